@@ -1,0 +1,163 @@
+//! The names of things on the wire. Each is a newtype, so that a rank is never taken for a slot.
+
+use std::{borrow::Borrow, fmt, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Identity of a host, as its discovery source gave it.
+///
+/// Two ids are two hosts, also when they name one machine: `localhost` and `127.0.0.1` are two hosts.
+/// Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(Arc<str>);
+
+impl HostId {
+    /// Wraps a name; no check is made here, discovery checks what it reads.
+    pub fn new(name: impl AsRef<str>) -> Self {
+        Self(Arc::from(name.as_ref()))
+    }
+
+    /// The name as the source gave it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for HostId {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl Borrow<str> for HostId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl Serialize for HostId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::new(String::deserialize(deserializer)?))
+    }
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $letter:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// The one that follows.
+            #[must_use]
+            pub fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($letter, "{}"), self.0)
+            }
+        }
+    };
+}
+
+number!(
+    /// Which driver of a run speaks: it grows by one each time a driver takes the run over.
+    DriverEpoch(u64), "e"
+);
+number!(
+    /// A planned membership. Numbers only grow; a round that was planned but never started keeps its number.
+    Round(u64), "r"
+);
+number!(
+    /// The how-manieth process of its slot this is, from 1.
+    Generation(u32), "g"
+);
+number!(
+    /// Place of a worker in a started round, 0 to size - 1.
+    Rank(u32), "#"
+);
+number!(
+    /// Place of a worker on its host. A worker keeps it for life, since it chose its device by it.
+    LocalRank(u32), "l"
+);
+number!(
+    /// Count of boundaries (commit or check_host_updates) since the start of a round; the start is 0.
+    Boundary(u64), "b"
+);
+
+/// One worker process of a host: its slot there and which start of that slot it is.
+///
+/// A message about a process that carries an older generation is refused (invariant R3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Process {
+    /// The slot, which is the worker's `local_rank`.
+    pub local_rank: LocalRank,
+    /// Which start of that slot.
+    pub generation: Generation,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}{:?}", self.local_rank, self.generation)
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "local rank {} (start {})", self.local_rank, self.generation)
+    }
+}
+
+/// Identity of a commit: ordered by driver epoch, then round, then count within the round.
+///
+/// The start of a round is its commit number 0. The largest one that any reachable agent holds is
+/// the base of the next round (invariant R12); what is newer than that base is void.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CommitId {
+    /// The driver that started the round.
+    pub epoch: DriverEpoch,
+    /// The round in which it was made.
+    pub round: Round,
+    /// Commits of that round up to this one, from 0.
+    pub count: u64,
+}
+
+impl fmt::Debug for CommitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for CommitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.epoch.0, self.round.0, self.count)
+    }
+}
