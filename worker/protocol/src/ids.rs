@@ -132,7 +132,11 @@ impl fmt::Debug for Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "local rank {} (start {})", self.local_rank, self.generation)
+        write!(
+            f,
+            "local rank {} (start {})",
+            self.local_rank, self.generation
+        )
     }
 }
 

@@ -1,0 +1,377 @@
+//! What driver and agent say to each other once both are authenticated.
+//!
+//! Fencing: an order carries the driver's epoch, what concerns a round carries its number, what concerns
+//! a worker carries its [`Process`] (slot and start). Whatever is stale is refused by type, and a
+//! repeated message changes nothing (invariant R3). Fields are only ever added; unknown ones are ignored.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Boundary, CommitId, DriverEpoch, HostId, Process, Rank, Round, millis};
+
+/// First frame of an agent after the handshake.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Register {
+    /// The host it was started for; by itself it takes its host name.
+    pub host: HostId,
+    /// The release of the agent, for messages to people.
+    pub software: String,
+    /// Slots that it was told of or found (GPUs, else 1).
+    pub slots: u32,
+    /// It came by itself (join token) and not because the driver started it.
+    pub itself: bool,
+    /// Where the agent hands out the commits it keeps.
+    pub memory_port: u16,
+    /// A port that was free, for a coordinator of the user's library.
+    pub free_port: u16,
+}
+
+/// An order to an agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ToAgent {
+    /// The driver that speaks.
+    pub epoch: DriverEpoch,
+    /// What to do.
+    pub order: Order,
+}
+
+/// What a driver wants of an agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// The first order: all that does not change while the job runs.
+    Setup(Box<Setup>),
+    /// Start a process on a slot.
+    Spawn(Spawn),
+    /// End a process: let it go by itself if it can hear, then SIGTERM, grace, SIGKILL to its group.
+    Stop {
+        /// Which one.
+        process: Process,
+        /// Why, for the worker's own message.
+        why: StopReason,
+    },
+    /// A round is planned with these members of this host; report [`Report::Ready`] when all are at `run()`.
+    /// An agent without members answers as well, since it may keep the newest commit.
+    Plan {
+        /// Its number.
+        round: Round,
+        /// Members of this host.
+        members: Vec<Process>,
+    },
+    /// The planned round begins.
+    Start(Box<Start>),
+    /// Stop every worker of this round at its next boundary and report [`Report::Counted`].
+    Hold {
+        /// The round that trains.
+        round: Round,
+    },
+    /// Let held workers run to this boundary; there all commit and leave.
+    Leave {
+        /// The round that trains.
+        round: Round,
+        /// The common boundary.
+        at: Boundary,
+    },
+    /// Take the hold back.
+    Withdraw {
+        /// The round that trains.
+        round: Round,
+    },
+    /// The round is over: wake every worker of it wherever it waits.
+    Abort {
+        /// Which round.
+        round: Round,
+    },
+    /// The driver lives. Sent every heartbeat interval.
+    Beat,
+    /// End all processes, then yourself.
+    Shutdown,
+}
+
+/// All that an agent must know of the job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// Names the run in logs, sockets and locks.
+    pub run_id: String,
+    /// The user's command.
+    pub command: Vec<String>,
+    /// Variables for the workers, beside what the agent's own environment has.
+    pub env: BTreeMap<String, String>,
+    /// Where to start the workers, if it exists there; else the agent's own directory.
+    pub directory: Option<String>,
+    /// How often host and worker beat.
+    #[serde(with = "millis")]
+    pub heartbeat_interval: Duration,
+    /// After which silence a host or worker has failed.
+    #[serde(with = "millis")]
+    pub heartbeat_timeout: Duration,
+    /// How long to keep workers without a driver.
+    #[serde(with = "millis")]
+    pub orphan_timeout: Duration,
+    /// Between SIGTERM and SIGKILL.
+    #[serde(with = "millis")]
+    pub grace: Duration,
+}
+
+/// A process to start.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Spawn {
+    /// Slot and start number.
+    pub process: Process,
+    /// The place it would have in a round of now: values of the environment at its start.
+    pub place: Place,
+    /// Address of the user's coordinator at its start.
+    pub coordinator: SocketAddr,
+}
+
+/// A worker's place among the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// 0 to size - 1.
+    pub rank: Rank,
+    /// Workers of the round.
+    pub size: u32,
+    /// Workers of the round on this host.
+    pub local_size: u32,
+    /// This host's place among the hosts that have this local_rank.
+    pub cross_rank: u32,
+    /// How many hosts have this local_rank.
+    pub cross_size: u32,
+}
+
+/// A round that begins, as one host needs to know it. Its size does not depend on the number of hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// Which round.
+    pub round: Round,
+    /// The commit to go on from; none before the first one.
+    pub base: Option<CommitId>,
+    /// Who keeps the base when no member holds it: rank 0 fetches it there.
+    pub keeper: Option<Keeper>,
+    /// Workers of the round.
+    pub size: u32,
+    /// Members of this host, by rank.
+    pub members: Vec<Member>,
+    /// Place of this host among the hosts of the round, in order of ranks.
+    pub host_index: u32,
+    /// Hosts of the round.
+    pub host_count: u32,
+    /// Addresses of the leaders (lowest rank) of the neighbour hosts, by host index (see [`crate::topology`]).
+    pub peers: BTreeMap<u32, SocketAddr>,
+    /// Where rank 0 of this round may open the user's own rendezvous.
+    pub coordinator: SocketAddr,
+    /// Prefix for a store that outlives rounds: run id / driver epoch / round.
+    pub prefix: String,
+}
+
+/// A member of a round that begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// Slot and start number.
+    pub process: Process,
+    /// Its place.
+    pub place: Place,
+}
+
+/// Whose memory has a commit that no living member of a round holds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Keeper {
+    /// On which host.
+    pub host: HostId,
+    /// Which process made it, perhaps a dead one.
+    pub process: Process,
+    /// Where the host's agent hands it out.
+    pub address: SocketAddr,
+}
+
+/// Why a worker is told to stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Its slot is no longer part of the job (rank -1).
+    Removed,
+    /// Its failure domain failed.
+    DomainFailed,
+    /// It did not come back or did not start in time.
+    TimedOut,
+    /// The job is over.
+    JobEnded,
+}
+
+/// A report of an agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FromAgent {
+    /// The driver it obeys.
+    pub epoch: DriverEpoch,
+    /// Counts the reports of this agent, from 1.
+    pub number: u64,
+    /// What it saw.
+    pub report: Report,
+}
+
+/// What an agent saw.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// Workers reached `run()`, or came back to it, and no plan is known to include them.
+    Waiting {
+        /// Which, and where their data plane listens.
+        workers: Vec<Waiting>,
+    },
+    /// All members of this host for this round are at `run()`.
+    Ready {
+        /// Which round.
+        round: Round,
+        /// What each member holds.
+        members: Vec<Held>,
+        /// What this host's memory has of other processes, dead or living.
+        kept: Vec<Kept>,
+        /// A port that was free, for a coordinator of the user's library.
+        free_port: u16,
+    },
+    /// The hold words are set; this is the largest boundary that any worker of this host has reached.
+    Counted {
+        /// Which round.
+        round: Round,
+        /// The largest count.
+        highest: Boundary,
+    },
+    /// Workers came back from a round that was not aborted, since they lost a peer of it.
+    Broken {
+        /// Which round.
+        round: Round,
+        /// Who came back.
+        process: Process,
+    },
+    /// A process has died or fell silent and was killed; how it ended follows as [`Report::Exited`].
+    Lost {
+        /// Which one.
+        process: Process,
+        /// It was alive and did not beat.
+        silent: bool,
+    },
+    /// Workers returned from `run()`: training is done for them.
+    Finished {
+        /// The round they were in.
+        round: Round,
+        /// Which ones.
+        workers: Vec<Process>,
+    },
+    /// A process is gone and reaped, or could not be started.
+    Exited {
+        /// Which one.
+        process: Process,
+        /// How it ended.
+        exit: Exit,
+        /// Its last lines of output.
+        tail: Vec<String>,
+    },
+    /// The agent lives. Sent every heartbeat interval.
+    Beat {
+        /// Commits made by the workers of this host, in sum, since their start.
+        commits: u64,
+    },
+}
+
+/// A worker at `run()`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Slot and start number.
+    pub process: Process,
+    /// Where its data plane listens.
+    pub data_port: u16,
+}
+
+/// What a member of a planned round holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Held {
+    /// Slot and start number.
+    pub process: Process,
+    /// Its newest complete commit.
+    pub commit: Option<CommitId>,
+    /// Where its data plane listens.
+    pub data_port: u16,
+}
+
+/// Commits in the memory of a process that is no member.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    /// Whose memory.
+    pub process: Process,
+    /// Complete commits there, at most two.
+    pub commits: Vec<CommitId>,
+}
+
+/// How a process ended.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+    /// It could not be started.
+    NotStarted(String),
+}
+
+impl Exit {
+    /// Whether it is code 0.
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::Code(0))
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::NotStarted(why) => write!(f, "could not be started: {why}"),
+        }
+    }
+}
+
+/// Lines of a worker, on the connection for output.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Output {
+    /// Slot and start number.
+    pub process: Process,
+    /// Its rank when it wrote them; none before its first round.
+    pub rank: Option<Rank>,
+    /// Standard error instead of standard output.
+    pub stderr: bool,
+    /// Whole lines with their ends; the last may lack one at the end of the stream.
+    pub text: String,
+}
+
+/// First frame on the connection for output.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OutputOf {
+    /// Whose output follows.
+    pub host: HostId,
+}
+
+/// Request on the connection for memory; the answer is [`MemoryAnswer`] and then `length` raw bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemoryRequest {
+    /// Whose memory.
+    pub process: Process,
+    /// Which commit.
+    pub commit: CommitId,
+}
+
+/// Answer to a [`MemoryRequest`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryAnswer {
+    /// The bytes follow.
+    Found {
+        /// How many.
+        length: u64,
+        /// xxh3 of them: they leave the host, so they are checked.
+        digest: u64,
+    },
+    /// It is not there (any more).
+    Missing,
+}

@@ -1,0 +1,200 @@
+//! Frames: a big-endian `u32` length, then a JSON body of that many bytes.
+//!
+//! JSON because it describes itself, survives mixed versions (unknown fields are ignored) and can be
+//! read in an incident. [`FrameBuffer`] is pure: bytes in, bodies out. It never allocates more than
+//! [`MAX_FRAME`] for one frame, whatever a peer claims, and never panics on any input (fuzzed).
+
+use bytes::{Buf, Bytes, BytesMut};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// The largest body that is sent or accepted, in bytes.
+pub const MAX_FRAME: usize = 4 << 20;
+
+/// The largest body accepted from a peer that has not proved that it knows the secret, in bytes.
+pub const MAX_UNPROVEN_FRAME: usize = 4 << 10;
+
+const HEADER: usize = 4;
+
+/// What is wrong with a frame.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The announced or produced body is over the limit.
+    #[error("a frame of {length} bytes, over the limit of {limit}; is the peer an elasticrun?")]
+    TooLarge {
+        /// Length of the body in bytes.
+        length: usize,
+        /// The limit that applied.
+        limit: usize,
+    },
+    /// The body is not the JSON that was expected.
+    #[error("a frame that cannot be read: {0}")]
+    Body(#[from] serde_json::Error),
+}
+
+/// Appends one frame that holds `message` to `out`.
+///
+/// # Errors
+/// [`Error::TooLarge`] leaves `out` as it was.
+pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), Error> {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER]);
+    let written = serde_json::to_writer(&mut *out, message).map_err(Error::Body);
+    let length = out.len() - start - HEADER;
+    let fits = written.and_then(|()| match u32::try_from(length) {
+        Ok(header) if length <= MAX_FRAME => Ok(header),
+        _ => Err(Error::TooLarge {
+            length,
+            limit: MAX_FRAME,
+        }),
+    });
+    match fits {
+        Ok(header) => {
+            out[start..start + HEADER].copy_from_slice(&header.to_be_bytes());
+            Ok(())
+        }
+        Err(error) => {
+            out.truncate(start);
+            Err(error)
+        }
+    }
+}
+
+/// One frame that holds `message`.
+///
+/// # Errors
+/// [`Error::TooLarge`] if the body is over [`MAX_FRAME`].
+pub fn to_frame(message: &impl Serialize) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::with_capacity(128);
+    encode(message, &mut out)?;
+    Ok(out)
+}
+
+/// Reads a body as a message.
+///
+/// # Errors
+/// [`Error::Body`] names line and column of what does not fit.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    Ok(serde_json::from_slice(body)?)
+}
+
+/// Collects bytes as they come and hands out whole bodies.
+#[derive(Debug)]
+pub struct FrameBuffer {
+    bytes: BytesMut,
+    limit: usize,
+}
+
+impl Default for FrameBuffer {
+    fn default() -> Self {
+        Self {
+            bytes: BytesMut::new(),
+            limit: MAX_FRAME,
+        }
+    }
+}
+
+impl FrameBuffer {
+    /// A buffer for a peer that is not yet trusted: bodies up to [`MAX_UNPROVEN_FRAME`].
+    pub fn unproven() -> Self {
+        Self {
+            bytes: BytesMut::new(),
+            limit: MAX_UNPROVEN_FRAME,
+        }
+    }
+
+    /// The peer has proved itself: from here on bodies up to [`MAX_FRAME`].
+    pub fn trust(&mut self) {
+        self.limit = MAX_FRAME;
+    }
+
+    /// Where to read the next bytes into; `reserve` at least that much before.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        self.bytes.reserve(4096);
+        &mut self.bytes
+    }
+
+    /// Adds bytes that came.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole body, if it is there.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`]; after it the stream cannot be read on and must be closed.
+    pub fn next_body(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(header) = self.bytes.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(*header) as usize;
+        if length > self.limit {
+            return Err(Error::TooLarge {
+                length,
+                limit: self.limit,
+            });
+        }
+        if self.bytes.len() < HEADER + length {
+            self.bytes.reserve(HEADER + length - self.bytes.len());
+            return Ok(None);
+        }
+        self.bytes.advance(HEADER);
+        Ok(Some(self.bytes.split_to(length).freeze()))
+    }
+
+    /// The next whole message, if it is there.
+    ///
+    /// # Errors
+    /// As [`FrameBuffer::next_body`] and [`decode`].
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
+        self.next_body()?.map(|body| decode(&body)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_split_of_the_stream_gives_the_same_messages(
+            messages in prop::collection::vec(".{0,40}", 0..8),
+            cut in 1usize..7,
+        ) {
+            let mut stream = Vec::new();
+            for message in &messages {
+                encode(message, &mut stream).unwrap();
+            }
+            let mut buffer = FrameBuffer::default();
+            let mut read = Vec::new();
+            for part in stream.chunks(cut) {
+                buffer.extend(part);
+                while let Some(message) = buffer.next_message::<String>().unwrap() {
+                    read.push(message);
+                }
+            }
+            prop_assert_eq!(read, messages);
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut buffer = FrameBuffer::unproven();
+            buffer.extend(&bytes);
+            while let Ok(Some(_)) = buffer.next_message::<crate::FromAgent>() {}
+        }
+    }
+
+    #[test]
+    fn a_huge_claim_is_refused_before_anything_is_allocated() {
+        let mut buffer = FrameBuffer::unproven();
+        buffer.extend(b"GET / HTTP/1.1\r\n");
+        assert!(matches!(
+            buffer.next_body(),
+            Err(Error::TooLarge {
+                limit: MAX_UNPROVEN_FRAME,
+                ..
+            })
+        ));
+    }
+}

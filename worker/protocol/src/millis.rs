@@ -1,0 +1,20 @@
+//! A duration as a whole number of milliseconds, for `#[serde(with = "millis")]`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// Writes milliseconds; beyond 584 million years it saturates.
+pub(crate) fn serialize<S: Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Reads milliseconds.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
+    Ok(Duration::from_millis(u64::deserialize(deserializer)?))
+}

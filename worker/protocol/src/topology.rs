@@ -1,0 +1,1 @@
+//! Which hosts talk to which.
