@@ -1,1 +1,3 @@
-//! (in progress)
+//! Write a discovery plugin for elasticrun.
+
+pub mod hosts;

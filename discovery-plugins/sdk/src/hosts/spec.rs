@@ -1,0 +1,130 @@
+//! One host of a list.
+
+use std::{fmt, str::FromStr};
+
+use super::{Problem, name};
+
+/// The most slots that a host may have.
+pub const MAX_SLOTS: u32 = 1024;
+
+/// One host of a list, as a person wrote it.
+///
+/// It prints as a line of a hostfile: `user@host:4 port=2222`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSpec {
+    /// Who logs in there; `None`: as ssh decides.
+    pub user: Option<String>,
+    /// Name or address; an IPv6 address is in its shortest form and without brackets.
+    pub host: String,
+    /// Port of its ssh server; `None`: as ssh decides.
+    pub port: Option<u16>,
+    /// Workers it takes, 1 to [`MAX_SLOTS`]; `None`: not told.
+    pub slots: Option<u32>,
+}
+
+impl HostSpec {
+    /// What the host is known by: its name as written, with the port behind it if one is given (so that two
+    /// ssh servers behind one address are two hosts).
+    pub fn id(&self) -> String {
+        match self.port {
+            None => self.host.clone(),
+            Some(port) => format!("{}:{port}", self.bracketed()),
+        }
+    }
+
+    fn bracketed(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        }
+    }
+}
+
+impl fmt::Display for HostSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        f.write_str(&self.bracketed())?;
+        if let Some(slots) = self.slots {
+            write!(f, ":{slots}")?;
+        }
+        if let Some(port) = self.port {
+            write!(f, " port={port}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A host with its words (`slots=4`, `port=22`) behind it.
+impl FromStr for HostSpec {
+    type Err = Problem;
+
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        let mut words = text.split_ascii_whitespace();
+        let mut spec = host_and_slots(words.next().unwrap_or_default())?;
+        for word in words {
+            match word.split_once('=') {
+                Some(("slots", _)) if spec.slots.is_some() => return Err(Problem::SlotsTwice),
+                Some(("slots", number)) => spec.slots = Some(slots(number)?),
+                Some(("port", number)) if spec.port.is_none() => spec.port = Some(port(number)?),
+                Some(("port", _)) => return Err(Problem::BadPort),
+                _ => return Err(Problem::UnknownWord),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+/// `[user@]host[:slots]`.
+pub(super) fn host_and_slots(text: &str) -> Result<HostSpec, Problem> {
+    let (user, rest) = match text.rsplit_once('@') {
+        Some((user, rest)) => (Some(name::user(user)?), rest),
+        None => (None, text),
+    };
+    let (host, number) = match rest.strip_prefix('[') {
+        Some(inside) => {
+            let (address, behind) = inside.split_once(']').ok_or(Problem::BadHost)?;
+            let number = match behind.strip_prefix(':') {
+                Some(number) => Some(number),
+                None if behind.is_empty() => None,
+                None => return Err(Problem::BadHost),
+            };
+            (name::ipv6(address)?, number)
+        }
+        None if rest.matches(':').count() > 1 => return Err(Problem::NoBrackets),
+        None => match rest.split_once(':') {
+            Some((host, number)) => (name::host(host)?, Some(number)),
+            None => (name::host(rest)?, None),
+        },
+    };
+    Ok(HostSpec {
+        user,
+        host,
+        port: None,
+        slots: number.map(slots).transpose()?,
+    })
+}
+
+fn slots(text: &str) -> Result<u32, Problem> {
+    let number = digits(text).ok_or(Problem::BadSlots)?;
+    if (1..=MAX_SLOTS).contains(&number) {
+        Ok(number)
+    } else {
+        Err(Problem::BadSlots)
+    }
+}
+
+fn port(text: &str) -> Result<u16, Problem> {
+    let number = digits(text).and_then(|number| u16::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or(Problem::BadPort)
+}
+
+/// Digits only: no sign, no white space.
+fn digits(text: &str) -> Option<u32> {
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())
+        .flatten()
+}
