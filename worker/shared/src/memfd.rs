@@ -1,0 +1,375 @@
+//! Memory with a descriptor: made by the agent, passed to workers, mapped by both.
+//!
+//! Memory made here can never shrink (a seal of the kernel), so that no process can make another one
+//! fault by cutting a file it has mapped.
+
+use std::{
+    ffi::CString,
+    io,
+    ops::Range,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicU32, AtomicU64},
+};
+
+/// What can go wrong with shared memory.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel made none.
+    #[error(
+        "cannot create {len} bytes of shared memory; check the memory limit and open files of this host"
+    )]
+    Create {
+        /// Bytes asked for.
+        len: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It did not grow; what was there is as it was.
+    #[error(
+        "cannot grow shared memory to {len} bytes; check the memory limit of this host or container"
+    )]
+    Grow {
+        /// Bytes asked for.
+        len: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It was not mapped.
+    #[error("cannot map {len} bytes of shared memory")]
+    Map {
+        /// Bytes asked for.
+        len: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file is shorter than what should be in it.
+    #[error(
+        "shared memory has {len} bytes where {need} are needed; it is not what its sender says"
+    )]
+    Short {
+        /// Bytes of the file.
+        len: u64,
+        /// Bytes needed.
+        need: u64,
+    },
+}
+
+/// The size of a page of memory that layouts here assume.
+pub const PAGE: usize = 4096;
+
+const MFD_NOEXEC_SEAL: libc::c_uint = 8;
+
+/// Makes zeroed memory of `len` bytes that can grow but never shrink; `name` is seen in `/proc` only.
+///
+/// Nothing is allocated before it is touched. The descriptor is closed on exec.
+pub fn create(name: &str, len: u64) -> Result<OwnedFd, Error> {
+    let fail = |source| Error::Create { len, source };
+    let name = CString::new(name).map_err(|e| fail(e.into()))?;
+    let open = |flags| {
+        // SAFETY: the name is a live C string; the call makes a new descriptor or fails.
+        unsafe { libc::memfd_create(name.as_ptr(), flags) }
+    };
+    // Kernels before 6.3 do not know the last flag, and some later ones insist on it.
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let mut raw = open(flags | MFD_NOEXEC_SEAL);
+    if raw < 0 {
+        raw = open(flags);
+    }
+    if raw < 0 {
+        return Err(fail(io::Error::last_os_error()));
+    }
+    // SAFETY: the kernel just gave us this descriptor; nobody else has it.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    set_len(&fd, len).map_err(fail)?;
+    add_seals(&fd, libc::F_SEAL_SHRINK).map_err(fail)?;
+    Ok(fd)
+}
+
+/// Fixes the size of memory for ever.
+pub fn seal_size(fd: &impl AsFd) -> io::Result<()> {
+    add_seals(fd, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
+}
+
+/// Another descriptor of the same memory through which nobody can write.
+pub fn read_only(fd: &impl AsFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    std::fs::File::open(path).map(OwnedFd::from)
+}
+
+/// Bytes of the memory behind a descriptor.
+pub fn len(fd: &impl AsFd) -> io::Result<u64> {
+    // SAFETY: all zeroes is a valid stat, and the call writes nothing else.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and the stat is live.
+    if unsafe { libc::fstat(fd.as_fd().as_raw_fd(), &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+/// Grows memory to at least `len` bytes; new bytes are zero and not yet allocated. Never shrinks.
+pub fn grow(fd: &impl AsFd, to: u64) -> Result<(), Error> {
+    let fail = |source| Error::Grow { len: to, source };
+    if len(fd).map_err(fail)? < to {
+        set_len(fd, to).map_err(fail)?;
+    }
+    Ok(())
+}
+
+fn set_len(fd: &impl AsFd, len: u64) -> io::Result<()> {
+    let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: the descriptor is open.
+    match unsafe { libc::ftruncate(fd.as_fd().as_raw_fd(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn add_seals(fd: &impl AsFd, seals: libc::c_int) -> io::Result<()> {
+    // SAFETY: the descriptor is open; the call takes an integer.
+    match unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_ADD_SEALS, seals) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Types which may lie in memory that other processes write at any time.
+///
+/// # Safety
+/// Every bit pattern is a valid value, and every field is an atomic or an array of such types.
+pub unsafe trait Shared {}
+
+// SAFETY: an atomic of any bits.
+unsafe impl Shared for AtomicU32 {}
+// SAFETY: an atomic of any bits.
+unsafe impl Shared for AtomicU64 {}
+
+/// A shared mapping, from the first byte of the file; unmapped on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory is not tied to a thread; access goes through atomics or through raw pointers
+// whose users state why they may.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes to read and write.
+    pub fn new(fd: &impl AsFd, len: usize) -> Result<Self, Error> {
+        Self::with(fd, len, libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
+    /// Maps the first `len` bytes to read; pages that exist are mapped at once. A write through it ends
+    /// the process by SIGSEGV.
+    pub fn read_only(fd: &impl AsFd, len: usize) -> Result<Self, Error> {
+        Self::with(fd, len, libc::PROT_READ, libc::MAP_POPULATE)
+    }
+
+    fn with(fd: &impl AsFd, len: usize, prot: i32, flags: i32) -> Result<Self, Error> {
+        let fail = |source| Error::Map {
+            len: len as u64,
+            source,
+        };
+        let file = self::len(fd).map_err(fail)?;
+        if file < len as u64 {
+            return Err(Error::Short {
+                len: file,
+                need: len as u64,
+            });
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                prot,
+                libc::MAP_SHARED | flags,
+                fd.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(fail(io::Error::last_os_error()));
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| fail(io::ErrorKind::Other.into()))?;
+        Ok(Self { start, len })
+    }
+
+    /// Extends the mapping to `len` bytes, which the file must have; it may move, and stays as it was on error.
+    pub fn extend(&mut self, fd: &impl AsFd, len: usize) -> Result<(), Error> {
+        let fail = |source| Error::Map {
+            len: len as u64,
+            source,
+        };
+        let file = self::len(fd).map_err(fail)?;
+        if file < len as u64 {
+            return Err(Error::Short {
+                len: file,
+                need: len as u64,
+            });
+        }
+        if len <= self.len {
+            return Ok(());
+        }
+        // SAFETY: the old range is ours, and the exclusive borrow says that nobody points into it.
+        let start = unsafe {
+            libc::mremap(
+                self.start.as_ptr().cast(),
+                self.len,
+                len,
+                libc::MREMAP_MAYMOVE,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(fail(io::Error::last_os_error()));
+        }
+        self.start = NonNull::new(start.cast()).unwrap_or(self.start);
+        self.len = len;
+        Ok(())
+    }
+
+    /// Allocates and maps the pages of a range, so that writing there neither faults nor fails.
+    ///
+    /// A kernel without `MADV_POPULATE_WRITE` (before 5.14) gets away without: pages are then
+    /// allocated as they are touched. Lack of memory is an error.
+    pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
+        let from = range.start / PAGE * PAGE;
+        let to = range.end.min(self.len);
+        if from >= to {
+            return Ok(());
+        }
+        loop {
+            // SAFETY: the range lies in our mapping; populating changes no byte.
+            let result = unsafe {
+                libc::madvise(
+                    self.start.as_ptr().add(from).cast(),
+                    to - from,
+                    libc::MADV_POPULATE_WRITE,
+                )
+            };
+            if result == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINVAL | libc::ENOSYS) => return Ok(()),
+                Some(libc::EINTR) => {}
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is mapped, which the kernel does not allow.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What lies at `offset`, if it fits there and is aligned.
+    pub fn get<T: Shared>(&self, offset: usize) -> Option<&T> {
+        let end = offset.checked_add(size_of::<T>())?;
+        if end > self.len || !offset.is_multiple_of(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: in bounds and aligned (the mapping starts at a page), and `Shared` says that any bits
+        // are valid and that others may write. It lives as long as the borrow of the mapping.
+        Some(unsafe { &*self.start.as_ptr().add(offset).cast::<T>() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and no borrow outlives this value.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn two_mappings_see_one_memory() {
+        let fd = create("test", PAGE as u64).unwrap();
+        let one = Mapping::new(&fd, PAGE).unwrap();
+        let two = Mapping::read_only(&fd, PAGE).unwrap();
+        one.get::<AtomicU64>(8).unwrap().store(7, Ordering::Release);
+        assert_eq!(two.get::<AtomicU64>(8).unwrap().load(Ordering::Acquire), 7);
+    }
+
+    #[test]
+    fn memory_never_shrinks() {
+        let fd = create("test", 2 * PAGE as u64).unwrap();
+        assert_eq!(
+            set_len(&fd, PAGE as u64).unwrap_err().raw_os_error(),
+            Some(libc::EPERM)
+        );
+        grow(&fd, PAGE as u64).unwrap();
+        assert_eq!(len(&fd).unwrap(), 2 * PAGE as u64);
+    }
+
+    #[test]
+    fn a_mapping_is_not_longer_than_its_file() {
+        let fd = create("test", PAGE as u64).unwrap();
+        let error = Mapping::new(&fd, PAGE + 1).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::Short {
+                len: 4096,
+                need: 4097
+            }
+        ));
+        let mut mapping = Mapping::new(&fd, PAGE).unwrap();
+        assert!(mapping.extend(&fd, 2 * PAGE).is_err());
+        assert!(mapping.get::<AtomicU64>(PAGE - 7).is_none());
+        assert!(mapping.get::<AtomicU64>(usize::MAX - 3).is_none());
+    }
+
+    #[test]
+    fn growth_keeps_the_bytes() {
+        let fd = create("test", PAGE as u64).unwrap();
+        let mut mapping = Mapping::new(&fd, PAGE).unwrap();
+        mapping
+            .get::<AtomicU32>(0)
+            .unwrap()
+            .store(9, Ordering::Relaxed);
+        grow(&fd, 64 * PAGE as u64).unwrap();
+        mapping.extend(&fd, 64 * PAGE).unwrap();
+        mapping.populate(PAGE..64 * PAGE).unwrap();
+        assert_eq!(
+            mapping.get::<AtomicU32>(0).unwrap().load(Ordering::Relaxed),
+            9
+        );
+        assert_eq!(
+            mapping
+                .get::<AtomicU32>(63 * PAGE)
+                .unwrap()
+                .load(Ordering::Relaxed),
+            0
+        );
+    }
+
+    #[test]
+    fn a_read_only_descriptor_cannot_be_mapped_to_write() {
+        let fd = create("test", PAGE as u64).unwrap();
+        let reader = read_only(&fd).unwrap();
+        assert!(Mapping::new(&reader, PAGE).is_err());
+        Mapping::read_only(&reader, PAGE).unwrap();
+    }
+}
