@@ -1,1 +1,54 @@
-//! (in progress)
+//! The pure core of elasticrun: what a job decides, without a clock, a socket or a random source.
+//!
+//! The main loop of the job is [`Job::step`]: an [`Event`] in, [`Command`]s out, in virtual time. An agent
+//! decides by [`agent::Machine`] in the same shape. Shells fold the world into events and execute commands;
+//! nothing else decides anything. A run is a function of its events, so a seed replays it.
+//!
+//! | machine | decides |
+//! |---|---|
+//! | [`hosts::HostSet`] | which hosts there are, in which order |
+//! | [`blacklist::Blacklist`] | what failed, and when it may be used again |
+//! | [`waitlist::WaitList`] | who waits at `run()`, and when a growth is ripe |
+//! | [`assignment`] | which worker gets which rank |
+//! | [`rounds::Rounds`] | plan, ready, start, hold, abort |
+//! | [`lineage::Lineage`] | which commits are still part of the history |
+//! | [`registry::Registry`] | how the members of the last round ended |
+//! | [`budgets::Budgets`] | resets and restarts |
+//! | [`results::Results`] | the outcome |
+//! | [`fleet::Fleet`] | no decision: agents and processes as observed |
+//!
+//! # Invariants
+//! Numbered as in the design; the simulation has a file for each, code and tests cite the number.
+//! - **R1** ranks of a started round are 0..n-1, each once; min_np <= n <= max_np.
+//! - **R2** a worker that holds the round's base keeps its (host, local_rank); hosts keep their order of
+//!   arrival; rank 0 of a started round holds the base whenever a member does.
+//! - **R3** no event of an older round, driver epoch or generation changes anything.
+//! - **R4** a slot has at most one live worker process.
+//! - **R5** a round that starts has no worker on a host that was out when start was sent.
+//! - **R6** notification is level-triggered: a change reaches a worker however late it registers.
+//! - **R9** if faults stop and enough usable slots stay, the job ends; if not, at the elastic time-out.
+//! - **R10** a job ends in exactly one outcome.
+//! - **R11** no two rounds of one run train at the same time.
+//! - **R12** the base of a started round is the newest complete commit that any reachable agent held.
+
+pub mod agent;
+pub mod assignment;
+pub mod blacklist;
+pub mod budgets;
+mod event;
+pub mod fleet;
+pub mod hosts;
+mod job;
+pub mod lineage;
+pub mod random;
+pub mod registry;
+pub mod results;
+pub mod rounds;
+mod settings;
+mod time;
+pub mod waitlist;
+
+pub use event::{AgentConnected, Command, Event, Note, Rejected};
+pub use job::Job;
+pub use settings::{Cooldown, FailureDomain, Settings};
+pub use time::Time;

@@ -109,6 +109,9 @@ pub struct Setup {
     /// How long to keep workers without a driver.
     #[serde(with = "millis")]
     pub orphan_timeout: Duration,
+    /// How long a survivor may take to come back from a round that is over.
+    #[serde(with = "millis")]
+    pub abort_timeout: Duration,
     /// Between SIGTERM and SIGKILL.
     #[serde(with = "millis")]
     pub grace: Duration,

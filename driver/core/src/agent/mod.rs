@@ -1,0 +1,333 @@
+//! The agent's machine: owner of the worker processes of one host. It decides nothing about the job; it
+//! answers for its workers, so that the driver hears one message where there are eight workers.
+//!
+//! Same shape as [`crate::Job`]: [`Machine::step`] takes an event and appends commands; what lies in the
+//! memory that agent and workers share is read and written through the [`Memory`] port, at once.
+//!
+//! Not promised: that a worker told to abort has heard it. It is back when it says [`FromWorker::Join`];
+//! one that is not back after the abort time-out, or does not beat, is killed and reported lost.
+
+mod orders;
+mod worker;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use elasticrun_protocol::{
+    Boundary, CommitId, DriverEpoch, FromWorker, Process, Report, Round, ToAgent,
+    control::{Exit, Setup, Spawn, Start, StopReason},
+};
+
+use crate::{Time, time::earliest};
+use worker::{Life, Worker};
+
+/// The memory that the agent shares with its workers.
+pub trait Memory {
+    /// Sets the hold word of a worker, then reads the boundary it has reached.
+    fn hold(&mut self, process: Process, round: Round) -> Boundary;
+    /// Lets a held worker run to this boundary and leave there.
+    fn leave_at(&mut self, process: Process, round: Round, at: Boundary);
+    /// Takes the hold back.
+    fn withdraw(&mut self, process: Process, round: Round);
+    /// The complete commits in a process's memory, newest first; also of a dead process.
+    fn commits(&self, process: Process) -> Vec<CommitId>;
+    /// How often it has beaten.
+    fn beats(&self, process: Process) -> u64;
+    /// How often it has committed.
+    fn commit_count(&self, process: Process) -> u64;
+}
+
+/// Something that happened on the host or came from the driver.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The driver orders.
+    Ordered(ToAgent),
+    /// The connection to the driver has ended.
+    DriverLost,
+    /// A process has opened its page.
+    Attached {
+        /// Which one.
+        process: Process,
+    },
+    /// A worker says something.
+    Said {
+        /// Which one.
+        process: Process,
+        /// What.
+        message: FromWorker,
+    },
+    /// The kernel released what a process held: it is dying, whatever its memory takes to go.
+    Died {
+        /// Which one.
+        process: Process,
+    },
+    /// A process is reaped, or could not be started.
+    Exited {
+        /// Which one.
+        process: Process,
+        /// How.
+        exit: Exit,
+        /// Its last lines of output.
+        tail: Vec<String>,
+    },
+    /// The host asks the agent to end (SIGTERM).
+    StopRequested,
+}
+
+/// What the shell must do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Tell the driver.
+    Report(Report),
+    /// Start a process with its own group, page and memories.
+    Spawn(Spawn),
+    /// Send a signal to a process's group.
+    Signal {
+        /// Whose.
+        process: Process,
+        /// Which.
+        signal: Signal,
+    },
+    /// Make the region of the round and tell its members of this host.
+    Start(Box<Start>),
+    /// Wake every member of the round on this host: abort its region and tell them.
+    Abort {
+        /// Which round.
+        round: Round,
+        /// Whom to tell.
+        members: Vec<Process>,
+    },
+    /// Tell a worker to end.
+    TellStop {
+        /// Which one.
+        process: Process,
+        /// Why.
+        why: StopReason,
+    },
+    /// The memory of a dead process is not needed any more.
+    Forget {
+        /// Whose.
+        process: Process,
+    },
+    /// All is ended; the agent ends.
+    Exit,
+}
+
+/// A signal to a process group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    round: Round,
+    members: Vec<Process>,
+    answered: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    epoch: DriverEpoch,
+    setup: Setup,
+    abort_timeout: Duration,
+    free_port: u16,
+    workers: BTreeMap<Process, Worker>,
+    /// Dead processes whose memory holds a commit.
+    kept: BTreeSet<Process>,
+    plan: Option<Plan>,
+    /// Rounds up to this one were planned or aborted: an older one changes nothing (R3).
+    seen: Round,
+    waiting: Vec<Process>,
+    next_beat: Time,
+    /// When the driver was heard last.
+    heard: Time,
+    orphan_since: Option<Time>,
+    ending: bool,
+    ended: bool,
+}
+
+impl Machine {
+    /// An agent that has just been welcomed by a driver.
+    pub fn new(now: Time, epoch: DriverEpoch, setup: Setup, free_port: u16) -> Self {
+        Self {
+            epoch,
+            abort_timeout: setup.abort_timeout,
+            next_beat: now + setup.heartbeat_interval,
+            setup,
+            free_port,
+            workers: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            plan: None,
+            seen: Round(0),
+            waiting: Vec::new(),
+            heard: now,
+            orphan_since: None,
+            ending: false,
+            ended: false,
+        }
+    }
+
+    /// A port that was found free, for the next coordinator.
+    pub fn set_free_port(&mut self, port: u16) {
+        self.free_port = port;
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Applies one event. Call [`Machine::flush`] when no further event is at hand.
+    pub fn step(
+        &mut self,
+        now: Time,
+        event: Event,
+        memory: &mut dyn Memory,
+        out: &mut Vec<Command>,
+    ) {
+        match event {
+            Event::Ordered(order) => self.ordered(now, order, memory, out),
+            Event::DriverLost => self.driver_lost(now, memory),
+            Event::Attached { process } => {
+                if let Some(worker) = self.workers.get_mut(&process) {
+                    worker.attached(now);
+                }
+            }
+            Event::Said { process, message } => self.said(now, process, message, out),
+            Event::Died { process } => self.died(now, process, out),
+            Event::Exited {
+                process,
+                exit,
+                tail,
+            } => {
+                self.exited(process, exit, tail, memory, out);
+            }
+            Event::StopRequested => self.end_all(now, out),
+        }
+        self.answer_plan(memory, out);
+        self.end_when_alone(out);
+    }
+
+    /// Sends what was folded.
+    pub fn flush(&mut self, out: &mut Vec<Command>) {
+        let workers: Vec<_> = (std::mem::take(&mut self.waiting).into_iter())
+            .filter_map(|process| {
+                let worker = self.workers.get(&process)?;
+                let planned = self
+                    .plan
+                    .as_ref()
+                    .is_some_and(|plan| plan.members.contains(&process));
+                (worker.life == Life::Joined && !planned).then(|| worker.waiting(process))
+            })
+            .collect();
+        if !workers.is_empty() {
+            out.push(Command::Report(Report::Waiting { workers }));
+        }
+    }
+
+    /// Lets the deadlines that have passed take effect.
+    pub fn tick(&mut self, now: Time, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+        if self.next_beat <= now {
+            self.next_beat = now + self.setup.heartbeat_interval;
+            let commits = self.workers.keys().map(|p| memory.commit_count(*p)).sum();
+            out.push(Command::Report(Report::Beat { commits }));
+            self.check_beats(now, memory, out);
+            if self.orphan_since.is_none() && self.heard + self.setup.heartbeat_timeout <= now {
+                self.driver_lost(now, memory);
+            }
+        }
+        let slow =
+            |worker: &Worker| matches!(worker.life, Life::Returning { until } if until <= now);
+        let slow: Vec<_> = self
+            .workers
+            .iter()
+            .filter(|(_, w)| slow(w))
+            .map(|(p, _)| *p)
+            .collect();
+        for process in slow {
+            self.lose(now, process, true, out);
+        }
+        for (process, worker) in &mut self.workers {
+            if let Some(signal) = worker.due_signal(now, self.setup.grace) {
+                out.push(Command::Signal {
+                    process: *process,
+                    signal,
+                });
+            }
+        }
+        if self.orphan_deadline().is_some_and(|until| until <= now) {
+            self.end_all(now, out);
+        }
+        self.end_when_alone(out);
+    }
+
+    /// When [`Machine::tick`] has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        if self.ended {
+            return None;
+        }
+        let workers = self.workers.values().map(Worker::deadline);
+        earliest(workers.chain([Some(self.next_beat), self.orphan_deadline()]))
+    }
+
+    fn orphan_deadline(&self) -> Option<Time> {
+        (!self.ending).then_some(self.orphan_since? + self.setup.orphan_timeout)
+    }
+
+    /// Nobody tells a held worker how far to run any more.
+    fn driver_lost(&mut self, now: Time, memory: &mut dyn Memory) {
+        if self.orphan_since.is_some() {
+            return;
+        }
+        self.orphan_since = Some(now);
+        for (process, worker) in &self.workers {
+            if let Life::Training { round, .. } = worker.life {
+                memory.withdraw(*process, round);
+            }
+        }
+    }
+
+    /// A worker that is alive and whose thread does not run is as good as dead.
+    fn check_beats(&mut self, now: Time, memory: &dyn Memory, out: &mut Vec<Command>) {
+        let limit = self.setup.heartbeat_timeout;
+        let mut silent = Vec::new();
+        for (process, worker) in &mut self.workers {
+            if worker.is_silent(now, memory.beats(*process), limit) {
+                silent.push(*process);
+            }
+        }
+        for process in silent {
+            self.lose(now, process, true, out);
+        }
+    }
+
+    fn end_all(&mut self, now: Time, out: &mut Vec<Command>) {
+        self.ending = true;
+        for (process, worker) in &mut self.workers {
+            if worker.stop(now, StopReason::JobEnded, self.setup.grace) {
+                out.push(Command::TellStop {
+                    process: *process,
+                    why: StopReason::JobEnded,
+                });
+                out.push(Command::Signal {
+                    process: *process,
+                    signal: Signal::Terminate,
+                });
+            }
+        }
+    }
+
+    fn end_when_alone(&mut self, out: &mut Vec<Command>) {
+        if self.ending && !self.ended && self.workers.is_empty() {
+            self.ended = true;
+            out.push(Command::Exit);
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What the driver orders, what workers say, and how they end.
+
+use elasticrun_protocol::{
+    Boundary, FromWorker, Order, Process, Report, Round, ToAgent,
+    control::{Exit, Kept, Start, StopReason},
+};
+
+use super::{
+    Command, Machine, Memory, Plan, Signal,
+    worker::{Life, Worker},
+};
+use crate::Time;
+
+impl Machine {
+    pub(super) fn ordered(
+        &mut self,
+        now: Time,
+        order: ToAgent,
+        memory: &mut dyn Memory,
+        out: &mut Vec<Command>,
+    ) {
+        // An older driver is obeyed no more (R3).
+        if order.epoch < self.epoch {
+            return;
+        }
+        self.heard = now;
+        match order.order {
+            Order::Setup(_) | Order::Beat => {}
+            Order::Spawn(spawn) => {
+                let slot = spawn.process.local_rank;
+                // One process a slot (R4): the driver waits for the last one to be reaped, so do we.
+                let taken = self
+                    .workers
+                    .keys()
+                    .any(|process| process.local_rank == slot);
+                if !taken && !self.ending {
+                    self.workers.insert(spawn.process, Worker::starting());
+                    out.push(Command::Spawn(spawn));
+                }
+            }
+            Order::Stop { process, why } => self.stop(now, process, why, out),
+            Order::Plan { round, members } => {
+                if round > self.seen {
+                    self.seen = round;
+                    self.plan = Some(Plan {
+                        round,
+                        members,
+                        answered: false,
+                    });
+                }
+            }
+            Order::Start(start) => self.start(*start, memory, out),
+            Order::Hold { round } => self.hold(round, memory, out),
+            Order::Leave { round, at } => self.leave(round, at, memory),
+            Order::Withdraw { round } => {
+                for process in self.members_of(round) {
+                    memory.withdraw(process, round);
+                }
+            }
+            Order::Abort { round } => self.abort(now, round, out),
+            Order::Shutdown => self.end_all(now, out),
+        }
+    }
+
+    fn stop(&mut self, now: Time, process: Process, why: StopReason, out: &mut Vec<Command>) {
+        let Some(worker) = self.workers.get_mut(&process) else {
+            return;
+        };
+        if !worker.stop(now, why, self.setup.grace) {
+            return;
+        }
+        let attached = worker.is_attached();
+        if attached {
+            out.push(Command::TellStop { process, why });
+        }
+        if !attached || why != StopReason::Removed {
+            out.push(Command::Signal {
+                process,
+                signal: Signal::Terminate,
+            });
+        }
+    }
+
+    fn start(&mut self, start: Start, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+        let planned = self
+            .plan
+            .as_ref()
+            .is_some_and(|plan| plan.round == start.round && plan.answered);
+        if !planned {
+            return;
+        }
+        self.plan = None;
+        for member in &start.members {
+            if let Some(worker) = self.workers.get_mut(&member.process) {
+                worker.life = Life::Training {
+                    round: start.round,
+                    leaving: false,
+                };
+            }
+        }
+        // What is older than the base will not be needed again. What equals it stays for one more round.
+        let base = start.base;
+        let older = |process: &Process| memory.commits(*process).first().copied() < base;
+        let forget: Vec<_> = self.kept.iter().copied().filter(older).collect();
+        for process in forget {
+            self.kept.remove(&process);
+            out.push(Command::Forget { process });
+        }
+        out.push(Command::Start(Box::new(start)));
+    }
+
+    fn hold(&mut self, round: Round, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+        let members = self.members_of(round);
+        if members.is_empty() {
+            return;
+        }
+        let highest = members
+            .into_iter()
+            .map(|process| memory.hold(process, round))
+            .max();
+        let highest = highest.unwrap_or(Boundary(0));
+        out.push(Command::Report(Report::Counted { round, highest }));
+    }
+
+    fn leave(&mut self, round: Round, at: Boundary, memory: &mut dyn Memory) {
+        for process in self.members_of(round) {
+            if let Some(worker) = self.workers.get_mut(&process) {
+                worker.life = Life::Training {
+                    round,
+                    leaving: true,
+                };
+            }
+            memory.leave_at(process, round, at);
+        }
+    }
+
+    fn abort(&mut self, now: Time, round: Round, out: &mut Vec<Command>) {
+        if self.plan.as_ref().is_some_and(|plan| plan.round == round) {
+            self.plan = None;
+        }
+        self.seen = self.seen.max(round);
+        self.abort_members(now, round, out);
+    }
+
+    fn abort_members(&mut self, now: Time, round: Round, out: &mut Vec<Command>) {
+        let members = self.members_of(round);
+        for process in &members {
+            if let Some(worker) = self.workers.get_mut(process) {
+                worker.life = Life::Returning {
+                    until: now + self.abort_timeout,
+                };
+            }
+        }
+        if !members.is_empty() {
+            out.push(Command::Abort { round, members });
+        }
+    }
+
+    pub(super) fn said(
+        &mut self,
+        now: Time,
+        process: Process,
+        message: FromWorker,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(worker) = self.workers.get_mut(&process) else {
+            return;
+        };
+        match message {
+            FromWorker::Attach { .. } => worker.attached(now),
+            FromWorker::Join {
+                data_port, commit, ..
+            } => {
+                let before = worker.life;
+                if matches!(before, Life::Dying | Life::Finished) {
+                    return;
+                }
+                worker.joined(data_port, commit);
+                if worker.is_stopping() {
+                    return;
+                }
+                match before {
+                    Life::Training {
+                        round,
+                        leaving: false,
+                    } => {
+                        out.push(Command::Report(Report::Broken { round, process }));
+                    }
+                    // The driver expects it; it answers with the next plan.
+                    Life::Returning { .. } => {}
+                    _ => self.waiting.push(process),
+                }
+            }
+            FromWorker::Finished { round } => {
+                if matches!(worker.life, Life::Training { round: own, .. } if own == round) {
+                    worker.life = Life::Finished;
+                    out.push(Command::Report(Report::Finished {
+                        round,
+                        workers: vec![process],
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Answers a plan once all its members of this host are at `run()`.
+    pub(super) fn answer_plan(&mut self, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+        let Some(plan) = &mut self.plan else { return };
+        if plan.answered {
+            return;
+        }
+        let mut members = Vec::with_capacity(plan.members.len());
+        for process in &plan.members {
+            match self.workers.get(process) {
+                Some(worker) if worker.life == Life::Joined => members.push(worker.held(*process)),
+                _ => return,
+            }
+        }
+        plan.answered = true;
+        let others = self
+            .workers
+            .keys()
+            .filter(|process| !plan.members.contains(process));
+        let kept = (others.chain(&self.kept))
+            .map(|process| Kept {
+                process: *process,
+                commits: memory.commits(*process),
+            })
+            .filter(|kept| !kept.commits.is_empty())
+            .collect();
+        let (round, free_port) = (plan.round, self.free_port);
+        out.push(Command::Report(Report::Ready {
+            round,
+            members,
+            kept,
+            free_port,
+        }));
+    }
+
+    /// The kernel says that a process is dying. Its peers here need not wait for the driver to say so.
+    pub(super) fn died(&mut self, now: Time, process: Process, out: &mut Vec<Command>) {
+        self.lose(now, process, false, out);
+    }
+
+    /// A process is lost: report it, wake its peers on this host, make sure that it is dead.
+    pub(super) fn lose(
+        &mut self,
+        now: Time,
+        process: Process,
+        silent: bool,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(worker) = self.workers.get_mut(&process) else {
+            return;
+        };
+        let before = worker.life;
+        if before == Life::Dying || (before == Life::Finished && !silent) {
+            return;
+        }
+        worker.life = Life::Dying;
+        if silent {
+            out.push(Command::Signal {
+                process,
+                signal: Signal::Kill,
+            });
+        }
+        if !worker.is_stopping() {
+            out.push(Command::Report(Report::Lost { process, silent }));
+        }
+        if let Life::Training { round, .. } = before {
+            let ending = self
+                .workers
+                .values()
+                .any(|worker| worker.life == Life::Finished);
+            if !ending {
+                self.abort_members(now, round, out);
+            }
+        }
+    }
+
+    pub(super) fn exited(
+        &mut self,
+        process: Process,
+        exit: Exit,
+        tail: Vec<String>,
+        memory: &mut dyn Memory,
+        out: &mut Vec<Command>,
+    ) {
+        if self.workers.remove(&process).is_none() {
+            return;
+        }
+        if memory.commits(process).is_empty() {
+            out.push(Command::Forget { process });
+        } else {
+            self.kept.insert(process);
+        }
+        out.push(Command::Report(Report::Exited {
+            process,
+            exit,
+            tail,
+        }));
+    }
+
+    fn members_of(&self, round: Round) -> Vec<Process> {
+        let trains = |worker: &Worker| matches!(worker.life, Life::Training { round: own, .. } if own == round);
+        self.workers
+            .iter()
+            .filter(|(_, w)| trains(w))
+            .map(|(process, _)| *process)
+            .collect()
+    }
+}

@@ -1,0 +1,148 @@
+//! One worker process as its agent sees it.
+
+use std::time::Duration;
+
+use elasticrun_protocol::{
+    CommitId, Process, Round,
+    control::{Held, StopReason, Waiting},
+};
+
+use super::Signal;
+use crate::{Time, time::earliest};
+
+/// Where a worker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// Not yet at `run()`.
+    Starting,
+    /// At `run()`.
+    Joined,
+    /// In a round.
+    Training {
+        /// Which.
+        round: Round,
+        /// It was told at which boundary to leave.
+        leaving: bool,
+    },
+    /// Its round is over and it is expected at `run()`.
+    Returning {
+        /// Till then.
+        until: Time,
+    },
+    /// It returned from `run()`.
+    Finished,
+    /// It is dead or being killed; to be reaped.
+    Dying,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stopping {
+    /// When the next signal is due.
+    due: Time,
+    next: Signal,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    pub(super) life: Life,
+    data_port: u16,
+    commit: Option<CommitId>,
+    /// Last count of beats and when it changed; none before it attached.
+    beat: Option<(u64, Time)>,
+    stopping: Option<Stopping>,
+}
+
+impl Worker {
+    pub(super) fn starting() -> Self {
+        Self {
+            life: Life::Starting,
+            data_port: 0,
+            commit: None,
+            beat: None,
+            stopping: None,
+        }
+    }
+
+    pub(super) fn attached(&mut self, now: Time) {
+        self.beat.get_or_insert((0, now));
+    }
+
+    pub(super) fn joined(&mut self, data_port: u16, commit: Option<CommitId>) {
+        self.life = Life::Joined;
+        self.data_port = data_port;
+        self.commit = commit;
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        self.beat.is_some()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    pub(super) fn waiting(&self, process: Process) -> Waiting {
+        Waiting {
+            process,
+            data_port: self.data_port,
+        }
+    }
+
+    pub(super) fn held(&self, process: Process) -> Held {
+        Held {
+            process,
+            commit: self.commit,
+            data_port: self.data_port,
+        }
+    }
+
+    /// Whether it has not beaten for so long. One that never attached does not beat.
+    pub(super) fn is_silent(&mut self, now: Time, beats: u64, limit: Duration) -> bool {
+        let Some((last, since)) = &mut self.beat else {
+            return false;
+        };
+        if beats != *last {
+            (*last, *since) = (beats, now);
+        }
+        self.life != Life::Dying && *since + limit <= now
+    }
+
+    /// Begins to stop it; gives whether that is news. Who is merely removed may end by itself first.
+    pub(super) fn stop(&mut self, now: Time, why: StopReason, grace: Duration) -> bool {
+        if self.stopping.is_some() || self.life == Life::Dying {
+            return false;
+        }
+        let next = match why {
+            StopReason::Removed if self.is_attached() => Signal::Terminate,
+            _ => Signal::Kill,
+        };
+        self.stopping = Some(Stopping {
+            due: now + grace,
+            next,
+        });
+        true
+    }
+
+    /// The signal that is due, if it has not ended by then.
+    pub(super) fn due_signal(&mut self, now: Time, grace: Duration) -> Option<Signal> {
+        let stopping = self
+            .stopping
+            .as_mut()
+            .filter(|stopping| stopping.due <= now)?;
+        let signal = stopping.next;
+        *stopping = Stopping {
+            due: now + grace,
+            next: Signal::Kill,
+        };
+        Some(signal)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let returning = match self.life {
+            Life::Returning { until } => Some(until),
+            _ => None,
+        };
+        earliest([returning, self.stopping.map(|stopping| stopping.due)])
+    }
+}

@@ -1,0 +1,158 @@
+//! Assignment: which worker gets which rank. A pure function.
+//!
+//! Hosts with a survivor first, in their order of arrival; in a host survivors by local_rank, then new
+//! workers; slot by slot, up to `max_np`. A worker keeps its local_rank for life (invariant R2), so ranks
+//! of a host are contiguous but its local_ranks need not be.
+
+use std::collections::BTreeMap;
+
+use elasticrun_protocol::{HostId, LocalRank, Process, Rank, control::Place};
+
+/// A worker that could be a member of a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Place of its host in the order of arrival.
+    pub arrival: u64,
+    /// Its host.
+    pub host: HostId,
+    /// Its slot and start.
+    pub process: Process,
+    /// It holds what the round goes on from.
+    pub survivor: bool,
+}
+
+/// Orders candidates by the rule of the module and cuts at `max_np`.
+pub fn choose(mut candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candidate> {
+    let mut with_survivor = BTreeMap::new();
+    for candidate in &candidates {
+        *with_survivor.entry(candidate.host.clone()).or_insert(false) |= candidate.survivor;
+    }
+    candidates.sort_by(|a, b| {
+        let key = |c: &Candidate| (!with_survivor[&c.host], c.arrival);
+        (key(a).cmp(&key(b)))
+            .then_with(|| a.host.cmp(&b.host))
+            .then_with(|| (!a.survivor, a.process).cmp(&(!b.survivor, b.process)))
+    });
+    let Some(max) = max_np else { return candidates };
+    if candidates.len() > max as usize {
+        // No newcomer takes the place of a survivor, wherever their hosts stand.
+        let survivors = candidates.iter().filter(|c| c.survivor).count();
+        let mut newcomers = (max as usize).saturating_sub(survivors);
+        candidates.retain(|c| {
+            c.survivor || {
+                let taken = newcomers > 0;
+                newcomers = newcomers.saturating_sub(1);
+                taken
+            }
+        });
+        candidates.truncate(max as usize);
+    }
+    candidates
+}
+
+/// The places of workers that stand in the order of their ranks, ranks of a host side by side.
+pub fn places(ordered: &[(&HostId, LocalRank)]) -> Vec<Place> {
+    let size = ordered.len() as u32;
+    let mut local_sizes: BTreeMap<&HostId, u32> = BTreeMap::new();
+    let mut crosses: BTreeMap<LocalRank, u32> = BTreeMap::new();
+    let mut cross_ranks = Vec::with_capacity(ordered.len());
+    for (host, local_rank) in ordered {
+        *local_sizes.entry(host).or_default() += 1;
+        let cross = crosses.entry(*local_rank).or_default();
+        cross_ranks.push(*cross);
+        *cross += 1;
+    }
+    (ordered.iter().zip(cross_ranks).enumerate())
+        .map(|(rank, ((host, local_rank), cross_rank))| Place {
+            rank: Rank(rank as u32),
+            size,
+            local_size: local_sizes[host],
+            cross_rank,
+            cross_size: crosses[local_rank],
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use elasticrun_protocol::Generation;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn candidate(arrival: u64, slot: u32, survivor: bool) -> Candidate {
+        let process = Process {
+            local_rank: LocalRank(slot),
+            generation: Generation(1),
+        };
+        Candidate {
+            arrival,
+            host: HostId::new(format!("h{arrival}")),
+            process,
+            survivor,
+        }
+    }
+
+    fn names(chosen: &[Candidate]) -> Vec<(u64, u32)> {
+        chosen
+            .iter()
+            .map(|c| (c.arrival, c.process.local_rank.0))
+            .collect()
+    }
+
+    #[test]
+    fn hosts_with_survivors_come_first() {
+        let all = vec![
+            candidate(0, 0, false),
+            candidate(1, 1, true),
+            candidate(1, 0, false),
+        ];
+        assert_eq!(names(&choose(all, None)), [(1, 1), (1, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn a_newcomer_never_displaces_a_survivor() {
+        let all = vec![
+            candidate(0, 0, true),
+            candidate(0, 1, false),
+            candidate(1, 0, true),
+            candidate(1, 1, false),
+        ];
+        assert_eq!(names(&choose(all, Some(2))), [(0, 0), (1, 0)]);
+    }
+
+    #[test]
+    fn cross_rank_counts_the_hosts_that_have_the_local_rank() {
+        let (a, b) = (HostId::new("a"), HostId::new("b"));
+        let places = places(&[(&a, LocalRank(1)), (&b, LocalRank(0)), (&b, LocalRank(1))]);
+        let cross: Vec<_> = places
+            .iter()
+            .map(|p| (p.cross_rank, p.cross_size, p.local_size))
+            .collect();
+        assert_eq!(cross, [(0, 2, 1), (0, 1, 2), (1, 2, 2)]);
+    }
+
+    proptest! {
+        #[test]
+        fn ranks_are_contiguous_per_host_and_rank_0_survives(
+            seeds in prop::collection::btree_map((0u64..5, 0u32..4), any::<bool>(), 0..16),
+            max in prop::option::of(1u32..12),
+        ) {
+            let all: Vec<_> = seeds.iter().map(|((a, s), v)| candidate(*a, *s, *v)).collect();
+            let survivors = all.iter().filter(|c| c.survivor).count();
+            let chosen = choose(all.clone(), max);
+            let most = max.map_or(usize::MAX, |max| max as usize);
+            prop_assert_eq!(chosen.len(), all.len().min(most));
+            prop_assert_eq!(chosen.iter().filter(|c| c.survivor).count(), survivors.min(most));
+            if survivors > 0 {
+                prop_assert!(chosen[0].survivor, "R2");
+            }
+            let mut hosts: Vec<_> = chosen.iter().map(|c| c.arrival).collect();
+            hosts.dedup();
+            let mut unique = hosts.clone();
+            unique.sort_unstable();
+            unique.dedup();
+            prop_assert_eq!(hosts.len(), unique.len(), "ranks of a host stand side by side");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Blacklist: failure domains that failed, and when they may be used again.
+//!
+//! - Failures of one domain between two rounds count once.
+//! - Cooldown of the n-th failure: `min(high, low * 2^(n-1) * (1 + jitter))`, jitter in `[0, 0.1)`.
+//! - The count falls by one for every `high` of health; after `max_host_failures` it is for good.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use elasticrun_protocol::{HostId, LocalRank};
+
+use crate::{
+    random::Random,
+    settings::{Cooldown, Settings},
+    time::{Time, earliest},
+};
+
+/// What a failure takes out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Domain {
+    /// A whole host.
+    Host(HostId),
+    /// One slot of a host.
+    Slot(HostId, LocalRank),
+}
+
+impl Domain {
+    /// The host it is, or is on.
+    pub fn host(&self) -> &HostId {
+        match self {
+            Self::Host(host) | Self::Slot(host, _) => host,
+        }
+    }
+}
+
+impl std::fmt::Display for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host(host) => write!(f, "host {host}"),
+            Self::Slot(host, slot) => write!(f, "slot {slot} of host {host}"),
+        }
+    }
+}
+
+/// How long a domain is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Out {
+    /// Until then.
+    Until(Time),
+    /// For good.
+    ForGood,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    failures: u32,
+    last: Time,
+    out: Option<Out>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Blacklist {
+    cooldown: Cooldown,
+    limit: Option<u32>,
+    entries: BTreeMap<Domain, Entry>,
+    /// Domains that failed since the last started round.
+    episode: BTreeSet<Domain>,
+}
+
+impl Blacklist {
+    /// An empty one.
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            cooldown: settings.cooldown,
+            limit: settings.max_host_failures,
+            entries: BTreeMap::new(),
+            episode: BTreeSet::new(),
+        }
+    }
+
+    /// A domain failed. Gives how long it is out, or nothing if this failure was counted already.
+    pub fn fail(&mut self, now: Time, domain: Domain, random: &mut Random) -> Option<Out> {
+        if !self.episode.insert(domain.clone()) {
+            return None;
+        }
+        let entry = self.entries.entry(domain).or_insert(Entry {
+            failures: 0,
+            last: now,
+            out: None,
+        });
+        if let Cooldown::Range { high, .. } = self.cooldown
+            && !high.is_zero()
+        {
+            let forgiven = now.since(entry.last).as_nanos() / high.as_nanos();
+            entry.failures = entry
+                .failures
+                .saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX));
+        }
+        entry.failures += 1;
+        let out = match self.cooldown {
+            Cooldown::Forever => Out::ForGood,
+            _ if self.limit.is_some_and(|limit| entry.failures >= limit) => Out::ForGood,
+            Cooldown::Range { low, high } => {
+                Out::Until(now + cooldown(low, high, entry.failures, random.unit() * 0.1))
+            }
+        };
+        // Health is counted from the end of the cooldown.
+        entry.last = if let Out::Until(end) = out { end } else { now };
+        entry.out = Some(out);
+        Some(out)
+    }
+
+    /// A round has started: the next failure of a domain counts again.
+    pub fn round_started(&mut self) {
+        self.episode.clear();
+    }
+
+    /// Forgives what failed since the last started round: all workers failed, so it was not the hosts.
+    pub fn forgive_episode(&mut self) {
+        for domain in std::mem::take(&mut self.episode) {
+            if let Some(entry) = self.entries.get_mut(&domain) {
+                entry.failures = entry.failures.saturating_sub(1);
+                entry.out = None;
+            }
+        }
+    }
+
+    /// Ends the cooldowns that are over and gives their domains.
+    pub fn expire(&mut self, now: Time) -> Vec<Domain> {
+        let mut over = Vec::new();
+        for (domain, entry) in &mut self.entries {
+            if matches!(entry.out, Some(Out::Until(end)) if end <= now) {
+                entry.out = None;
+                over.push(domain.clone());
+            }
+        }
+        over
+    }
+
+    /// Whether a slot is out, by itself or with its host.
+    pub fn is_out(&self, host: &HostId, slot: LocalRank) -> bool {
+        // Most jobs have no failure at all; look nothing up then.
+        !self.entries.is_empty()
+            && (self.host_is_out(host) || self.out(&Domain::Slot(host.clone(), slot)).is_some())
+    }
+
+    /// Whether a whole host is out.
+    pub fn host_is_out(&self, host: &HostId) -> bool {
+        !self.entries.is_empty() && self.out(&Domain::Host(host.clone())).is_some()
+    }
+
+    /// Whether a slot is out and will not come back.
+    pub fn is_out_for_good(&self, host: &HostId, slot: LocalRank) -> bool {
+        self.out(&Domain::Host(host.clone())) == Some(Out::ForGood)
+            || self.out(&Domain::Slot(host.clone(), slot)) == Some(Out::ForGood)
+    }
+
+    /// When the next cooldown ends.
+    pub fn next_deadline(&self) -> Option<Time> {
+        earliest(self.entries.values().map(|entry| match entry.out {
+            Some(Out::Until(end)) => Some(end),
+            _ => None,
+        }))
+    }
+
+    fn out(&self, domain: &Domain) -> Option<Out> {
+        self.entries.get(domain).and_then(|entry| entry.out)
+    }
+}
+
+fn cooldown(low: Duration, high: Duration, failures: u32, jitter: f64) -> Duration {
+    let doubled = low.saturating_mul(1u32.checked_shl(failures - 1).unwrap_or(u32::MAX));
+    // Capped before the jitter as well, since a product of large durations cannot be represented.
+    doubled.min(high).mul_f64(1.0 + jitter).min(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_start(Duration::from_secs(seconds))
+    }
+
+    fn list(low: u64, high: u64, limit: Option<u32>) -> Blacklist {
+        let cooldown = Cooldown::Range {
+            low: Duration::from_secs(low),
+            high: Duration::from_secs(high),
+        };
+        Blacklist::new(&Settings {
+            cooldown,
+            max_host_failures: limit,
+            ..Settings::standard(1)
+        })
+    }
+
+    fn host() -> Domain {
+        Domain::Host("a".into())
+    }
+
+    #[test]
+    fn the_second_cooldown_is_longer() {
+        let (mut list, mut random) = (list(1, 4, None), Random::from_seed(1));
+        let Some(Out::Until(first)) = list.fail(at(0), host(), &mut random) else {
+            panic!()
+        };
+        assert!(first >= at(1) && first.since(at(1)) < Duration::from_millis(100));
+        assert_eq!(
+            list.fail(at(0), host(), &mut random),
+            None,
+            "counts once between two rounds"
+        );
+        list.round_started();
+        assert_eq!(list.expire(first), [host()]);
+        let Some(Out::Until(second)) = list.fail(first, host(), &mut random) else {
+            panic!()
+        };
+        assert!(second.since(first) >= Duration::from_secs(2));
+    }
+
+    #[test]
+    fn health_forgives_and_the_limit_is_for_good() {
+        let (mut list, mut random) = (list(1, 10, Some(2)), Random::from_seed(1));
+        list.fail(at(0), host(), &mut random);
+        list.round_started();
+        assert!(
+            matches!(list.fail(at(20), host(), &mut random), Some(Out::Until(_))),
+            "forgiven"
+        );
+        list.round_started();
+        assert_eq!(list.fail(at(22), host(), &mut random), Some(Out::ForGood));
+        assert!(list.expire(at(1_000_000)).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_cooldown_lies_between_its_bounds(low in 0u64..100, more in 0u64..1000, n in 1u32..80, jitter in 0.0f64..0.1) {
+            let (low, high) = (Duration::from_secs(low), Duration::from_secs(low + more));
+            let wait = cooldown(low, high, n, jitter);
+            prop_assert!(low <= wait && wait <= high);
+        }
+    }
+}

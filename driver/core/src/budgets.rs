@@ -1,0 +1,70 @@
+//! Budgets: how often a job may begin again. Started rounds after the first count, whatever caused them.
+
+use crate::settings::Settings;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    reset_limit: Option<u32>,
+    max_restarts: u32,
+    started: u32,
+    restarts: u32,
+}
+
+impl Budgets {
+    /// Nothing is used yet.
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            reset_limit: settings.reset_limit,
+            max_restarts: settings.max_restarts,
+            started: 0,
+            restarts: 0,
+        }
+    }
+
+    /// Whether one more round may start.
+    pub fn allows_round(&self) -> bool {
+        self.reset_limit.is_none_or(|limit| self.started <= limit)
+    }
+
+    /// A round has started.
+    pub fn round_started(&mut self) {
+        self.started += 1;
+    }
+
+    /// Rounds that have started.
+    pub fn started(&self) -> u32 {
+        self.started
+    }
+
+    /// Uses a restart; gives how many are used, or nothing if none was left.
+    pub fn restart(&mut self) -> Option<u32> {
+        (self.restarts < self.max_restarts).then(|| {
+            self.restarts += 1;
+            self.restarts
+        })
+    }
+
+    /// Restarts allowed.
+    pub fn max_restarts(&self) -> u32 {
+        self.max_restarts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_one_allows_two_rounds() {
+        let mut budgets = Budgets::new(&Settings {
+            reset_limit: Some(1),
+            ..Settings::standard(1)
+        });
+        for _ in 0..2 {
+            assert!(budgets.allows_round());
+            budgets.round_started();
+        }
+        assert!(!budgets.allows_round());
+    }
+}

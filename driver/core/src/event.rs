@@ -1,0 +1,245 @@
+//! What happens to a job (past tense) and what it wants done (imperative).
+
+use std::{net::IpAddr, time::Duration};
+
+use elasticrun_protocol::{
+    CommitId, HostId, Order, Process, Rank, Report, Round,
+    control::{Exit, StopReason},
+};
+
+use crate::{
+    blacklist::{Domain, Out},
+    hosts::HostRecord,
+    results::Outcome,
+    rounds::Cause,
+};
+
+/// Something that happened outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A poll of discovery gave a list.
+    Discovered(Vec<HostRecord>),
+    /// A poll of discovery failed.
+    DiscoveryFailed {
+        /// Trying again cannot help: bad configuration, credentials, an unknown group, a failing script.
+        fatal: bool,
+        /// For a person.
+        why: String,
+    },
+    /// An agent has connected and proved itself.
+    AgentConnected(AgentConnected),
+    /// The connection of an agent has ended or fell silent.
+    AgentLost {
+        /// Its host.
+        host: HostId,
+        /// Which connection; an older one than the current changes nothing.
+        instance: u64,
+        /// For a person.
+        why: String,
+    },
+    /// An agent could not be started.
+    LaunchFailed {
+        /// On which host.
+        host: HostId,
+        /// For a person.
+        why: String,
+    },
+    /// An agent reports.
+    Reported {
+        /// Its host.
+        host: HostId,
+        /// Which connection.
+        instance: u64,
+        /// What it saw.
+        report: Report,
+    },
+    /// The user wants the job to end.
+    StopRequested {
+        /// The signal that said so.
+        signal: i32,
+    },
+}
+
+/// An agent that has connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentConnected {
+    /// The host it was started for, or that it names itself.
+    pub host: HostId,
+    /// Number of the connection; grows.
+    pub instance: u64,
+    /// Where other hosts reach this one.
+    pub address: IpAddr,
+    /// Where it hands out commits.
+    pub memory_port: u16,
+    /// A port that was free.
+    pub free_port: u16,
+    /// Slots it found, for a host that came by itself.
+    pub slots: u32,
+    /// It came by itself.
+    pub itself: bool,
+}
+
+/// What the shell must do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Start an agent on a host.
+    Launch {
+        /// Which host.
+        host: HostId,
+    },
+    /// Send an order to the agent of a host.
+    Send {
+        /// Which host.
+        host: HostId,
+        /// What.
+        order: Order,
+    },
+    /// Close the connection to the agent of a host.
+    Disconnect {
+        /// Which host.
+        host: HostId,
+    },
+    /// A message that changes nothing was refused (invariant R3).
+    Reject {
+        /// From where.
+        host: HostId,
+        /// Why.
+        why: Rejected,
+    },
+    /// Tell the operator.
+    Note(Note),
+    /// The job has ended; end everything else.
+    End(Outcome),
+}
+
+/// Why a message changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    /// It came over a connection that was replaced.
+    #[error("it came over a connection that was replaced")]
+    StaleConnection,
+    /// It is about a process that was replaced, or never was.
+    #[error("it is about {0:?}, which is not the current process of its slot")]
+    StaleProcess(Process),
+    /// It is about another round.
+    #[error("it is about round {0}, which is not the current one")]
+    StaleRound(Round),
+    /// It is the second of its kind.
+    #[error("it repeats what was said")]
+    Repeated,
+    /// The host is not part of the job.
+    #[error("its host is not part of the job")]
+    UnknownHost,
+}
+
+/// A decision, with its typed reason; logged once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// Hosts or slots appeared.
+    HostsChanged {
+        /// Hosts that may be used now.
+        hosts: usize,
+        /// Slots that may be used now.
+        slots: u32,
+    },
+    /// Discovery failed; the last good list stays.
+    DiscoveryFailed {
+        /// For a person.
+        why: String,
+    },
+    /// A worker failed.
+    WorkerFailed {
+        /// Its host.
+        host: HostId,
+        /// Slot and start.
+        process: Process,
+        /// Its rank and round, if it was in one.
+        member: Option<(Rank, Round)>,
+        /// How it ended, if that is known already.
+        exit: Option<Exit>,
+    },
+    /// A host failed: its agent was lost or could not be started.
+    HostFailed {
+        /// Which one.
+        host: HostId,
+        /// For a person.
+        why: String,
+    },
+    /// A domain is out.
+    Blacklisted {
+        /// Which one.
+        domain: Domain,
+        /// For how long.
+        out: Out,
+    },
+    /// A cooldown is over.
+    CooldownOver {
+        /// Of which domain.
+        domain: Domain,
+    },
+    /// A worker is told to stop.
+    Stopped {
+        /// Its host.
+        host: HostId,
+        /// Slot and start.
+        process: Process,
+        /// Why.
+        why: StopReason,
+    },
+    /// A round is planned.
+    RoundPlanned {
+        /// Its number.
+        round: Round,
+        /// Its size.
+        size: u32,
+        /// Why it is formed.
+        cause: Cause,
+    },
+    /// A round is over before its time.
+    RoundAborted {
+        /// Its number.
+        round: Round,
+        /// Whether it had started.
+        started: bool,
+    },
+    /// A round begins.
+    RoundStarted {
+        /// Its number.
+        round: Round,
+        /// How many rounds have started before it.
+        resets: u32,
+        /// Its size.
+        size: u32,
+        /// Members that hold the base.
+        survivors: u32,
+        /// The commit to go on from.
+        base: Option<CommitId>,
+        /// Why it was formed.
+        cause: Cause,
+        /// From the first sight of the cause to the start.
+        took: Duration,
+    },
+    /// All workers are asked to leave the round at a common boundary.
+    Interrupting {
+        /// The round that trains.
+        round: Round,
+        /// Why.
+        cause: Cause,
+    },
+    /// There are too few usable slots; the job waits.
+    WaitingForSlots {
+        /// Usable now.
+        usable: u32,
+        /// Needed.
+        needed: u32,
+    },
+    /// A worker returned from `run()`: no new round will be formed.
+    Finishing,
+    /// All workers had failed by themselves; the job starts again from the last commit.
+    Restarting {
+        /// Restarts used, this one included.
+        used: u32,
+        /// Restarts allowed.
+        allowed: u32,
+    },
+}

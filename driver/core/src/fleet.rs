@@ -1,0 +1,287 @@
+//! Fleet: agents and worker processes as they were last observed.
+//!
+//! Invariant R4: a slot has at most one live process. A slot is given to a new process only when the last
+//! one was reported gone, or went with its agent (the next agent of the host waits for the host's lock).
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use elasticrun_protocol::{Generation, HostId, LocalRank, Process, Round};
+
+use crate::time::Time;
+
+/// What is known of the agent of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Agent {
+    /// There is none.
+    Absent,
+    /// It was asked for.
+    Launching {
+        /// When.
+        since: Time,
+    },
+    /// It is connected.
+    Up(AgentUp),
+}
+
+/// A connected agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentUp {
+    /// Number of its connection.
+    pub instance: u64,
+    /// Where other hosts reach its host.
+    pub address: IpAddr,
+    /// Where it hands out commits.
+    pub memory_port: u16,
+    /// A port that was free, last it said.
+    pub free_port: u16,
+}
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Started, not yet at `run()`.
+    Starting {
+        /// When.
+        since: Time,
+    },
+    /// At `run()`, in no round.
+    Waiting,
+    /// In a round that has started and is not over.
+    Training {
+        /// Which.
+        round: Round,
+    },
+    /// Its round is over and it is expected at `run()`.
+    Returning,
+    /// Told to stop.
+    Stopping,
+}
+
+/// A live process of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// Slot and start.
+    pub process: Process,
+    /// Where it is in its life.
+    pub life: Life,
+    /// Where its data plane listens, once it waited.
+    pub data_port: u16,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    starts: u32,
+    live: Option<Live>,
+    /// Its process ended with code 0 without ever waiting.
+    done: bool,
+}
+
+/// A host with an agent or processes.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Its agent.
+    pub agent: Agent,
+    /// A process of it was in a round, so its memory may hold commits.
+    pub has_memory: bool,
+    slots: Vec<Slot>,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            agent: Agent::Absent,
+            has_memory: false,
+            slots: Vec::new(),
+        }
+    }
+}
+
+impl Host {
+    /// The connected agent.
+    pub fn up(&self) -> Option<&AgentUp> {
+        match &self.agent {
+            Agent::Up(up) => Some(up),
+            _ => None,
+        }
+    }
+
+    /// Its live processes by local rank.
+    pub fn live(&self) -> impl Iterator<Item = Live> + '_ {
+        self.slots.iter().filter_map(|slot| slot.live)
+    }
+
+    /// Whether a new process may be started on this slot.
+    pub fn is_free(&self, slot: LocalRank) -> bool {
+        self.slots
+            .get(slot.0 as usize)
+            .is_none_or(|slot| slot.live.is_none() && !slot.done)
+    }
+}
+
+/// How many processes are where in their lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Not yet at `run()`.
+    pub starting: usize,
+    /// At `run()`, in no round.
+    pub waiting: usize,
+    /// In a round.
+    pub training: usize,
+    /// Expected at `run()`.
+    pub returning: usize,
+    /// Told to stop.
+    pub stopping: usize,
+}
+
+impl Census {
+    /// All that count towards the size of the job.
+    pub fn staying(&self) -> usize {
+        self.starting + self.waiting + self.training + self.returning
+    }
+
+    fn count(&mut self, life: Life) -> &mut usize {
+        match life {
+            Life::Starting { .. } => &mut self.starting,
+            Life::Waiting => &mut self.waiting,
+            Life::Training { .. } => &mut self.training,
+            Life::Returning => &mut self.returning,
+            Life::Stopping => &mut self.stopping,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    hosts: BTreeMap<HostId, Host>,
+    census: Census,
+    /// Processes ever started.
+    starts: u64,
+    /// Processes that ended with code 0 without ever waiting.
+    done: u64,
+}
+
+impl Fleet {
+    /// A host, if it has or had an agent.
+    pub fn host(&self, id: &HostId) -> Option<&Host> {
+        self.hosts.get(id)
+    }
+
+    /// A host, to note something of its agent.
+    pub fn host_mut(&mut self, id: &HostId) -> &mut Host {
+        self.hosts.entry(id.clone()).or_default()
+    }
+
+    /// All hosts that have or had an agent.
+    pub fn hosts(&self) -> impl Iterator<Item = (&HostId, &Host)> {
+        self.hosts.iter()
+    }
+
+    /// How many processes are where in their lives.
+    pub fn census(&self) -> Census {
+        self.census
+    }
+
+    /// Processes ever started.
+    pub fn starts(&self) -> u64 {
+        self.starts
+    }
+
+    /// Processes that ended with code 0 without ever waiting.
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// The live process that this is about, if it is the current one of its slot.
+    pub fn current(&self, host: &HostId, process: Process) -> Option<Live> {
+        let slot = self
+            .hosts
+            .get(host)?
+            .slots
+            .get(process.local_rank.0 as usize)?;
+        slot.live.filter(|live| live.process == process)
+    }
+
+    /// A new process of a free slot.
+    pub fn start(&mut self, now: Time, host: &HostId, slot: LocalRank) -> Process {
+        let slots = &mut self.host_mut(host).slots;
+        let index = slot.0 as usize;
+        if slots.len() <= index {
+            slots.resize_with(index + 1, Slot::default);
+        }
+        slots[index].starts += 1;
+        let process = Process {
+            local_rank: slot,
+            generation: Generation(slots[index].starts),
+        };
+        let life = Life::Starting { since: now };
+        slots[index].live = Some(Live {
+            process,
+            life,
+            data_port: 0,
+        });
+        self.census.starting += 1;
+        self.starts += 1;
+        process
+    }
+
+    /// A process moved on in its life.
+    pub fn set_life(&mut self, host: &HostId, process: Process, life: Life) {
+        if let Some(live) = self.live_mut(host, process) {
+            let before = std::mem::replace(&mut live.life, life);
+            *self.census.count(before) -= 1;
+            *self.census.count(life) += 1;
+        }
+    }
+
+    /// Where the data plane of a process listens.
+    pub fn set_data_port(&mut self, host: &HostId, process: Process, port: u16) {
+        if let Some(live) = self.live_mut(host, process) {
+            live.data_port = port;
+        }
+    }
+
+    /// A process is gone.
+    pub fn end(&mut self, host: &HostId, process: Process) {
+        if let Some(live) = self.current(host, process) {
+            *self.census.count(live.life) -= 1;
+            self.host_mut(host).slots[process.local_rank.0 as usize].live = None;
+        }
+    }
+
+    /// A process ended with code 0 without ever waiting: its slot is done.
+    pub fn end_done(&mut self, host: &HostId, process: Process) {
+        if self.current(host, process).is_some() {
+            self.end(host, process);
+            self.host_mut(host).slots[process.local_rank.0 as usize].done = true;
+            self.done += 1;
+        }
+    }
+
+    /// The agent of a host is gone, and all its processes and its memory with it.
+    pub fn lose_agent(&mut self, id: &HostId) -> Vec<Live> {
+        let Some(host) = self.hosts.get_mut(id) else {
+            return Vec::new();
+        };
+        host.agent = Agent::Absent;
+        host.has_memory = false;
+        let lost: Vec<_> = host
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.live.take())
+            .collect();
+        for live in &lost {
+            *self.census.count(live.life) -= 1;
+        }
+        lost
+    }
+
+    fn live_mut(&mut self, host: &HostId, process: Process) -> Option<&mut Live> {
+        let slot = self
+            .hosts
+            .get_mut(host)?
+            .slots
+            .get_mut(process.local_rank.0 as usize)?;
+        slot.live.as_mut().filter(|live| live.process == process)
+    }
+}

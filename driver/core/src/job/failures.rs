@@ -1,0 +1,265 @@
+//! Failures: of a worker, a slot, a host; what they take out and what they end.
+
+use elasticrun_protocol::{
+    HostId, Order, Process,
+    control::{Exit, StopReason},
+};
+
+use super::{Job, Out};
+use crate::{
+    Command, FailureDomain, Note, Rejected, Time,
+    blacklist::Domain,
+    fleet::Life,
+    job::reject,
+    registry::State,
+    results::{Failure, Outcome, Reason},
+    rounds::{Cause, Phase},
+};
+
+impl Job {
+    /// A process died or fell silent; how it ended is not known yet, and it may not be reaped yet.
+    pub(super) fn worker_lost(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        process: Process,
+        out: &mut Out,
+    ) {
+        let Some(live) = self.fleet.current(host, process) else {
+            return reject(out, host, Rejected::StaleProcess(process));
+        };
+        // The slot is free again only when the process is reaped (R4).
+        match live.life {
+            Life::Stopping => {}
+            Life::Training { .. } | Life::Returning => {
+                self.fleet.set_life(host, process, Life::Stopping);
+                self.member_failed(now, host, process, None, &[], out);
+            }
+            Life::Starting { .. } | Life::Waiting => {
+                self.fleet.set_life(host, process, Life::Stopping);
+                self.slot_failed(now, host, process, None, &[], out);
+            }
+        }
+    }
+
+    /// A member of a round, or one that was to come back from one, failed.
+    pub(super) fn member_failed(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        process: Process,
+        exit: Option<Exit>,
+        tail: &[String],
+        out: &mut Out,
+    ) {
+        self.registry.record(host, process, State::Failed);
+        self.note_failure(host, process, exit, tail, out);
+        let domain = match self.settings.failure_domain {
+            FailureDomain::Slot => Domain::Slot(host.clone(), process.local_rank),
+            FailureDomain::Auto if self.hosts.len() <= 1 => {
+                Domain::Slot(host.clone(), process.local_rank)
+            }
+            FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),
+        };
+        self.domain_failed(now, domain, out);
+        self.suspect_until = None;
+        self.rounds.disturb(
+            now,
+            Cause::WorkerFailed {
+                host: host.clone(),
+                process,
+            },
+        );
+        self.after_failure(out);
+    }
+
+    /// A process failed before it was in a round: that costs its own slot, and nobody a round.
+    pub(super) fn slot_failed(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        process: Process,
+        exit: Option<Exit>,
+        tail: &[String],
+        out: &mut Out,
+    ) {
+        self.waitlist.leave(host, process);
+        self.note_failure(host, process, exit, tail, out);
+        self.domain_failed(now, Domain::Slot(host.clone(), process.local_rank), out);
+        let planned = match &self.rounds.phase {
+            Phase::Forming(forming) => forming
+                .members
+                .get(host)
+                .is_some_and(|members| members.contains(&process)),
+            _ => false,
+        };
+        if planned {
+            self.rounds.disturb(
+                now,
+                Cause::WorkerFailed {
+                    host: host.clone(),
+                    process,
+                },
+            );
+            self.after_failure(out);
+        } else if !self.settings.elastic {
+            self.end(Outcome::WorkerFailed(Reason::Standard), out);
+        }
+    }
+
+    /// An agent is gone, or never came: its host failed, and its workers and its memory are lost.
+    pub(super) fn agent_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
+        let lost = self.fleet.lose_agent(host);
+        for live in &lost {
+            self.waitlist.leave(host, live.process);
+            self.registry
+                .record(host, live.process, State::LostWithHost);
+        }
+        out.push(Command::Disconnect { host: host.clone() });
+        if self.results.outcome().is_some() {
+            return;
+        }
+        out.push(Command::Note(Note::HostFailed {
+            host: host.clone(),
+            why: why.clone(),
+        }));
+        self.results.failed(Failure {
+            host: host.clone(),
+            process: None,
+            member: None,
+            exit: None,
+            tail: Vec::new(),
+            why: Some(why),
+        });
+        if self.settings.self_registration {
+            self.hosts.forget(host);
+            self.stale = true;
+        }
+        self.domain_failed(now, Domain::Host(host.clone()), out);
+        self.touched.insert(host.clone());
+        let concerned = match &self.rounds.phase {
+            Phase::Idle => false,
+            Phase::Training(training) => training.members.contains_key(host),
+            Phase::Forming(forming) => {
+                forming.members.contains_key(host)
+                    || forming.missing.contains(host)
+                    || forming.leaving.is_some()
+                        && lost
+                            .iter()
+                            .any(|live| matches!(live.life, Life::Training { .. }))
+            }
+        };
+        self.suspect_until = None;
+        if concerned {
+            self.rounds
+                .disturb(now, Cause::HostFailed { host: host.clone() });
+            self.after_failure(out);
+        } else if !self.settings.elastic {
+            self.end(Outcome::WorkerFailed(Reason::Standard), out);
+        }
+    }
+
+    /// Ends the round, or the job if it is a standard one.
+    fn after_failure(&mut self, out: &mut Out) {
+        if !self.settings.elastic {
+            return self.end(Outcome::WorkerFailed(Reason::Standard), out);
+        }
+        self.abort_rounds(out);
+        if self.is_ending() {
+            self.stop_all_outsiders(out);
+        }
+    }
+
+    /// Aborts what is planned or trains, on every host that has to do with it.
+    pub(super) fn abort_rounds(&mut self, out: &mut Out) {
+        let members = match &self.rounds.phase {
+            Phase::Idle => return,
+            Phase::Training(training) => &training.members,
+            Phase::Forming(forming) => &forming.members,
+        };
+        // The round that is being left may have members on more hosts than the planned one.
+        let mut returning: Vec<(HostId, Process)> = Vec::new();
+        let mut hosts: Vec<HostId> = members.keys().cloned().collect();
+        for (host, state) in self.fleet.hosts() {
+            let training = state
+                .live()
+                .filter(|live| matches!(live.life, Life::Training { .. }));
+            returning.extend(training.map(|live| (host.clone(), live.process)));
+            if state.has_memory {
+                hosts.push(host.clone());
+            }
+        }
+        hosts.sort();
+        hosts.dedup();
+        hosts.retain(|host| {
+            self.fleet
+                .host(host)
+                .is_some_and(|state| state.up().is_some())
+        });
+        for (host, process) in returning {
+            self.fleet.set_life(&host, process, Life::Returning);
+        }
+        for aborted in self.rounds.abort() {
+            let (round, started) = (aborted.round, aborted.started);
+            out.push(Command::Note(Note::RoundAborted { round, started }));
+            for host in &hosts {
+                self.send(host, Order::Abort { round }, out);
+            }
+        }
+        self.stale = true;
+    }
+
+    /// Stops every process that is in no round, when none will be formed any more.
+    pub(super) fn stop_all_outsiders(&mut self, out: &mut Out) {
+        let mut stop = Vec::new();
+        for (host, state) in self.fleet.hosts() {
+            let outside = |life| {
+                matches!(
+                    life,
+                    Life::Starting { .. } | Life::Waiting | Life::Returning
+                )
+            };
+            stop.extend(
+                state
+                    .live()
+                    .filter(|l| outside(l.life))
+                    .map(|l| (host.clone(), l.process)),
+            );
+        }
+        for (host, process) in stop {
+            self.stop(&host, process, StopReason::JobEnded, out);
+        }
+    }
+
+    fn domain_failed(&mut self, now: Time, domain: Domain, out: &mut Out) {
+        if let Some(until) = self.blacklist.fail(now, domain.clone(), &mut self.random) {
+            out.push(Command::Note(Note::Blacklisted { domain, out: until }));
+        }
+        self.stale = true;
+    }
+
+    fn note_failure(
+        &mut self,
+        host: &HostId,
+        process: Process,
+        exit: Option<Exit>,
+        tail: &[String],
+        out: &mut Out,
+    ) {
+        let member = self.registry.rank(host, process);
+        self.results.failed(Failure {
+            host: host.clone(),
+            process: Some(process),
+            member,
+            exit: exit.clone(),
+            tail: tail.to_vec(),
+            why: None,
+        });
+        out.push(Command::Note(Note::WorkerFailed {
+            host: host.clone(),
+            process,
+            member,
+            exit,
+        }));
+    }
+}

@@ -1,0 +1,258 @@
+//! The job: composes the machines. Events in, commands out.
+//!
+//! [`Job::step`] applies one event, then [`settle`](Job::settle) brings intent and observation together.
+//! What one event means is in `reports`, `failures` and `ending`; what follows from the new state is in
+//! `slots` (agents, processes) and `planning` (rounds).
+//!
+//! Cost: an event costs O(log hosts + its own workers); only a change of hosts, a failure, a plan and a
+//! start cost O(hosts + workers).
+
+mod capacity;
+mod ending;
+mod failures;
+mod planning;
+mod reports;
+mod slots;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use elasticrun_protocol::{DriverEpoch, HostId, Order, Process};
+
+use crate::{
+    Command, Event, Note, Rejected, Settings, Time,
+    blacklist::Blacklist,
+    budgets::Budgets,
+    fleet::{Agent, Fleet},
+    hosts::HostSet,
+    lineage::Lineage,
+    random::Random,
+    registry::Registry,
+    results::Results,
+    rounds::Rounds,
+    time::earliest,
+    waitlist::WaitList,
+};
+use capacity::Capacity;
+
+type Out = Vec<Command>;
+
+/// The state machine of a job. See the module.
+#[derive(Clone, Debug)]
+pub struct Job {
+    settings: Settings,
+    epoch: DriverEpoch,
+    run_id: String,
+    random: Random,
+    hosts: HostSet,
+    blacklist: Blacklist,
+    capacity: Capacity,
+    fleet: Fleet,
+    waitlist: WaitList,
+    rounds: Rounds,
+    lineage: Lineage,
+    registry: Registry,
+    budgets: Budgets,
+    results: Results,
+    /// Hosts or blacklist changed: the capacity must be counted anew.
+    stale: bool,
+    /// Slots may have gone that members of a round use.
+    recheck: bool,
+    /// Hosts where a slot may have become free or usable.
+    touched: BTreeSet<HostId>,
+    /// Starts of agents and processes, oldest first, to see which take too long.
+    starts: VecDeque<(Time, HostId, Option<Process>)>,
+    /// A list of discovery has come.
+    discovered: bool,
+    /// Since when there are too few usable slots.
+    short_since: Option<Time>,
+    /// The elastic time-out has passed before the first round: `min_np` workers are enough.
+    settle_for_less: bool,
+    /// Somebody lost a peer: wait until then for news of who it was.
+    suspect_until: Option<Time>,
+    /// The first member has ended with code 0.
+    first_success: Option<Time>,
+}
+
+impl Job {
+    /// A job that has not begun. `seed` makes its jitter.
+    pub fn new(
+        settings: Settings,
+        run_id: impl Into<String>,
+        epoch: DriverEpoch,
+        seed: u64,
+    ) -> Self {
+        Self {
+            epoch,
+            run_id: run_id.into(),
+            random: Random::from_seed(seed),
+            hosts: HostSet::default(),
+            blacklist: Blacklist::new(&settings),
+            capacity: Capacity::default(),
+            fleet: Fleet::default(),
+            waitlist: WaitList::default(),
+            rounds: Rounds::default(),
+            lineage: Lineage::default(),
+            registry: Registry::default(),
+            budgets: Budgets::new(&settings),
+            results: Results::default(),
+            stale: true,
+            recheck: false,
+            touched: BTreeSet::new(),
+            starts: VecDeque::new(),
+            discovered: false,
+            short_since: None,
+            settle_for_less: false,
+            suspect_until: None,
+            first_success: None,
+            settings,
+        }
+    }
+
+    /// Applies one event and appends what must be done.
+    pub fn step(&mut self, now: Time, event: Event, out: &mut Out) {
+        self.tick(now, out);
+        self.apply(now, event, out);
+        self.settle(now, out);
+    }
+
+    /// Lets the deadlines that have passed take effect.
+    pub fn tick(&mut self, now: Time, out: &mut Out) {
+        if self.results.outcome().is_some() || self.next_deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        self.end_cooldowns(now, out);
+        self.end_slow_starts(now, out);
+        self.end_slow_rounds(now, out);
+        self.end_waits(now, out);
+        self.settle(now, out);
+    }
+
+    /// When [`Job::tick`] has something to do, if nothing else happens before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        if self.results.outcome().is_some() {
+            return None;
+        }
+        earliest([
+            self.blacklist.next_deadline(),
+            self.next_slow_start(),
+            self.next_round_deadline(),
+            self.next_wait_deadline(),
+        ])
+    }
+
+    /// How it ends: the outcome once there is one, and the first failure.
+    pub fn results(&self) -> &Results {
+        &self.results
+    }
+
+    /// Agents and processes as observed.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// What the rounds are at.
+    pub fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// Rounds that have started.
+    pub fn rounds_started(&self) -> u32 {
+        self.budgets.started()
+    }
+
+    /// What was asked for.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn apply(&mut self, now: Time, event: Event, out: &mut Out) {
+        match event {
+            Event::Discovered(list) => self.discovered(&list),
+            Event::DiscoveryFailed { fatal, why } => self.discovery_failed(fatal, why, out),
+            Event::AgentConnected(agent) => self.agent_connected(now, agent, out),
+            Event::AgentLost {
+                host,
+                instance,
+                why,
+            } => {
+                if self.is_current(&host, instance) {
+                    self.agent_lost(now, &host, why, out);
+                }
+            }
+            Event::LaunchFailed { host, why } => {
+                let launching = |h: &crate::fleet::Host| matches!(h.agent, Agent::Launching { .. });
+                if self.fleet.host(&host).is_some_and(launching) {
+                    self.agent_lost(now, &host, why, out);
+                }
+            }
+            Event::Reported {
+                host,
+                instance,
+                report,
+            } => {
+                if self.is_current(&host, instance) {
+                    self.reported(now, &host, report, out);
+                } else {
+                    reject(out, &host, Rejected::StaleConnection);
+                }
+            }
+            Event::StopRequested { signal } => self.stop_requested(signal, out),
+        }
+    }
+
+    /// Brings what should be and what is together.
+    fn settle(&mut self, now: Time, out: &mut Out) {
+        if self.results.outcome().is_some() {
+            return;
+        }
+        if std::mem::take(&mut self.stale) {
+            self.count_capacity(out);
+            self.stop_unusable(out);
+            self.recheck = true;
+        }
+        self.conclude(now, out);
+        if self.results.outcome().is_some() || self.is_ending() {
+            return;
+        }
+        self.plan_or_hold(now, out);
+        self.fill_slots(now, out);
+    }
+
+    fn discovered(&mut self, list: &[crate::hosts::HostRecord]) {
+        self.discovered = true;
+        self.hosts.update(list);
+        self.stale = true;
+    }
+
+    fn discovery_failed(&mut self, fatal: bool, why: String, out: &mut Out) {
+        if fatal && !self.discovered {
+            self.end(crate::results::Outcome::DiscoveryFailed { why }, out);
+        } else {
+            out.push(Command::Note(Note::DiscoveryFailed { why }));
+        }
+    }
+
+    fn is_current(&self, host: &HostId, instance: u64) -> bool {
+        let up = self.fleet.host(host).and_then(|h| h.up());
+        up.is_some_and(|up| up.instance == instance)
+    }
+
+    /// No new round is formed any more, since a member has finished.
+    fn is_ending(&self) -> bool {
+        self.registry.is_ending()
+    }
+
+    fn send(&self, host: &HostId, order: Order, out: &mut Out) {
+        out.push(Command::Send {
+            host: host.clone(),
+            order,
+        });
+    }
+}
+
+fn reject(out: &mut Out, host: &HostId, why: Rejected) {
+    out.push(Command::Reject {
+        host: host.clone(),
+        why,
+    });
+}

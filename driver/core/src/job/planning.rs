@@ -1,0 +1,460 @@
+//! Rounds: when one is planned, when one is interrupted, and how one starts.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
+
+use elasticrun_protocol::{
+    CommitId, HostId, LocalRank, Order, Process,
+    control::{Keeper, Member, Place, Start},
+    topology,
+};
+
+use super::{Job, Out};
+use crate::{
+    Command, Note, Time,
+    assignment::{self, Candidate},
+    fleet::Life,
+    results::Outcome,
+    rounds::{Cause, Forming, Phase},
+    time::earliest,
+};
+
+impl Job {
+    /// Plans a round if none is there and one can be; asks for an interrupt if one could be better.
+    pub(super) fn plan_or_hold(&mut self, now: Time, out: &mut Out) {
+        match &self.rounds.phase {
+            Phase::Idle => self.plan_when_possible(now, out),
+            Phase::Training(training) if training.hold.is_none() => self.hold_when_useful(now, out),
+            Phase::Training(_) => {}
+            Phase::Forming(forming) => {
+                // A member whose slot went while the round was being formed must not start in it (R5).
+                let unusable =
+                    |host: &HostId, p: &Process| !self.capacity.is_usable(host, p.local_rank);
+                let broken = self.recheck
+                    && (forming.members.iter()).any(|(h, m)| m.iter().any(|p| unusable(h, p)));
+                self.recheck = false;
+                if broken {
+                    self.rounds.disturb(now, Cause::Removed);
+                    self.abort_rounds(out);
+                    self.stop_unusable(out);
+                    self.plan_when_possible(now, out);
+                }
+            }
+        }
+    }
+
+    fn plan_when_possible(&mut self, now: Time, out: &mut Out) {
+        if self.suspect_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.suspect_until = None;
+        let census = self.fleet.census();
+        if census.waiting + census.returning < self.needed() as usize {
+            return;
+        }
+        // Nobody trains meanwhile unless somebody survived: wait a last call for those that start.
+        let survivors_wait = census.returning > 0;
+        if !survivors_wait && self.ripe_at().is_some_and(|ripe| now < ripe) {
+            return;
+        }
+        let chosen = self.choose();
+        if chosen.len() < self.needed() as usize {
+            return;
+        }
+        let cause = match self.rounds.disturbance() {
+            Some((_, cause)) => cause.clone(),
+            None if self.budgets.started() == 0 => Cause::First,
+            None => Cause::Added,
+        };
+        self.plan(now, chosen, cause, out);
+    }
+
+    /// When those that wait may be planned, if more are starting that would be planned as well.
+    fn ripe_at(&self) -> Option<Time> {
+        let census = self.fleet.census();
+        let room = self.settings.max_np.map_or(usize::MAX, |max| {
+            (max as usize).saturating_sub(census.waiting + census.returning + census.training)
+        });
+        self.waitlist
+            .ripe_at(census.starting.min(room), self.settings.last_call)
+    }
+
+    /// Candidates for a round, cut and in order of what they would become.
+    fn choose(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for host in self.capacity.order() {
+            let Some(state) = self.fleet.host(host).filter(|state| state.up().is_some()) else {
+                continue;
+            };
+            let arrival = self.hosts.arrival(host);
+            for live in state.live() {
+                let there = matches!(
+                    live.life,
+                    Life::Waiting | Life::Returning | Life::Training { .. }
+                );
+                if there && self.capacity.is_usable(host, live.process.local_rank) {
+                    candidates.push(Candidate {
+                        arrival,
+                        host: host.clone(),
+                        process: live.process,
+                        survivor: self.registry.rank(host, live.process).is_some(),
+                    });
+                }
+            }
+        }
+        assignment::choose(candidates, self.settings.max_np)
+    }
+
+    fn plan(&mut self, now: Time, chosen: Vec<Candidate>, cause: Cause, out: &mut Out) {
+        if !self.budgets.allows_round() {
+            let limit = self.settings.reset_limit.unwrap_or(0);
+            return self.end(Outcome::ResetLimit { limit }, out);
+        }
+        self.rounds.disturb(now, cause.clone());
+        let mut members: BTreeMap<HostId, Vec<Process>> = BTreeMap::new();
+        for candidate in chosen {
+            self.waitlist.leave(&candidate.host, candidate.process);
+            members
+                .entry(candidate.host)
+                .or_default()
+                .push(candidate.process);
+        }
+        // Who has memory answers as well: it may keep the newest commit (R12).
+        let mut ask: BTreeSet<_> = members.keys().cloned().collect();
+        let has_memory =
+            |(_, state): &(&HostId, &crate::fleet::Host)| state.has_memory && state.up().is_some();
+        ask.extend(
+            self.fleet
+                .hosts()
+                .filter(has_memory)
+                .map(|(host, _)| host.clone()),
+        );
+        let patience = match &self.rounds.phase {
+            Phase::Training(_) => self.settings.interrupt_timeout,
+            _ => self.answer_timeout(),
+        };
+        let forming = self
+            .rounds
+            .plan(members, ask, now + patience, cause.clone());
+        let (round, size) = (forming.round, forming.size);
+        for host in &forming.missing {
+            let members = forming.members.get(host).cloned().unwrap_or_default();
+            out.push(Command::Send {
+                host: host.clone(),
+                order: Order::Plan { round, members },
+            });
+        }
+        out.push(Command::Note(Note::RoundPlanned { round, size, cause }));
+        self.recheck = false;
+    }
+
+    /// An agent kills a member that is not back after the abort time-out, so it answers soon after.
+    fn answer_timeout(&self) -> std::time::Duration {
+        self.settings.abort_timeout + std::time::Duration::from_secs(10)
+    }
+
+    fn hold_when_useful(&mut self, now: Time, out: &mut Out) {
+        let Phase::Training(training) = &self.rounds.phase else {
+            return;
+        };
+        let size = training.size as usize;
+        let room = self
+            .settings
+            .max_np
+            .map_or(usize::MAX, |max| (max as usize).saturating_sub(size));
+        let removed = self.recheck
+            && (training.members.iter()).any(|(host, m)| {
+                m.iter()
+                    .any(|p| !self.capacity.is_usable(host, p.local_rank))
+            });
+        self.recheck = false;
+        let added =
+            room > 0 && !self.waitlist.is_empty() && self.ripe_at().is_some_and(|ripe| ripe <= now);
+        if !added && !removed {
+            return;
+        }
+        let cause = Self::change(added, removed);
+        self.rounds.disturb(now, cause.clone());
+        let deadline = now + self.settings.interrupt_timeout;
+        if let Some((round, hosts)) = self.rounds.hold(deadline, cause.clone()) {
+            out.push(Command::Note(Note::Interrupting { round, cause }));
+            for host in hosts {
+                self.send(&host, Order::Hold { round }, out);
+            }
+        }
+    }
+
+    /// All are on their way to the common boundary: plan what follows.
+    pub(super) fn plan_after_leave(&mut self, now: Time, out: &mut Out) {
+        let cause = match &self.rounds.phase {
+            Phase::Training(training) => training.hold.as_ref().map(|hold| hold.cause.clone()),
+            _ => None,
+        };
+        let chosen = self.choose();
+        if chosen.len() >= self.needed() as usize {
+            self.plan(now, chosen, cause.unwrap_or(Cause::Added), out);
+        }
+        // Else the hold stays until all have left or its deadline comes; then the job waits for slots.
+    }
+
+    /// All have answered: choose the base and start.
+    pub(super) fn start_round(&mut self, now: Time, out: &mut Out) {
+        let Phase::Forming(forming) = &self.rounds.phase else {
+            return;
+        };
+        let (base, keeper) = self.base_of(forming);
+        if base.is_none() && self.budgets.started() > 0 && !self.has_old_worker(forming) {
+            return self.end(Outcome::NoStateLeft, out);
+        }
+        let ordered = self.ranks_of(forming, base);
+        let Some((forming, since)) = self.rounds.start() else {
+            return;
+        };
+        let survivors = ordered.iter().filter(|c| c.survivor).count() as u32;
+        self.lineage.started(forming.round, base);
+        self.blacklist.round_started();
+        self.registry.round_started(
+            forming.round,
+            (ordered.iter().zip(0..))
+                .map(|(c, rank)| (c.host.clone(), c.process, elasticrun_protocol::Rank(rank))),
+        );
+        self.send_starts(&forming, &ordered, base, keeper, out);
+        for candidate in &ordered {
+            let life = Life::Training {
+                round: forming.round,
+            };
+            self.fleet
+                .set_life(&candidate.host, candidate.process, life);
+            self.fleet.host_mut(&candidate.host).has_memory = true;
+        }
+        out.push(Command::Note(Note::RoundStarted {
+            round: forming.round,
+            resets: self.budgets.started(),
+            size: forming.size,
+            survivors,
+            base,
+            cause: forming.cause.clone(),
+            took: now.since(since),
+        }));
+        self.budgets.round_started();
+        self.short_since = None;
+        // Who trained in the round before and is not in this one has left it by now, or never will.
+        self.stop_left_behind(forming.round, out);
+        self.stale = true;
+    }
+
+    fn stop_left_behind(&mut self, round: elasticrun_protocol::Round, out: &mut Out) {
+        if self.fleet.census().training == self.registry.alive() as usize {
+            return;
+        }
+        let mut stop = Vec::new();
+        for (host, state) in self.fleet.hosts() {
+            let left = |life| matches!(life, Life::Training { round: other } if other != round);
+            stop.extend(
+                state
+                    .live()
+                    .filter(|l| left(l.life))
+                    .map(|l| (host.clone(), l.process)),
+            );
+        }
+        for (host, process) in stop {
+            self.stop_outsider(&host, process, out);
+        }
+    }
+
+    /// The newest commit of the history that anyone holds (R12), and its keeper if no member holds it.
+    fn base_of(&self, forming: &Forming) -> (Option<CommitId>, Option<Keeper>) {
+        let valid = |commit: &CommitId| self.lineage.is_valid(*commit);
+        let members = (forming.ready.values())
+            .flat_map(|host| &host.members)
+            .filter_map(|held| held.commit)
+            .filter(valid)
+            .max();
+        let kept = (forming.ready.iter())
+            .flat_map(|(id, host)| host.kept.iter().map(move |kept| (id, kept)))
+            .flat_map(|(id, kept)| kept.commits.iter().map(move |c| (*c, id, kept.process)))
+            .filter(|(commit, ..)| valid(commit))
+            .max_by_key(|(commit, ..)| *commit);
+        match kept {
+            Some((commit, host, process)) if Some(commit) > members => {
+                let address = self.fleet.host(host).and_then(|state| state.up());
+                let keeper = address.map(|up| Keeper {
+                    host: host.clone(),
+                    process,
+                    address: SocketAddr::new(up.address, up.memory_port),
+                });
+                (Some(commit), keeper)
+            }
+            _ => (members, None),
+        }
+    }
+
+    /// Whether a member trained before: then nothing is lost even if nobody ever committed.
+    fn has_old_worker(&self, forming: &Forming) -> bool {
+        (forming.members.iter()).any(|(host, members)| {
+            members
+                .iter()
+                .any(|p| self.registry.rank(host, *p).is_some())
+        })
+    }
+
+    /// Members in order of rank: who holds the base is a survivor (R2).
+    fn ranks_of(&self, forming: &Forming, base: Option<CommitId>) -> Vec<Candidate> {
+        let mut candidates = Vec::with_capacity(forming.size as usize);
+        for (host, answer) in &forming.ready {
+            let arrival = self.hosts.arrival(host);
+            candidates.extend(answer.members.iter().map(|held| Candidate {
+                arrival,
+                host: host.clone(),
+                process: held.process,
+                survivor: base.is_some() && held.commit == base,
+            }));
+        }
+        assignment::choose(candidates, None)
+    }
+
+    fn send_starts(
+        &self,
+        forming: &Forming,
+        ordered: &[Candidate],
+        base: Option<CommitId>,
+        keeper: Option<Keeper>,
+        out: &mut Out,
+    ) {
+        let slots: Vec<(&HostId, LocalRank)> = ordered
+            .iter()
+            .map(|c| (&c.host, c.process.local_rank))
+            .collect();
+        let places = assignment::places(&slots);
+        let hosts: Vec<&[Candidate]> = ordered.chunk_by(|a, b| a.host == b.host).collect();
+        let leaders: Vec<SocketAddr> = hosts
+            .iter()
+            .map(|members| self.data_address(&members[0]))
+            .collect();
+        let coordinator = (hosts.first())
+            .and_then(|members| self.fleet.host(&members[0].host)?.up())
+            .map_or_else(|| leaders[0], |up| (up.address, up.free_port).into());
+        let prefix = format!("{}/{}/{}", self.run_id, self.epoch, forming.round);
+        let mut rank = 0;
+        for (index, members) in hosts.iter().enumerate() {
+            let neighbours = topology::neighbours(index as u32, hosts.len() as u32);
+            let peers = neighbours
+                .into_iter()
+                .map(|host| (host, leaders[host as usize]))
+                .collect();
+            let start = Start {
+                round: forming.round,
+                base,
+                keeper: keeper.clone(),
+                size: forming.size,
+                members: members.iter().zip(&places[rank..]).map(member).collect(),
+                host_index: index as u32,
+                host_count: hosts.len() as u32,
+                peers,
+                coordinator,
+                prefix: prefix.clone(),
+            };
+            rank += members.len();
+            self.send(&members[0].host, Order::Start(Box::new(start)), out);
+        }
+    }
+
+    fn data_address(&self, candidate: &Candidate) -> SocketAddr {
+        let port = self
+            .fleet
+            .current(&candidate.host, candidate.process)
+            .map_or(0, |live| live.data_port);
+        let up = self
+            .fleet
+            .host(&candidate.host)
+            .and_then(|state| state.up());
+        SocketAddr::new(
+            up.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |up| up.address),
+            port,
+        )
+    }
+
+    /// Members that take too long to leave, to answer, or to count.
+    pub(super) fn end_slow_rounds(&mut self, now: Time, out: &mut Out) {
+        if self.suspect_until.is_some_and(|until| until <= now) {
+            self.suspect_until = None;
+        }
+        match &mut self.rounds.phase {
+            Phase::Idle => {}
+            Phase::Training(training) => {
+                if training
+                    .hold
+                    .as_ref()
+                    .is_some_and(|hold| hold.deadline <= now)
+                {
+                    // The interrupt saves work; it is never needed for safety.
+                    self.abort_rounds(out);
+                }
+            }
+            Phase::Forming(forming) if forming.deadline > now => {}
+            Phase::Forming(forming) => match forming.leaving.take() {
+                Some(round) => {
+                    forming.deadline =
+                        now + self.settings.abort_timeout + std::time::Duration::from_secs(10);
+                    self.abort_left(round, out);
+                }
+                None => {
+                    let slow: Vec<_> = forming.missing.iter().cloned().collect();
+                    for host in slow {
+                        self.agent_lost(
+                            now,
+                            &host,
+                            "its agent did not answer a plan in time".into(),
+                            out,
+                        );
+                    }
+                }
+            },
+        }
+    }
+
+    /// The round that was to be left at a common boundary is ended where it stands.
+    fn abort_left(&mut self, round: elasticrun_protocol::Round, out: &mut Out) {
+        let mut training = Vec::new();
+        for (host, state) in self.fleet.hosts() {
+            let members = state
+                .live()
+                .filter(|live| live.life == Life::Training { round });
+            training.extend(members.map(|live| (host.clone(), live.process)));
+        }
+        out.push(Command::Note(Note::RoundAborted {
+            round,
+            started: true,
+        }));
+        for (host, process) in &training {
+            self.fleet.set_life(host, *process, Life::Returning);
+        }
+        training.dedup_by(|a, b| a.0 == b.0);
+        for (host, _) in training {
+            self.send(&host, Order::Abort { round }, out);
+        }
+    }
+
+    pub(super) fn next_round_deadline(&self) -> Option<Time> {
+        let phase = match &self.rounds.phase {
+            Phase::Idle => self.ripe_at(),
+            Phase::Forming(forming) => Some(forming.deadline),
+            Phase::Training(training) => match &training.hold {
+                Some(hold) => Some(hold.deadline),
+                None => self.ripe_at().filter(|_| {
+                    self.settings.max_np.is_none_or(|max| training.size < max) && !self.is_ending()
+                }),
+            },
+        };
+        earliest([phase, self.suspect_until])
+    }
+}
+
+fn member((candidate, place): (&Candidate, &Place)) -> Member {
+    Member {
+        process: candidate.process,
+        place: *place,
+    }
+}

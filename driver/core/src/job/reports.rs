@@ -1,0 +1,221 @@
+//! What an agent's report means.
+
+use elasticrun_protocol::{
+    Boundary, HostId, Order, Process, Report, Round,
+    control::{Exit, Waiting},
+};
+
+use super::{Job, Out, reject};
+use crate::{
+    Note, Rejected, Time,
+    fleet::Life,
+    registry::State,
+    rounds::{Cause, Phase, ReadyHost},
+};
+
+/// How long to wait for news of who died, when somebody lost a peer.
+const SUSPECT: std::time::Duration = std::time::Duration::from_millis(100);
+
+impl Job {
+    pub(super) fn reported(&mut self, now: Time, host: &HostId, report: Report, out: &mut Out) {
+        match report {
+            Report::Waiting { workers } => {
+                for worker in workers {
+                    self.worker_waits(now, host, worker, out);
+                }
+            }
+            Report::Ready {
+                round,
+                members,
+                kept,
+                free_port,
+            } => {
+                self.set_free_port(host, free_port);
+                self.host_ready(now, host, round, ReadyHost { members, kept }, out);
+            }
+            Report::Counted { round, highest } => self.host_counted(now, host, round, highest, out),
+            Report::Broken { round, process } => self.round_broken(now, host, round, process, out),
+            Report::Lost { process, .. } => self.worker_lost(now, host, process, out),
+            Report::Finished { round, workers } => {
+                for process in workers {
+                    self.worker_finished(host, round, process, out);
+                }
+            }
+            Report::Exited {
+                process,
+                exit,
+                tail,
+            } => {
+                self.worker_exited(now, host, process, exit, &tail, out);
+            }
+            Report::Beat { .. } => {}
+        }
+    }
+
+    fn set_free_port(&mut self, host: &HostId, port: u16) {
+        if let crate::fleet::Agent::Up(up) = &mut self.fleet.host_mut(host).agent {
+            up.free_port = port;
+        }
+    }
+
+    fn worker_waits(&mut self, now: Time, host: &HostId, worker: Waiting, out: &mut Out) {
+        let Some(live) = self.fleet.current(host, worker.process) else {
+            return reject(out, host, Rejected::StaleProcess(worker.process));
+        };
+        match live.life {
+            // It was told to stop before this reached us.
+            Life::Stopping => {}
+            Life::Waiting => reject(out, host, Rejected::Repeated),
+            Life::Starting { .. } | Life::Returning | Life::Training { .. } => {
+                self.fleet
+                    .set_data_port(host, worker.process, worker.data_port);
+                self.fleet.set_life(host, worker.process, Life::Waiting);
+                self.waitlist.join(now, host, worker.process);
+                if matches!(live.life, Life::Training { .. }) {
+                    self.member_left();
+                }
+                if !self.capacity.is_usable(host, worker.process.local_rank) || self.is_ending() {
+                    self.stop_outsider(host, worker.process, out);
+                }
+            }
+        }
+    }
+
+    /// A member has left its round at the common boundary and no plan includes it. When all have, the
+    /// round is over and the job waits for slots.
+    fn member_left(&mut self) {
+        if self.fleet.census().training == 0 && matches!(self.rounds.phase, Phase::Training(_)) {
+            self.rounds.phase = Phase::Idle;
+            self.stale = true;
+        }
+    }
+
+    fn host_ready(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        round: Round,
+        answer: ReadyHost,
+        out: &mut Out,
+    ) {
+        for held in &answer.members {
+            self.fleet.set_data_port(host, held.process, held.data_port);
+        }
+        match self.rounds.ready(host, round, answer) {
+            None => reject(out, host, Rejected::StaleRound(round)),
+            Some(false) => {}
+            Some(true) => self.start_round(now, out),
+        }
+    }
+
+    fn host_counted(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        round: Round,
+        highest: Boundary,
+        out: &mut Out,
+    ) {
+        match self.rounds.counted(host, round, highest) {
+            None => reject(out, host, Rejected::StaleRound(round)),
+            Some(None) => {}
+            Some(Some(at)) => {
+                let Phase::Training(training) = &self.rounds.phase else {
+                    return;
+                };
+                let hosts: Vec<_> = training.members.keys().cloned().collect();
+                for host in hosts {
+                    self.send(&host, Order::Leave { round, at }, out);
+                }
+                self.plan_after_leave(now, out);
+            }
+        }
+    }
+
+    /// A worker lost a peer and nobody has said yet that one died: stop the round, and wait a moment.
+    fn round_broken(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        round: Round,
+        process: Process,
+        out: &mut Out,
+    ) {
+        if self.fleet.current(host, process).is_none() {
+            return reject(out, host, Rejected::StaleProcess(process));
+        }
+        let trains = matches!(&self.rounds.phase, Phase::Training(t) if t.round == round);
+        if !trains || self.is_ending() {
+            return reject(out, host, Rejected::StaleRound(round));
+        }
+        self.rounds
+            .disturb(now, Cause::PeerLost { host: host.clone() });
+        self.abort_rounds(out);
+        self.suspect_until = Some(now + SUSPECT);
+    }
+
+    fn worker_finished(&mut self, host: &HostId, round: Round, process: Process, out: &mut Out) {
+        if self.registry.round() != Some(round) {
+            return reject(out, host, Rejected::StaleRound(round));
+        }
+        let first = !self.is_ending();
+        if !self.registry.record(host, process, State::Finished) {
+            return reject(out, host, Rejected::Repeated);
+        }
+        if first {
+            self.begin_ending(out);
+        }
+    }
+
+    fn worker_exited(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        process: Process,
+        exit: Exit,
+        tail: &[String],
+        out: &mut Out,
+    ) {
+        self.results.exited(host, process, &exit, tail);
+        let Some(live) = self.fleet.current(host, process) else {
+            return reject(out, host, Rejected::StaleProcess(process));
+        };
+        self.touched.insert(host.clone());
+        match live.life {
+            Life::Stopping => self.fleet.end(host, process),
+            Life::Starting { .. } if exit.is_success() => self.fleet.end_done(host, process),
+            _ if exit.is_success() && self.registry.rank(host, process).is_some() => {
+                self.fleet.end(host, process);
+                self.worker_succeeded(now, host, process, out);
+            }
+            Life::Training { .. } | Life::Returning => {
+                self.fleet.end(host, process);
+                self.member_failed(now, host, process, Some(exit), tail, out);
+            }
+            Life::Starting { .. } | Life::Waiting => {
+                self.fleet.end(host, process);
+                self.slot_failed(now, host, process, Some(exit), tail, out);
+            }
+        }
+    }
+
+    fn worker_succeeded(&mut self, now: Time, host: &HostId, process: Process, out: &mut Out) {
+        let first = !self.is_ending();
+        self.registry.record(host, process, State::Successful);
+        self.first_success.get_or_insert(now);
+        if first {
+            self.begin_ending(out);
+        }
+    }
+
+    /// At the first success no new round is formed; whoever is in none is not needed any more.
+    fn begin_ending(&mut self, out: &mut Out) {
+        out.push(crate::Command::Note(Note::Finishing));
+        if let Some((round, hosts)) = self.rounds.withdraw() {
+            for host in hosts {
+                self.send(&host, Order::Withdraw { round }, out);
+            }
+        }
+        self.stop_all_outsiders(out);
+    }
+}

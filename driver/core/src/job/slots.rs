@@ -1,0 +1,262 @@
+//! Agents and processes: who is launched, started and told to stop.
+
+use elasticrun_protocol::{
+    HostId, Order, Process,
+    control::{Spawn, StopReason},
+};
+
+use super::{Job, Out, capacity::Capacity};
+use crate::{
+    AgentConnected, Command, Note, Rejected, Time,
+    fleet::{Agent, AgentUp, Life},
+    job::reject,
+    rounds::{Cause, Phase},
+};
+
+impl Job {
+    /// Counts the usable slots, and since when they are too few.
+    pub(super) fn count_capacity(&mut self, out: &mut Out) {
+        let before = self.capacity.total();
+        self.capacity = Capacity::count(&self.hosts, &self.blacklist, self.settings.max_np);
+        self.touched.extend(self.capacity.order().iter().cloned());
+        if self.capacity.total() != before {
+            let (hosts, slots) = (self.capacity.order().len(), self.capacity.total());
+            out.push(Command::Note(Note::HostsChanged { hosts, slots }));
+        }
+    }
+
+    /// Stops processes whose slot may not be used. Members of a round that trains are left to it.
+    pub(super) fn stop_unusable(&mut self, out: &mut Out) {
+        let mut stop = Vec::new();
+        for (host, state) in self.fleet.hosts() {
+            for live in state.live() {
+                let in_no_round = matches!(
+                    live.life,
+                    Life::Starting { .. } | Life::Waiting | Life::Returning
+                );
+                if in_no_round && !self.capacity.is_usable(host, live.process.local_rank) {
+                    stop.push((host.clone(), live.process));
+                }
+            }
+        }
+        for (host, process) in stop {
+            self.stop_outsider(&host, process, out);
+        }
+        self.dismiss_agents(out);
+    }
+
+    /// Stops a process whose slot may not be used.
+    pub(super) fn stop_outsider(&mut self, host: &HostId, process: Process, out: &mut Out) {
+        let failed = self.blacklist.is_out(host, process.local_rank);
+        let why = if failed {
+            StopReason::DomainFailed
+        } else {
+            StopReason::Removed
+        };
+        self.stop(host, process, why, out);
+    }
+
+    /// Tells a process to stop; what becomes of it is neither success nor failure.
+    pub(super) fn stop(&mut self, host: &HostId, process: Process, why: StopReason, out: &mut Out) {
+        use crate::registry::State;
+        self.fleet.set_life(host, process, Life::Stopping);
+        self.waitlist.leave(host, process);
+        let state = match why {
+            StopReason::DomainFailed => State::StoppedWithDomain,
+            _ => State::Stopped,
+        };
+        self.registry.record(host, process, state);
+        out.push(Command::Note(Note::Stopped {
+            host: host.clone(),
+            process,
+            why,
+        }));
+        self.send(host, Order::Stop { process, why }, out);
+    }
+
+    /// Agents of hosts that are no longer known, run nothing and keep nothing that could be needed.
+    pub(super) fn dismiss_agents(&mut self, out: &mut Out) {
+        if !matches!(self.rounds.phase, Phase::Training(_)) {
+            return;
+        }
+        let idle: Vec<_> = (self.fleet.hosts())
+            .filter(|(id, host)| {
+                host.up().is_some() && !self.hosts.contains(id) && host.live().next().is_none()
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        for host in idle {
+            self.send(&host, Order::Shutdown, out);
+            out.push(Command::Disconnect { host: host.clone() });
+            self.fleet.lose_agent(&host);
+        }
+    }
+
+    /// Launches agents and starts processes until the job has all it may use.
+    pub(super) fn fill_slots(&mut self, now: Time, out: &mut Out) {
+        // While survivors form a round they need the processor more than a newcomer does.
+        if matches!(self.rounds.phase, Phase::Forming(_)) {
+            return;
+        }
+        let target = self
+            .settings
+            .max_np
+            .map_or(usize::MAX, |max| (max + self.settings.spares) as usize);
+        let mut wanted =
+            target.saturating_sub(self.fleet.census().staying() + self.fleet.done() as usize);
+        if wanted == 0 || self.touched.is_empty() {
+            return;
+        }
+        let hosts: Vec<_> = if wanted >= self.capacity.total() as usize {
+            // Room for all: only where something happened since there can be a gap.
+            std::mem::take(&mut self.touched).into_iter().collect()
+        } else {
+            self.capacity.order().to_vec()
+        };
+        let (mut launch, mut start) = (Vec::new(), Vec::new());
+        for host in &hosts {
+            let state = self.fleet.host(host);
+            for (slot, place) in self.capacity.slots(host) {
+                if wanted == 0 || state.is_some_and(|state| !state.is_free(slot)) {
+                    continue;
+                }
+                // A slot whose agent is not there yet is wanted as well: no later host takes its place.
+                wanted -= 1;
+                match state.map_or(&Agent::Absent, |state| &state.agent) {
+                    Agent::Absent => launch.push(host.clone()),
+                    Agent::Launching { .. } => {}
+                    Agent::Up(_) => start.push((host.clone(), slot, place)),
+                }
+            }
+            if wanted == 0 {
+                break;
+            }
+        }
+        launch.dedup();
+        for host in launch {
+            self.fleet.host_mut(&host).agent = Agent::Launching { since: now };
+            self.starts.push_back((now, host.clone(), None));
+            if !self.settings.self_registration {
+                out.push(Command::Launch { host });
+            }
+        }
+        let coordinator = self.first_coordinator();
+        for (host, slot, place) in start {
+            let Some(coordinator) = coordinator else {
+                break;
+            };
+            let process = self.fleet.start(now, &host, slot);
+            self.starts.push_back((now, host.clone(), Some(process)));
+            self.send(
+                &host,
+                Order::Spawn(Spawn {
+                    process,
+                    place,
+                    coordinator,
+                }),
+                out,
+            );
+        }
+    }
+
+    /// Where rank 0 would be if all slots were filled, as far as agents are connected.
+    fn first_coordinator(&self) -> Option<std::net::SocketAddr> {
+        let mut hosts = self.capacity.order().iter();
+        let up = hosts.find_map(|host| self.fleet.host(host)?.up())?;
+        Some((up.address, up.free_port).into())
+    }
+
+    pub(super) fn agent_connected(&mut self, now: Time, agent: AgentConnected, out: &mut Out) {
+        let host = agent.host;
+        if self.results.outcome().is_some() {
+            return self.send(&host, Order::Shutdown, out);
+        }
+        if self
+            .fleet
+            .host(&host)
+            .is_some_and(|state| state.up().is_some())
+        {
+            self.agent_lost(
+                now,
+                &host,
+                "another agent of this host has connected".into(),
+                out,
+            );
+        }
+        if agent.itself {
+            self.hosts.see(&host, agent.slots);
+            self.stale = true;
+        } else if !self.hosts.contains(&host) {
+            reject(out, &host, Rejected::UnknownHost);
+            self.send(&host, Order::Shutdown, out);
+            out.push(Command::Disconnect { host });
+            return;
+        }
+        self.fleet.host_mut(&host).agent = Agent::Up(AgentUp {
+            instance: agent.instance,
+            address: agent.address,
+            memory_port: agent.memory_port,
+            free_port: agent.free_port,
+        });
+        self.touched.insert(host);
+    }
+
+    /// Processes and agents that take too long to start have failed.
+    pub(super) fn end_slow_starts(&mut self, now: Time, out: &mut Out) {
+        while let Some((since, host, process)) = self.starts.front().cloned() {
+            if since + self.settings.start_timeout > now {
+                return;
+            }
+            self.starts.pop_front();
+            match process {
+                None => {
+                    let agent = self.fleet.host(&host).map(|state| state.agent.clone());
+                    let waits = agent == Some(Agent::Launching { since });
+                    if waits && !self.settings.self_registration {
+                        self.agent_lost(
+                            now,
+                            &host,
+                            "its agent did not connect in time".into(),
+                            out,
+                        );
+                    }
+                }
+                // A script without the SDK never waits; in a standard job it may run as long as it likes.
+                Some(process) if self.settings.elastic => {
+                    let live = self.fleet.current(&host, process);
+                    if live.is_some_and(|live| matches!(live.life, Life::Starting { .. })) {
+                        self.stop(&host, process, StopReason::TimedOut, out);
+                        self.slot_failed(now, &host, process, None, &[], out);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn next_slow_start(&self) -> Option<Time> {
+        self.starts
+            .front()
+            .map(|(since, ..)| *since + self.settings.start_timeout)
+    }
+
+    /// A cooldown that ends gives its slots back, at once if the job waits for slots.
+    pub(super) fn end_cooldowns(&mut self, now: Time, out: &mut Out) {
+        for domain in self.blacklist.expire(now) {
+            if let crate::blacklist::Domain::Host(host) = &domain {
+                self.hosts.move_to_end(host);
+            }
+            out.push(Command::Note(Note::CooldownOver { domain }));
+            self.stale = true;
+        }
+    }
+
+    /// The cause of a change by the hosts, as a user would call it.
+    pub(super) fn change(added: bool, removed: bool) -> Cause {
+        match (added, removed) {
+            (true, true) => Cause::Mixed,
+            (_, true) => Cause::Removed,
+            _ => Cause::Added,
+        }
+    }
+}

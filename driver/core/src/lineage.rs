@@ -1,0 +1,89 @@
+//! Lineage: which commits are still part of the job's history.
+//!
+//! What is newer than the base of the next started round is void, for ever: a worker that was being
+//! stopped may have sealed one more commit after its round was left, and that commit must not come back
+//! as the base of a later round. So a commit counts only if no later round started from before it.
+
+use elasticrun_protocol::{CommitId, Round};
+
+/// The bases of the started rounds, as far as they still void anything.
+#[derive(Clone, Debug, Default)]
+pub struct Lineage {
+    /// `(round, base)`, both ascending; a base voids what is newer and of an older round.
+    bases: Vec<(Round, Option<CommitId>)>,
+}
+
+impl Lineage {
+    /// A round has started from `base`.
+    pub fn started(&mut self, round: Round, base: Option<CommitId>) {
+        // A smaller base voids all that the larger ones before it did.
+        while self
+            .bases
+            .last()
+            .is_some_and(|(_, earlier)| *earlier >= base)
+        {
+            self.bases.pop();
+        }
+        self.bases.push((round, base));
+    }
+
+    /// Whether `commit` is not void.
+    pub fn is_valid(&self, commit: CommitId) -> bool {
+        let later = self
+            .bases
+            .partition_point(|(round, _)| *round <= commit.round);
+        // Bases ascend, so the first later one is the smallest.
+        self.bases
+            .get(later)
+            .is_none_or(|(_, base)| Some(commit) <= *base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use elasticrun_protocol::DriverEpoch;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn commit(round: u64, count: u64) -> CommitId {
+        CommitId {
+            epoch: DriverEpoch(1),
+            round: Round(round),
+            count,
+        }
+    }
+
+    #[test]
+    fn what_is_newer_than_the_next_base_is_void() {
+        let mut lineage = Lineage::default();
+        lineage.started(Round(1), None);
+        lineage.started(Round(2), Some(commit(1, 9)));
+        assert!(lineage.is_valid(commit(1, 9)));
+        assert!(
+            !lineage.is_valid(commit(1, 10)),
+            "sealed while its worker was being stopped"
+        );
+        assert!(lineage.is_valid(commit(2, 1)));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(
+            bases in prop::collection::vec((0u64..6, 0u64..4), 1..8),
+            probe in (0u64..9, 0u64..5),
+        ) {
+            let mut lineage = Lineage::default();
+            let mut all = Vec::new();
+            for (i, (round, count)) in bases.into_iter().enumerate() {
+                let number = Round(i as u64 + 1);
+                let base = (round < number.0 && round > 0).then(|| commit(round, count));
+                lineage.started(number, base);
+                all.push((number, base));
+            }
+            let probe = commit(probe.0, probe.1);
+            let defined = all.iter().all(|(round, base)| *round <= probe.round || Some(probe) <= *base);
+            prop_assert_eq!(lineage.is_valid(probe), defined);
+        }
+    }
+}

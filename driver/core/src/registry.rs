@@ -1,0 +1,194 @@
+//! Registry: how the members of the last started round ended.
+//!
+//! A worker moves only from ready to one end; a repeat changes nothing. At the first success no new round
+//! is formed. Who was told to stop is neither success nor failure.
+
+use std::collections::BTreeMap;
+
+use elasticrun_protocol::{Generation, HostId, LocalRank, Process, Rank, Round};
+
+/// Where a member stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It trains, or comes back to train.
+    Ready,
+    /// It returned from `run()` and has not ended yet.
+    Finished,
+    /// It ended with code 0.
+    Successful,
+    /// It ended by itself otherwise.
+    Failed,
+    /// It went with its host or agent.
+    LostWithHost,
+    /// Its failure domain failed, so it was told to stop.
+    StoppedWithDomain,
+    /// It was told to stop for another reason.
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    generation: Generation,
+    rank: Rank,
+    state: State,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    round: Option<Round>,
+    members: BTreeMap<HostId, BTreeMap<LocalRank, Member>>,
+    /// How many are in each state, in the order of [`State`].
+    counts: [u32; 7],
+}
+
+impl Registry {
+    /// A round has started with these members.
+    pub fn round_started(
+        &mut self,
+        round: Round,
+        members: impl IntoIterator<Item = (HostId, Process, Rank)>,
+    ) {
+        *self = Self {
+            round: Some(round),
+            ..Self::default()
+        };
+        for (host, process, rank) in members {
+            let member = Member {
+                generation: process.generation,
+                rank,
+                state: State::Ready,
+            };
+            self.members
+                .entry(host)
+                .or_default()
+                .insert(process.local_rank, member);
+            self.counts[State::Ready as usize] += 1;
+        }
+    }
+
+    /// A member ended, or finished. Gives whether that was news.
+    pub fn record(&mut self, host: &HostId, process: Process, state: State) -> bool {
+        let Some(member) = self
+            .members
+            .get_mut(host)
+            .and_then(|m| m.get_mut(&process.local_rank))
+        else {
+            return false;
+        };
+        let open = match member.state {
+            State::Ready => true,
+            State::Finished => state != State::Ready && state != State::Finished,
+            _ => false,
+        };
+        if member.generation != process.generation || !open {
+            return false;
+        }
+        self.counts[member.state as usize] -= 1;
+        self.counts[state as usize] += 1;
+        member.state = state;
+        true
+    }
+
+    /// Rank and round of a member.
+    pub fn rank(&self, host: &HostId, process: Process) -> Option<(Rank, Round)> {
+        let member = self.members.get(host)?.get(&process.local_rank)?;
+        (member.generation == process.generation).then_some((member.rank, self.round?))
+    }
+
+    /// The last started round.
+    pub fn round(&self) -> Option<Round> {
+        self.round
+    }
+
+    /// Some member has finished or succeeded: no new round is formed.
+    pub fn is_ending(&self) -> bool {
+        self.count(State::Finished) + self.count(State::Successful) > 0
+    }
+
+    /// All members ended with code 0.
+    pub fn all_successful(&self) -> bool {
+        self.round.is_some() && self.count(State::Successful) == self.counts.iter().sum::<u32>()
+    }
+
+    /// No member will change any more.
+    pub fn all_ended(&self) -> bool {
+        self.round.is_some() && self.count(State::Ready) + self.count(State::Finished) == 0
+    }
+
+    /// Every member ended by itself, or was stopped because its domain had failed.
+    pub fn all_failed_by_themselves(&self) -> bool {
+        self.count(State::Failed) > 0
+            && self.count(State::Failed) + self.count(State::StoppedWithDomain)
+                == self.counts.iter().sum::<u32>()
+    }
+
+    /// Members that have neither ended nor been told to stop.
+    pub fn alive(&self) -> u32 {
+        self.count(State::Ready) + self.count(State::Finished)
+    }
+
+    /// How many members ended with code 0.
+    pub fn successes(&self) -> u32 {
+        self.count(State::Successful)
+    }
+
+    fn count(&self, state: State) -> u32 {
+        self.counts[state as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(slot: u32) -> Process {
+        Process {
+            local_rank: LocalRank(slot),
+            generation: Generation(1),
+        }
+    }
+
+    fn registry() -> (Registry, HostId) {
+        let host = HostId::new("a");
+        let mut registry = Registry::default();
+        let members = [0, 1].map(|slot| (host.clone(), process(slot), Rank(slot)));
+        registry.round_started(Round(1), members);
+        (registry, host)
+    }
+
+    #[test]
+    fn a_worker_moves_only_once() {
+        let (mut registry, host) = registry();
+        assert!(registry.record(&host, process(0), State::Failed));
+        assert!(
+            !registry.record(&host, process(0), State::Successful),
+            "a repeat changes nothing"
+        );
+        assert!(!registry.all_failed_by_themselves());
+        assert!(registry.record(&host, process(1), State::StoppedWithDomain));
+        assert!(registry.all_failed_by_themselves());
+    }
+
+    #[test]
+    fn the_job_succeeds_when_all_members_do() {
+        let (mut registry, host) = registry();
+        registry.record(&host, process(1), State::Finished);
+        assert!(registry.is_ending());
+        registry.record(&host, process(1), State::Successful);
+        assert!(!registry.all_successful());
+        registry.record(&host, process(0), State::Successful);
+        assert!(registry.all_successful());
+    }
+
+    #[test]
+    fn another_start_of_the_slot_is_not_the_member() {
+        let (mut registry, host) = registry();
+        let other = Process {
+            generation: Generation(2),
+            ..process(0)
+        };
+        assert!(!registry.record(&host, other, State::Failed));
+        assert_eq!(registry.rank(&host, other), None);
+    }
+}

@@ -1,0 +1,312 @@
+//! Rounds: plan, ready, start, hold, abort, and which of them comes next.
+//!
+//! ```text
+//!            plan                 all ready
+//!   Idle ------------> Forming ------------> Training
+//!    ^  ^                |                   |     |
+//!    |  '---- abort -----'                   |     | hold, counted, leave at K
+//!    '---------------- abort ----------------'     v
+//!            (a failure)                        Forming (the round it leaves still runs to K)
+//! ```
+//! Numbers only grow; a round that never started keeps its number. Invariants: R1 (ranks), R3 (nothing
+//! of an older round changes anything), R11 (one round trains at a time), R12 (the base).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elasticrun_protocol::{
+    Boundary, HostId, Process, Round,
+    control::{Held, Kept},
+};
+
+use crate::time::Time;
+
+/// Why a round is formed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It is the first.
+    First,
+    /// A worker failed.
+    WorkerFailed {
+        /// Its host.
+        host: HostId,
+        /// Slot and start.
+        process: Process,
+    },
+    /// A host failed.
+    HostFailed {
+        /// Which one.
+        host: HostId,
+    },
+    /// Workers lost a peer that nobody else misses.
+    PeerLost {
+        /// The host of the first that said so.
+        host: HostId,
+    },
+    /// Workers are there that can be added.
+    Added,
+    /// Slots are gone or draining.
+    Removed,
+    /// Both.
+    Mixed,
+    /// All workers had failed by themselves.
+    Restart,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::First => f.write_str("first round"),
+            Self::WorkerFailed { host, process } => {
+                write!(
+                    f,
+                    "worker failed ({host}, local rank {})",
+                    process.local_rank
+                )
+            }
+            Self::HostFailed { host } => write!(f, "host failed ({host})"),
+            Self::PeerLost { host } => write!(f, "peer lost (seen by {host})"),
+            Self::Added => f.write_str("workers added"),
+            Self::Removed => f.write_str("slots removed"),
+            Self::Mixed => f.write_str("workers added and slots removed"),
+            Self::Restart => f.write_str("restart after all workers failed"),
+        }
+    }
+}
+
+/// What a host answered to a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadyHost {
+    /// What its members hold.
+    pub members: Vec<Held>,
+    /// What its memory has beside.
+    pub kept: Vec<Kept>,
+}
+
+/// A round that is planned.
+#[derive(Clone, Debug)]
+pub struct Forming {
+    /// Its number.
+    pub round: Round,
+    /// Its members by host.
+    pub members: BTreeMap<HostId, Vec<Process>>,
+    /// How many they are.
+    pub size: u32,
+    /// Who has answered.
+    pub ready: BTreeMap<HostId, ReadyHost>,
+    /// Who has not.
+    pub missing: BTreeSet<HostId>,
+    /// The round that its members leave at a common boundary, while that may still run.
+    pub leaving: Option<Round>,
+    /// When somebody has taken too long.
+    pub deadline: Time,
+    /// Why it is formed.
+    pub cause: Cause,
+}
+
+/// A request that all leave at a common boundary.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// Hosts that have not counted yet.
+    pub missing: BTreeSet<HostId>,
+    /// The largest boundary that anyone has reached.
+    pub highest: Boundary,
+    /// When the round is aborted instead.
+    pub deadline: Time,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// A round that has started.
+#[derive(Clone, Debug)]
+pub struct Training {
+    /// Its number.
+    pub round: Round,
+    /// Its members by host.
+    pub members: BTreeMap<HostId, Vec<Process>>,
+    /// How many they are.
+    pub size: u32,
+    /// A change is wanted.
+    pub hold: Option<Hold>,
+}
+
+/// What the job's rounds are at.
+#[derive(Clone, Debug)]
+pub enum Phase {
+    /// No round is planned or trains.
+    Idle,
+    /// A round is planned.
+    Forming(Forming),
+    /// A round trains.
+    Training(Training),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Rounds {
+    /// Now.
+    pub phase: Phase,
+    last: Round,
+    /// When the first cause of the next round was seen.
+    disturbed: Option<(Time, Cause)>,
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Idle,
+            last: Round(0),
+            disturbed: None,
+        }
+    }
+}
+
+impl Rounds {
+    /// The round that was planned last.
+    pub fn last(&self) -> Round {
+        self.last
+    }
+
+    /// Something made a new round necessary. The first cause since the last start counts.
+    pub fn disturb(&mut self, now: Time, cause: Cause) {
+        self.disturbed.get_or_insert((now, cause));
+    }
+
+    /// When the first cause was seen, and which it is.
+    pub fn disturbance(&self) -> Option<&(Time, Cause)> {
+        self.disturbed.as_ref()
+    }
+
+    /// Plans the next round. `ask` are the hosts that must answer.
+    pub fn plan(
+        &mut self,
+        members: BTreeMap<HostId, Vec<Process>>,
+        ask: BTreeSet<HostId>,
+        deadline: Time,
+        cause: Cause,
+    ) -> &Forming {
+        let leaving = match &self.phase {
+            Phase::Training(training) => Some(training.round),
+            _ => None,
+        };
+        self.last = self.last.next();
+        let forming = Forming {
+            round: self.last,
+            size: members.values().map(|m| m.len() as u32).sum(),
+            members,
+            ready: BTreeMap::new(),
+            missing: ask,
+            leaving,
+            deadline,
+            cause,
+        };
+        self.phase = Phase::Forming(forming);
+        match &self.phase {
+            Phase::Forming(forming) => forming,
+            _ => unreachable!("it was set in the line above"),
+        }
+    }
+
+    /// A host answered a plan. Gives whether all have now, or nothing if the answer is stale or repeated.
+    pub fn ready(&mut self, host: &HostId, round: Round, answer: ReadyHost) -> Option<bool> {
+        let Phase::Forming(forming) = &mut self.phase else {
+            return None;
+        };
+        if forming.round != round || !forming.missing.remove(host) {
+            return None;
+        }
+        forming.ready.insert(host.clone(), answer);
+        Some(forming.missing.is_empty())
+    }
+
+    /// The planned round starts. Gives it, and when its first cause was seen.
+    pub fn start(&mut self) -> Option<(Forming, Time)> {
+        let Phase::Forming(forming) = std::mem::replace(&mut self.phase, Phase::Idle) else {
+            return None;
+        };
+        self.phase = Phase::Training(Training {
+            round: forming.round,
+            members: forming.members.clone(),
+            size: forming.size,
+            hold: None,
+        });
+        let since = self.disturbed.take().map_or(Time::ZERO, |(since, _)| since);
+        Some((forming, since))
+    }
+
+    /// Asks all members to leave the round that trains at a common boundary. Gives it and its hosts.
+    pub fn hold(&mut self, deadline: Time, cause: Cause) -> Option<(Round, Vec<HostId>)> {
+        let Phase::Training(training) = &mut self.phase else {
+            return None;
+        };
+        if training.hold.is_some() {
+            return None;
+        }
+        let missing: BTreeSet<_> = training.members.keys().cloned().collect();
+        let hosts = missing.iter().cloned().collect();
+        training.hold = Some(Hold {
+            missing,
+            highest: Boundary(0),
+            deadline,
+            cause,
+        });
+        Some((training.round, hosts))
+    }
+
+    /// A host has counted. Gives the common boundary once all have, or nothing if the count is stale.
+    pub fn counted(
+        &mut self,
+        host: &HostId,
+        round: Round,
+        highest: Boundary,
+    ) -> Option<Option<Boundary>> {
+        let Phase::Training(training) = &mut self.phase else {
+            return None;
+        };
+        let hold = training.hold.as_mut().filter(|_| training.round == round)?;
+        if !hold.missing.remove(host) {
+            return None;
+        }
+        hold.highest = hold.highest.max(highest);
+        Some(hold.missing.is_empty().then(|| hold.highest.next()))
+    }
+
+    /// Takes a hold back. Gives the round and its hosts.
+    pub fn withdraw(&mut self) -> Option<(Round, Vec<HostId>)> {
+        let Phase::Training(training) = &mut self.phase else {
+            return None;
+        };
+        training.hold.take()?;
+        Some((training.round, training.members.keys().cloned().collect()))
+    }
+
+    /// Ends what is planned or trains. Gives the rounds to abort with the hosts of each.
+    pub fn abort(&mut self) -> Vec<Aborted> {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => Vec::new(),
+            Phase::Training(training) => vec![Aborted {
+                round: training.round,
+                started: true,
+            }],
+            Phase::Forming(forming) => {
+                let planned = Aborted {
+                    round: forming.round,
+                    started: false,
+                };
+                let left = forming.leaving.map(|round| Aborted {
+                    round,
+                    started: true,
+                });
+                left.into_iter().chain([planned]).collect()
+            }
+        }
+    }
+}
+
+/// A round that was ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aborted {
+    /// Which.
+    pub round: Round,
+    /// It had started.
+    pub started: bool,
+}

@@ -1,0 +1,105 @@
+//! What the user asked for, as far as it decides anything. docs: contract.md of the design.
+
+use std::time::Duration;
+
+/// When a slot or host that failed may be used again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cooldown {
+    /// Never: Horovod's default.
+    Forever,
+    /// After a time that doubles with each failure, from `low` up to `high`.
+    Range {
+        /// Cooldown of the first failure; zero is allowed.
+        low: Duration,
+        /// The longest cooldown, and the time of health that forgives one failure.
+        high: Duration,
+    },
+}
+
+/// What the failure of one worker takes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureDomain {
+    /// Its host, unless there is only one host: then its slot.
+    Auto,
+    /// Its host.
+    Host,
+    /// Its slot.
+    Slot,
+}
+
+/// Settings of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The job goes on through failures; else a failed worker ends it at once.
+    pub elastic: bool,
+    /// Workers needed to start.
+    pub np: u32,
+    /// Below it training waits.
+    pub min_np: u32,
+    /// No worker beyond it; none = unbounded.
+    pub max_np: Option<u32>,
+    /// Workers started beyond `max_np` that wait.
+    pub spares: u32,
+    /// Longest wait for `min_np` usable slots.
+    pub elastic_timeout: Duration,
+    /// Longest time from the start of a process, or of an agent, to its waiting.
+    pub start_timeout: Duration,
+    /// How long a survivor may take to come back.
+    pub abort_timeout: Duration,
+    /// How long a worker may take to reach the common boundary.
+    pub interrupt_timeout: Duration,
+    /// How long the others may take after the first success.
+    pub exit_timeout: Duration,
+    /// How long a growth waits for more after the first newcomer.
+    pub last_call: Duration,
+    /// Started rounds after the first; the next fails the job.
+    pub reset_limit: Option<u32>,
+    /// Starts again from the last commit when all workers failed by themselves.
+    pub max_restarts: u32,
+    /// Failures after which a domain is out for good; none = no limit.
+    pub max_host_failures: Option<u32>,
+    /// When what failed may be used again.
+    pub cooldown: Cooldown,
+    /// What a worker's failure takes out.
+    pub failure_domain: FailureDomain,
+    /// Hosts come by themselves; the driver starts no agents.
+    pub self_registration: bool,
+}
+
+impl Settings {
+    /// A standard job of `np` workers with the defaults of the command line.
+    pub fn standard(np: u32) -> Self {
+        Self {
+            elastic: false,
+            np,
+            min_np: np,
+            max_np: Some(np),
+            spares: 0,
+            elastic_timeout: Duration::from_secs(600),
+            start_timeout: Duration::from_secs(600),
+            abort_timeout: Duration::from_secs(60),
+            interrupt_timeout: Duration::from_secs(60),
+            exit_timeout: Duration::from_secs(300),
+            last_call: Duration::from_secs(1),
+            reset_limit: None,
+            max_restarts: 0,
+            max_host_failures: Some(5),
+            cooldown: Cooldown::Range {
+                low: Duration::from_secs(10),
+                high: Duration::from_secs(300),
+            },
+            failure_domain: FailureDomain::Auto,
+            self_registration: false,
+        }
+    }
+
+    /// An elastic job with the defaults of the command line.
+    pub fn elastic(np: u32, min_np: u32, max_np: Option<u32>) -> Self {
+        Self {
+            elastic: true,
+            min_np,
+            max_np,
+            ..Self::standard(np)
+        }
+    }
+}
