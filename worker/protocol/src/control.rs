@@ -146,6 +146,8 @@ pub struct Place {
 /// A round that begins, as one host needs to know it. Its size does not depend on the number of hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Start {
+    /// The driver that starts it: part of the ids of its commits.
+    pub epoch: DriverEpoch,
     /// Which round.
     pub round: Round,
     /// The commit to go on from; none before the first one.

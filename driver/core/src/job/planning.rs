@@ -345,6 +345,7 @@ impl Job {
                 .map(|host| (host, leaders[host as usize]))
                 .collect();
             let start = Start {
+                epoch: self.epoch,
                 round: forming.round,
                 base,
                 keeper: keeper.clone(),
