@@ -13,6 +13,7 @@
 
 pub mod alive;
 pub mod death;
+pub mod fds;
 pub mod futex;
 pub mod memfd;
 pub mod page;
