@@ -87,6 +87,8 @@ pub enum Order {
     Beat,
     /// End all processes, then yourself.
     Shutdown,
+    /// Kill all processes, then end yourself: the user has asked twice.
+    Kill,
 }
 
 /// All that an agent must know of the job.

@@ -59,6 +59,14 @@ impl Machine {
             }
             Order::Abort { round } => self.abort(now, round, out),
             Order::Shutdown => self.end_all(now, out),
+            Order::Kill => {
+                self.end_all(now, out);
+                let all = self.workers.keys();
+                out.extend(all.map(|process| Command::Signal {
+                    process: *process,
+                    signal: Signal::Kill,
+                }));
+            }
         }
     }
 
