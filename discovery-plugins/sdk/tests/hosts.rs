@@ -1,5 +1,7 @@
 //! Host lists: what is accepted, what is refused and how that reads, and laws over made-up text.
 
+#![allow(clippy::unwrap_used)]
+
 use elasticrun_plugin_sdk::hosts::{HostSpec, parse_host_list, parse_hostfile, parse_lines};
 use proptest::prelude::*;
 

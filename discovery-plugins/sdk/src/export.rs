@@ -1,0 +1,252 @@
+//! From a [`Plugin`] to the constant that its library exports.
+//!
+//! Everything that crosses to the host goes through here: panics end here, and buffers are made and freed here.
+
+use std::{
+    any::Any,
+    ffi::c_void,
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr, slice,
+    time::Duration,
+};
+
+use crate::{
+    Manifest, Plugin, PluginError,
+    abi::{ABI_MAJOR, ABI_MINOR, MAGIC, RawBuffer, RawHost, RawPlugin, SYMBOL_PREFIX, code, flag},
+    config::from_options,
+    error::ErrorKind,
+};
+
+/// Makes a [`Plugin`] visible to elasticrun, as the constant `ELASTICRUN_PLUGIN` of the module it stands in.
+///
+/// The crate's library must be named `elasticrun_plugin_NAME`, with the manifest's name (`_` for `-`); that is
+/// also the name of the symbol, so that plugins can be linked into one program. Use it once in a crate. It does
+/// not compile with `panic = "abort"`, because a panic would then end the job.
+#[macro_export]
+macro_rules! export_plugin {
+    ($plugin:ty) => {
+        #[cfg(panic = "abort")]
+        ::core::compile_error!(
+            "a discovery plugin must be built with panic = \"unwind\": its panic would end the job"
+        );
+
+        const _: () = ::core::assert!(
+            $crate::is_library_of(
+                ::core::env!("CARGO_CRATE_NAME"),
+                &<$plugin as $crate::Plugin>::MANIFEST
+            ),
+            "the library must be named elasticrun_plugin_NAME, with NAME from the manifest \
+             (small letters, digits, '-', which the library writes as '_')"
+        );
+
+        /// The plugin, as its library exports it.
+        #[unsafe(export_name = ::core::env!("CARGO_CRATE_NAME"))]
+        pub static ELASTICRUN_PLUGIN: $crate::abi::RawPlugin = {
+            const MANIFEST: $crate::Manifest = <$plugin as $crate::Plugin>::MANIFEST;
+            const LEN: ::core::primitive::usize = MANIFEST.json_len();
+            static JSON: [::core::primitive::u8; LEN] = MANIFEST.json::<LEN>();
+            $crate::exported::<$plugin>(&JSON)
+        };
+    };
+}
+
+/// The table of a plugin.
+pub const fn exported<P: Plugin>(manifest: &'static [u8]) -> RawPlugin {
+    RawPlugin {
+        magic: MAGIC,
+        abi_major: ABI_MAJOR,
+        abi_minor: ABI_MINOR,
+        size: size_of::<RawPlugin>() as u32,
+        flags: flag::POLL,
+        manifest: manifest.as_ptr(),
+        manifest_len: manifest.len(),
+        create: Some(create::<P>),
+        poll: Some(poll::<P>),
+        destroy: Some(destroy::<P>),
+        free: Some(free),
+    }
+}
+
+/// Whether a library's name is that of a plugin, and the plugin's name is well formed.
+pub const fn is_library_of(library: &str, manifest: &Manifest) -> bool {
+    let (library, prefix) = (library.as_bytes(), SYMBOL_PREFIX.as_bytes());
+    let name = manifest.name.as_bytes();
+    if name.is_empty() || library.len() != prefix.len() + name.len() {
+        return false;
+    }
+    let mut index = 0;
+    while index < library.len() {
+        let expected = if index < prefix.len() {
+            prefix[index]
+        } else {
+            match name[index - prefix.len()] {
+                byte @ (b'a'..=b'z' | b'0'..=b'9') => byte,
+                b'-' => b'_',
+                _ => return false,
+            }
+        };
+        if library[index] != expected {
+            return false;
+        }
+        index += 1;
+    }
+    true
+}
+
+/// What the host's pointer leads to.
+struct Instance<P> {
+    plugin: P,
+    /// After a panic nobody knows what state it is in.
+    panicked: bool,
+}
+
+unsafe extern "C" fn create<P: Plugin>(
+    _host: *const RawHost,
+    config: *const u8,
+    config_len: usize,
+    instance: *mut *mut c_void,
+    answer: *mut RawBuffer,
+) -> i32 {
+    let config = match config_len {
+        0 => &[][..],
+        // SAFETY: the host promises that many bytes for the time of the call.
+        len => unsafe { slice::from_raw_parts(config, len) },
+    };
+    match guarded(|| P::create(from_options(config)?)) {
+        Ok(plugin) => {
+            let made = Box::into_raw(Box::new(Instance {
+                plugin,
+                panicked: false,
+            }));
+            // SAFETY: the host hands in a place for one pointer.
+            unsafe { instance.write(made.cast()) };
+            code::OK
+        }
+        // SAFETY: the host hands in a place for one buffer.
+        Err(error) => unsafe { refuse(&error, answer) },
+    }
+}
+
+unsafe extern "C" fn poll<P: Plugin>(
+    instance: *mut c_void,
+    deadline_ms: u64,
+    answer: *mut RawBuffer,
+) -> i32 {
+    // SAFETY: it came from `create` of the same type and is not destroyed; calls do not overlap.
+    let instance = unsafe { &mut *instance.cast::<Instance<P>>() };
+    let result = if instance.panicked {
+        Err(PluginError::new(
+            ErrorKind::Panic,
+            "it panicked before and can only be destroyed",
+        ))
+    } else {
+        guarded(|| {
+            let snapshot = instance.plugin.poll(Duration::from_millis(deadline_ms))?;
+            serde_json::to_vec(&snapshot).map_err(|error| PluginError::retryable(error.to_string()))
+        })
+    };
+    match result {
+        Ok(json) => {
+            // SAFETY: the host hands in a place for one buffer.
+            unsafe { answer.write(buffer(json)) };
+            code::OK
+        }
+        Err(error) => {
+            instance.panicked |= error.kind == ErrorKind::Panic;
+            // SAFETY: as above.
+            unsafe { refuse(&error, answer) }
+        }
+    }
+}
+
+unsafe extern "C" fn destroy<P: Plugin>(instance: *mut c_void) -> i32 {
+    // SAFETY: it came from `create` of the same type, and this is the last call on it.
+    let instance = unsafe { Box::from_raw(instance.cast::<Instance<P>>()) };
+    let dropped = guarded(|| {
+        drop(instance);
+        Ok(())
+    });
+    dropped.map_or_else(|error| error.kind.code(), |()| code::OK)
+}
+
+unsafe extern "C" fn free(buffer: RawBuffer) {
+    if !buffer.data.is_null() {
+        let bytes = ptr::slice_from_raw_parts_mut(buffer.data, buffer.len);
+        // SAFETY: `buffer` made it from a boxed slice of this length.
+        drop(unsafe { Box::from_raw(bytes) });
+    }
+}
+
+fn buffer(bytes: Vec<u8>) -> RawBuffer {
+    let bytes = Box::leak(bytes.into_boxed_slice());
+    RawBuffer {
+        data: bytes.as_mut_ptr(),
+        len: bytes.len(),
+    }
+}
+
+/// # Safety
+/// `answer` must be valid for a write.
+unsafe fn refuse(error: &PluginError, answer: *mut RawBuffer) -> i32 {
+    // SAFETY: promised by the caller.
+    unsafe { answer.write(buffer(error.to_json())) };
+    error.kind.code()
+}
+
+/// Calls the plugin's code. A panic becomes an error; its payload is forgotten, for its `drop` may panic too.
+fn guarded<T>(call: impl FnOnce() -> Result<T, PluginError>) -> Result<T, PluginError> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => match result {
+            // Only the SDK says that it panicked.
+            Err(PluginError {
+                kind: ErrorKind::Panic,
+                message,
+                ..
+            }) => Err(PluginError::retryable(message)),
+            result => result,
+        },
+        Err(payload) => {
+            let message = message(&*payload);
+            std::mem::forget(payload);
+            Err(PluginError::new(ErrorKind::Panic, message))
+        }
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("(no text)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &'static str) -> Manifest {
+        Manifest {
+            name,
+            version: "",
+            license: "",
+            description: "",
+        }
+    }
+
+    #[test]
+    fn a_library_has_the_name_of_its_plugin() {
+        assert!(is_library_of(
+            "elasticrun_plugin_aws_asg",
+            &named("aws-asg")
+        ));
+        assert!(is_library_of("elasticrun_plugin_k8s", &named("k8s")));
+        for (library, name) in [
+            ("elasticrun_plugin_a", "b"),
+            ("elasticrun_plugin_", ""),
+            ("plugin_a", "a"),
+            ("elasticrun_plugin_a_b", "a_b"),
+            ("elasticrun_plugin_A", "A"),
+        ] {
+            assert!(!is_library_of(library, &named(name)), "{library} {name}");
+        }
+    }
+}
