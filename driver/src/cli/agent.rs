@@ -1,0 +1,159 @@
+//! `elasticrun agent`: how an agent is told what to do.
+
+use std::{fmt, path::PathBuf};
+
+use clap::{Args, Command};
+use elasticrun_plugin_sdk::hosts::HostSpec;
+use elasticrun_protocol::HostId;
+
+use super::{Invocation, refusal};
+use crate::config::{Error, Setting, SlotsPerHost};
+
+/// How an agent starts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AgentStart {
+    /// By a launcher: its settings are the first line of stdin, a JSON object.
+    Launched,
+    /// By itself, to register at a driver.
+    Join(JoinRequest),
+}
+
+/// What an agent needs to register itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JoinRequest {
+    /// The driver.
+    pub driver: Endpoint,
+    /// The file that holds the join token.
+    pub token_file: PathBuf,
+    /// Slots that it offers.
+    pub slots: SlotsPerHost,
+    /// The host's id; none: the name of the machine.
+    pub host: Option<HostId>,
+}
+
+/// A name or an address, and a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// An IPv6 address is without brackets.
+    pub host: String,
+    /// Never 0.
+    pub port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Endpoint {
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let port = port.parse().ok().filter(|port| *port > 0)?;
+        let spec: HostSpec = host.parse().ok()?;
+        let plain = spec.user.is_none() && spec.port.is_none() && spec.slots.is_none();
+        plain.then_some(Self {
+            host: spec.host,
+            port,
+        })
+    }
+}
+
+#[derive(Args, Debug)]
+struct Options {
+    /// The driver to register at
+    #[arg(long, value_name = "HOST:PORT")]
+    join: Option<String>,
+    /// The file that holds the join token; only its owner may read it
+    #[arg(long, value_name = "FILE")]
+    join_token_file: Option<PathBuf>,
+    /// Slots that this host offers; auto: the count of its GPUs, else 1 [default: auto]
+    #[arg(long, value_name = "N|auto")]
+    slots: Option<String>,
+    /// The name of this host in the job [default: the name of the machine]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+}
+
+const ABOUT: &str = "Registers this host at a driver that runs with --launcher agent, and keeps its workers.\n\n\
+    Without --join it is started by a launcher of elasticrun, which sends its settings as one line on stdin.";
+
+/// Reads the words behind `agent`.
+pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
+    let command = Options::augment_args(Command::new("elasticrun agent"))
+        .about(ABOUT)
+        .max_term_width(110)
+        .no_binary_name(true)
+        .args_override_self(true);
+    let matches = match command.try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => return refusal::answer(&error),
+    };
+    let options =
+        <Options as clap::FromArgMatches>::from_arg_matches(&matches).map_err(|error| {
+            Error::Usage {
+                message: error.to_string(),
+            }
+        })?;
+    options.start().map(Invocation::Agent)
+}
+
+impl Options {
+    fn start(self) -> Result<AgentStart, Error> {
+        let Some(join) = &self.join else {
+            return self.launched();
+        };
+        let driver = Endpoint::parse(join)
+            .ok_or_else(|| usage(format!("--join {join}: expected HOST:PORT")))?;
+        let token_file = self.join_token_file.ok_or_else(|| {
+            usage(
+                "--join-token-file: missing: expected the file that holds the join token"
+                    .to_owned(),
+            )
+        })?;
+        let slots = match self.slots {
+            Some(word) => SlotsPerHost::read(std::slice::from_ref(&word))
+                .map_err(|allowed| usage(format!("--slots {word}: expected {allowed}")))?,
+            None => SlotsPerHost::Auto,
+        };
+        let host = self.host.map(host_id).transpose()?;
+        Ok(AgentStart::Join(JoinRequest {
+            driver,
+            token_file,
+            slots,
+            host,
+        }))
+    }
+
+    fn launched(&self) -> Result<AgentStart, Error> {
+        let without_join = [
+            (self.join_token_file.is_some(), "--join-token-file"),
+            (self.slots.is_some(), "--slots"),
+            (self.host.is_some(), "--host"),
+        ];
+        match without_join.iter().find(|(given, _)| *given) {
+            Some((_, flag)) => Err(usage(format!(
+                "{flag}: only together with --join HOST:PORT"
+            ))),
+            None => Ok(AgentStart::Launched),
+        }
+    }
+}
+
+fn host_id(name: String) -> Result<HostId, Error> {
+    let spec: Option<HostSpec> = name.parse().ok();
+    match spec.filter(|spec| spec.user.is_none() && spec.slots.is_none() && spec.port.is_none()) {
+        Some(spec) => Ok(HostId::new(spec.host)),
+        None => Err(usage(format!(
+            "--host {name}: expected a host name or an address, IPv6 in brackets"
+        ))),
+    }
+}
+
+fn usage(message: String) -> Error {
+    Error::Usage { message }
+}

@@ -1,0 +1,134 @@
+//! The options of a run as clap knows them, made from the table of settings.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource, value_parser};
+
+use super::horovod;
+use crate::config::{Error, KEYS, Key, Shape, Sources};
+
+const USAGE: &str = "elasticrun [run] [OPTIONS] [--] COMMAND...\n       \
+    elasticrun config show [OPTIONS]\n       \
+    elasticrun agent --join HOST:PORT --join-token-file FILE";
+
+const ABOUT: &str = "Runs COMMAND as a distributed training job on hosts that may come and go.\n\n\
+    A job is elastic if --min-np, --max-np, --spares or a discovery source is given; else a failed worker ends it.";
+
+const AFTER: &str = "\
+Times are 50ms, 5s, 10m or 1h; a bare number is seconds.
+Each option is also a key of a --config file (min-np = 2) and a variable (ELASTICRUN_MIN_NP=2).
+Precedence: defaults < file < variables < options. `elasticrun config show` prints each value and its origin.
+horovodrun's tuning options are accepted; those without effect are named in one line.
+
+Exit codes: 0 success, 1 a worker failed the job, 2 usage or configuration, 3 too few workers in time, 4 reset limit,
+5 first discovery failed, 6 no committed state left, 128+N stopped by signal N.";
+
+/// The options of `run` and of `config show`.
+///
+/// # Errors
+/// None in fact: the defaults of the table are sound.
+pub(super) fn options() -> Result<Command, Error> {
+    let defaults = defaults()?;
+    let settings = KEYS.iter().map(|key| argument(key, defaults.get(key.name)));
+    Ok(Command::new("elasticrun")
+        .version(env!("CARGO_PKG_VERSION"))
+        .no_binary_name(true)
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .max_term_width(110)
+        .override_usage(USAGE)
+        .about(ABOUT)
+        .after_help(AFTER)
+        .args(settings)
+        .args(ours())
+        .args(horovod::arguments()))
+}
+
+/// Options that are no settings.
+fn ours() -> [Arg; 4] {
+    [
+        Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("Read settings from a TOML file"),
+        Arg::new("dry-run")
+            .long("dry-run")
+            .action(ArgAction::SetTrue)
+            .help("Say what would run where, and start nothing"),
+        Arg::new("check-build")
+            .long("check-build")
+            .action(ArgAction::SetTrue)
+            .help("Say what is built in"),
+        Arg::new("version")
+            .long("version")
+            .short('v')
+            .short_alias('V')
+            .action(ArgAction::Version)
+            .help("Print the version"),
+    ]
+}
+
+/// The default of each setting that has one, as a person would write it.
+fn defaults() -> Result<BTreeMap<&'static str, String>, Error> {
+    let config = Sources::default().read()?;
+    Ok(config
+        .rows()
+        .into_iter()
+        .filter_map(|row| {
+            let text = match row.value? {
+                toml::Value::String(text) => text,
+                toml::Value::Array(values) => values
+                    .iter()
+                    .filter_map(toml::Value::as_str)
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                other => other.to_string(),
+            };
+            Some((row.key, text))
+        })
+        .collect())
+}
+
+fn argument(key: &Key, default: Option<&String>) -> Arg {
+    let help = key.help.trim();
+    let arg = Arg::new(key.name).long(key.name).help_heading(key.heading);
+    let arg = match key.shape {
+        Shape::Switch => arg.action(ArgAction::SetTrue).help(help),
+        Shape::One => arg.action(ArgAction::Set).num_args(1),
+        Shape::Many => arg.action(ArgAction::Append).num_args(1),
+        Shape::Pair => arg.action(ArgAction::Set).num_args(2),
+    };
+    let arg = match (key.shape, default) {
+        (Shape::Switch, _) => arg,
+        (_, Some(default)) => arg.help(format!("{help} [default: {default}]")),
+        (_, None) => arg.help(help),
+    };
+    let arg = match key.shape {
+        Shape::Switch => arg,
+        _ => arg
+            .value_names(key.value_name.split(' ').collect::<Vec<_>>())
+            .allow_negative_numbers(true),
+    };
+    (key.spelling)(arg)
+}
+
+/// The words of each setting that was given as an option.
+pub(super) fn flags(matches: &ArgMatches) -> BTreeMap<&'static str, Vec<String>> {
+    let given = |key: &&Key| matches.value_source(key.name) == Some(ValueSource::CommandLine);
+    KEYS.iter()
+        .filter(given)
+        .map(|key| {
+            let words = match key.shape {
+                Shape::Switch => vec!["true".to_owned()],
+                _ => matches
+                    .get_many::<String>(key.name)
+                    .into_iter()
+                    .flatten()
+                    .cloned()
+                    .collect(),
+            };
+            (key.name, words)
+        })
+        .collect()
+}

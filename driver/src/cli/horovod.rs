@@ -1,0 +1,85 @@
+//! Options of horovodrun that tune what is not there in elasticrun: they are accepted, so that a script needs no
+//! change, and named in one line, so that nobody believes that they did something.
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+/// Options that take a value.
+const WITH_VALUE: [&str; 17] = [
+    "autotune-bayes-opt-max-samples",
+    "autotune-gaussian-process-noise",
+    "autotune-log-file",
+    "autotune-steps-per-sample",
+    "autotune-warmup-samples",
+    "binding-args",
+    "cache-capacity",
+    "config-file",
+    "cycle-time-ms",
+    "fusion-threshold-mb",
+    "gloo-timeout-seconds",
+    "mpi-args",
+    "num-nccl-streams",
+    "stall-check-shutdown-time-seconds",
+    "stall-check-warning-time-seconds",
+    "thread-affinity",
+    "timeline-filename",
+];
+
+/// Options that stand alone.
+const ALONE: [&str; 21] = [
+    "autotune",
+    "disable-cache",
+    "gloo",
+    "hierarchical-allgather",
+    "hierarchical-allreduce",
+    "jsrun",
+    "log-hide-timestamp",
+    "log-with-timestamp",
+    "log-without-timestamp",
+    "mpi",
+    "mpi-threads-disable",
+    "no-autotune",
+    "no-hierarchical-allgather",
+    "no-hierarchical-allreduce",
+    "no-log-hide-timestamp",
+    "no-mpi-threads-disable",
+    "no-stall-check",
+    "no-timeline-mark-cycles",
+    "stall-check",
+    "tcp",
+    "timeline-mark-cycles",
+];
+
+/// The options for clap. None is shown by `--help`.
+pub(super) fn arguments() -> impl Iterator<Item = Arg> {
+    let with_value = WITH_VALUE.into_iter().map(|name| {
+        argument(name)
+            .action(ArgAction::Set)
+            .allow_hyphen_values(true)
+    });
+    with_value.chain(
+        ALONE
+            .into_iter()
+            .map(|name| argument(name).action(ArgAction::SetTrue)),
+    )
+}
+
+fn argument(name: &'static str) -> Arg {
+    Arg::new(name).long(name).hide(true)
+}
+
+/// The line that names those that were given; none if there are none.
+pub(super) fn note(matches: &ArgMatches) -> Option<String> {
+    let mut given: Vec<_> = WITH_VALUE
+        .iter()
+        .chain(&ALONE)
+        .filter(|name| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine))
+        .map(|name| format!("--{name}"))
+        .collect();
+    given.sort();
+    (!given.is_empty()).then(|| {
+        format!(
+            "accepted for Horovod's sake, without effect here: {}",
+            given.join(" ")
+        )
+    })
+}

@@ -1,0 +1,192 @@
+//! What a command line asks for.
+
+use std::{collections::BTreeMap, ffi::OsString};
+
+use super::{AgentStart, agent, argv, command, horovod, refusal};
+use crate::{
+    config::{Config, Error, Mode, Origin, Settings, Sources},
+    dry_run,
+};
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Invocation {
+    /// Print this on stdout and end with success.
+    Print(String),
+    /// Run a job.
+    Run(Box<RunRequest>),
+    /// Be the agent of a host.
+    Agent(AgentStart),
+}
+
+/// A job that can be started.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    /// What the driver runs by.
+    pub settings: Settings,
+    /// The settings with their origins, for the record.
+    pub config: Config,
+    /// Lines for stderr before the job starts: what was accepted and does nothing.
+    pub notes: Vec<String>,
+}
+
+/// Reads a command line, without the name of the program, and the environment.
+///
+/// Names that start with `ELASTICRUN_` and are settings are looked at, nothing else of the environment.
+///
+/// # Errors
+/// The first thing that is wrong; nothing was started.
+pub fn parse(
+    words: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Invocation, Error> {
+    let mut words = words.into_iter().peekable();
+    let subcommand = words
+        .peek()
+        .and_then(|word| word.to_str())
+        .map(str::to_owned);
+    match subcommand.as_deref() {
+        Some("agent") => agent::parse(strings(words.skip(1))?),
+        Some("config") => config(words.skip(1), environment),
+        Some("run") => run(words.skip(1), environment),
+        _ => run(words, environment),
+    }
+}
+
+fn strings(words: impl Iterator<Item = OsString>) -> Result<Vec<String>, Error> {
+    words
+        .map(|word| {
+            word.into_string().map_err(|word| Error::Usage {
+                message: format!("{}: not UTF-8; expected text", word.to_string_lossy()),
+            })
+        })
+        .collect()
+}
+
+fn run(
+    words: impl Iterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Invocation, Error> {
+    let clap = command::options()?;
+    let words = argv::split(words, &clap)?;
+    let matches = match clap.try_get_matches_from(&words.options) {
+        Ok(matches) => matches,
+        Err(error) => return refusal::answer(&error),
+    };
+    if matches.get_flag("check-build") {
+        return Ok(Invocation::Print(BUILD.to_owned()));
+    }
+    let config = sources(&matches, environment).read()?;
+    let settings = Settings::resolve(&config, words.command)?;
+    let notes: Vec<_> = horovod::note(&matches)
+        .into_iter()
+        .chain(standard_note(&config, settings.mode))
+        .collect();
+    if matches.get_flag("dry-run") {
+        return Ok(Invocation::Print(dry_run::describe(
+            &settings, &config, &notes,
+        )));
+    }
+    Ok(Invocation::Run(Box::new(RunRequest {
+        settings,
+        config,
+        notes,
+    })))
+}
+
+/// `config show`: what the same options would mean to a run. A COMMAND may stand behind them and is not looked at.
+fn config(
+    mut words: impl Iterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Invocation, Error> {
+    match words.next() {
+        Some(word) if word == "show" => {}
+        Some(word) if word == "--help" || word == "-h" => {
+            return Ok(Invocation::Print(CONFIG_HELP.to_owned()));
+        }
+        other => {
+            let other = other.unwrap_or_default();
+            let message = format!(
+                "config {}: expected config show [OPTIONS]",
+                other.to_string_lossy()
+            );
+            return Err(Error::Usage { message });
+        }
+    }
+    let clap = command::options()?;
+    let words = argv::split(words, &clap)?;
+    match clap.try_get_matches_from(&words.options) {
+        Ok(matches) => Ok(Invocation::Print(
+            sources(&matches, environment).read()?.show(),
+        )),
+        Err(error) => refusal::answer(&error),
+    }
+}
+
+fn sources(
+    matches: &clap::ArgMatches,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Sources {
+    let environment: BTreeMap<_, _> = environment
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let name = name
+                .into_string()
+                .ok()
+                .filter(|name| name.starts_with("ELASTICRUN_"))?;
+            Some((name, value.to_string_lossy().into_owned()))
+        })
+        .collect();
+    Sources {
+        file: matches.get_one("config").cloned(),
+        environment,
+        flags: command::flags(matches),
+    }
+}
+
+/// Flags that say what happens after a failure say nothing to a job that ends at the first one.
+fn standard_note(config: &Config, mode: Mode) -> Option<String> {
+    const ONLY_ELASTIC: [&str; 10] = [
+        "elastic-timeout",
+        "abort-timeout",
+        "interrupt-timeout",
+        "last-call",
+        "reset-limit",
+        "max-restarts",
+        "max-host-failures",
+        "blacklist",
+        "blacklist-cooldown-range",
+        "failure-domain",
+    ];
+    if mode == Mode::Elastic {
+        return None;
+    }
+    let rows = config.rows();
+    let idle: Vec<_> = rows
+        .iter()
+        .filter(|row| ONLY_ELASTIC.contains(&row.key) && matches!(row.origin, Origin::Flag(_)))
+        .map(|row| row.origin.to_string())
+        .collect();
+    (!idle.is_empty()).then(|| {
+        format!(
+            "without effect in a job that is not elastic: {}; --min-np N makes it elastic",
+            idle.join(" ")
+        )
+    })
+}
+
+const CONFIG_HELP: &str = "\
+Usage: elasticrun config show [OPTIONS]
+
+Prints every setting, its value and where it came from. The options are those of a run; the output is itself a file for
+--config.
+";
+
+const BUILD: &str = concat!(
+    "elasticrun ",
+    env!("CARGO_PKG_VERSION"),
+    "\n\
+Collectives: shared memory on a host, TCP between hosts\n\
+Discovery:   fixed hosts, script, plugins by --plugin-dir\n\
+Launchers:   local, ssh, agent (self-registration)\n"
+);

@@ -1,0 +1,351 @@
+//! From settings that are right each by itself to a job that can be started.
+
+use std::num::NonZeroU32;
+
+use elasticrun_plugin_sdk::hosts::HostSpec;
+
+use super::{
+    error::Error,
+    kinds::{BlacklistPolicy, Launcher, LogLevel, SlotsPerHost},
+    paths,
+    settings::{
+        Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
+        Workers,
+    },
+    table::{Config, Sourced},
+    value::Setting,
+};
+
+impl Settings {
+    /// Completes and checks a configuration for `command`. Reads the host file, if one is named.
+    ///
+    /// # Errors
+    /// The first setting that contradicts another, that is missing, or whose file cannot be used.
+    pub fn resolve(config: &Config, command: Vec<String>) -> Result<Self, Error> {
+        if command.first().is_none_or(String::is_empty) {
+            return Err(Error::Usage {
+                message: "COMMAND: missing: expected elasticrun [OPTIONS] COMMAND..., see elasticrun --help".to_owned(),
+            });
+        }
+        exclusive_hosts(config)?;
+        paths::check(config)?;
+        let fixed = paths::fixed_hosts(config)?;
+        let sources = sources(config, fixed.as_deref());
+        let discovers = sources
+            .iter()
+            .any(|source| !matches!(source, Source::Fixed(_)));
+        let workers = workers(config, fixed.as_deref(), discovers)?;
+        Ok(Self {
+            command,
+            mode: mode(config, discovers),
+            hosts: Hosts {
+                sources: if sources.is_empty() {
+                    vec![localhost(workers.np)?]
+                } else {
+                    sources
+                },
+                slots_per_host: config.slots_per_host.value,
+                plugin_dirs: config.plugin_dir.value.clone(),
+                interval: config.discovery_interval.value.get(),
+            },
+            workers,
+            timeouts: timeouts(config)?,
+            failures: failures(config)?,
+            launch: launch(config)?,
+            output: output(config)?,
+        })
+    }
+}
+
+impl<T: Setting> Sourced<T> {
+    /// That this value, right by itself, does not go with another.
+    pub(super) fn contradicts(&self, key: &str, why: impl Into<String>) -> Error {
+        let words = match self.value.show() {
+            Some(toml::Value::Array(values)) => values.iter().map(word).collect(),
+            Some(value) => vec![word(&value)],
+            None => Vec::new(),
+        };
+        Error::Combination {
+            written: self.origin.written(key, &words),
+            why: why.into(),
+        }
+    }
+}
+
+fn word(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn exclusive_hosts(config: &Config) -> Result<(), Error> {
+    let Config {
+        hosts,
+        hostfile,
+        host_discovery_script: script,
+        ..
+    } = config;
+    if hosts.value.is_some() && hostfile.value.is_some() {
+        return Err(hostfile.contradicts(
+            "hostfile",
+            format!("not together with {}", hosts.origin.name("hosts")),
+        ));
+    }
+    if script.value.is_some() {
+        let other = [
+            (hosts.value.is_some(), &hosts.origin, "hosts"),
+            (hostfile.value.is_some(), &hostfile.origin, "hostfile"),
+        ];
+        if let Some((_, origin, key)) = other.iter().find(|(given, ..)| *given) {
+            let why = format!(
+                "not together with {}; hosts are fixed or discovered",
+                origin.name(key)
+            );
+            return Err(script.contradicts("host-discovery-script", why));
+        }
+    }
+    Ok(())
+}
+
+/// In the order in which hosts are numbered: fixed ones first.
+fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
+    let mut sources = Vec::new();
+    sources.extend(fixed.map(|hosts| Source::Fixed(hosts.to_vec())));
+    sources.extend(
+        config
+            .host_discovery_script
+            .value
+            .clone()
+            .map(Source::Script),
+    );
+    sources.extend(config.discovery.value.iter().cloned().map(Source::Plugin));
+    if sources.is_empty() && config.launcher.value == Some(Launcher::Agent) {
+        sources.push(Source::Registration);
+    }
+    sources
+}
+
+fn localhost(np: NonZeroU32) -> Result<Source, Error> {
+    let text = format!("localhost:{np}");
+    let hosts =
+        elasticrun_plugin_sdk::hosts::parse_host_list(&text).map_err(|error| Error::Missing {
+            flag: "--hosts",
+            why: error.to_string(),
+        })?;
+    Ok(Source::Fixed(hosts))
+}
+
+fn mode(config: &Config, discovers: bool) -> Mode {
+    let asked = config.min_np.is_given() || config.max_np.is_given() || config.spares.value > 0;
+    if asked || discovers {
+        Mode::Elastic
+    } else {
+        Mode::Standard
+    }
+}
+
+fn workers(config: &Config, fixed: Option<&[HostSpec]>, discovers: bool) -> Result<Workers, Error> {
+    let slots = if discovers {
+        None
+    } else {
+        fixed.and_then(|hosts| total_slots(config, hosts))
+    };
+    let np = needed_workers(config, fixed, slots)?;
+    let min_np = config.min_np.value.unwrap_or(np);
+    if min_np > np {
+        return Err(config.min_np.contradicts(
+            "min-np",
+            format!("expected at most {np}, the workers needed to start (-np)"),
+        ));
+    }
+    let max_np = config.max_np.value.or((!discovers).then_some(np));
+    if max_np.is_some_and(|max_np| max_np < np) {
+        return Err(config.max_np.contradicts(
+            "max-np",
+            format!("expected at least {np}, the workers needed to start (-np)"),
+        ));
+    }
+    if let Some(slots) = slots.filter(|slots| *slots < np) {
+        return Err(config.np.contradicts(
+            "np",
+            format!("expected at most {slots}, the slots of the hosts given"),
+        ));
+    }
+    check_spares(config, max_np, slots)?;
+    Ok(Workers {
+        np,
+        min_np,
+        max_np,
+        spares: config.spares.value,
+    })
+}
+
+/// None when the slots of a host are to be found on it.
+fn total_slots(config: &Config, hosts: &[HostSpec]) -> Option<NonZeroU32> {
+    let default = match config.slots_per_host.value {
+        SlotsPerHost::Auto => None,
+        SlotsPerHost::Fixed(slots) => Some(slots),
+    };
+    let total = hosts.iter().try_fold(0_u32, |total, host| {
+        Some(total.saturating_add(host.slots.or(default)?))
+    })?;
+    NonZeroU32::new(total)
+}
+
+fn needed_workers(
+    config: &Config,
+    fixed: Option<&[HostSpec]>,
+    slots: Option<NonZeroU32>,
+) -> Result<NonZeroU32, Error> {
+    let most = config.max_np.value.unwrap_or(NonZeroU32::MAX);
+    config
+        .np
+        .value
+        .or(slots.map(|slots| slots.min(most)))
+        .or(config.min_np.value)
+        .ok_or_else(|| Error::Missing {
+            flag: "-np",
+            why: match fixed {
+                Some(_) => {
+                    "the slots of the hosts are not given; expected -np N, or hosts as HOST:SLOTS"
+                        .to_owned()
+                }
+                None => "expected -np N, the workers needed to start".to_owned(),
+            },
+        })
+}
+
+fn check_spares(
+    config: &Config,
+    max_np: Option<NonZeroU32>,
+    slots: Option<NonZeroU32>,
+) -> Result<(), Error> {
+    let spares = config.spares.value;
+    if spares == 0 {
+        return Ok(());
+    }
+    let Some(max_np) = max_np else {
+        return Err(config.spares.contradicts(
+            "spares",
+            "needs --max-np: without it every worker is used and none is spare",
+        ));
+    };
+    match slots.map(|slots| slots.get().saturating_sub(max_np.get())) {
+        Some(left) if left < spares => Err(config.spares.contradicts(
+            "spares",
+            format!(
+                "expected at most {left}, the slots of the hosts given beyond --max-np {max_np}"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn timeouts(config: &Config) -> Result<Timeouts, Error> {
+    let interval = config.heartbeat_interval.value;
+    if config.heartbeat_timeout.value <= interval {
+        return Err(config.heartbeat_timeout.contradicts(
+            "heartbeat-timeout",
+            format!(
+                "expected longer than {} of --heartbeat-interval",
+                super::duration::show(interval.get())
+            ),
+        ));
+    }
+    Ok(Timeouts {
+        elastic: config.elastic_timeout.value.get(),
+        start: config.start_timeout.value.get(),
+        abort: config.abort_timeout.value.get(),
+        interrupt: config.interrupt_timeout.value.get(),
+        exit: config.exit_timeout.value.get(),
+        orphan: config.orphan_timeout.value.get(),
+        last_call: config.last_call.value,
+        heartbeat_interval: interval.get(),
+        heartbeat: config.heartbeat_timeout.value.get(),
+    })
+}
+
+fn failures(config: &Config) -> Result<Failures, Error> {
+    let range = &config.blacklist_cooldown_range;
+    let forever = config.blacklist.value == BlacklistPolicy::Forever;
+    if forever && range.is_given() && range.origin.same_source(&config.blacklist.origin) {
+        let why = format!(
+            "not together with forever of {}",
+            config.blacklist.origin.name("blacklist")
+        );
+        return Err(range.contradicts("blacklist-cooldown-range", why));
+    }
+    Ok(Failures {
+        reset_limit: config.reset_limit.value,
+        max_restarts: config.max_restarts.value,
+        cooldown: (!forever).then_some(range.value),
+        max_host_failures: NonZeroU32::new(config.max_host_failures.value),
+        domain: config.failure_domain.value,
+    })
+}
+
+fn launch(config: &Config) -> Result<Launch, Error> {
+    let join = Join {
+        token_file: config.join_token_file.value.clone(),
+        print: config.print_join_token.value,
+    };
+    let join = (join.print || join.token_file.is_some()).then_some(join);
+    if config.launcher.value == Some(Launcher::Agent) && join.is_none() {
+        return Err(config.launcher.contradicts(
+            "launcher",
+            "needs --join-token-file FILE or --print-join-token, so that agents can show the token",
+        ));
+    }
+    Ok(Launch {
+        launcher: config.launcher.value,
+        listen: config.listen.value,
+        join,
+        ssh: Ssh {
+            port: config.ssh_port.value,
+            identity_file: config.ssh_identity_file.value.clone(),
+            options: config.ssh_option.value.clone(),
+        },
+        push_binary: config.push_binary.value,
+        network_interfaces: config.network_interface.value.0.clone(),
+    })
+}
+
+fn output(config: &Config) -> Result<Output, Error> {
+    let (quiet, verbose) = (&config.quiet, &config.verbose);
+    if quiet.value && verbose.value && quiet.origin.same_source(&verbose.origin) {
+        return Err(quiet.contradicts(
+            "quiet",
+            format!("not together with {}", verbose.origin.name("verbose")),
+        ));
+    }
+    // Of two sources the greater one is meant.
+    let quiet_wins = quiet.value && (!verbose.value || quiet.origin > verbose.origin);
+    let verbose_wins = verbose.value && !quiet_wins;
+    let (no_prefix, time) = (&config.no_prefix, &config.prefix_output_with_timestamp);
+    if no_prefix.value && time.value {
+        let why = format!(
+            "not together with {}",
+            time.origin.name("prefix-output-with-timestamp")
+        );
+        return Err(no_prefix.contradicts("no-prefix", why));
+    }
+    Ok(Output {
+        directory: config.output_filename.value.clone(),
+        prefix: match (no_prefix.value, time.value) {
+            (true, _) => Prefix::None,
+            (false, true) => Prefix::TimeAndRank,
+            (false, false) => Prefix::Rank,
+        },
+        log_level: config
+            .log_level
+            .value
+            .unwrap_or(match (quiet_wins, verbose_wins) {
+                (true, _) => LogLevel::Warn,
+                (false, true) => LogLevel::Debug,
+                (false, false) => LogLevel::Info,
+            }),
+        log_format: config.log_format.value,
+        quiet: quiet_wins,
+    })
+}

@@ -1,0 +1,196 @@
+//! What the driver runs by: every setting resolved, right by itself and together with the others.
+
+use std::{
+    net::SocketAddr,
+    num::{NonZeroU16, NonZeroU32},
+    path::PathBuf,
+    time::Duration,
+};
+
+use elasticrun_plugin_sdk::hosts::HostSpec;
+
+use super::kinds::{
+    CooldownRange, FailureDomain, Launcher, LogFormat, LogLevel, PluginSource, SlotsPerHost,
+    SshOption,
+};
+
+/// A job as it was asked for. [`Settings::resolve`] is the only way to one.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// What each worker runs; the program, then its arguments. Never empty.
+    pub command: Vec<String>,
+    /// Whether a failed worker ends the job.
+    pub mode: Mode,
+    /// How many workers.
+    pub workers: Workers,
+    /// Where hosts come from.
+    pub hosts: Hosts,
+    /// How long each thing may take.
+    pub timeouts: Timeouts,
+    /// What follows a failure.
+    pub failures: Failures,
+    /// How agents come to their hosts.
+    pub launch: Launch,
+    /// What is written where.
+    pub output: Output,
+}
+
+/// Whether a failed worker ends the job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// It does, at once and with exit code 1.
+    Standard,
+    /// It does not; the others go on.
+    Elastic,
+}
+
+/// How many workers: 1 <= min_np <= np, and np <= max_np where there is one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Workers {
+    /// Needed to start.
+    pub np: NonZeroU32,
+    /// Below it training waits.
+    pub min_np: NonZeroU32,
+    /// No worker beyond it; none: as many as there are slots.
+    pub max_np: Option<NonZeroU32>,
+    /// Workers beyond `max_np` that wait. 0 when `max_np` is none.
+    pub spares: u32,
+}
+
+/// Where hosts come from. All sources are merged by host.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hosts {
+    /// In this order; never empty.
+    pub sources: Vec<Source>,
+    /// Slots of a host whose source tells none.
+    pub slots_per_host: SlotsPerHost,
+    /// Where to look for plugins first.
+    pub plugin_dirs: Vec<PathBuf>,
+    /// How often plugins that cannot push are asked.
+    pub interval: Duration,
+}
+
+impl Hosts {
+    /// The hosts of a job that has no other source than a fixed list.
+    #[must_use]
+    pub fn fixed(&self) -> Option<&[HostSpec]> {
+        match self.sources.as_slice() {
+            [Source::Fixed(hosts)] => Some(hosts),
+            _ => None,
+        }
+    }
+}
+
+/// One source of hosts.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Source {
+    /// A list that does not change; never empty, each host once.
+    Fixed(Vec<HostSpec>),
+    /// A program that prints the hosts of now.
+    Script(PathBuf),
+    /// A plugin by name.
+    Plugin(PluginSource),
+    /// Agents that register themselves are the hosts. Only with [`Launcher::Agent`].
+    Registration,
+}
+
+/// How long each thing may take. None is zero, but for `last_call`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// Wait for `min_np` workers.
+    pub elastic: Duration,
+    /// From the start of a worker to its waiting for a round.
+    pub start: Duration,
+    /// For a survivor to come back after a failure.
+    pub abort: Duration,
+    /// For a worker to reach the common boundary of an interrupt.
+    pub interrupt: Duration,
+    /// For the others after the first success.
+    pub exit: Duration,
+    /// For workers to live without a driver.
+    pub orphan: Duration,
+    /// For a growth to wait for more workers after the first. May be zero.
+    pub last_call: Duration,
+    /// Between two heartbeats; shorter than `heartbeat`.
+    pub heartbeat_interval: Duration,
+    /// Silence of a host or worker that has failed.
+    pub heartbeat: Duration,
+}
+
+/// What follows a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failures {
+    /// Started rounds after the first; the next fails the job.
+    pub reset_limit: Option<u32>,
+    /// Starts again from the last commit when all workers failed by themselves.
+    pub max_restarts: u32,
+    /// Cooldown of a failed domain; none: it is out for good at once.
+    pub cooldown: Option<CooldownRange>,
+    /// Failures after which a domain is out for good; none: no limit.
+    pub max_host_failures: Option<NonZeroU32>,
+    /// What a worker's failure takes out; none: the host, or the slot while there is one host.
+    pub domain: Option<FailureDomain>,
+}
+
+/// How agents come to their hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Launch {
+    /// The same for all hosts; none: [`launcher_of`](super::launcher_of) each.
+    pub launcher: Option<Launcher>,
+    /// Where the driver listens; none: any free port.
+    pub listen: Option<SocketAddr>,
+    /// Self-registration is open. Always some with [`Launcher::Agent`].
+    pub join: Option<Join>,
+    /// How ssh is called.
+    pub ssh: Ssh,
+    /// Copy this binary to hosts that do not have it.
+    pub push_binary: bool,
+    /// Interfaces for data between workers, in order of preference; empty: by route to the driver.
+    pub network_interfaces: Vec<String>,
+}
+
+/// How self-registering agents learn the join token. At least one of the two is set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Join {
+    /// A file that holds it, or that the driver makes with mode 600.
+    pub token_file: Option<PathBuf>,
+    /// Print address and token.
+    pub print: bool,
+}
+
+/// How the system's ssh is called. What is not set is as `~/.ssh/config` says.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Ssh {
+    /// `-p`
+    pub port: Option<NonZeroU16>,
+    /// `-i`
+    pub identity_file: Option<PathBuf>,
+    /// `-o`, each.
+    pub options: Vec<SshOption>,
+}
+
+/// What is written where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Output {
+    /// Directory of `rank.NNN/{stdout,stderr}`.
+    pub directory: Option<PathBuf>,
+    /// What stands before each line on the console.
+    pub prefix: Prefix,
+    /// Level of the log on stderr.
+    pub log_level: LogLevel,
+    /// Form of the log on stderr.
+    pub log_format: LogFormat,
+    /// No progress and no summary.
+    pub quiet: bool,
+}
+
+/// What stands before each line of a worker's output on the console.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prefix {
+    /// Nothing.
+    None,
+    /// `[rank]<stdout>:`
+    Rank,
+    /// The time, then `[rank]<stdout>:`
+    TimeAndRank,
+}

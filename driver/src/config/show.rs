@@ -1,0 +1,48 @@
+//! `elasticrun config show`: every setting, its value and who set it, in a form that `--config` reads.
+
+use std::fmt::Write;
+
+use super::table::{Config, Row};
+
+impl Config {
+    /// All settings, one a line: `key = value  # origin`. What is not set is a comment. The text is
+    /// itself a configuration file that gives the same values.
+    #[must_use]
+    pub fn show(&self) -> String {
+        let rows = self.rows();
+        let width = rows
+            .iter()
+            .map(|row| assignment(row).chars().count())
+            .filter(|width| *width <= 60)
+            .max();
+        let mut text = String::new();
+        for row in rows {
+            let assignment = assignment(&row);
+            writeln!(
+                text,
+                "{assignment:width$}  # {}",
+                row.origin,
+                width = width.unwrap_or(0)
+            )
+            .expect("writing to a string does not fail");
+        }
+        text
+    }
+
+    /// The settings that are other than their default, as [`show`](Self::show) prints them.
+    #[must_use]
+    pub fn differences(&self) -> Vec<String> {
+        let rows = self.rows();
+        let differing = rows.iter().filter(|row| row.differs);
+        differing
+            .map(|row| format!("{}  # {}", assignment(row), row.origin))
+            .collect()
+    }
+}
+
+fn assignment(row: &Row) -> String {
+    match &row.value {
+        Some(value) => format!("{} = {value}", row.key),
+        None => format!("# {} is not set", row.key),
+    }
+}

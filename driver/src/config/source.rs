@@ -1,0 +1,62 @@
+//! Reads a [`Config`] from its sources.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    error::Error,
+    file,
+    layer::{Layers, Origin, flag, variable},
+    paths,
+    table::{Config, KEYS},
+};
+
+/// Where values may come from, in the order of precedence.
+#[derive(Clone, Default, Debug)]
+pub struct Sources {
+    /// `--config FILE`; else the variable `ELASTICRUN_CONFIG`.
+    pub file: Option<PathBuf>,
+    /// The environment. Only the variables of settings are looked at.
+    pub environment: BTreeMap<String, String>,
+    /// Words by key, as the flags gave them.
+    pub flags: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Sources {
+    /// Defaults, then the file, then the environment, then the flags.
+    ///
+    /// # Errors
+    /// The first value that its setting cannot have, a file that cannot be read or that is wrong.
+    pub fn read(&self) -> Result<Config, Error> {
+        let mut layers = Layers::default();
+        if let Some((path, origin)) = self.named_file() {
+            let text = fs::read_to_string(&path).map_err(|error| Error::File {
+                written: origin.written("config", &[path.display().to_string()]),
+                why: paths::reason(&error),
+            })?;
+            let keys: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+            file::add(&mut layers, &path, &text, &keys)?;
+        }
+        let keys = KEYS.iter().map(|key| (key.name, key.shape));
+        layers.add_environment(keys, |name| self.environment.get(name).cloned());
+        for (key, words) in &self.flags {
+            layers.add(key, Origin::Flag(flag(key)), words.clone());
+        }
+        Config::read(&layers)
+    }
+
+    fn named_file(&self) -> Option<(PathBuf, Origin)> {
+        let variable = variable("config");
+        match &self.file {
+            Some(path) => Some((path.clone(), Origin::Flag(flag("config")))),
+            None => self
+                .environment
+                .get(&variable)
+                .filter(|path| !path.trim().is_empty())
+                .map(|path| (Path::new(path).to_owned(), Origin::Environment(variable))),
+        }
+    }
+}

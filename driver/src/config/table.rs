@@ -1,0 +1,261 @@
+//! All settings, in one table: key, type, default and help. The flags, the keys of a file, the names of
+//! the environment variables, `config show` and the defaults named by `--help` are made from it.
+
+use std::{
+    net::SocketAddr,
+    num::{NonZeroU16, NonZeroU32},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::Arg;
+use toml::Value;
+
+use super::{
+    error::Error,
+    hosts::HostList,
+    kinds::{
+        BlacklistPolicy, CooldownRange, FailureDomain, Interfaces, Launcher, LogFormat, LogLevel,
+        PluginSource, SlotsPerHost, SshOption,
+    },
+    layer::{Layers, Origin},
+    value::{Setting, Shape, Timeout},
+};
+
+/// A setting as the command line needs to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name in a file; its flag is `--name`.
+    pub name: &'static str,
+    /// How many words it takes.
+    pub shape: Shape,
+    pub(crate) heading: &'static str,
+    pub(crate) value_name: &'static str,
+    pub(crate) help: &'static str,
+    /// Short flag and aliases.
+    pub(crate) spelling: fn(Arg) -> Arg,
+}
+
+/// A value and who set it.
+#[derive(Clone, Debug)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Who set it.
+    pub origin: Origin,
+}
+
+impl<T: Setting> Sourced<T> {
+    fn read(layers: &Layers, key: &str, default: T) -> Result<Self, Error> {
+        let Some(given) = layers.get(key) else {
+            return Ok(Self {
+                value: default,
+                origin: Origin::Default,
+            });
+        };
+        match T::read(&given.words) {
+            Ok(value) => Ok(Self {
+                value,
+                origin: given.origin.clone(),
+            }),
+            Err(allowed) => Err(Error::Value {
+                written: given.origin.written(key, &given.words),
+                allowed,
+            }),
+        }
+    }
+}
+
+impl<T> Sourced<T> {
+    /// Somebody set it, even if to its default.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.origin != Origin::Default
+    }
+}
+
+/// A setting as `config show` prints it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// Its name.
+    pub key: &'static str,
+    /// Its value as in a file; none if it is not set.
+    pub value: Option<Value>,
+    /// Who set it.
+    pub origin: Origin,
+    /// It is other than the default.
+    pub differs: bool,
+}
+
+macro_rules! settings {
+    ($(
+        $heading:literal {$(
+            $(#[doc = $help:literal])+
+            $field:ident $key:literal $value_name:literal: $type:ty = $default:expr, $spelling:expr;
+        )+}
+    )+) => {
+        /// Every setting with its origin, each right by itself. Whether they are right together is
+        /// for [`Settings`](super::Settings) to say.
+        #[derive(Clone, Debug)]
+        pub struct Config {
+            $($(
+                $(#[doc = $help])+
+                pub $field: Sourced<$type>,
+            )+)+
+        }
+
+        /// All settings in the order of `--help`.
+        pub const KEYS: &[Key] = &[$($(
+            Key {
+                name: $key,
+                shape: <$type as Setting>::SHAPE,
+                heading: $heading,
+                value_name: $value_name,
+                help: concat!($($help),+),
+                spelling: $spelling,
+            },
+        )+)+];
+
+        impl Config {
+            pub(super) fn read(layers: &Layers) -> Result<Self, Error> {
+                Ok(Self {
+                    $($($field: Sourced::read(layers, $key, $default)?,)+)+
+                })
+            }
+
+            /// All settings in the order of [`KEYS`].
+            #[must_use]
+            pub fn rows(&self) -> Vec<Row> {
+                vec![$($({
+                    let default: $type = $default;
+                    let value = self.$field.value.show();
+                    Row {
+                        key: $key,
+                        differs: value != default.show(),
+                        value,
+                        origin: self.$field.origin.clone(),
+                    }
+                },)+)+]
+            }
+        }
+    };
+}
+
+const fn plain(arg: Arg) -> Arg {
+    arg
+}
+
+const fn seconds(count: u32) -> Timeout {
+    match NonZeroU32::new(count) {
+        Some(count) => Timeout::seconds(count),
+        None => panic!("a time-out of the table is not zero"),
+    }
+}
+
+const COOLDOWN: CooldownRange =
+    match CooldownRange::new(Duration::from_secs(10), Duration::from_secs(300)) {
+        Some(range) => range,
+        None => panic!("the range of the table is ordered"),
+    };
+
+settings! {
+    "Workers" {
+        /// Workers needed to start [default: the slots of the hosts given]
+        np "np" "N": Option<NonZeroU32> = None,
+            |arg| arg.long("num-proc").visible_alias("np");
+        /// Below it training waits; the job fails after --elastic-timeout [default: -np]
+        min_np "min-np" "N": Option<NonZeroU32> = None, |arg| arg.visible_alias("min-num-proc");
+        /// No worker beyond it [default: -np with fixed hosts, unbounded with discovery]
+        max_np "max-np" "N": Option<NonZeroU32> = None, |arg| arg.visible_alias("max-num-proc");
+        /// Workers beyond --max-np that wait, started, to take a failed one's place
+        spares "spares" "N": u32 = 0, plain;
+        /// Slots of a host whose source tells none; auto: the count of its GPUs, else 1
+        slots_per_host "slots-per-host" "N|auto": SlotsPerHost = SlotsPerHost::Auto,
+            |arg| arg.visible_alias("slots");
+    }
+    "Hosts" {
+        /// Fixed hosts with their slots: a:4,b:4 [default: localhost:NP]
+        hosts "hosts" "HOST:SLOTS,...": Option<HostList> = None, |arg| arg.short('H');
+        /// Fixed hosts from a file, a line each: HOST slots=N
+        hostfile "hostfile" "FILE": Option<PathBuf> = None, plain;
+        /// A program that prints the hosts of now, a line each: HOST or HOST:SLOTS
+        host_discovery_script "host-discovery-script" "PATH": Option<PathBuf> = None, plain;
+        /// Hosts from a plugin; may be repeated, hosts of all sources are merged
+        discovery "discovery" "NAME[:K=V,...]": Vec<PluginSource> = Vec::new(), plain;
+        /// Where to look for plugins first; may be repeated
+        plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
+        /// How often plugins that cannot push are asked
+        discovery_interval "discovery-interval" "TIME": Timeout = seconds(1), plain;
+    }
+    "Time-outs" {
+        /// Longest wait for --min-np workers, also while discovery hangs
+        elastic_timeout "elastic-timeout" "TIME": Timeout = seconds(600), plain;
+        /// Longest time from the start of a worker to its waiting for a round
+        start_timeout "start-timeout" "TIME": Timeout = seconds(600), plain;
+        /// Longest wait for a survivor to come back after a failure
+        abort_timeout "abort-timeout" "TIME": Timeout = seconds(60), plain;
+        /// Longest wait for a worker to reach the common boundary of an interrupt
+        interrupt_timeout "interrupt-timeout" "TIME": Timeout = seconds(60), plain;
+        /// Longest wait for the other workers after the first success
+        exit_timeout "exit-timeout" "TIME": Timeout = seconds(300), plain;
+        /// How long agents keep their workers without a driver
+        orphan_timeout "orphan-timeout" "TIME": Timeout = seconds(5), plain;
+        /// How long a growth waits for more workers after the first
+        last_call "last-call" "TIME": Duration = Duration::from_secs(1), plain;
+        /// How often hosts and workers say that they live
+        heartbeat_interval "heartbeat-interval" "TIME": Timeout = seconds(1), plain;
+        /// A host or a worker that is silent for so long has failed
+        heartbeat_timeout "heartbeat-timeout" "TIME": Timeout = seconds(5), plain;
+    }
+    "Failures" {
+        /// Rounds after the first; the next one fails the job [default: no limit]
+        reset_limit "reset-limit" "N": Option<u32> = None, |arg| arg.visible_alias("max-resets");
+        /// Starts again from the last commit when all workers failed by themselves
+        max_restarts "max-restarts" "N": u32 = 0, plain;
+        /// Failures after which a host is out for good; 0: no limit
+        max_host_failures "max-host-failures" "N": u32 = 5, plain;
+        /// Whether a failed host may come back: forever, or cooldown
+        blacklist "blacklist" "POLICY": BlacklistPolicy = BlacklistPolicy::Cooldown, plain;
+        /// First and longest cooldown of a failed host; LO may be 0
+        blacklist_cooldown_range "blacklist-cooldown-range" "LO HI": CooldownRange = COOLDOWN, plain;
+        /// What a worker's failure takes out: host, or slot [default: host; slot when there is one host]
+        failure_domain "failure-domain" "WHAT": Option<FailureDomain> = None, plain;
+    }
+    "Launch" {
+        /// How agents are started: local, ssh, or agent (they come by themselves) [default: by host, local or ssh]
+        launcher "launcher" "HOW": Option<Launcher> = None, plain;
+        /// Where the driver listens for agents [default: a free port, reached by the route to each host]
+        listen "listen" "ADDR:PORT": Option<SocketAddr> = None, plain;
+        /// The token that self-registering agents show; made, mode 600, if there is no such file
+        join_token_file "join-token-file" "FILE": Option<PathBuf> = None, plain;
+        /// Print the address and the token for self-registering agents
+        print_join_token "print-join-token" "": bool = false, plain;
+        /// Port of ssh [default: as ~/.ssh/config says]
+        ssh_port "ssh-port" "PORT": Option<NonZeroU16> = None, |arg| arg.short('p');
+        /// Private key for ssh [default: as ~/.ssh/config says]
+        ssh_identity_file "ssh-identity-file" "FILE": Option<PathBuf> = None, |arg| arg.short('i');
+        /// An option for ssh -o; may be repeated
+        ssh_option "ssh-option" "NAME=VALUE": Vec<SshOption> = Vec::new(), plain;
+        /// Copy this binary to hosts that do not have it
+        push_binary "push-binary" "": bool = false, plain;
+        /// Interfaces for data between workers [default: by route to the driver]
+        network_interface "network-interface" "NAME,...": Interfaces = Interfaces::default(),
+            |arg| arg.visible_alias("network-interfaces");
+    }
+    "Output" {
+        /// Write DIR/rank.NNN/stdout and stderr
+        output_filename "output-filename" "DIR": Option<PathBuf> = None, plain;
+        /// Put the time before each line of output
+        prefix_output_with_timestamp "prefix-output-with-timestamp" "": bool = false, plain;
+        /// Do not put [rank]<stdout>: before each line of output
+        no_prefix "no-prefix" "": bool = false, plain;
+        /// What is logged: error, warn, info, debug or trace [default: info; warn with --quiet, debug with --verbose]
+        log_level "log-level" "LEVEL": Option<LogLevel> = None, plain;
+        /// How it is logged: text or json
+        log_format "log-format" "FORMAT": LogFormat = LogFormat::Text, plain;
+        /// No progress and no summary; what ends the job is still said
+        quiet "quiet" "": bool = false, plain;
+        /// Log each decision
+        verbose "verbose" "": bool = false, plain;
+    }
+}

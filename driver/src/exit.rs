@@ -1,0 +1,50 @@
+//! Exit codes of `elasticrun`, as documented constants.
+//!
+//! A script may rely on them: they are part of the contract, are never renumbered, and each has a section
+//! in `docs/errors.md`. The last line of stderr says in words what the code says as a number.
+
+/// The job succeeded: all members of its last round ended with 0.
+pub const SUCCESS: u8 = 0;
+
+/// A worker failed the job.
+pub const WORKER_FAILED: u8 = 1;
+
+/// Wrong usage or configuration; nothing was started.
+pub const USAGE: u8 = 2;
+
+/// Fewer than min-np workers were there for longer than the elastic time-out.
+pub const TOO_FEW_WORKERS: u8 = 3;
+
+/// The reset limit was reached.
+pub const RESET_LIMIT: u8 = 4;
+
+/// The first discovery of hosts failed for a reason that waiting does not mend.
+pub const DISCOVERY_FAILED: u8 = 5;
+
+/// No worker survived and no committed state is left to go on from.
+pub const STATE_LOST: u8 = 6;
+
+/// The code of a job that was told to stop by a signal: 128 + its number.
+///
+/// Numbers outside of 1..=127 are no signals; they give 255.
+#[must_use]
+pub fn stopped_by(signal: i32) -> u8 {
+    u8::try_from(signal)
+        .ok()
+        .filter(|number| (1..=127).contains(number))
+        .map_or(255, |number| 128 + number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_added_to_128() {
+        assert_eq!(stopped_by(2), 130);
+        assert_eq!(stopped_by(15), 143);
+        assert_eq!(stopped_by(127), 255);
+        assert_eq!(stopped_by(-1), 255);
+        assert_eq!(stopped_by(500), 255);
+    }
+}
