@@ -1,0 +1,146 @@
+//! The plugin.
+
+use std::{
+    fmt::Write,
+    fs,
+    os::unix::process::ExitStatusExt,
+    path::{self, Path, PathBuf},
+    process::ExitStatus,
+    time::Duration,
+};
+
+use elasticrun_plugin_sdk::{
+    ErrorKind, Host, Manifest, Plugin, PluginError, Snapshot, hosts::parse_lines,
+};
+use nix::unistd::{AccessFlags, access};
+use serde::Deserialize;
+
+use crate::run::{self, Finished, run};
+
+/// Which program.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// A program; not looked up in PATH. A relative path starts where the job was started.
+    pub path: PathBuf,
+}
+
+/// A program that is run at each poll.
+#[derive(Debug)]
+pub struct Script {
+    path: PathBuf,
+    /// It has given a list at least once.
+    has_worked: bool,
+}
+
+impl Plugin for Script {
+    const MANIFEST: Manifest = Manifest {
+        name: "script",
+        version: env!("CARGO_PKG_VERSION"),
+        license: "Apache-2.0",
+        description: "a program that prints one host a line: path=PROGRAM",
+    };
+
+    type Config = Options;
+
+    fn create(options: Options) -> Result<Self, PluginError> {
+        let path = options.path;
+        check(&path).map_err(|why| PluginError::bad_config(about(&path, &why)))?;
+        let path = path::absolute(&path)
+            .map_err(|error| PluginError::bad_config(about(&path, &error.to_string())))?;
+        Ok(Self {
+            path,
+            has_worked: false,
+        })
+    }
+
+    fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
+        let hosts = match run(&self.path, deadline) {
+            Ok(finished) => hosts(finished).map_err(|why| (why, false)),
+            Err(error) => Err((error.to_string(), is_passing(&error))),
+        };
+        match hosts {
+            Ok(hosts) => {
+                self.has_worked = true;
+                Ok(Snapshot::new(hosts))
+            }
+            Err((why, passing)) => {
+                let again = passing || self.has_worked;
+                let kind = if again {
+                    ErrorKind::Retryable
+                } else {
+                    ErrorKind::BadConfig
+                };
+                Err(PluginError::new(kind, about(&self.path, &why)))
+            }
+        }
+    }
+}
+
+fn about(path: &Path, why: &str) -> String {
+    format!("{} {why}", path.display())
+}
+
+/// Whether the file could be run at all.
+fn check(path: &Path) -> Result<(), String> {
+    let file = fs::metadata(path).map_err(|error| format!("cannot be run: {error}"))?;
+    if !file.is_file() {
+        return Err("is not a file; give the path of a program".into());
+    }
+    access(path, AccessFlags::X_OK)
+        .map_err(|error| format!("is not executable ({}); try chmod +x", error.desc()))
+}
+
+/// Whether the failure says nothing of the program itself.
+fn is_passing(error: &run::Error) -> bool {
+    match error {
+        run::Error::Deadline(_) | run::Error::Watch(_) => true,
+        run::Error::TooMuch => false,
+        // Someone is writing the file, or the machine is short of processes or memory.
+        run::Error::Start(error) => {
+            let passing = [
+                libc::ETXTBSY,
+                libc::EAGAIN,
+                libc::ENOMEM,
+                libc::EMFILE,
+                libc::ENFILE,
+            ];
+            error
+                .raw_os_error()
+                .is_some_and(|number| passing.contains(&number))
+        }
+    }
+}
+
+fn hosts(finished: Finished) -> Result<Vec<Host>, String> {
+    if !finished.status.success() {
+        let mut why = ending(finished.status);
+        if let Some(lines) = first_lines(&finished.errors) {
+            let _ = write!(why, ": {lines}");
+        }
+        return Err(why);
+    }
+    let hosts = parse_lines(&finished.output).map_err(|error| format!("printed: {error}"))?;
+    Ok(hosts.into_iter().map(Host::from).collect())
+}
+
+fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".into(),
+    }
+}
+
+/// The first lines of what was written to standard error, on one line.
+fn first_lines(errors: &[u8]) -> Option<String> {
+    const MOST: usize = 5;
+    let text = String::from_utf8_lossy(errors);
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut shown: Vec<_> = lines.by_ref().take(MOST).collect();
+    if lines.next().is_some() {
+        shown.push("...");
+    }
+    let clean = shown.join(" | ").replace(char::is_control, " ");
+    (!clean.is_empty()).then_some(clean)
+}
