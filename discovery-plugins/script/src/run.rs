@@ -16,7 +16,7 @@ use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{Signal, killpg},
-    unistd::Pid,
+    unistd::{Pid, getppid},
 };
 
 /// The most output that is read.
@@ -98,6 +98,16 @@ fn pidfd(child: &Child) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Asks the kernel to kill this process when its parent dies (to be exact: the thread that started it, which
+/// waits for it), so that a job that is killed leaves no program behind.
+fn dies_with(parent: u32) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if getppid().as_raw() as u32 != parent {
+        return Err(Errno::ESRCH.into());
+    }
+    Ok(())
+}
+
 /// A program in a process group of its own, which ends when this is dropped.
 struct Group {
     program: Child,
@@ -106,7 +116,10 @@ struct Group {
 
 impl Group {
     fn start(program: &Path) -> io::Result<Self> {
+        let parent = std::process::id();
         let spawn = |command: &mut Command| {
+            // SAFETY: `dies_with` makes system calls only, as is needed between fork and exec.
+            unsafe { command.pre_exec(move || dies_with(parent)) };
             command
                 .process_group(0)
                 .stdin(Stdio::null())

@@ -294,6 +294,34 @@ fn a_program_whose_interpreter_is_missing_is_refused() {
     );
 }
 
+/// Runs a hanging program in a process of its own (this test, started again) and kills that.
+#[test]
+fn a_program_does_not_outlive_the_process_that_runs_it() {
+    const PATH: &str = "ELASTICRUN_TEST_SCRIPT";
+    if let Some(path) = std::env::var_os(PATH) {
+        let mut plugin = Script::create(Options { path: path.into() }).unwrap();
+        let _ = plugin.poll(PLENTY);
+        return;
+    }
+    let script = Fixture::new(
+        "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho $$ >pid.new\nmv pid.new pid\nexec sleep 1000\n",
+    );
+    let pid = script.dir.path().join("pid");
+    let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_program_does_not_outlive_the_process_that_runs_it",
+        ])
+        .env(PATH, &script.path)
+        .spawn()
+        .unwrap();
+    wait_until(|| pid.exists(), "the program does not start");
+    assert!(alive(&pid));
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    wait_until(|| !alive(&pid), "the program lives on");
+}
+
 #[test]
 fn many_runs_leave_nothing_open() {
     let script = Fixture::new("#!/bin/sh\necho a");
