@@ -5,6 +5,7 @@
 //!
 //! - one [`page`] per worker process: phase, beats, the boundary it is at, the hold that stops it, the
 //!   abort, and a robust futex whose release by the kernel is the first sign of its [`death`];
+//! - two buffers per worker process for its [`commit`]s, which outlive it.
 //!
 //! Both sides may be different builds. A layout begins with magic, version and size, and later versions
 //! only append; a reader takes any version whose size covers what it knows.
@@ -12,6 +13,7 @@
 //! No policy lives here and no runtime: calls are short or block on a futex, and say so.
 
 pub mod alive;
+pub mod commit;
 pub mod death;
 pub mod fds;
 pub mod futex;

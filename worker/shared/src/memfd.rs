@@ -126,6 +126,31 @@ fn set_len(fd: &impl AsFd, len: u64) -> io::Result<()> {
     }
 }
 
+/// Allocates the pages of a range of a file, within its size.
+fn allocate(fd: &impl AsFd, range: Range<usize>) -> io::Result<()> {
+    loop {
+        // SAFETY: the descriptor is open; the call takes integers. A mapping's range fits into them.
+        let result = unsafe {
+            libc::fallocate(
+                fd.as_fd().as_raw_fd(),
+                libc::FALLOC_FL_KEEP_SIZE,
+                range.start as libc::off_t,
+                (range.end - range.start) as libc::off_t,
+            )
+        };
+        if result == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            // No way to ask: then a lack of memory shows when it is touched.
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(()),
+            Some(libc::EINTR) => {}
+            _ => return Err(error),
+        }
+    }
+}
+
 fn add_seals(fd: &impl AsFd, seals: libc::c_int) -> io::Result<()> {
     // SAFETY: the descriptor is open; the call takes an integer.
     match unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_ADD_SEALS, seals) } {
@@ -233,11 +258,9 @@ impl Mapping {
         Ok(())
     }
 
-    /// Allocates and maps the pages of a range, so that writing there neither faults nor fails.
-    ///
-    /// A kernel without `MADV_POPULATE_WRITE` (before 5.14) gets away without: pages are then
-    /// allocated as they are touched. Lack of memory is an error.
-    pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
+    /// Allocates and maps the pages of a range, so that writing there neither faults nor fails. Lack of
+    /// memory is an error. `fd` is what is mapped.
+    pub fn populate(&self, fd: &impl AsFd, range: Range<usize>) -> io::Result<()> {
         let from = range.start / PAGE * PAGE;
         let to = range.end.min(self.len);
         if from >= to {
@@ -257,7 +280,8 @@ impl Mapping {
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
-                Some(libc::EINVAL | libc::ENOSYS) => return Ok(()),
+                // Kernels before 5.14: the pages are at least allocated, and mapped as they are touched.
+                Some(libc::EINVAL | libc::ENOSYS) => return allocate(fd, from..to),
                 Some(libc::EINTR) => {}
                 _ => return Err(error),
             }
@@ -351,7 +375,7 @@ mod tests {
             .store(9, Ordering::Relaxed);
         grow(&fd, 64 * PAGE as u64).unwrap();
         mapping.extend(&fd, 64 * PAGE).unwrap();
-        mapping.populate(PAGE..64 * PAGE).unwrap();
+        mapping.populate(&fd, PAGE..64 * PAGE).unwrap();
         assert_eq!(
             mapping.get::<AtomicU32>(0).unwrap().load(Ordering::Relaxed),
             9
@@ -363,6 +387,19 @@ mod tests {
                 .load(Ordering::Relaxed),
             0
         );
+    }
+
+    #[test]
+    fn allocation_keeps_bytes_and_size() {
+        let fd = create("test", 4 * PAGE as u64).unwrap();
+        let mapping = Mapping::new(&fd, PAGE).unwrap();
+        let word = mapping.get::<AtomicU32>(0).unwrap();
+        word.store(9, Ordering::Relaxed);
+        allocate(&fd, 0..4 * PAGE).unwrap();
+        assert_eq!(word.load(Ordering::Relaxed), 9);
+        assert_eq!(len(&fd).unwrap(), 4 * PAGE as u64);
+        // An empty range is none.
+        assert!(allocate(&fd, 0..0).is_err());
     }
 
     #[test]

@@ -1,0 +1,283 @@
+//! Writing commits: the worker's side.
+
+use std::{
+    io::{self, Write},
+    os::fd::OwnedFd,
+};
+
+use elasticrun_protocol::CommitId;
+
+use super::{
+    CommitFds, Error,
+    layout::{BODY, Header, Info, Seen, look, newest},
+};
+use crate::memfd::{self, Mapping, PAGE};
+
+/// Memory grows in steps of this.
+const STEP: usize = 2 << 20;
+
+/// The most that is allocated beyond what is needed, and an eighth at that.
+const AHEAD: usize = 16 << 20;
+
+/// Writes the commits of this process. There is one writer for a memory.
+#[derive(Debug)]
+pub struct CommitWriter {
+    buffers: [Buffer; 2],
+}
+
+#[derive(Debug)]
+struct Buffer {
+    fd: OwnedFd,
+    mapping: Mapping,
+    /// Bytes from the start that are mapped and allocated, so that writing there cannot fail.
+    ready: usize,
+}
+
+impl CommitWriter {
+    /// Maps the memory that the agent made. Commits that are in it stay.
+    pub fn open(fds: CommitFds) -> Result<Self, Error> {
+        let [a, b] = fds;
+        Ok(Self {
+            buffers: [Buffer::open(a)?, Buffer::open(b)?],
+        })
+    }
+
+    fn headers(&self) -> [&Header; 2] {
+        self.buffers.each_ref().map(Buffer::header)
+    }
+
+    fn look(&self) -> Result<[Seen; 2], Error> {
+        look(
+            self.headers(),
+            self.buffers.each_ref().map(|buffer| &buffer.fd),
+        )
+    }
+
+    /// The newest complete commit.
+    pub fn newest(&self) -> Result<Option<Info>, Error> {
+        Ok(newest(&self.look()?).map(|(_, info)| info))
+    }
+
+    /// The bytes of a complete commit, to restore from.
+    pub fn read(&self, id: CommitId) -> Result<(Info, &[u8]), Error> {
+        let seen = self.look()?;
+        let found = seen.iter().zip(&self.buffers).find_map(|(seen, buffer)| {
+            let info = seen.info.filter(|info| info.id == id)?;
+            Some((info, buffer))
+        });
+        let (info, buffer) = found.ok_or(Error::Gone { id })?;
+        let len = usize::try_from(info.len).map_err(|_| Error::Gone { id })?;
+        if buffer.mapping.len() < BODY + len {
+            return Err(Error::Gone { id });
+        }
+        // SAFETY: within the mapping; only this writer writes there, and it is borrowed meanwhile.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer.mapping.as_ptr().add(BODY), len) };
+        Ok((info, bytes))
+    }
+
+    /// Allocates both buffers for commits of `len` bytes, so that the first ones find warm memory. It takes
+    /// about 1 s for 2 x 1 GiB; without it the first two commits take that time.
+    ///
+    /// On error, commits are as they were, and one that fits can still be made.
+    pub fn reserve(&mut self, len: usize) -> Result<(), Error> {
+        for buffer in &mut self.buffers {
+            buffer.make_ready(len)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a commit, in the buffer that does not hold the newest one. `state_version` is any number that
+    /// tells the form of the bytes.
+    ///
+    /// If the returned value is dropped without [`CommitWrite::seal`], or the process dies, the newest
+    /// commit is the one before.
+    pub fn begin(&mut self, id: CommitId, state_version: u64) -> Result<CommitWrite<'_>, Error> {
+        let target = match self.newest_or_none() {
+            Some((_, info)) if id <= info.id => {
+                return Err(Error::NotNewer {
+                    id,
+                    newest: info.id,
+                });
+            }
+            Some((buffer, _)) => 1 - buffer,
+            None => 0,
+        };
+        let buffer = &mut self.buffers[target];
+        buffer.header().open();
+        Ok(CommitWrite {
+            buffer,
+            info: Info {
+                id,
+                len: 0,
+                state_version,
+                digest: None,
+            },
+            len: 0,
+        })
+    }
+
+    /// Gives the newest commit a newer id without touching its bytes: the start of a round, which is its
+    /// commit number 0, by a worker that holds the base. At any instant one of the two ids is there.
+    pub fn rename_newest(&mut self, id: CommitId) -> Result<(), Error> {
+        let (buffer, info) = newest(&self.look()?).ok_or(Error::Gone { id })?;
+        if id <= info.id {
+            return Err(Error::NotNewer {
+                id,
+                newest: info.id,
+            });
+        }
+        self.buffers[buffer].header().close(&Info { id, ..info });
+        Ok(())
+    }
+
+    /// Discards what is newer than the base of a round that has started: it is void. The next commit goes
+    /// there, and the base, if it is here, is the newest until that one is sealed.
+    pub fn discard_newer(&mut self, base: CommitId) {
+        let Ok(seen) = self.look() else {
+            return;
+        };
+        for (seen, buffer) in seen.iter().zip(&self.buffers) {
+            if seen.info.is_some_and(|info| info.id > base) {
+                buffer.header().open();
+            }
+        }
+    }
+
+    /// Damage must not keep a healthy process from committing again: what cannot be read is overwritten.
+    fn newest_or_none(&self) -> Option<(usize, Info)> {
+        self.look().ok().as_ref().and_then(newest)
+    }
+}
+
+impl Buffer {
+    fn open(fd: OwnedFd) -> Result<Self, Error> {
+        let len = memfd::len(&fd).unwrap_or(0).max(PAGE as u64);
+        let len = usize::try_from(len).unwrap_or(PAGE);
+        let mapping = Mapping::new(&fd, len)?;
+        Header::of(&mapping).recognise()?;
+        Ok(Self {
+            fd,
+            mapping,
+            ready: PAGE,
+        })
+    }
+
+    fn header(&self) -> &Header {
+        Header::of(&self.mapping)
+    }
+
+    /// Makes room for a body of `len` bytes. What is there stays, on error too.
+    #[cold]
+    fn make_ready(&mut self, len: usize) -> Result<(), Error> {
+        let too_long = || memfd::Error::Grow {
+            len: len as u64,
+            source: io::ErrorKind::FileTooLarge.into(),
+        };
+        let need = BODY.checked_add(len).ok_or_else(too_long)?;
+        if need <= self.ready {
+            return Ok(());
+        }
+        if need > self.mapping.len() {
+            let ample = (need + need / 8).max(2 * self.mapping.len());
+            let ample = ample.checked_next_multiple_of(STEP).ok_or_else(too_long)?;
+            // What is beyond the need costs address space only; do without where it is limited.
+            if self.extend(ample).is_err() {
+                self.extend(need)?;
+            }
+        }
+        let ahead = need + (need / 8).min(AHEAD);
+        let ahead = ahead.next_multiple_of(PAGE).min(self.mapping.len());
+        self.ready = match self.allocate(ahead) {
+            Ok(()) => ahead,
+            Err(_) => self.allocate(need).map(|()| need)?,
+        };
+        Ok(())
+    }
+
+    fn extend(&mut self, len: usize) -> Result<(), memfd::Error> {
+        memfd::grow(&self.fd, len as u64)?;
+        self.mapping.extend(&self.fd, len)
+    }
+
+    fn allocate(&self, end: usize) -> Result<(), memfd::Error> {
+        self.mapping
+            .populate(&self.fd, self.ready..end)
+            .map_err(|source| memfd::Error::Grow {
+                len: end as u64,
+                source,
+            })
+    }
+
+    /// The bytes of the body in a range that is ready.
+    fn body(&mut self, from: usize, len: usize) -> &mut [u8] {
+        debug_assert!(BODY + from + len <= self.ready);
+        // SAFETY: ready bytes are mapped; the buffer is open, so that no reader takes them for a commit, and
+        // the exclusive borrow keeps this process out.
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.as_ptr().add(BODY + from), len) }
+    }
+}
+
+/// A commit that is being written: `write` to it, or fill what [`CommitWrite::append`] gives, then
+/// [`CommitWrite::seal`].
+#[derive(Debug)]
+#[must_use = "a commit counts once it is sealed"]
+pub struct CommitWrite<'a> {
+    buffer: &'a mut Buffer,
+    info: Info,
+    len: usize,
+}
+
+impl CommitWrite<'_> {
+    /// Makes room for `len` more bytes, when their number is known in advance.
+    pub fn reserve(&mut self, len: usize) -> Result<(), Error> {
+        self.buffer.make_ready(self.len.saturating_add(len))
+    }
+
+    /// Appends `len` bytes for the caller to fill; what is in them before is of older commits.
+    pub fn append(&mut self, len: usize) -> Result<&mut [u8], Error> {
+        let from = self.len;
+        let end = from.saturating_add(len);
+        if end > self.buffer.ready - BODY {
+            self.buffer.make_ready(end)?;
+        }
+        self.len = end;
+        Ok(self.buffer.body(from, len))
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was written yet.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All that was written so far, for a digest.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: as in `Buffer::body`, and shared.
+        unsafe { std::slice::from_raw_parts(self.buffer.mapping.as_ptr().add(BODY), self.len) }
+    }
+
+    /// Ends the commit: from now on it is the newest.
+    pub fn seal(mut self, digest: Option<u64>) -> Info {
+        self.info.len = self.len as u64;
+        self.info.digest = digest;
+        self.buffer.header().close(&self.info);
+        self.info
+    }
+}
+
+impl Write for CommitWrite<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes.len())
+            .map_err(io::Error::other)?
+            .copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
