@@ -1,0 +1,184 @@
+//! Element types and reductions.
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+
+use crate::kernels;
+
+/// How elements of the ranks are combined, in ascending order of rank within a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Op {
+    /// Sum; integers wrap around.
+    Sum = 0,
+    /// Sum divided by the number of ranks; integers wrap around in the sum, then divide towards zero.
+    Average = 1,
+    /// Smallest; NaN if any is NaN.
+    Min = 2,
+    /// Largest; NaN if any is NaN.
+    Max = 3,
+    /// Product; integers wrap around.
+    Product = 4,
+}
+
+impl Op {
+    pub(crate) fn name(code: u8) -> &'static str {
+        match code {
+            0 => "sum",
+            1 => "average",
+            2 => "min",
+            3 => "max",
+            4 => "product",
+            _ => "unknown reduction",
+        }
+    }
+}
+
+/// Element types, as they are named on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum DType {
+    U8 = 1,
+    I8 = 2,
+    U16 = 3,
+    I16 = 4,
+    U32 = 5,
+    I32 = 6,
+    U64 = 7,
+    I64 = 8,
+    F16 = 9,
+    Bf16 = 10,
+    F32 = 11,
+    F64 = 12,
+}
+
+impl DType {
+    pub(crate) fn name(code: u8) -> &'static str {
+        match code {
+            0 => "byte",
+            1 => "u8",
+            2 => "i8",
+            3 => "u16",
+            4 => "i16",
+            5 => "u32",
+            6 => "i32",
+            7 => "u64",
+            8 => "i64",
+            9 => "f16",
+            10 => "bf16",
+            11 => "f32",
+            12 => "f64",
+            _ => "unknown type",
+        }
+    }
+}
+
+/// What is done to a complete sum before it is handed out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Finish {
+    /// Nothing.
+    Keep,
+    /// Divide by a count of ranks.
+    Divide(u32),
+    /// Multiply by a factor (only for types that accumulate in f32).
+    Multiply(f32),
+}
+
+mod sealed {
+    use super::{Finish, Op};
+
+    /// The reductions of one element type.
+    pub trait Reduce: Sized {
+        /// `dst = sources[0] op sources[1] op ...`, then `finish`.
+        ///
+        /// # Safety
+        /// Each source must be readable for `dst.len()` elements and not written meanwhile; none may
+        /// overlap `dst`. There must be at least one.
+        unsafe fn reduce(op: Op, dst: &mut [Self], sources: &[*const Self], finish: Finish);
+
+        /// `dst = dst op other`, then `finish`, with one rounding of types that accumulate in f32.
+        fn combine(op: Op, dst: &mut [Self], other: &[Self], finish: Finish);
+
+        /// Applies `finish` in place.
+        fn finish(dst: &mut [Self], finish: Finish);
+
+        /// Whether values are scaled down by a power of two before an average is summed between hosts,
+        /// so that it cannot overflow on the way.
+        const SCALED_AVERAGE: bool = false;
+    }
+}
+
+pub(crate) use sealed::Reduce;
+
+/// A type that the collectives can carry. Sealed: the wire names each one.
+pub trait Element: Pod + Send + Sync + PartialEq + std::fmt::Debug + sealed::Reduce {
+    /// Its name on the wire.
+    const DTYPE: DType;
+}
+
+macro_rules! native {
+    ($($ty:ty => $dtype:ident;)*) => {$(
+        impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+        }
+
+        impl Reduce for $ty {
+            unsafe fn reduce(op: Op, dst: &mut [Self], sources: &[*const Self], finish: Finish) {
+                // SAFETY: the caller's promise is the callee's condition.
+                unsafe { kernels::native::reduce(op, dst, sources, finish) };
+            }
+
+            fn combine(op: Op, dst: &mut [Self], other: &[Self], finish: Finish) {
+                kernels::native::combine(op, dst, other, finish);
+            }
+
+            fn finish(dst: &mut [Self], finish: Finish) {
+                kernels::native::finish(dst, finish);
+            }
+        }
+    )*};
+}
+
+native! {
+    u8 => U8;
+    i8 => I8;
+    u16 => U16;
+    i16 => I16;
+    u32 => U32;
+    i32 => I32;
+    u64 => U64;
+    i64 => I64;
+    f32 => F32;
+    f64 => F64;
+}
+
+macro_rules! half_float {
+    ($($ty:ty => $dtype:ident, $scaled:literal;)*) => {$(
+        impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+        }
+
+        impl Reduce for $ty {
+            const SCALED_AVERAGE: bool = $scaled;
+
+            unsafe fn reduce(op: Op, dst: &mut [Self], sources: &[*const Self], finish: Finish) {
+                // SAFETY: the caller's promise is the callee's condition.
+                unsafe { kernels::half::reduce(op, dst, sources, finish) };
+            }
+
+            fn combine(op: Op, dst: &mut [Self], other: &[Self], finish: Finish) {
+                kernels::half::combine(op, dst, other, finish);
+            }
+
+            fn finish(dst: &mut [Self], finish: Finish) {
+                kernels::half::finish(dst, finish);
+            }
+        }
+    )*};
+}
+
+half_float! {
+    f16 => F16, true;
+    bf16 => Bf16, false;
+}

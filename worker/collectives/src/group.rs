@@ -1,0 +1,252 @@
+//! A member's handle on the round.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{SocketAddr, TcpListener},
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nix::unistd::{Pid, getpid};
+
+use crate::{
+    abort::{Aborter, Target},
+    call::Call,
+    error::{Error, Record},
+    local::{Failure, Local},
+    net::{self, Net},
+    region::RegionMap,
+    topology::{Session, Topology},
+};
+
+/// What a group is made from.
+pub struct GroupConfig<'a> {
+    /// This member's place.
+    pub topology: Topology,
+    /// The memfd that the agent made for this round and host; `None` if this member is alone there.
+    pub region: Option<OwnedFd>,
+    /// Where other leaders reach this one. It outlives the round and is put into non-blocking mode.
+    pub listener: &'a TcpListener,
+    /// Addresses of the [`neighbours`](crate::neighbours), by host index; only leaders use them.
+    pub peers: BTreeMap<u32, SocketAddr>,
+    /// Secret of the run, by which leaders know each other.
+    pub key: [u8; 32],
+    /// The round. A connection of an older one is refused.
+    pub session: Session,
+    /// Longest time to connect.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for GroupConfig<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupConfig")
+            .field("topology", &self.topology)
+            .field("peers", &self.peers)
+            .field("session", &self.session)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One member's end of the collectives of a round.
+///
+/// Operations block until they are complete here, which does not say that they are complete elsewhere
+/// (but for a barrier). Dropping a group leaves it: whoever still waits for this member gets
+/// [`Error::PeerLeft`] or [`Error::PeerLost`]. A group is of no use in a forked child.
+#[derive(Debug)]
+pub struct Group {
+    pub(crate) topology: Topology,
+    /// `None` if this member is alone on its host.
+    pub(crate) local: Option<Local>,
+    /// `None` if there is one host, or this member is no leader.
+    pub(crate) net: Option<Net>,
+    target: Arc<Target>,
+    failed: Option<Error>,
+    /// Number of the next operation; connecting was number 0.
+    sequence: u64,
+    timeout: Option<Duration>,
+    owner: Pid,
+}
+
+impl Group {
+    /// Joins the round: attaches to the region and, if this member is its host's leader, connects to
+    /// the neighbours. Members of one host do not wait for each other here, nor for their leader.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`] also for an abort that came before; [`Error::Unreachable`] at the time-out;
+    /// [`Error::Stale`] if a neighbour is in a newer round; [`Error::Config`] if the parts of `config`,
+    /// or the members, contradict each other.
+    pub fn connect(config: GroupConfig<'_>, aborter: &Aborter) -> Result<Self, Error> {
+        let topology = config.topology;
+        topology.check()?;
+        let region = match (&config.region, topology.local_count) {
+            (_, 1) => None,
+            (None, count) => {
+                return Err(Error::Config(format!(
+                    "{count} members on the host and no region"
+                )));
+            }
+            (Some(fd), count) => Some(Arc::new(RegionMap::map(fd, count)?)),
+        };
+        if let Some(region) = &region {
+            region.attach(topology.local_index, config.session)?;
+        }
+        let target = aborter.register(config.session, region.clone())?;
+        let mut group = Self {
+            topology,
+            local: region.map(|region| Local::new(region, &topology)),
+            net: None,
+            target: target.clone(),
+            failed: None,
+            sequence: 1,
+            timeout: None,
+            owner: getpid(),
+        };
+        if let Err(error) = target.check() {
+            return Err(group.fail(error));
+        }
+        if topology.is_leader() && topology.host_count > 1 {
+            let plan = net::Plan {
+                topology: &topology,
+                session: config.session,
+                listener: config.listener,
+                peers: &config.peers,
+                key: &config.key,
+                timeout: config.timeout,
+            };
+            match net::establish(&plan, target) {
+                Ok(net) => group.net = Some(net),
+                Err(error) => return Err(group.fail(error)),
+            }
+        }
+        Ok(group)
+    }
+
+    /// This member's place.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The round.
+    pub fn session(&self) -> Session {
+        self.target.session
+    }
+
+    /// Longest time that one operation may wait for others; `None`, which is the default, waits until
+    /// they come or the round is aborted.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Whether the round is over, without blocking.
+    ///
+    /// # Errors
+    /// The reason, if it is.
+    pub fn check(&self) -> Result<(), Error> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => self.target.check(),
+        }
+    }
+
+    /// Runs one operation: numbers it, gives it a deadline, and fails the group if it fails.
+    pub(crate) fn run<R>(
+        &mut self,
+        call: impl FnOnce(u64) -> Call,
+        operation: impl FnOnce(&mut Self, Run<'_>) -> Result<R, Stop>,
+    ) -> Result<R, Error> {
+        self.check()?;
+        if self.owner != getpid() {
+            return Err(Error::Config(
+                "a group cannot be used in a forked child: use it in the process that connected it"
+                    .to_owned(),
+            ));
+        }
+        let call = call(self.sequence);
+        self.sequence += 1;
+        let run = Run {
+            call: &call,
+            deadline: self.timeout.map(|timeout| Instant::now() + timeout),
+            timeout: self.timeout.unwrap_or(Duration::MAX),
+        };
+        operation(self, run).map_err(|stop| {
+            let error = match stop {
+                Stop::Error(error) => error,
+                Stop::Local(Failure::Aborted) => match self.target.check() {
+                    Err(error) => error,
+                    Ok(()) => Error::Aborted {
+                        session: self.target.session,
+                    },
+                },
+                Stop::Local(Failure::TimedOut(missing)) => Error::TimedOut {
+                    waited: run.timeout,
+                    missing,
+                    call,
+                },
+            };
+            self.fail(error)
+        })
+    }
+
+    /// Ends the group: the others of this host and the neighbours learn of it (C3).
+    fn fail(&mut self, error: Error) -> Error {
+        if let Some(region) = &self.target.region {
+            region.fail(Record::of(&error));
+        }
+        if let Some(net) = &mut self.net {
+            net.close(Some(&error));
+        }
+        self.failed = Some(error.clone());
+        error
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // In a forked child the region and the connections are the parent's.
+        if self.failed.is_none() && self.owner == getpid() {
+            let rank = self.topology.rank;
+            let why = self.target.check().err();
+            self.fail(why.unwrap_or(Error::PeerLeft { rank }));
+        }
+    }
+}
+
+/// One operation as it runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) timeout: Duration,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn order(&self) -> net::Order<'a> {
+        net::Order {
+            call: self.call,
+            deadline: self.deadline,
+            timeout: self.timeout,
+        }
+    }
+}
+
+/// Why an operation stopped, before it is known what that means for the group.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Error(Error),
+    Local(Failure),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Local(failure)
+    }
+}

@@ -1,0 +1,198 @@
+//! Barrier, allreduce and reduce-scatter.
+
+use crate::{
+    call::{Call, Kind},
+    element::{Element, Finish, Op},
+    error::Error,
+    group::{Group, Run, Stop},
+    local::{Buffers, SMALL},
+};
+
+impl Group {
+    /// Returns when all members have called it.
+    ///
+    /// # Errors
+    /// Any of [`Error`] but [`Error::Argument`].
+    pub fn barrier(&mut self) -> Result<(), Error> {
+        self.run(
+            |sequence| Call::new(Kind::Barrier, None, None, 0, 0, sequence),
+            |group, run| {
+                let order = run.order();
+                match (&mut group.local, &mut group.net) {
+                    (Some(local), net) if group.topology.host_count > 1 => {
+                        let between = net
+                            .as_mut()
+                            .map(|net| || net.barrier(order).map_err(Stop::from));
+                        local.wait_all_with(run.call, run.deadline, between)
+                    }
+                    (Some(local), _) => Ok(local.wait_all(run.call, run.deadline)?),
+                    (None, Some(net)) => Ok(net.barrier(order)?),
+                    (None, None) => Ok(()),
+                }
+            },
+        )
+    }
+
+    /// Combines the `data` of all members element by element; all get the result, with the same bits.
+    ///
+    /// Within a host values are combined in ascending order of rank; between hosts the order depends on
+    /// their number and on the size. 16-bit floats are accumulated in f32 and rounded once per host and
+    /// once per step between hosts.
+    ///
+    /// # Errors
+    /// Any of [`Error`] but [`Error::Argument`].
+    pub fn allreduce<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), Error> {
+        let len = data.len();
+        self.run(
+            |sequence| Call::new(Kind::Allreduce, Some(T::DTYPE), Some(op), 0, len, sequence),
+            |group, run| group.allreduce_parts(run, data, op),
+        )
+    }
+
+    fn allreduce_parts<T: Element>(
+        &mut self,
+        run: Run<'_>,
+        data: &mut [T],
+        op: Op,
+    ) -> Result<(), Stop> {
+        let order = run.order();
+        let finishes = Finishes::of::<T>(op, &self.topology);
+        match (&mut self.local, &mut self.net) {
+            (Some(local), net) if self.topology.host_count > 1 => {
+                if size_of_val(data) <= SMALL {
+                    let between = net.as_mut().map(|net| {
+                        |sum: &mut [T]| {
+                            net.allreduce(order, sum, op, finishes.between)
+                                .map_err(Stop::from)
+                        }
+                    });
+                    let (call, deadline) = (run.call, run.deadline);
+                    return local.reduce_small_with(
+                        call,
+                        deadline,
+                        data,
+                        op,
+                        finishes.within,
+                        between,
+                    );
+                }
+                let buffers = match net {
+                    Some(_) => Buffers::InPlace(&mut *data),
+                    None => Buffers::Apart(&*data, None),
+                };
+                local.reduce(run.call, run.deadline, buffers, op, finishes.within)?;
+                if let Some(net) = net {
+                    net.allreduce(order, data, op, finishes.between)?;
+                }
+                let bytes = bytemuck::cast_slice_mut(data);
+                Ok(local.broadcast(None, run.deadline, bytes, 0)?)
+            }
+            (Some(local), _) => {
+                let data = Buffers::InPlace(data);
+                Ok(local.reduce(run.call, run.deadline, data, op, finishes.within)?)
+            }
+            (None, Some(net)) => {
+                T::finish(data, finishes.within);
+                Ok(net.allreduce(order, data, op, finishes.between)?)
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Combines the `input` of all members element by element and gives each member one block of the
+    /// result: `input` has a block of `output.len()` elements for each rank, in order.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `input.len()` is not `size * output.len()`; else any of [`Error`].
+    pub fn reduce_scatter<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: Op,
+    ) -> Result<(), Error> {
+        let size = self.topology.size as usize;
+        if input.len() != size * output.len() {
+            return Err(Error::Argument(format!(
+                "reduce_scatter over {size} ranks needs an input of {size} x {} elements, not {}",
+                output.len(),
+                input.len()
+            )));
+        }
+        let len = output.len();
+        self.run(
+            |sequence| {
+                let dtype = Some(T::DTYPE);
+                Call::new(Kind::ReduceScatter, dtype, Some(op), 0, len, sequence)
+            },
+            |group, run| group.reduce_scatter_parts(run, input, output, op),
+        )
+    }
+
+    fn reduce_scatter_parts<T: Element>(
+        &mut self,
+        run: Run<'_>,
+        input: &[T],
+        output: &mut [T],
+        op: Op,
+    ) -> Result<(), Stop> {
+        let finishes = Finishes::of::<T>(op, &self.topology);
+        if self.topology.host_count == 1 {
+            match &mut self.local {
+                Some(local) => {
+                    let (call, deadline) = (run.call, run.deadline);
+                    local.reduce_scatter(call, deadline, input, output, op, finishes.within)?;
+                }
+                None => output.copy_from_slice(input),
+            }
+            return Ok(());
+        }
+        let block = output.len();
+        let mut sum = self.net.as_ref().map(|_| input.to_vec());
+        match &mut self.local {
+            Some(local) => {
+                let buffers = Buffers::Apart(input, sum.as_deref_mut());
+                local.reduce(run.call, run.deadline, buffers, op, finishes.within)?;
+            }
+            None => T::finish(sum.as_deref_mut().unwrap_or_default(), finishes.within),
+        }
+        let mut own = None;
+        if let (Some(net), Some(sum)) = (&mut self.net, &mut sum) {
+            let bounds = net.bounds(|_| block);
+            net.reduce_scatter(run.order(), sum, &bounds, op, finishes.between)?;
+            let host = self.topology.host_index as usize;
+            own = Some(&sum[bounds[host]..bounds[host + 1]]);
+        }
+        match (&mut self.local, own) {
+            (Some(local), own) => Ok(local.scatter(run.deadline, own, output)?),
+            (None, own) => {
+                output.copy_from_slice(own.unwrap_or_default());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What is done to sums within a host and to those between hosts, so that together they are the average.
+#[derive(Clone, Copy, Debug)]
+struct Finishes {
+    within: Finish,
+    between: Finish,
+}
+
+impl Finishes {
+    fn of<T: Element>(op: Op, topology: &crate::topology::Topology) -> Self {
+        let size = topology.size;
+        let (within, between) = match op {
+            Op::Average if topology.host_count == 1 => (Finish::Divide(size), Finish::Keep),
+            Op::Average if T::SCALED_AVERAGE => {
+                // A power of two loses no bits, and leaves no sum that overflows on its way.
+                let scale = size.next_power_of_two() as f32;
+                let rest = (f64::from(scale) / f64::from(size)) as f32;
+                (Finish::Multiply(1.0 / scale), Finish::Multiply(rest))
+            }
+            Op::Average => (Finish::Keep, Finish::Divide(size)),
+            _ => (Finish::Keep, Finish::Keep),
+        };
+        Self { within, between }
+    }
+}

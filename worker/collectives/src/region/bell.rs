@@ -1,0 +1,146 @@
+//! A counter on which processes sleep, and which an abort rings for good.
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Instant,
+};
+
+/// A futex word in shared memory: bit 0 is set once and for ever by an abort, the other bits count
+/// rings and wrap around. Both are one word so that nobody can fall asleep between looking at the one
+/// and at the other: the kernel compares the whole word before it puts a waiter to sleep.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Bell(AtomicU32);
+
+const ABORTED: u32 = 1;
+const RING: u32 = 2;
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    Rung,
+    Aborted,
+    TimedOut,
+}
+
+impl Bell {
+    /// The count of rings now, to be given to [`Bell::wait`].
+    pub(crate) fn rings(&self) -> u32 {
+        self.0.load(Ordering::Acquire) & !ABORTED
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.0.load(Ordering::Acquire) & ABORTED != 0
+    }
+
+    /// Lets all waiters go. What this process wrote before is visible to them (release here, acquire
+    /// in [`Bell::wait`]).
+    pub(crate) fn ring(&self) {
+        self.0.fetch_add(RING, Ordering::Release);
+        self.wake_all();
+    }
+
+    /// Sets the abort bit and lets all waiters go.
+    pub(crate) fn abort(&self) {
+        self.0.fetch_or(ABORTED, Ordering::AcqRel);
+        self.wake_all();
+    }
+
+    /// Waits until the count differs from `seen`. A ring counts more than an abort: what all ranks had
+    /// reached before an abort came is still complete.
+    ///
+    /// `spins` looks are taken before the first sleep; zero where ranks outnumber the processors.
+    pub(crate) fn wait(&self, seen: u32, spins: u32, deadline: Option<Instant>) -> Wake {
+        let mut left = spins;
+        loop {
+            let now = self.0.load(Ordering::Acquire);
+            if now & !ABORTED != seen {
+                return Wake::Rung;
+            }
+            if now & ABORTED != 0 {
+                return Wake::Aborted;
+            }
+            if left > 0 {
+                left -= 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            let timeout = match deadline {
+                None => None,
+                Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
+                    None => return Wake::TimedOut,
+                    Some(left) => Some(libc::timespec {
+                        tv_sec: left.as_secs() as libc::time_t,
+                        tv_nsec: libc::c_long::from(left.subsec_nanos() as i32),
+                    }),
+                },
+            };
+            let timeout = timeout
+                .as_ref()
+                .map_or(std::ptr::null(), std::ptr::from_ref);
+            // SAFETY: the word is valid for as long as `self` is borrowed, and the kernel only reads
+            // it; `timeout` is null or points to a live value. Not FUTEX_PRIVATE: other processes ring.
+            // Each outcome (woken, changed before, interrupted, timed out) is handled by looking again.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.0.as_ptr(),
+                    libc::FUTEX_WAIT,
+                    now,
+                    timeout,
+                );
+            }
+        }
+    }
+
+    fn wake_all(&self) {
+        // SAFETY: the word is valid for as long as `self` is borrowed; waking touches no memory.
+        unsafe {
+            libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE, i32::MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn the_count_wraps_without_touching_the_abort_bit() {
+        let bell = Bell(AtomicU32::new(u32::MAX - 1));
+        bell.ring();
+        assert!(!bell.is_aborted());
+        assert_eq!(bell.rings(), 0);
+        bell.abort();
+        bell.ring();
+        assert!(bell.is_aborted());
+    }
+
+    #[test]
+    fn a_ring_before_an_abort_counts() {
+        let bell = Bell(AtomicU32::new(0));
+        bell.ring();
+        bell.abort();
+        assert_eq!(bell.wait(0, 0, None), Wake::Rung);
+        assert_eq!(bell.wait(2, 0, None), Wake::Aborted);
+    }
+
+    #[test]
+    fn sleepers_are_woken_and_deadlines_kept() {
+        let bell = Bell(AtomicU32::new(0));
+        let soon = Instant::now() + Duration::from_millis(5);
+        assert_eq!(bell.wait(0, 0, Some(soon)), Wake::TimedOut);
+        assert!(Instant::now() >= soon);
+        thread::scope(|scope| {
+            let waiters: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| bell.wait(0, 0, None)))
+                .collect();
+            bell.abort();
+            for waiter in waiters {
+                assert_eq!(waiter.join().unwrap(), Wake::Aborted);
+            }
+        });
+    }
+}
