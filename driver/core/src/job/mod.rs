@@ -16,7 +16,7 @@ mod slots;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use elasticrun_protocol::{DriverEpoch, HostId, Order, Process};
+use elasticrun_protocol::{DriverEpoch, HostId, Order, Process, Report};
 
 use crate::{
     Command, Event, Note, Rejected, Settings, Time,
@@ -53,6 +53,8 @@ pub struct Job {
     registry: Registry,
     budgets: Budgets,
     results: Results,
+    /// When intent and observation were last brought together.
+    settled: Time,
     /// Hosts or blacklist changed: the capacity must be counted anew.
     stale: bool,
     /// Slots may have gone that members of a round use.
@@ -95,6 +97,7 @@ impl Job {
             registry: Registry::default(),
             budgets: Budgets::new(&settings),
             results: Results::default(),
+            settled: Time::ZERO,
             stale: true,
             recheck: false,
             touched: BTreeSet::new(),
@@ -110,6 +113,9 @@ impl Job {
 
     /// Applies one event and appends what must be done.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Out) {
+        if self.results.outcome().is_some() {
+            return self.after_end(event, out);
+        }
         self.tick(now, out);
         self.apply(now, event, out);
         self.settle(now, out);
@@ -165,6 +171,26 @@ impl Job {
         &self.settings
     }
 
+    /// The job is over: agents end what they run. Only how the first failure ended is still of interest.
+    fn after_end(&mut self, event: Event, out: &mut Out) {
+        match event {
+            Event::AgentConnected(agent) => self.send(&agent.host, Order::Shutdown, out),
+            Event::Reported {
+                host,
+                report:
+                    Report::Exited {
+                        process,
+                        exit,
+                        tail,
+                    },
+                ..
+            } => {
+                self.results.exited(&host, process, &exit, &tail);
+            }
+            _ => {}
+        }
+    }
+
     fn apply(&mut self, now: Time, event: Event, out: &mut Out) {
         match event {
             Event::Discovered(list) => self.discovered(&list),
@@ -205,6 +231,7 @@ impl Job {
         if self.results.outcome().is_some() {
             return;
         }
+        self.settled = now;
         if std::mem::take(&mut self.stale) {
             self.count_capacity(out);
             self.stop_unusable(out);

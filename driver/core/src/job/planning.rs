@@ -115,7 +115,6 @@ impl Job {
         self.rounds.disturb(now, cause.clone());
         let mut members: BTreeMap<HostId, Vec<Process>> = BTreeMap::new();
         for candidate in chosen {
-            self.waitlist.leave(&candidate.host, candidate.process);
             members
                 .entry(candidate.host)
                 .or_default()
@@ -225,6 +224,7 @@ impl Job {
             let life = Life::Training {
                 round: forming.round,
             };
+            self.waitlist.leave(&candidate.host, candidate.process);
             self.fleet
                 .set_life(&candidate.host, candidate.process, life);
             self.fleet.host_mut(&candidate.host).has_memory = true;
@@ -439,12 +439,14 @@ impl Job {
     }
 
     pub(super) fn next_round_deadline(&self) -> Option<Time> {
+        // What was ripe at the last event was weighed then; only another event can change the answer.
+        let ripe = self.ripe_at().filter(|ripe| *ripe > self.settled);
         let phase = match &self.rounds.phase {
-            Phase::Idle => self.ripe_at(),
+            Phase::Idle => ripe,
             Phase::Forming(forming) => Some(forming.deadline),
             Phase::Training(training) => match &training.hold {
                 Some(hold) => Some(hold.deadline),
-                None => self.ripe_at().filter(|_| {
+                None => ripe.filter(|_| {
                     self.settings.max_np.is_none_or(|max| training.size < max) && !self.is_ending()
                 }),
             },

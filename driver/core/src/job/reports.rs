@@ -2,7 +2,7 @@
 
 use elasticrun_protocol::{
     Boundary, HostId, Order, Process, Report, Round,
-    control::{Exit, Waiting},
+    control::{Exit, StopReason, Waiting},
 };
 
 use super::{Job, Out, reject};
@@ -145,8 +145,12 @@ impl Job {
             return reject(out, host, Rejected::StaleProcess(process));
         }
         let trains = matches!(&self.rounds.phase, Phase::Training(t) if t.round == round);
-        if !trains || self.is_ending() {
+        if !trains {
             return reject(out, host, Rejected::StaleRound(round));
+        }
+        if self.is_ending() {
+            // It is back at `run()` and no round will be formed any more: it cannot end by itself.
+            return self.stop(host, process, StopReason::JobEnded, out);
         }
         self.rounds
             .disturb(now, Cause::PeerLost { host: host.clone() });

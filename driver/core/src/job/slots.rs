@@ -168,9 +168,6 @@ impl Job {
 
     pub(super) fn agent_connected(&mut self, now: Time, agent: AgentConnected, out: &mut Out) {
         let host = agent.host;
-        if self.results.outcome().is_some() {
-            return self.send(&host, Order::Shutdown, out);
-        }
         if self
             .fleet
             .host(&host)
