@@ -1,0 +1,160 @@
+//! A source of hosts: a plugin that is polled from threads of its own.
+//!
+//! ```text
+//!   caller thread                         supervisor thread
+//!   create, poll, destroy  <-- poll ---   when the schedule says so
+//!   (may hang)             -- result -->  waits for it, but not beyond the deadline
+//!                                         hands an Update to the sink
+//! ```
+//!
+//! Invariants D6 and D7 of the crate live here: the supervisor never calls the plugin, and asks the caller for one
+//! thing at a time.
+
+mod caller;
+mod schedule;
+mod supervisor;
+
+use std::{
+    fmt, io,
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use elasticrun_plugin_sdk::Snapshot;
+use serde_json::{Map, Value};
+
+pub use schedule::Backoff;
+
+use self::{schedule::Schedule, supervisor::Signal};
+use crate::{Failure, Library};
+
+/// What a poll gave.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The name that the source was given.
+    pub source: String,
+    /// A whole snapshot, or why there is none.
+    pub result: Result<Snapshot, Failure>,
+    /// When it was known.
+    pub at: Instant,
+}
+
+/// Takes each update, on a thread of the source. It may block, and then polls wait.
+pub type Sink = Box<dyn FnMut(Update) + Send>;
+
+/// Numbers that are spread evenly over all of `u64`.
+pub type Random = Box<dyn FnMut() -> u64 + Send>;
+
+/// When to poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// From a good answer to the next poll, if the plugin does not say when it wants to be asked again.
+    pub interval: Duration,
+    /// The time that a plugin gets for a call; half a second later it counts as hung.
+    pub deadline: Duration,
+    /// From a failure to the next poll.
+    pub backoff: Backoff,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            deadline: Duration::from_secs(30),
+            backoff: Backoff::default(),
+        }
+    }
+}
+
+/// A source of hosts that does not run yet.
+pub struct Source {
+    name: String,
+    library: Library,
+    options: Map<String, Value>,
+    settings: Settings,
+    random: Random,
+}
+
+impl Source {
+    /// A source with default settings and the system's random numbers. The name is what its updates carry.
+    pub fn new(name: impl Into<String>, library: Library, options: Map<String, Value>) -> Self {
+        Self {
+            name: name.into(),
+            library,
+            options,
+            settings: Settings::default(),
+            random: Box::new(|| getrandom::u64().unwrap_or(u64::MAX / 2)),
+        }
+    }
+
+    /// With other settings.
+    pub fn settings(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// With other random numbers.
+    pub fn random(self, random: Random) -> Self {
+        Self { random, ..self }
+    }
+
+    /// Starts to poll, at once. An error is one of starting a thread.
+    pub fn start(self, sink: Sink) -> io::Result<Running> {
+        let (signals, inbox) = channel();
+        let (calls, outbox) = channel();
+        let caller = caller::Caller::new(self.library, self.options);
+        let answers = signals.clone();
+        let named = |role: &str| thread::Builder::new().name(format!("{role} {}", self.name));
+        named("plugin").spawn(move || caller.run(&outbox, &answers))?;
+        let supervisor = supervisor::Supervisor {
+            deadline: self.settings.deadline,
+            schedule: Schedule::new(&self.settings),
+            random: self.random,
+            sink,
+            calls,
+            inbox,
+            source: self.name.clone(),
+        };
+        named("discovery").spawn(move || supervisor.run())?;
+        Ok(Running { signals })
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            library,
+            options,
+            settings,
+            ..
+        } = self;
+        f.debug_struct("Source")
+            .field("name", name)
+            .field("library", library)
+            .field("options", options)
+            .field("settings", settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A source that is polled until this is dropped.
+///
+/// Dropping it does not wait: an update that is under way may still arrive, and the plugin is destroyed when the
+/// call that it is in comes back.
+#[derive(Debug)]
+pub struct Running {
+    signals: Sender<Signal>,
+}
+
+impl Running {
+    /// Stops to poll; the same as dropping it.
+    pub fn stop(self) {}
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It fails if the supervisor has ended.
+        let _ = self.signals.send(Signal::Stop);
+    }
+}

@@ -1,0 +1,231 @@
+//! `--discovery NAME[:key=value,...]`: a plugin and its options.
+//!
+//! A value ends at the next comma. One that holds a comma, or begins with a quotation mark, stands in quotation
+//! marks; inside, `\"` is a quotation mark and `\\` a backslash. So a shell needs two layers:
+//! `--discovery 'static:hosts="a:4,b:4"'`. Keys are small letters, digits and `_`; a `-` counts as `_`.
+//!
+//! Values are text; the plugin's type decides whether `4` is a number.
+
+use std::{fmt, str::FromStr};
+
+use serde_json::{Map, Value};
+
+/// A plugin and its options. It prints in the form that it is parsed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The plugin.
+    pub name: String,
+    /// What its `create` gets.
+    pub options: Map<String, Value>,
+}
+
+/// Why a specification is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// The name is not one.
+    #[error("{0:?} is not the name of a plugin; allowed are small letters, digits and '-'")]
+    Name(String),
+    /// A key is not one.
+    #[error(
+        "{0:?} is not an option; allowed is key=value, the key of small letters, digits and '_'"
+    )]
+    Key(String),
+    /// A key without a value.
+    #[error("the option {0} has no value; write {0}=VALUE")]
+    NoValue(String),
+    /// A key is there twice.
+    #[error("the option {0} is given twice; a list is one value in quotation marks: {0}=\"a,b\"")]
+    Repeated(String),
+    /// The quotation mark at the end is missing.
+    #[error("the value of {0} begins with a quotation mark that nothing closes")]
+    Open(String),
+    /// A backslash before something else.
+    #[error("the value of {0} has a backslash before {1:?}; allowed are \\\" and \\\\")]
+    Escape(String, char),
+    /// Something follows a closing quotation mark.
+    #[error(
+        "the value of {0} goes on after its closing quotation mark with {1:?}; allowed is a comma"
+    )]
+    Behind(String, char),
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (name, mut rest) = match text.split_once(':') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (text, None),
+        };
+        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if name.is_empty() || name.starts_with('-') || !name.bytes().all(good) {
+            return Err(SpecError::Name(name.to_owned()));
+        }
+        let mut options = Map::new();
+        while let Some(text) = rest {
+            let (key, text) = key(text)?;
+            let (value, behind) = value(&key, text)?;
+            if options.insert(key.clone(), Value::String(value)).is_some() {
+                return Err(SpecError::Repeated(key));
+            }
+            rest = behind;
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            options,
+        })
+    }
+}
+
+fn key(text: &str) -> Result<(String, &str), SpecError> {
+    let end = text.find(['=', ',']).unwrap_or(text.len());
+    let (key, rest) = text.split_at(end);
+    let good = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-')
+    };
+    if key.is_empty() || !key.bytes().all(good) {
+        return Err(SpecError::Key(key.to_owned()));
+    }
+    let key = key.replace('-', "_");
+    match rest.strip_prefix('=') {
+        Some(value) => Ok((key, value)),
+        None => Err(SpecError::NoValue(key)),
+    }
+}
+
+/// A value and, if a comma follows, what is behind it.
+fn value<'a>(key: &str, text: &'a str) -> Result<(String, Option<&'a str>), SpecError> {
+    let Some(quoted) = text.strip_prefix('"') else {
+        return Ok(match text.split_once(',') {
+            Some((value, behind)) => (value.to_owned(), Some(behind)),
+            None => (text.to_owned(), None),
+        });
+    };
+    let mut value = String::new();
+    let mut characters = quoted.chars();
+    loop {
+        match characters
+            .next()
+            .ok_or_else(|| SpecError::Open(key.to_owned()))?
+        {
+            '"' => break,
+            '\\' => match characters.next() {
+                Some(character @ ('"' | '\\')) => value.push(character),
+                Some(other) => return Err(SpecError::Escape(key.to_owned(), other)),
+                None => return Err(SpecError::Open(key.to_owned())),
+            },
+            character => value.push(character),
+        }
+    }
+    match characters.next() {
+        None => Ok((value, None)),
+        Some(',') => Ok((value, Some(characters.as_str()))),
+        Some(other) => Err(SpecError::Behind(key.to_owned(), other)),
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        for (index, (key, value)) in self.options.iter().enumerate() {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            write!(f, "{}{key}=", if index == 0 { ':' } else { ',' })?;
+            if value.contains(',') || value.starts_with('"') {
+                write!(
+                    f,
+                    "\"{}\"",
+                    value.replace('\\', "\\\\").replace('"', "\\\"")
+                )?;
+            } else {
+                f.write_str(&value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn parsed(text: &str) -> (String, Value) {
+        let spec: Spec = text.parse().unwrap();
+        (spec.name, Value::Object(spec.options))
+    }
+
+    fn refused(text: &str) -> String {
+        text.parse::<Spec>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_specification_is_a_name_and_options() {
+        assert_eq!(parsed("aws-asg"), ("aws-asg".into(), json!({})));
+        assert_eq!(
+            parsed("script:path=/a b/c:d=e"),
+            ("script".into(), json!({"path": "/a b/c:d=e"}))
+        );
+        assert_eq!(
+            parsed(r#"static:hosts="a:4,b:4",x-y=,z="a \"b\" \\""#),
+            (
+                "static".into(),
+                json!({"hosts": "a:4,b:4", "x_y": "", "z": "a \"b\" \\"})
+            )
+        );
+        assert_eq!(parsed("a:k=b\"c").1, json!({"k": "b\"c"}));
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_allowed() {
+        let name =
+            r#""A b" is not the name of a plugin; allowed are small letters, digits and '-'"#;
+        assert_eq!(refused("A b"), name);
+        for text in ["", ":k=v", "-a", "a/b", "../x"] {
+            assert!(
+                refused(text).contains("is not the name of a plugin"),
+                "{text}"
+            );
+        }
+        for text in ["a:", "a:=v", "a:k=v,", "a:K=v", "a:k=v,,l=w"] {
+            assert!(
+                refused(text).contains("is not an option; allowed is key=value"),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            refused("a:k,l=v"),
+            "the option k has no value; write k=VALUE"
+        );
+        assert_eq!(
+            refused("a:k=v,k=w"),
+            r#"the option k is given twice; a list is one value in quotation marks: k="a,b""#
+        );
+        assert!(refused("static:hosts=a:4,b:4").starts_with(r#""b:4" is not an option"#));
+        assert!(refused(r#"a:k="v"#).contains("nothing closes"));
+        assert!(refused(r#"a:k="v\"#).contains("nothing closes"));
+        assert!(refused(r#"a:k="\n""#).contains("has a backslash before 'n'"));
+        assert!(
+            refused(r#"a:k="v"w"#).contains("goes on after its closing quotation mark with 'w'")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_parsed_again(
+            name in "[a-z0-9][a-z0-9-]{0,5}",
+            options in prop::collection::btree_map("[a-z0-9_]{1,4}", "[ -~é\n]{0,8}", 0..4),
+        ) {
+            let options = options.into_iter().map(|(key, value)| (key, Value::String(value)));
+            let spec = Spec { name, options: options.collect() };
+            prop_assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
+        }
+
+        #[test]
+        fn any_text_is_taken_or_refused(text in "[a:=,\\\\\"b-]{0,20}|.{0,20}") {
+            let _ = text.parse::<Spec>();
+        }
+    }
+}
