@@ -15,7 +15,7 @@ const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
 const SHARED_OBJECT: u16 = 3;
 const LOADED_SEGMENT: u32 = 1;
 
-/// Checks the headers and that each segment is within the file.
+/// Checks the headers, and that each segment and the table of sections are within the file.
 pub(super) fn check(bytes: &[u8]) -> Result<(), BadImage> {
     if !bytes.starts_with(b"\x7fELF") {
         return Err(BadImage::NotALibrary);
@@ -45,6 +45,12 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), BadImage> {
                 return Err(BadImage::Truncated);
             }
         }
+    }
+    // The table of sections is the end of the file; if it is there, so is what comes before it.
+    let (start, each, count) = (bytes.u64(40)?, bytes.u16(58)?, bytes.u16(60)?);
+    let end = start.checked_add(u64::from(each) * u64::from(count));
+    if end.is_none_or(|end| end > bytes.0.len() as u64) {
+        return Err(BadImage::Truncated);
     }
     Ok(())
 }

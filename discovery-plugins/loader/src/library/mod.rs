@@ -48,7 +48,7 @@ impl Library {
         let handle = unsafe { Handle::open(Some(image.path()), RTLD_NOW | RTLD_LOCAL) };
         let handle = handle.map_err(|error| Error::NotLoaded {
             path: path.to_owned(),
-            why: image.named(&error.to_string(), path),
+            why: image.named(&reason(&error), path),
         })?;
         // The system's loader knows a library by the path it was loaded from, and ours ends in the number of
         // the open file: it must stay taken, or the next library would be taken for this one.
@@ -124,6 +124,13 @@ impl fmt::Debug for Library {
             .field("origin", origin)
             .finish()
     }
+}
+
+/// What the system's loader says, which is in the cause of the error.
+fn reason(error: &dyn std::error::Error) -> String {
+    error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// The symbol, and the name of the library, of a plugin.

@@ -1,0 +1,110 @@
+//! Plugin files for the tests.
+//!
+//! Cargo builds a dependency with all of its crate types, so the libraries of the plugins that this package
+//! depends on lie beside the test's own program, and are never older than it.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use elasticrun_discovery::{Error, Instance, Library};
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+
+pub(crate) const PLENTY: Duration = Duration::from_secs(30);
+
+/// The directory with the libraries of the bundled plugins.
+pub(crate) fn built() -> PathBuf {
+    env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+pub(crate) fn file_of(name: &str) -> String {
+    format!("libelasticrun_plugin_{}.so", name.replace('-', "_"))
+}
+
+pub(crate) fn bundled(name: &str) -> Library {
+    Library::open(&built().join(file_of(name))).unwrap()
+}
+
+/// A directory that only its owner may write to, with a copy of a bundled plugin.
+pub(crate) fn copied(name: &str) -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(file_of(name));
+    fs::copy(built().join(file_of(name)), &path).unwrap();
+    (dir, path)
+}
+
+pub(crate) fn written(name: &str, content: &[u8]) -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(file_of(name));
+    fs::write(&path, content).unwrap();
+    (dir, path)
+}
+
+/// Compiles `plugin.c` with the header that plugin authors get. `defines` says how it differs from a good one.
+pub(crate) fn compiled(defines: &[&str]) -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(file_of("c"));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new("cc")
+        .args([
+            "-shared",
+            "-fPIC",
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Wno-unused",
+            "-Werror",
+        ])
+        .arg("-I")
+        .arg(here.join("../sdk/include"))
+        .args(defines.iter().map(|define| format!("-D{define}")))
+        .arg(here.join("tests/plugin.c"))
+        .arg("-o")
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    (dir, path)
+}
+
+pub(crate) fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+pub(crate) fn options(json: Value) -> Map<String, Value> {
+    json.as_object().unwrap().clone()
+}
+
+pub(crate) fn instance(library: &Library, json: Value) -> Instance {
+    library.create(&options(json)).unwrap()
+}
+
+/// The message, without the path that it begins with.
+pub(crate) fn refused(path: &Path) -> String {
+    let message = Library::open(path).unwrap_err().to_string();
+    let prefix = format!("{}: ", path.display());
+    message.strip_prefix(&prefix).unwrap_or(&message).to_owned()
+}
+
+pub(crate) fn error_of(path: &Path) -> Error {
+    Library::open(path).unwrap_err()
+}
+
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool, what: &str) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PLENTY, "{what}");
+        std::thread::yield_now();
+    }
+}
