@@ -86,7 +86,7 @@ fn headline(text: &mut String, settings: &Settings) {
     let workers = settings.workers;
     let most = workers
         .max_np
-        .map_or("any number of".to_owned(), |most| format!("at most {most}"));
+        .map_or("every slot".to_owned(), |most| format!("at most {most}"));
     match settings.mode {
         Mode::Standard => line(
             text,

@@ -86,7 +86,7 @@ const ABOUT: &str = "Registers this host at a driver that runs with --launcher a
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
     let command = Options::augment_args(Command::new("elasticrun agent"))
         .about(ABOUT)
-        .max_term_width(110)
+        .max_term_width(100)
         .no_binary_name(true)
         .args_override_self(true);
     let matches = match command.try_get_matches_from(words) {

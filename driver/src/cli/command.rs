@@ -17,11 +17,11 @@ const ABOUT: &str = "Runs COMMAND as a distributed training job on hosts that ma
 const AFTER: &str = "\
 Times are 50ms, 5s, 10m or 1h; a bare number is seconds.
 Each option is also a key of a --config file (min-np = 2) and a variable (ELASTICRUN_MIN_NP=2).
-Precedence: defaults < file < variables < options. `elasticrun config show` prints each value and its origin.
+Precedence: defaults < file < variables < options; elasticrun config show prints what holds and why.
 horovodrun's tuning options are accepted; those without effect are named in one line.
 
-Exit codes: 0 success, 1 a worker failed the job, 2 usage or configuration, 3 too few workers in time, 4 reset limit,
-5 first discovery failed, 6 no committed state left, 128+N stopped by signal N.";
+Exit codes: 0 success, 1 a worker failed the job, 2 usage or configuration, 3 too few workers in
+time, 4 reset limit, 5 first discovery failed, 6 no committed state left, 128+N stopped by signal N.";
 
 /// The options of `run` and of `config show`.
 ///
@@ -30,18 +30,21 @@ Exit codes: 0 success, 1 a worker failed the job, 2 usage or configuration, 3 to
 pub(super) fn options() -> Result<Command, Error> {
     let defaults = defaults()?;
     let settings = KEYS.iter().map(|key| argument(key, defaults.get(key.name)));
-    Ok(Command::new("elasticrun")
+    let mut command = Command::new("elasticrun")
         .version(env!("CARGO_PKG_VERSION"))
         .no_binary_name(true)
         .disable_version_flag(true)
         .args_override_self(true)
-        .max_term_width(110)
+        .max_term_width(100)
         .override_usage(USAGE)
         .about(ABOUT)
         .after_help(AFTER)
         .args(settings)
         .args(ours())
-        .args(horovod::arguments()))
+        .args(horovod::arguments());
+    // Adds --help, which the split of the words must know.
+    command.build();
+    Ok(command)
 }
 
 /// Options that are no settings.
@@ -108,7 +111,7 @@ fn argument(key: &Key, default: Option<&String>) -> Arg {
         Shape::Switch => arg,
         _ => arg
             .value_names(key.value_name.split(' ').collect::<Vec<_>>())
-            .allow_negative_numbers(true),
+            .allow_hyphen_values(true),
     };
     (key.spelling)(arg)
 }

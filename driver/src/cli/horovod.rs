@@ -67,6 +67,16 @@ fn argument(name: &'static str) -> Arg {
     Arg::new(name).long(name).hide(true)
 }
 
+/// Whether an option, with its dashes, is one of these: nobody is advised to use them.
+pub(super) fn is_inert(option: &str) -> bool {
+    let name = option
+        .trim_start_matches('-')
+        .split([' ', '='])
+        .next()
+        .unwrap_or_default();
+    WITH_VALUE.contains(&name) || ALONE.contains(&name)
+}
+
 /// The line that names those that were given; none if there are none.
 pub(super) fn note(matches: &ArgMatches) -> Option<String> {
     let mut given: Vec<_> = WITH_VALUE

@@ -105,11 +105,9 @@ fn config(
             return Ok(Invocation::Print(CONFIG_HELP.to_owned()));
         }
         other => {
-            let other = other.unwrap_or_default();
-            let message = format!(
-                "config {}: expected config show [OPTIONS]",
-                other.to_string_lossy()
-            );
+            let word = other.unwrap_or_default();
+            let message = format!("config {}", word.to_string_lossy());
+            let message = format!("{}: expected config show [OPTIONS]", message.trim_end());
             return Err(Error::Usage { message });
         }
     }

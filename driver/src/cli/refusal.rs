@@ -2,15 +2,16 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::Invocation;
+use super::{Invocation, horovod};
 use crate::config::Error;
 
 /// Help and version are what was asked for; all else is a mistake.
 pub(super) fn answer(error: &clap::Error) -> Result<Invocation, Error> {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            Ok(Invocation::Print(error.render().to_string()))
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Invocation::Print(format!(
+            "{}\n",
+            error.render().to_string().trim_end()
+        ))),
         _ => Err(Error::Usage {
             message: message(error),
         }),
@@ -21,12 +22,18 @@ fn message(error: &clap::Error) -> String {
     let argument = strings(error, ContextKind::InvalidArg);
     let argument = argument.first().map_or("option", |text| option_name(text));
     match error.kind() {
+        ErrorKind::UnknownArgument if !argument.starts_with('-') => {
+            format!("{argument}: expected an option; see elasticrun --help")
+        }
         ErrorKind::UnknownArgument => {
             let meant = strings(error, ContextKind::SuggestedArg);
-            let remedy = meant.first().map_or_else(
-                || "see elasticrun --help".to_owned(),
-                |meant| format!("did you mean {}?", option_name(meant)),
-            );
+            let remedy = meant
+                .iter()
+                .find(|meant| !horovod::is_inert(meant))
+                .map_or_else(
+                    || "see elasticrun --help".to_owned(),
+                    |meant| format!("did you mean {}?", option_name(meant)),
+                );
             format!("{argument}: no such option; {remedy}")
         }
         ErrorKind::TooManyValues => {
@@ -46,16 +53,21 @@ fn message(error: &clap::Error) -> String {
     }
 }
 
-/// `--num-proc <N>` without its value names.
+/// `--min-np <N>` without its value names, and `-np` by the name that everybody knows.
 fn option_name(text: &str) -> &str {
-    text.split([' ', '=']).next().unwrap_or(text)
+    match text.split([' ', '=']).next() {
+        Some("--num-proc") => "-np",
+        Some(name) => name,
+        None => text,
+    }
 }
 
 /// The option with its value names, as clap spells it, without brackets.
 fn expected(error: &clap::Error) -> String {
-    strings(error, ContextKind::InvalidArg)
-        .first()
-        .map_or_else(|| "a value".to_owned(), |text| text.replace(['<', '>'], ""))
+    strings(error, ContextKind::InvalidArg).first().map_or_else(
+        || "a value".to_owned(),
+        |text| text.replace(['<', '>'], "").replace("--num-proc", "-np"),
+    )
 }
 
 fn strings(error: &clap::Error, kind: ContextKind) -> Vec<String> {

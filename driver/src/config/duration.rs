@@ -9,7 +9,8 @@ use std::time::Duration;
 pub const LONGEST: Duration = Duration::from_hours(8760);
 
 /// What a duration may look like, for messages.
-pub const ALLOWED: &str = "a duration such as 50ms, 5s, 10m or 1h (a bare number is seconds)";
+pub const ALLOWED: &str =
+    "a duration such as 50ms, 5s, 10m or 1h, at most 8760h (a bare number is seconds)";
 
 const UNITS: [(&str, u128); 5] = [
     ("ms", 1_000_000),

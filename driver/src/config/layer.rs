@@ -45,6 +45,7 @@ impl Origin {
             Self::Default => format!("{} {shown}", flag(key)),
             Self::File { .. } => format!("{self}: {key} = {shown}"),
             Self::Environment(name) => format!("{name}={shown}"),
+            Self::Flag(flag) if words.is_empty() => flag.clone(),
             Self::Flag(flag) => format!("{flag} {shown}"),
         })
     }

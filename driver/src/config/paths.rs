@@ -52,6 +52,11 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// The same file, whatever the working directory and the search path of who uses it.
+pub(super) fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
 type Check = fn(&Path) -> Result<(), String>;
 
 fn check_one(setting: &Sourced<Option<PathBuf>>, key: &str, check: Check) -> Result<(), Error> {

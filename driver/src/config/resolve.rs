@@ -7,13 +7,14 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 use super::{
     error::Error,
     kinds::{BlacklistPolicy, Launcher, LogLevel, SlotsPerHost},
+    layer::Origin,
     paths,
     settings::{
         Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
         Workers,
     },
     table::{Config, Sourced},
-    value::Setting,
+    value::{Setting, Shape},
 };
 
 impl Settings {
@@ -61,6 +62,7 @@ impl<T: Setting> Sourced<T> {
     /// That this value, right by itself, does not go with another.
     pub(super) fn contradicts(&self, key: &str, why: impl Into<String>) -> Error {
         let words = match self.value.show() {
+            _ if T::SHAPE == Shape::Switch && matches!(self.origin, Origin::Flag(_)) => Vec::new(),
             Some(toml::Value::Array(values)) => values.iter().map(word).collect(),
             Some(value) => vec![word(&value)],
             None => Vec::new(),
@@ -117,7 +119,7 @@ fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
             .host_discovery_script
             .value
             .clone()
-            .map(Source::Script),
+            .map(|path| Source::Script(paths::absolute(path))),
     );
     sources.extend(config.discovery.value.iter().cloned().map(Source::Plugin));
     if sources.is_empty() && config.launcher.value == Some(Launcher::Agent) {
@@ -198,11 +200,14 @@ fn needed_workers(
     fixed: Option<&[HostSpec]>,
     slots: Option<NonZeroU32>,
 ) -> Result<NonZeroU32, Error> {
-    let most = config.max_np.value.unwrap_or(NonZeroU32::MAX);
+    // On plain numbers: rustc 1.95.0 (LLVM 22.1.2) compiles the minimum of two NonZeroU32 inside an Option's
+    // map to one that is taken for set when it is not.
+    let most = config.max_np.value.map_or(u32::MAX, NonZeroU32::get);
+    let all_slots = slots.map_or(0, NonZeroU32::get).min(most);
     config
         .np
         .value
-        .or(slots.map(|slots| slots.min(most)))
+        .or(NonZeroU32::new(all_slots))
         .or(config.min_np.value)
         .ok_or_else(|| Error::Missing {
             flag: "-np",

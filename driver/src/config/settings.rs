@@ -86,7 +86,7 @@ impl Hosts {
 pub enum Source {
     /// A list that does not change; never empty, each host once.
     Fixed(Vec<HostSpec>),
-    /// A program that prints the hosts of now.
+    /// A program that prints the hosts of now; an absolute path.
     Script(PathBuf),
     /// A plugin by name.
     Plugin(PluginSource),

@@ -160,7 +160,7 @@ const COOLDOWN: CooldownRange =
 
 settings! {
     "Workers" {
-        /// Workers needed to start [default: the slots of the hosts given]
+        /// Workers needed to start, also as -np N [default: the slots of the hosts given]
         np "np" "N": Option<NonZeroU32> = None,
             |arg| arg.long("num-proc").visible_alias("np");
         /// Below it training waits; the job fails after --elastic-timeout [default: -np]

@@ -1,0 +1,332 @@
+//! Every wrong value and combination: one line that names it, exit 2.
+
+use std::{fmt::Write, fs};
+
+use elasticrun::config::{KEYS, Shape, flag, variable};
+
+use super::{elasticrun, refusal, with};
+
+/// Command lines that are wrong, each for one reason. `\t` stands between words.
+const WRONG: &[&str] = &[
+    // Words that are no options, and options without their words.
+    "",
+    "run",
+    "--",
+    "-np\t2",
+    "-np4\tx",
+    "-np\t2\t--min_np\t2\tx",
+    "-np\t2\t--mni-np\t2\tx",
+    "-np\t2\t--nonsense\tx",
+    "-np\t2\t-q\tx",
+    "-hosts\ta:1\tx",
+    "-verbose\tx",
+    "-np\t2\t--dry-run=yes\tx",
+    "-np\t2\t--quiet=false\tx",
+    "-np",
+    "-np\t2\t--start-timeout",
+    "-np\t2\t--blacklist-cooldown-range\t5",
+    "-np\t2\t\t",
+    "config",
+    "config\tsave",
+    "config\tshow\t-np\tmany",
+    "agent\t--join\tnowhere\t--join-token-file\tf",
+    "agent\t--join\ta:0\t--join-token-file\tf",
+    "agent\t--join\ta:70000\t--join-token-file\tf",
+    "agent\t--join\ta:7070",
+    "agent\t--slots\t3",
+    "agent\t--join\ta:7070\t--join-token-file\tf\t--slots\t0",
+    "agent\t--join\ta:7070\t--join-token-file\tf\t--host\ta b",
+    "agent\tpython",
+    // Values.
+    "-np\t0\tx",
+    "-np\t-1\tx",
+    "-np\t1.5\tx",
+    "-np\t4294967296\tx",
+    "-np=\tx",
+    "-np\t2\t--min-np\t0\tx",
+    "-np\t2\t--max-np\tall\tx",
+    "-np\t2\t--spares\t-1\tx",
+    "-np\t2\t--slots-per-host\t0\tx",
+    "-np\t2\t--slots\t1025\tx",
+    "-H\t\tx",
+    "-H\ta:0\tx",
+    "-H\ta:2,a:2\tx",
+    "-H\ta:2,,b:2\tx",
+    "-H\ta:1025\tx",
+    "-H\t::1:4\tx",
+    "-H\t[::1:4\tx",
+    "-H\ta b:4\tx",
+    "-H\t-oProxyCommand=x:4\tx",
+    "-H\t$(id):4\tx",
+    "-np\t2\t--discovery\t:x=1\tx",
+    "-np\t2\t--discovery\tasg:name\tx",
+    "-np\t2\t--discovery\tasg:a=1,a=2\tx",
+    "-np\t2\t--discovery-interval\t0\tx",
+    "-np\t2\t--elastic-timeout\t0s\tx",
+    "-np\t2\t--start-timeout\tsoon\tx",
+    "-np\t2\t--abort-timeout\t5 apples\tx",
+    "-np\t2\t--interrupt-timeout\t1d\tx",
+    "-np\t2\t--exit-timeout\t-5s\tx",
+    "-np\t2\t--orphan-timeout\t9000h\tx",
+    "-np\t2\t--last-call\t1e3\tx",
+    "-np\t2\t--heartbeat-interval\t0ms\tx",
+    "-np\t2\t--heartbeat-timeout\t\tx",
+    "-np\t2\t--reset-limit\t-1\tx",
+    "-np\t2\t--max-restarts\tmany\tx",
+    "-np\t2\t--max-host-failures\t1.0\tx",
+    "-np\t2\t--blacklist\tnever\tx",
+    "-np\t2\t--blacklist-cooldown-range\t5s\t1s\tx",
+    "-np\t2\t--blacklist-cooldown-range\tlo\thi\tx",
+    "-np\t2\t--failure-domain\track\tx",
+    "-np\t2\t--launcher\tmpi\tx",
+    "-np\t2\t--listen\t7070\tx",
+    "-np\t2\t-p\t0\tx",
+    "-np\t2\t-p\t65536\tx",
+    "-np\t2\t-p22x\tx",
+    "-np\t2\t--ssh-option\tStrictHostKeyChecking\tx",
+    "-np\t2\t--network-interface\teth0,,eth1\tx",
+    "-np\t2\t--log-level\tloud\tx",
+    "-np\t2\t--log-format\txml\tx",
+    // Files.
+    "-np\t2\t--config\t/nowhere/job.toml\tx",
+    "-np\t2\t--config\t/\tx",
+    "--hostfile\t/nowhere/hosts\tx",
+    "--hostfile\t/\tx",
+    "--hostfile\t/dev/null\tx",
+    "-np\t2\t--host-discovery-script\t/nowhere/hosts.sh\tx",
+    "-np\t2\t--host-discovery-script\t/dev/null\tx",
+    "-np\t2\t--host-discovery-script\t/\tx",
+    "-np\t2\t--plugin-dir\t/nowhere\tx",
+    "-np\t2\t--plugin-dir\t/dev/null\tx",
+    "-np\t2\t-i\t/nowhere/key\tx",
+    "-np\t2\t--output-filename\t/dev/null\tx",
+    "-np\t2\t--join-token-file\t/nowhere/token\tx",
+    "-np\t2\t--join-token-file\t/\tx",
+    // Combinations.
+    "x",
+    "-H\ta,b\tx",
+    "-H\ta,b\t--slots\tauto\tx",
+    "--discovery\tp\tx",
+    "--launcher\tagent\t--print-join-token\tx",
+    "-np\t2\t--launcher\tagent\tx",
+    "-np\t2\t--min-np\t3\tx",
+    "-np\t4\t--max-np\t3\tx",
+    "-H\ta:2,b:2\t--min-np\t5\tx",
+    "-H\ta:2,b:2\t-np\t5\tx",
+    "-H\ta:2,b:2\t-np\t2\t--max-np\t1\tx",
+    "-H\ta:2\t--hostfile\t/dev/null\tx",
+    "-np\t2\t-H\ta:2\t--host-discovery-script\t/bin/true\tx",
+    "-np\t2\t--hostfile\t/dev/null\t--host-discovery-script\t/bin/true\tx",
+    "-np\t2\t--discovery\tp\t--spares\t1\tx",
+    "-H\ta:2,b:2\t--spares\t1\tx",
+    "-H\ta:2,b:2\t-np\t2\t--spares\t3\tx",
+    "-np\t2\t--heartbeat-interval\t5s\tx",
+    "-np\t2\t--heartbeat-timeout\t500ms\tx",
+    "-np\t2\t--blacklist\tforever\t--blacklist-cooldown-range\t1s\t4s\tx",
+    "-np\t2\t--quiet\t--verbose\tx",
+    "-np\t2\t--no-prefix\t--prefix-output-with-timestamp\tx",
+];
+
+fn words(line: &str) -> Vec<&str> {
+    if line.is_empty() {
+        Vec::new()
+    } else {
+        line.split('\t').collect()
+    }
+}
+
+#[test]
+fn each_is_refused_in_one_line() {
+    let mut table = String::new();
+    for line in WRONG {
+        let error = refusal(&words(line));
+        let message = error.to_string();
+        assert!(!message.contains(char::is_control), "{message:?}");
+        assert!(message.len() < 250, "{message}");
+        writeln!(
+            table,
+            "$ elasticrun {}\n{message} [{}]\n",
+            line.replace('\t', " "),
+            error.code()
+        )
+        .expect("a string");
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn every_setting_that_takes_a_value_is_in_the_table() {
+    for key in KEYS.iter().filter(|key| key.shape != Shape::Switch) {
+        let short = |line: &&&str| match key.name {
+            "np" => line.contains("-np\t"),
+            "hosts" => line.contains("-H\t"),
+            "ssh-port" => line.contains("-p\t"),
+            "ssh-identity-file" => line.contains("-i\t"),
+            name => line.contains(&format!("--{name}\t")),
+        };
+        assert!(
+            WRONG.iter().any(|line| short(&line)),
+            "{} is not tried",
+            key.name
+        );
+    }
+}
+
+#[test]
+fn the_binary_says_it_on_stderr_and_exits_with_2() {
+    for line in [
+        "-np\t0\tx",
+        "",
+        "-np\t2\t--nonsense\tx",
+        "-np\t2\t--hostfile\ta\nb\tx",
+    ] {
+        let output = elasticrun(&words(line));
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(2), "{line:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{line:?}");
+        assert!(
+            stderr.starts_with("elasticrun: ") && stderr.lines().count() == 1,
+            "{line:?}: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_value_reads_the_same_from_every_source() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("job.toml");
+    let path = file.to_str().expect("UTF-8");
+    for key in KEYS {
+        let name = key.name;
+        // No setting takes an empty word.
+        fs::write(&file, format!("\n{name} = \"\"\n")).expect("a file");
+        let in_file = refusal(&["--config", path, "x"]).to_string();
+        let Some((_, allowed)) = in_file.split_once(": expected ") else {
+            panic!("{name} takes an empty word: {in_file}");
+        };
+        assert_eq!(
+            in_file,
+            format!("{path}:2: {name} = \"\": expected {allowed}")
+        );
+        if key.shape == Shape::One || key.shape == Shape::Many {
+            let on_line = refusal(&[
+                &format!("--{}", if name == "np" { "num-proc" } else { name }),
+                "",
+                "x",
+            ]);
+            assert_eq!(
+                on_line.to_string(),
+                format!("{} \"\": expected {allowed}", flag(name))
+            );
+        }
+    }
+}
+
+#[test]
+fn a_variable_is_named_with_its_value() {
+    let error = |name: &str, value: &str| {
+        with(&["-np", "2", "x"], &[(name, value)])
+            .expect_err("wrong")
+            .to_string()
+    };
+    assert_eq!(
+        error("ELASTICRUN_MIN_NP", "3"),
+        "ELASTICRUN_MIN_NP=3: expected at most 2, the workers needed to start (-np)"
+    );
+    assert_eq!(
+        error("ELASTICRUN_QUIET", "maybe"),
+        "ELASTICRUN_QUIET=maybe: expected true or false"
+    );
+    assert_eq!(
+        error("ELASTICRUN_CONFIG", "/nowhere"),
+        "ELASTICRUN_CONFIG=/nowhere: no such file"
+    );
+    assert_eq!(
+        variable("blacklist-cooldown-range"),
+        "ELASTICRUN_BLACKLIST_COOLDOWN_RANGE"
+    );
+}
+
+#[test]
+fn mistakes_of_a_file_name_its_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("job.toml");
+    let path = file.to_str().expect("UTF-8");
+    for (text, message) in [
+        (
+            "np = 2\n\nmax-host-failure = 3\n",
+            "3: max-host-failure: no such setting; did you mean max-host-failures?",
+        ),
+        (
+            "np = 2\nmin-np = 3\n",
+            "2: min-np = 3: expected at most 2, the workers needed to start (-np)",
+        ),
+        (
+            "np = [1, 2]\n",
+            "1: np = 1 2: expected a whole number from 1 to 4294967295",
+        ),
+        (
+            "np = -1\n",
+            "1: np = -1: expected a whole number from 1 to 4294967295",
+        ),
+        (
+            "start-timeout = 0.0\n",
+            "1: start-timeout = 0.0: expected a duration such as 50ms, 5s, 10m or 1h, at most 8760h (a bare number is seconds), longer than 0",
+        ),
+        (
+            "hostfile = \"/nowhere\"\n",
+            "1: hostfile = /nowhere: no such file",
+        ),
+    ] {
+        fs::write(&file, text).expect("a file");
+        assert_eq!(
+            refusal(&["--config", path, "x"]).to_string(),
+            format!("{path}:{message}")
+        );
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_not_utf8_is_refused() {
+    use std::{ffi::OsString, os::unix::ffi::OsStringExt};
+
+    let odd = || OsString::from_vec(vec![b'a', 0xff]);
+    for words in [
+        vec![odd()],
+        vec!["-np".into(), "1".into(), "x".into(), odd()],
+        vec!["-np".into(), odd(), "x".into()],
+        vec!["agent".into(), odd()],
+    ] {
+        let error = elasticrun::cli::parse(words, [])
+            .expect_err("not UTF-8")
+            .to_string();
+        assert!(error.contains("not UTF-8"), "{error}");
+    }
+}
+
+#[test]
+fn every_code_has_its_section() {
+    let page = include_str!("../../../docs/errors.md");
+    for line in WRONG {
+        let code = refusal(&words(line)).code();
+        assert!(
+            page.contains(&format!("### {code} ")),
+            "{code} is not in docs/errors.md"
+        );
+    }
+    for code in [
+        elasticrun::exit::SUCCESS,
+        elasticrun::exit::WORKER_FAILED,
+        elasticrun::exit::USAGE,
+        elasticrun::exit::TOO_FEW_WORKERS,
+        elasticrun::exit::RESET_LIMIT,
+        elasticrun::exit::DISCOVERY_FAILED,
+        elasticrun::exit::STATE_LOST,
+    ] {
+        assert!(
+            page.contains(&format!("## Exit code {code}:")),
+            "{code} is not in docs/errors.md"
+        );
+    }
+}
