@@ -1,0 +1,123 @@
+//! The table for people and the line for programs.
+
+use std::{fmt::Write, time::Duration};
+
+/// Medians of one operation, number of ranks and size.
+pub(crate) struct Cell {
+    pub(crate) operation: String,
+    pub(crate) ranks: u32,
+    pub(crate) bytes: usize,
+    pub(crate) shared: Duration,
+    pub(crate) tcp: Duration,
+    pub(crate) gloo: Option<Duration>,
+}
+
+/// All that was measured.
+pub(crate) struct Report {
+    cells: Vec<Cell>,
+}
+
+impl Report {
+    pub(crate) fn new() -> Self {
+        println!(
+            "{:<10} {:>5} {:>8} | {:>10} {:>10} | {:>12} {:>12} {:>12} | bandwidth of shared memory, TCP, gloo",
+            "operation", "ranks", "size", "shm / gloo", "TCP / gloo", "shared mem.", "TCP", "gloo"
+        );
+        Self { cells: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, cell: Cell) {
+        let ratio = |ours: Duration| {
+            cell.gloo.map_or("-".to_owned(), |gloo| {
+                format!("{:.4}x", ours.as_secs_f64() / gloo.as_secs_f64())
+            })
+        };
+        let bandwidth =
+            |time: Duration| format!("{:.2} GB/s", cell.bytes as f64 / time.as_secs_f64() / 1e9);
+        println!(
+            "{:<10} {:>5} {:>8} | {:>10} {:>10} | {:>12} {:>12} {:>12} | {}, {}, {}",
+            cell.operation,
+            cell.ranks,
+            size(cell.bytes),
+            ratio(cell.shared),
+            ratio(cell.tcp),
+            time(cell.shared),
+            time(cell.tcp),
+            cell.gloo.map_or("-".to_owned(), time),
+            bandwidth(cell.shared),
+            bandwidth(cell.tcp),
+            cell.gloo.map_or("-".to_owned(), bandwidth),
+        );
+        self.cells.push(cell);
+    }
+
+    /// Prints the line for programs. A bandwidth ratio is ours / gloo's, so more is better; a latency or
+    /// time ratio is our time / gloo's, so less is better. The two keys without ranks are those of the
+    /// most ranks, on one host.
+    pub(crate) fn finish(&self) {
+        let mut line = r#"{"bench":"collectives""#.to_owned();
+        let ratio = |cell: &Cell, ours: Duration| {
+            let gloo = cell.gloo?;
+            Some(ours.as_secs_f64() / gloo.as_secs_f64())
+        };
+        let number = |value: Option<f64>| value.map_or("null".to_owned(), |v| format!("{v:.5}"));
+        let most = self.cells.iter().map(|cell| cell.ranks).max();
+        let headline = |bytes: usize| {
+            self.cells.iter().find(|cell| {
+                cell.operation == "allreduce" && Some(cell.ranks) == most && cell.bytes == bytes
+            })
+        };
+        if let Some(cell) = headline(64 << 20) {
+            let inverse = ratio(cell, cell.shared).map(f64::recip);
+            let _ = write!(
+                line,
+                r#","allreduce_64mib_bandwidth_ratio":{}"#,
+                number(inverse)
+            );
+        }
+        if let Some(cell) = headline(1 << 10) {
+            let value = number(ratio(cell, cell.shared));
+            let _ = write!(line, r#","allreduce_1kib_latency_ratio":{value}"#);
+        }
+        for cell in &self.cells {
+            let name = format!(
+                "{}_{}ranks_{}",
+                cell.operation,
+                cell.ranks,
+                size(cell.bytes)
+            );
+            let name = name.to_lowercase();
+            let us = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e6);
+            let gloo = cell.gloo.map_or("null".to_owned(), us);
+            let (shared, tcp) = (us(cell.shared), us(cell.tcp));
+            let shared_ratio = number(ratio(cell, cell.shared));
+            let tcp_ratio = number(ratio(cell, cell.tcp));
+            let _ = write!(
+                line,
+                r#","shm_{name}_us":{shared},"tcp_{name}_us":{tcp},"gloo_{name}_us":{gloo}"#
+            );
+            let _ = write!(
+                line,
+                r#","shm_{name}_time_ratio":{shared_ratio},"tcp_{name}_time_ratio":{tcp_ratio}"#
+            );
+        }
+        println!("{line}}}");
+    }
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{}MiB", b >> 20),
+        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{}KiB", b >> 10),
+        b => format!("{b}B"),
+    }
+}
+
+fn time(time: Duration) -> String {
+    let us = time.as_secs_f64() * 1e6;
+    if us < 1000.0 {
+        format!("{us:.1} us")
+    } else {
+        format!("{:.2} ms", us / 1000.0)
+    }
+}
