@@ -1,0 +1,86 @@
+# What a person and CI call. `make help` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives
+
+# Tools and, in CI, build outputs outlive a clone.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
+TOOLS := $(CACHE)/tools
+export PATH := $(TOOLS)/bin:$(PATH)
+ifeq ($(CI),true)
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+export CARGO_INCREMENTAL ?= 0
+# Snapshots are compared, never renewed.
+export INSTA_UPDATE ?= no
+NEXTEST_PROFILE ?= ci
+endif
+NEXTEST_PROFILE ?= default
+
+DENY_VERSION := 0.20.2
+NEXTEST_VERSION := 0.9.143
+SEEDS ?= 10000
+
+# All packages in every build: cargo unites their features, so that nothing is compiled twice.
+NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
+PROCESS := package(elasticrun-process-tests)
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Installs what the tests need: sshd and ip (as root), cargo-nextest
+	@if ! command -v /usr/sbin/sshd >/dev/null || ! command -v ip >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends openssh-server openssh-client iproute2; \
+	  else \
+	    echo "setup: sshd or ip is missing and cannot be installed without root: tests that need them will say so"; \
+	  fi; \
+	fi
+	@cargo nextest --version >/dev/null 2>&1 || cargo install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
+
+demo: ## Trains digits on hosts that come, go and fail while it runs
+	examples/digits/demo.sh
+
+check: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, licences and sources of dependencies
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo-deny --locked check bans licenses sources
+
+fix: ## Mends what can be mended by machine: formatting, simple lints
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+unit: setup ## Unit tests, laws, doc tests and 1,000 simulation seeds
+	cargo build --locked --workspace
+	cargo test --locked --workspace --doc -q
+	cargo run --locked -q -p elasticrun-sim -- --seeds 1000
+	$(NEXTEST) -E 'not $(PROCESS)'
+
+process: setup ## Real drivers, agents and workers, with signals, sshd and network namespaces
+	cargo build --locked --workspace
+	$(NEXTEST) -E '$(PROCESS)'
+
+test: check unit process ## All of it; what CI runs
+
+audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of dependencies; fetches the advisory database
+	cargo-deny --locked check advisories
+
+sim: ## Simulates SEEDS schedules of driver, agents and workers: make sim SEEDS=100000
+	cargo run --locked --release -q -p elasticrun-sim -- --seeds $(SEEDS)
+
+bench: bench-rendezvous bench-collectives bench-recovery ## All benchmarks
+
+bench-recovery: ## From the kill of a worker to the survivors' next committed step
+	benches/recovery.sh
+
+bench-rendezvous: ## Rounds of up to 100,000 workers
+	cargo run --locked --release -q -p elasticrun-benches --bin bench_rendezvous
+
+bench-collectives: ## Allreduce, broadcast and allgather beside gloo
+	cargo run --locked --release -q -p elasticrun-benches --bin bench_collectives
+
+# Its build takes minutes, once for each version and machine.
+$(TOOLS)/bin/cargo-deny-$(DENY_VERSION):
+	cargo install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
+	touch $@
