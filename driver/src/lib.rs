@@ -1,6 +1,20 @@
 //! The driver of an elastic job, as a library for the binary `elasticrun` and for tests.
+//!
+//! The main loop is [`run_loop`]; [`start`] puts its parts together from [`config::Settings`].
 
 pub mod cli;
 pub mod config;
+mod console;
+pub mod control;
+mod discovery;
 pub mod dry_run;
 pub mod exit;
+pub mod host_agent;
+mod hosts;
+mod join;
+mod launch;
+pub mod logging;
+mod report;
+pub mod run_loop;
+mod signals;
+pub mod start;

@@ -6,17 +6,34 @@ use std::{
 };
 
 use elasticrun::{
-    cli::{self, Invocation},
-    exit,
+    cli::{self, Invocation, RunRequest},
+    exit, host_agent, logging, start,
 };
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().skip(1), std::env::vars_os()) {
         Ok(Invocation::Print(text)) => print(&text),
-        Ok(Invocation::Run(_) | Invocation::Agent(_)) => {
-            complain("this build can check and show settings only: --dry-run, config show")
-        }
+        Ok(Invocation::Run(request)) => run(*request),
+        Ok(Invocation::Agent(how)) => ExitCode::from(host_agent::run(how)),
         Err(error) => complain(&format!("{error} [{}]", error.code())),
+    }
+}
+
+fn run(request: RunRequest) -> ExitCode {
+    for note in &request.notes {
+        let _ = writeln!(io::stderr(), "elasticrun: {note}");
+    }
+    logging::start(&request.settings.output);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = runtime.map_err(Into::into).and_then(|runtime| {
+        let ended = runtime.block_on(start::run(request.settings));
+        // A thread that waits for a plugin or a terminal holds up no one any more.
+        runtime.shutdown_background();
+        ended
+    });
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => complain(&format!("{error:#}")),
     }
 }
 

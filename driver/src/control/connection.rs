@@ -1,0 +1,223 @@
+//! One connection of an agent, from its first byte to its last.
+
+use std::net::{IpAddr, SocketAddr};
+
+use elasticrun_core::AgentConnected;
+use elasticrun_protocol::{
+    FromAgent, HostId, ToAgent,
+    auth::Purpose,
+    control::{OutputOf, Register},
+    frame::{self, FrameBuffer},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
+    sync::{OwnedSemaphorePermit, mpsc},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{HANDSHAKE, Input, Lines, Port, handshake, stranger};
+
+/// Orders that may wait for an agent that does not read. A healthy one has a handful.
+const ORDERS: usize = 4096;
+
+/// Sends orders to one agent. Cheap to clone; the connection closes when the last one is gone.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    frames: mpsc::Sender<Vec<u8>>,
+    close: CancellationToken,
+}
+
+impl Writer {
+    /// Queues an order. Gives whether the connection still takes any.
+    pub fn send(&self, order: &ToAgent) -> bool {
+        match frame::to_frame(order) {
+            Ok(frame) => self.frames.try_send(frame).is_ok(),
+            Err(error) => {
+                tracing::error!(%error, "an order is too large for a frame");
+                false
+            }
+        }
+    }
+
+    /// Closes the connection once what is queued has been sent.
+    pub fn close(&self) {
+        self.close.cancel();
+    }
+}
+
+/// Serves one connection. `room` is held until the peer has proved itself.
+pub(super) async fn run(
+    mut stream: TcpStream,
+    from: SocketAddr,
+    instance: u64,
+    port: Port,
+    room: OwnedSemaphorePermit,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot switch off Nagle's algorithm");
+    }
+    let mut frames = FrameBuffer::unproven();
+    let proved = timeout(
+        HANDSHAKE,
+        handshake::accept(&mut stream, &mut frames, &port.secret),
+    )
+    .await;
+    let purpose = match proved.unwrap_or(Err(handshake::Error::TimedOut)) {
+        Ok(purpose) => purpose,
+        Err(error) => return stranger(from, &error),
+    };
+    drop(room);
+    let served = match purpose {
+        Purpose::Control => control(stream, frames, from, instance, &port).await,
+        Purpose::Output => output(stream, frames, &port).await,
+        Purpose::Memory => Ok(()),
+    };
+    if let Err(error) = served {
+        tracing::debug!(peer = %from, %error, "a connection ended");
+    }
+}
+
+async fn control(
+    mut stream: TcpStream,
+    mut frames: FrameBuffer,
+    from: SocketAddr,
+    instance: u64,
+    port: &Port,
+) -> Result<(), handshake::Error> {
+    let register: Register = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
+        .await
+        .unwrap_or(Err(handshake::Error::TimedOut))?;
+    let host = register.host.clone();
+    let (reader, writer) = stream.into_split();
+    let (sender, receiver) = mpsc::channel(ORDERS);
+    let close = CancellationToken::new();
+    port.tasks.spawn(write(writer, receiver, close.clone()));
+    let connected = Input::Connected {
+        software: register.software.clone(),
+        agent: connected(register, from.ip(), instance),
+        writer: Writer {
+            frames: sender,
+            close: close.clone(),
+        },
+    };
+    if port.control.send(connected).await.is_err() {
+        return Ok(());
+    }
+    let why = tokio::select! {
+        why = read(reader, frames, &host, instance, port) => why,
+        () = close.cancelled() => "closed by the driver".into(),
+    };
+    let _ = port
+        .control
+        .send(Input::Lost {
+            host,
+            instance,
+            why,
+        })
+        .await;
+    Ok(())
+}
+
+/// An agent on this machine is reached by others at the address by which it reached the driver.
+fn connected(register: Register, from: IpAddr, instance: u64) -> AgentConnected {
+    AgentConnected {
+        host: register.host,
+        instance,
+        address: from.to_canonical(),
+        memory_port: register.memory_port,
+        free_port: register.free_port,
+        slots: register.slots,
+        itself: register.itself,
+    }
+}
+
+/// Reads reports until the connection ends; says why it did.
+async fn read(
+    mut reader: OwnedReadHalf,
+    mut frames: FrameBuffer,
+    host: &HostId,
+    instance: u64,
+    port: &Port,
+) -> String {
+    loop {
+        let mut reports: Vec<FromAgent> = Vec::new();
+        loop {
+            match frames.next_message() {
+                Ok(Some(report)) => reports.push(report),
+                Ok(None) => break,
+                Err(error) => return error.to_string(),
+            }
+        }
+        if !reports.is_empty() {
+            let reported = Input::Reported {
+                host: host.clone(),
+                instance,
+                reports,
+            };
+            if port.control.send(reported).await.is_err() {
+                return "the driver ends".into();
+            }
+        }
+        match timeout(port.heartbeat_timeout, reader.read_buf(frames.buffer())).await {
+            Ok(Ok(0)) => return "its agent closed the connection".into(),
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return format!("the connection to its agent failed: {error}"),
+            Err(_) => return format!("its agent was silent for {:?}", port.heartbeat_timeout),
+        }
+    }
+}
+
+/// Writes what is queued, as much at once as there is.
+async fn write(
+    mut writer: OwnedWriteHalf,
+    mut queue: mpsc::Receiver<Vec<u8>>,
+    close: CancellationToken,
+) {
+    loop {
+        let first = tokio::select! {
+            biased;
+            first = queue.recv() => first,
+            () = close.cancelled() => None,
+        };
+        let Some(mut batch) = first else { break };
+        while let Ok(more) = queue.try_recv() {
+            batch.extend_from_slice(&more);
+        }
+        if let Err(error) = writer.write_all(&batch).await {
+            tracing::debug!(%error, "cannot write to an agent");
+            close.cancel();
+            return;
+        }
+    }
+    let _ = writer.shutdown().await;
+}
+
+async fn output(
+    mut stream: TcpStream,
+    mut frames: FrameBuffer,
+    port: &Port,
+) -> Result<(), handshake::Error> {
+    let OutputOf { host } = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
+        .await
+        .unwrap_or(Err(handshake::Error::TimedOut))?;
+    loop {
+        while let Some(output) = frames.next_message()? {
+            if port
+                .output
+                .send(Lines {
+                    host: host.clone(),
+                    output,
+                })
+                .await
+                .is_err()
+            {
+                return Ok(());
+            }
+        }
+        if stream.read_buf(frames.buffer()).await? == 0 {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `elasticrun agent`: this process becomes the agent of a host.
+
+use std::{
+    fs,
+    io::{self, Write},
+    time::Duration,
+};
+
+use elasticrun_agent::{AgentOptions, Launch};
+use elasticrun_protocol::auth::Secret;
+
+use crate::{
+    cli::{AgentStart, JoinRequest},
+    config::SlotsPerHost,
+    exit,
+};
+
+/// Is the agent until its end; gives the exit code.
+pub fn run(how: AgentStart) -> u8 {
+    let options = match how {
+        AgentStart::Launched => Launch::read(&mut io::stdin().lock())
+            .map(AgentOptions::launched)
+            .map_err(|error| error.to_string()),
+        AgentStart::Join(request) => joining(&request),
+    };
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
+    let _ = log.with_writer(io::stderr).with_target(false).without_time().try_init();
+    match options.and_then(serve) {
+        Ok(()) => exit::SUCCESS,
+        Err(why) => {
+            let _ = writeln!(io::stderr(), "elasticrun: {why}");
+            exit::USAGE
+        }
+    }
+}
+
+fn serve(mut options: AgentOptions) -> Result<(), String> {
+    if options.slots == 0 {
+        options.slots = found_slots();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let ended = runtime.block_on(elasticrun_agent::run(options));
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    ended.map(drop).map_err(|error| error.to_string())
+}
+
+fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
+    let file = request.token_file.display();
+    let token = fs::read_to_string(&request.token_file).map_err(|error| format!("--join-token-file {file}: {error}"))?;
+    let slots = match request.slots {
+        SlotsPerHost::Fixed(slots) => slots,
+        SlotsPerHost::Auto => 0,
+    };
+    Ok(AgentOptions::joining(
+        request.driver.to_string(),
+        Secret::from_token(&token),
+        slots,
+        request.host.clone(),
+    ))
+}
+
+/// The GPUs of this host, else one slot.
+fn found_slots() -> u32 {
+    let devices = fs::read_dir("/dev").into_iter().flatten().flatten();
+    let is_gpu = |name: &str| {
+        name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let gpus = devices.filter(|entry| entry.file_name().to_str().is_some_and(is_gpu)).count();
+    u32::try_from(gpus).unwrap_or(1).max(1)
+}

@@ -1,0 +1,91 @@
+//! The join token: what hosts show that register themselves, and what the job's secret is made of then.
+
+use std::{
+    fmt,
+    fs::{self, OpenOptions},
+    io::Write,
+    net::SocketAddr,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+use anyhow::{Context, bail};
+use elasticrun_protocol::auth::Secret;
+
+use crate::{config::Join, report::Terminal};
+
+/// The job's secret: of the token if hosts may join by one, else random.
+///
+/// # Errors
+/// When the token file cannot be read or made, or others may read it.
+pub fn open(join: Option<&Join>) -> anyhow::Result<(Secret, Option<Token>)> {
+    let token = match join {
+        None => return Ok((random()?, None)),
+        Some(Join {
+            token_file: Some(path),
+            ..
+        }) => token(path)?,
+        Some(Join {
+            token_file: None, ..
+        }) => random()?.to_hex(),
+    };
+    Ok((Secret::from_token(&token), Some(Token(token))))
+}
+
+/// What a host shows to join.
+pub struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Tells how agents join; the token itself only if the user asked to see it.
+    pub fn announce(&self, join: &Join, address: SocketAddr, terminal: &Terminal) {
+        let file = join
+            .token_file
+            .as_deref()
+            .map_or("FILE".into(), |path| path.display().to_string());
+        let port = address.port();
+        terminal.line(&format!(
+            "hosts join by: elasticrun agent --join HOST:{port} --join-token-file {file}"
+        ));
+        if join.print {
+            terminal.line(&format!("join token: {}", self.0));
+        }
+    }
+}
+
+fn random() -> anyhow::Result<Secret> {
+    Secret::random().map_err(|error| anyhow::anyhow!("no randomness: {error}"))
+}
+
+fn token(path: &Path) -> anyhow::Result<String> {
+    if path.exists() {
+        let mode = fs::metadata(path)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            bail!(
+                "--join-token-file {}: others may read it (mode {:03o}); chmod 600 it",
+                path.display(),
+                mode & 0o777
+            );
+        }
+        let token = fs::read_to_string(path)
+            .with_context(|| format!("--join-token-file {}", path.display()))?;
+        if token.trim().len() < 16 {
+            bail!(
+                "--join-token-file {}: a token has at least 16 characters",
+                path.display()
+            );
+        }
+        return Ok(token);
+    }
+    let token = random()?.to_hex();
+    let mut file = (OpenOptions::new().write(true).create_new(true).mode(0o600))
+        .open(path)
+        .with_context(|| format!("--join-token-file {}", path.display()))?;
+    writeln!(file, "{token}")?;
+    Ok(token)
+}

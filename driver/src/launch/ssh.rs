@@ -1,0 +1,141 @@
+//! An agent on another machine, by the system's ssh, so that `~/.ssh/config`, known hosts and agents count.
+//!
+//! ssh never asks (`BatchMode`): a job that waits for a password nobody sees is worse than one that fails.
+//! The remote command holds the path of the binary and nothing else; the job's secret goes by standard input.
+
+use std::{
+    env,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use elasticrun_plugin_sdk::Host;
+use tokio::process::Command;
+
+use super::Start;
+use crate::config;
+
+/// Seconds that ssh may take to connect.
+const CONNECT_TIMEOUT: u32 = 15;
+
+/// The launch of an agent on `host`.
+pub(super) fn start(settings: &config::Launch, host: &Host) -> io::Result<Start> {
+    let binary = env::current_exe()?;
+    if !settings.push_binary {
+        let mut agent = ssh(settings, host);
+        agent.arg(find_and_run(&binary));
+        return Ok(Start::Spawn(agent));
+    }
+    let remote = pushed_name(&binary)?;
+    let mut push = ssh(settings, host);
+    push.arg(receive(&remote));
+    let mut agent = ssh(settings, host);
+    agent.arg(format!("exec \"$HOME/{remote}\" agent"));
+    Ok(Start::PushThenSpawn {
+        push,
+        binary,
+        agent,
+    })
+}
+
+fn ssh(settings: &config::Launch, host: &Host) -> Command {
+    let mut command = Command::new("ssh");
+    // What the user gives comes first: of an option that is there twice, ssh takes the first.
+    for option in &settings.ssh.options {
+        command.arg("-o").arg(option.as_str());
+    }
+    command.args(["-T", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]);
+    command
+        .arg("-o")
+        .arg(format!("ConnectTimeout={CONNECT_TIMEOUT}"));
+    if let Some(port) = host.port.or(settings.ssh.port.map(Into::into)) {
+        command.arg("-p").arg(port.to_string());
+    }
+    if let Some(identity) = &settings.ssh.identity_file {
+        command.arg("-i").arg(identity);
+    }
+    if let Some(user) = &host.user {
+        command.arg("-l").arg(user);
+    }
+    command.arg("--").arg(&host.address);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    // SAFETY: setsid is async-signal-safe; it keeps a Ctrl-C on the terminal from ending ssh before the agent.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
+    command
+}
+
+/// The binary at the same path as here, else the one on the path there, else a clear message.
+fn find_and_run(binary: &Path) -> String {
+    let here = quote(&binary.to_string_lossy());
+    format!(
+        "b={here}; [ -x \"$b\" ] || b=$(command -v elasticrun) || {{ echo 'elasticrun: no elasticrun on this host; \
+         install it there or give --push-binary' >&2; exit 127; }}; exec \"$b\" agent"
+    )
+}
+
+/// Takes the binary from standard input unless it is there; a half copied one never gets the name.
+fn receive(remote: &str) -> String {
+    format!(
+        "d=\"$HOME/{dir}\"; f=\"$HOME/{remote}\"; if [ -x \"$f\" ]; then cat >/dev/null; else mkdir -p \"$d\" && \
+         t=$(mktemp \"$d/push.XXXXXX\") && cat >\"$t\" && chmod 700 \"$t\" && mv \"$t\" \"$f\"; fi",
+        dir = Path::new(remote)
+            .parent()
+            .unwrap_or(Path::new(""))
+            .display(),
+    )
+}
+
+/// Name of the pushed binary below the remote home: one per content, so that a new build is pushed again.
+fn pushed_name(binary: &Path) -> io::Result<String> {
+    let mut hash = DefaultHasher::new();
+    std::fs::read(binary)?.hash(&mut hash);
+    Ok(format!(
+        ".cache/elasticrun/bin/elasticrun-{}-{:016x}",
+        env!("CARGO_PKG_VERSION"),
+        hash.finish()
+    ))
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Copies this binary there.
+pub(super) async fn push(mut command: Command, binary: &PathBuf) -> Result<(), String> {
+    let file = std::fs::File::open(binary)
+        .map_err(|error| format!("cannot read {}: {error}", binary.display()))?;
+    let output = command.stdin(Stdio::from(file)).output().await;
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(format!(
+                "cannot copy the binary there: {}",
+                said.trim().lines().last().unwrap_or("ssh failed")
+            ))
+        }
+        Err(error) => Err(format!("cannot run ssh: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_cannot_leave_its_quotes() {
+        assert_eq!(quote("/a b/it's"), r"'/a b/it'\''s'");
+        assert!(find_and_run(Path::new("/x/$(rm)/e")).starts_with("b='/x/$(rm)/e';"));
+    }
+}

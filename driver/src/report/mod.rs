@@ -1,0 +1,159 @@
+//! What the driver tells a person: a progress line, decisions as they are taken, a summary at the end.
+
+mod note;
+mod summary;
+mod terminal;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use elasticrun_core::{Job, Note, results::Outcome};
+use elasticrun_protocol::{CommitId, HostId};
+
+pub use terminal::Terminal;
+
+/// One started round, for the summary.
+#[derive(Clone, Debug)]
+struct Started {
+    round: u64,
+    size: u32,
+    survivors: u32,
+    base: Option<CommitId>,
+    cause: String,
+    took: Duration,
+    at: Duration,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Reporter {
+    terminal: Terminal,
+    quiet: bool,
+    began: Instant,
+    rounds: Vec<Started>,
+    commits: BTreeMap<HostId, u64>,
+    last: (Instant, u64),
+    rate: f64,
+}
+
+impl Reporter {
+    /// A reporter that writes to this terminal.
+    pub fn new(terminal: Terminal, quiet: bool) -> Self {
+        let now = Instant::now();
+        Self {
+            terminal,
+            quiet,
+            began: now,
+            rounds: Vec::new(),
+            commits: BTreeMap::new(),
+            last: (now, 0),
+            rate: 0.0,
+        }
+    }
+
+    /// A decision of the job.
+    pub fn note(&mut self, note: &Note, job: &Job) {
+        if let Note::RoundStarted {
+            round,
+            size,
+            survivors,
+            base,
+            cause,
+            took,
+            ..
+        } = note
+        {
+            self.rounds.push(Started {
+                round: round.0,
+                size: *size,
+                survivors: *survivors,
+                base: *base,
+                cause: cause.to_string(),
+                took: *took,
+                at: self.began.elapsed(),
+            });
+        }
+        let first = self.rounds.len() <= 1;
+        if let Some(line) = note::line(note, first).filter(|_| !self.quiet) {
+            self.terminal.line(&line);
+        }
+        note::log(note);
+        self.progress(job);
+    }
+
+    /// Something that should not be, said once.
+    pub fn warn(&self, text: &str) {
+        self.terminal.line(text);
+    }
+
+    /// The user wants the job to end.
+    pub fn stopping(&self, signal: i32) {
+        if !self.quiet {
+            self.terminal.line(&format!(
+                "stopping (signal {signal}); once more kills all workers at once"
+            ));
+        }
+    }
+
+    /// Commits that the workers of a host have made so far.
+    pub fn commits(&mut self, host: &HostId, commits: u64) {
+        self.commits.insert(host.clone(), commits);
+    }
+
+    /// A heartbeat interval has passed.
+    pub fn beat(&mut self, job: &Job) {
+        let (total, now) = (self.commits.values().sum::<u64>(), Instant::now());
+        let elapsed = now.duration_since(self.last.0);
+        if elapsed >= Duration::from_millis(500) {
+            self.rate = total.saturating_sub(self.last.1) as f64 / elapsed.as_secs_f64();
+            self.last = (now, total);
+        }
+        self.progress(job);
+    }
+
+    fn progress(&self, job: &Job) {
+        if self.quiet {
+            return;
+        }
+        let census = job.fleet().census();
+        let hosts = job
+            .fleet()
+            .hosts()
+            .filter(|(_, host)| host.live().next().is_some())
+            .count();
+        let round = self
+            .rounds
+            .last()
+            .map_or("no round yet".to_owned(), |last| {
+                format!("round {}", last.round)
+            });
+        let mut line = format!("{round} · {} training on {hosts} hosts", census.training);
+        for (count, what) in [(census.waiting, "waiting"), (census.starting, "starting")] {
+            if count > 0 {
+                line += &format!(" · {count} {what}");
+            }
+        }
+        if self.last.1 > 0 {
+            line += &format!(
+                " · {:.0} commits/s",
+                self.rate / f64::from(census.training.max(1) as u32)
+            );
+        }
+        self.terminal.progress(&line);
+    }
+
+    /// The end: rounds, why each came, recovery times, the outcome. The last line says the outcome.
+    pub fn finish(&self, outcome: &Outcome, job: &Job) {
+        self.terminal.clear();
+        if !self.quiet {
+            for line in summary::rounds(&self.rounds, self.began.elapsed()) {
+                self.terminal.line(&line);
+            }
+        }
+        for line in summary::outcome(outcome, job) {
+            self.terminal.line(&line);
+        }
+    }
+}

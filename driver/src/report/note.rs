@@ -1,0 +1,99 @@
+//! A decision in words.
+
+use elasticrun_core::{Note, blacklist::Out};
+use elasticrun_protocol::control::StopReason;
+
+/// The line for a person, if the decision is one to tell; `first` = the first round is not yet over.
+pub(super) fn line(note: &Note, first: bool) -> Option<String> {
+    Some(match note {
+        Note::HostsChanged { hosts, slots } => {
+            format!("{hosts} hosts with {slots} slots may be used")
+        }
+        Note::DiscoveryFailed { why } => format!("discovery failed, the last list stays: {why}"),
+        Note::WorkerFailed {
+            host,
+            process,
+            member,
+            exit,
+        } => {
+            let who = member.map_or(String::new(), |(rank, round)| {
+                format!(" rank {rank} of round {round}")
+            });
+            let how = exit
+                .as_ref()
+                .map_or(String::new(), |exit| format!(": {exit}"));
+            format!(
+                "worker failed:{who} ({host}, local rank {}){how}",
+                process.local_rank
+            )
+        }
+        Note::HostFailed { host, why } => format!("host {host} failed: {why}"),
+        Note::Blacklisted {
+            domain,
+            out: Out::ForGood,
+        } => format!("{domain} is out for good"),
+        Note::Blacklisted { .. } | Note::RoundPlanned { .. } | Note::RoundAborted { .. } => {
+            return None;
+        }
+        Note::CooldownOver { domain } => format!("{domain} may be used again"),
+        Note::Stopped {
+            why: StopReason::JobEnded,
+            ..
+        } => return None,
+        Note::Stopped { host, process, why } => {
+            let why = match why {
+                StopReason::Removed => "its slot is gone",
+                StopReason::DomainFailed => "its host or slot has failed",
+                StopReason::TimedOut => "it took too long",
+                StopReason::JobEnded => "the job is over",
+            };
+            format!(
+                "stopping the worker at {host}, local rank {}: {why}",
+                process.local_rank
+            )
+        }
+        Note::RoundStarted {
+            round,
+            size,
+            base,
+            cause,
+            took,
+            ..
+        } => {
+            let from = base.map_or(String::new(), |base| format!(", from commit {base}"));
+            let took = if first {
+                String::new()
+            } else {
+                format!(", {}", millis(*took))
+            };
+            format!("round {round} started with {size} workers: {cause}{from}{took}")
+        }
+        Note::Interrupting { round, cause } => {
+            format!("round {round} is left at the next common commit: {cause}")
+        }
+        Note::WaitingForSlots { usable, needed } => {
+            format!("waiting for slots: {usable} usable, {needed} needed")
+        }
+        Note::Finishing => return None,
+        Note::Restarting { used, allowed } => {
+            format!(
+                "all workers failed; starting again from the last commit (restart {used} of {allowed})"
+            )
+        }
+    })
+}
+
+/// The same for the log, once, with its fields.
+pub(super) fn log(note: &Note) {
+    tracing::debug!(?note, "decided");
+}
+
+/// A duration as people read recovery times.
+pub(super) fn millis(duration: std::time::Duration) -> String {
+    let millis = duration.as_secs_f64() * 1e3;
+    if millis < 10.0 {
+        format!("{millis:.1} ms")
+    } else {
+        format!("{millis:.0} ms")
+    }
+}

@@ -1,0 +1,319 @@
+//! The main loop of the driver: the whole outside world is folded into events, [`Job::step`] decides,
+//! the commands are executed. Nothing else decides anything.
+//!
+//! The loop never waits for a peer, a disk or a terminal: agents have a task each ([`crate::control`]),
+//! launches too ([`crate::launch`]), and what workers print goes to a thread ([`crate::console`]).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use elasticrun_core::{Command, Event, Job, Time, results::Outcome};
+use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, ToAgent, control::Setup};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use crate::{
+    control::{self, Writer},
+    hosts::Hosts,
+    launch::{self, Launcher},
+    report::Reporter,
+    signals::Signals,
+};
+
+/// Inputs that are folded before the commands of all of them are executed.
+const BATCH: usize = 256;
+
+/// How long agents may take to end their workers and themselves, beyond two times the grace.
+const SHUTDOWN_SLACK: Duration = Duration::from_secs(2);
+
+/// How long agents may take to kill their workers when the user has asked twice.
+const KILL_SLACK: Duration = Duration::from_secs(1);
+
+/// Where everything comes from.
+#[derive(Debug)]
+pub struct Inputs {
+    /// Agents.
+    pub control: mpsc::Receiver<control::Input>,
+    /// Launches that ended.
+    pub launches: mpsc::Receiver<launch::Ended>,
+    /// Discovery.
+    pub discovery: mpsc::Receiver<crate::discovery::Update>,
+    /// The user.
+    pub signals: Signals,
+}
+
+/// The driver of one job.
+#[derive(Debug)]
+pub struct Driver {
+    pub(crate) job: Job,
+    pub(crate) epoch: DriverEpoch,
+    pub(crate) setup: Setup,
+    pub(crate) hosts: Hosts,
+    pub(crate) launcher: Launcher,
+    pub(crate) reporter: Reporter,
+    pub(crate) agents: BTreeMap<HostId, Agent>,
+    pub(crate) began: Instant,
+    pub(crate) ending: Option<Ending>,
+}
+
+/// A connected agent.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    instance: u64,
+    writer: Writer,
+}
+
+/// The job has ended and its agents end.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    outcome: Outcome,
+    deadline: Instant,
+    killed: bool,
+}
+
+impl Driver {
+    /// Runs the job to its end. Gives its outcome once all agents are gone, or have had their time.
+    pub async fn run(&mut self, mut inputs: Inputs) -> Outcome {
+        let mut beat = interval(self.setup.heartbeat_interval);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let due = self
+                .job
+                .next_deadline()
+                .map(|due| self.began + due.since_start());
+            let ends = self.ending.as_ref().map(|ending| ending.deadline);
+            tokio::select! {
+                Some(input) = inputs.control.recv() => {
+                    self.agent(input);
+                    for _ in 0..BATCH {
+                        let Ok(input) = inputs.control.try_recv() else { break };
+                        self.agent(input);
+                    }
+                }
+                Some(update) = inputs.discovery.recv() => self.discovered(update),
+                Some(ended) = inputs.launches.recv() => self.launch_ended(ended),
+                signal = inputs.signals.next() => self.signalled(signal),
+                _ = beat.tick() => self.beat(),
+                () = sleep_until(due.unwrap_or(self.began)), if due.is_some() => self.tick(),
+                () = sleep_until(ends.unwrap_or(self.began)), if ends.is_some() => {
+                    if self.shutdown_overdue() {
+                        return self.outcome();
+                    }
+                }
+            }
+            if self.ending.is_some() && self.agents.is_empty() && self.launcher.is_idle() {
+                return self.outcome();
+            }
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let ending = self.ending.as_ref();
+        ending.map_or(Outcome::NoStateLeft, |ending| ending.outcome.clone())
+    }
+
+    fn now(&self) -> Time {
+        Time::from_start(self.began.elapsed())
+    }
+
+    fn step(&mut self, event: Event) {
+        tracing::trace!(?event);
+        let mut commands = Vec::new();
+        self.job.step(self.now(), event, &mut commands);
+        self.execute(commands);
+    }
+
+    fn tick(&mut self) {
+        let mut commands = Vec::new();
+        self.job.tick(self.now(), &mut commands);
+        self.execute(commands);
+    }
+
+    fn agent(&mut self, input: control::Input) {
+        match input {
+            control::Input::Connected {
+                agent,
+                software,
+                writer,
+            } => {
+                let host = agent.host.clone();
+                if software != env!("CARGO_PKG_VERSION") {
+                    let own = env!("CARGO_PKG_VERSION");
+                    self.reporter.warn(&format!(
+                        "host {host} runs elasticrun {software}, this is {own}"
+                    ));
+                }
+                if let Some(old) = self.agents.remove(&host) {
+                    old.writer.close();
+                    let why = "another agent of this host has connected".to_owned();
+                    self.step(Event::AgentLost {
+                        host: host.clone(),
+                        instance: old.instance,
+                        why,
+                    });
+                }
+                let instance = agent.instance;
+                writer.send(&ToAgent {
+                    epoch: self.epoch,
+                    order: Order::Setup(Box::new(self.setup.clone())),
+                });
+                self.agents.insert(host.clone(), Agent { instance, writer });
+                if let Some(list) = self.hosts.probed(&host, agent.slots) {
+                    self.step(Event::Discovered(list));
+                }
+                self.step(Event::AgentConnected(agent));
+            }
+            control::Input::Reported {
+                host,
+                instance,
+                reports,
+            } => {
+                for report in reports {
+                    if report.epoch != self.epoch {
+                        tracing::debug!(%host, "a report to another driver");
+                        continue;
+                    }
+                    if let Report::Beat { commits } = report.report {
+                        self.reporter.commits(&host, commits);
+                    }
+                    self.step(Event::Reported {
+                        host: host.clone(),
+                        instance,
+                        report: report.report,
+                    });
+                }
+            }
+            control::Input::Lost {
+                host,
+                instance,
+                why,
+            } => {
+                if self
+                    .agents
+                    .get(&host)
+                    .is_some_and(|agent| agent.instance == instance)
+                {
+                    self.agents.remove(&host);
+                }
+                self.step(Event::AgentLost {
+                    host,
+                    instance,
+                    why,
+                });
+            }
+        }
+    }
+
+    fn discovered(&mut self, update: crate::discovery::Update) {
+        let event = match update {
+            crate::discovery::Update::List(list) => {
+                self.launcher.learn(&list);
+                Event::Discovered(self.hosts.listed(list))
+            }
+            crate::discovery::Update::Failed { fatal, why } => {
+                Event::DiscoveryFailed { fatal, why }
+            }
+        };
+        self.step(event);
+    }
+
+    fn launch_ended(&mut self, ended: launch::Ended) {
+        self.launcher.ended(&ended.host);
+        self.step(Event::LaunchFailed {
+            host: ended.host,
+            why: ended.why,
+        });
+    }
+
+    fn signalled(&mut self, signal: i32) {
+        match &mut self.ending {
+            None => {
+                self.reporter.stopping(signal);
+                self.step(Event::StopRequested { signal });
+            }
+            Some(ending) if !ending.killed => {
+                ending.killed = true;
+                ending.deadline = Instant::now() + KILL_SLACK;
+                self.send_to_all(Order::Kill);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Gives whether there is nothing more to wait for.
+    fn shutdown_overdue(&mut self) -> bool {
+        let Some(ending) = &mut self.ending else {
+            return false;
+        };
+        if ending.killed {
+            return true;
+        }
+        ending.killed = true;
+        ending.deadline = Instant::now() + KILL_SLACK;
+        self.send_to_all(Order::Kill);
+        false
+    }
+
+    fn beat(&mut self) {
+        self.send_to_all(Order::Beat);
+        self.reporter.beat(&self.job);
+    }
+
+    fn send_to_all(&self, order: Order) {
+        let order = ToAgent {
+            epoch: self.epoch,
+            order,
+        };
+        for agent in self.agents.values() {
+            agent.writer.send(&order);
+        }
+    }
+
+    fn execute(&mut self, commands: Vec<Command>) {
+        let mut unheard = Vec::new();
+        for command in commands {
+            match command {
+                Command::Launch { host } => self.launcher.launch(&host),
+                Command::Send { host, order } => {
+                    tracing::trace!(%host, ?order);
+                    let Some(agent) = self.agents.get(&host) else {
+                        continue;
+                    };
+                    if !agent.writer.send(&ToAgent {
+                        epoch: self.epoch,
+                        order,
+                    }) {
+                        unheard.push((host, agent.instance));
+                    }
+                }
+                Command::Disconnect { host, .. } => {
+                    if let Some(agent) = self.agents.remove(&host) {
+                        agent.writer.close();
+                    }
+                }
+                Command::Reject { host, why } => tracing::debug!(%host, %why, "refused a message"),
+                Command::Note(note) => self.reporter.note(&note, &self.job),
+                Command::End(outcome) => {
+                    let deadline = Instant::now() + self.setup.grace * 2 + SHUTDOWN_SLACK;
+                    self.ending = Some(Ending {
+                        outcome,
+                        deadline,
+                        killed: false,
+                    });
+                    self.launcher.cancel_pending();
+                }
+            }
+        }
+        for (host, instance) in unheard {
+            if self.agents.remove(&host).is_some() {
+                let why = "its agent does not read its orders".to_owned();
+                self.step(Event::AgentLost {
+                    host,
+                    instance,
+                    why,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Puts the driver of a job together from its settings, runs it, and says how it ended.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    net::{Ipv4Addr, SocketAddr},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use elasticrun_core::{self as core, Job, results::Outcome};
+use elasticrun_protocol::{DriverEpoch, control::Setup};
+use tokio::{
+    net::TcpListener,
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    config::{self, Launcher as By, Settings, Source, launcher_of},
+    console::Console,
+    control::{self, Port},
+    discovery, exit,
+    hosts::Hosts,
+    join,
+    launch::Launcher,
+    report::{Reporter, Terminal},
+    run_loop::{Driver, Inputs},
+    signals::Signals,
+};
+
+/// Between SIGTERM and SIGKILL, as Horovod has it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How many messages of agents may wait for the run loop.
+const INPUTS: usize = 4096;
+
+/// How many pieces of workers' output may wait for the console.
+const LINES: usize = 1024;
+
+/// How long the console may take to write what is left at the end.
+const LAST_LINES: Duration = Duration::from_secs(3);
+
+/// Runs a job to its end and gives the exit code.
+///
+/// # Errors
+/// What keeps the driver from starting at all: a port, a directory, a file.
+pub async fn run(settings: Settings) -> anyhow::Result<u8> {
+    // The first thing of all: a signal that comes while the job begins must end it in order.
+    let signals = Signals::listen()?;
+    let terminal = Terminal::new(!settings.output.quiet);
+    let console = Console::new(&settings.output, terminal.clone())?;
+    let (secret, token) = join::open(settings.launch.join.as_ref())?;
+    let listener = listen(&settings).await?;
+    let address = listener.local_addr()?;
+    let run_id = run_id()?;
+    tracing::debug!(%run_id, %address, "the driver listens");
+    if let (Some(token), Some(join)) = (&token, &settings.launch.join) {
+        token.announce(join, address, &terminal);
+    }
+
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
+    let (control_in, control) = mpsc::channel(INPUTS);
+    let (lines_in, lines) = mpsc::channel(LINES);
+    let (launches_in, launches) = mpsc::channel(INPUTS);
+    let (discovery_in, discovered) = mpsc::channel(16);
+    let written = write_lines(console, lines);
+    let port = Port {
+        secret: secret.clone(),
+        heartbeat_timeout: settings.timeouts.heartbeat,
+        control: control_in,
+        output: lines_in,
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+    };
+    tasks.spawn(control::serve(listener, port));
+    let sources = discovery::start(&settings.hosts, discovery_in)?;
+    let mut driver = Driver {
+        job: Job::new(
+            job_settings(&settings),
+            run_id.clone(),
+            DriverEpoch(1),
+            seed()?,
+        ),
+        epoch: DriverEpoch(1),
+        setup: setup(&settings, &run_id)?,
+        hosts: Hosts::new(settings.hosts.slots_per_host),
+        launcher: Launcher::new(
+            settings.launch.clone(),
+            secret,
+            run_id,
+            address.port(),
+            launches_in,
+            tasks.clone(),
+        ),
+        reporter: Reporter::new(terminal, settings.output.quiet),
+        agents: BTreeMap::new(),
+        began: Instant::now(),
+        ending: None,
+    };
+    short_slices();
+    let outcome = driver
+        .run(Inputs {
+            control,
+            launches,
+            discovery: discovered,
+            signals,
+        })
+        .await;
+    drop(sources);
+    stop.cancel();
+    tasks.close();
+    // Agents' last lines are on their way through their connections and the console.
+    let _ = timeout(LAST_LINES, tasks.wait()).await;
+    let _ = timeout(LAST_LINES, written).await;
+    driver.reporter.finish(&outcome, &driver.job);
+    Ok(code(&outcome))
+}
+
+/// The exit code of an outcome (docs/errors.md).
+fn code(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Succeeded => exit::SUCCESS,
+        Outcome::WorkerFailed(_) => exit::WORKER_FAILED,
+        Outcome::TimedOut { .. } => exit::TOO_FEW_WORKERS,
+        Outcome::ResetLimit { .. } => exit::RESET_LIMIT,
+        Outcome::DiscoveryFailed { .. } => exit::DISCOVERY_FAILED,
+        Outcome::NoStateLeft => exit::STATE_LOST,
+        Outcome::Stopped { signal } => exit::stopped_by(*signal),
+    }
+}
+
+/// A thread that writes workers' output; the receiver hears when it has written all.
+fn write_lines(
+    console: Console,
+    lines: mpsc::Receiver<control::Lines>,
+) -> tokio::sync::oneshot::Receiver<()> {
+    let (done, written) = tokio::sync::oneshot::channel();
+    thread::spawn(move || {
+        console.run(lines);
+        let _ = done.send(());
+    });
+    written
+}
+
+/// Loopback is enough when all hosts are local and none can come from elsewhere.
+async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
+    let local = settings.launch.join.is_none()
+        && (settings.hosts.fixed()).is_some_and(|hosts| {
+            hosts
+                .iter()
+                .all(|host| launcher_of(settings.launch.launcher, host) == By::Local)
+        });
+    let only_local_launcher = settings.launch.launcher == Some(By::Local);
+    let ip = if local || only_local_launcher {
+        Ipv4Addr::LOCALHOST
+    } else {
+        Ipv4Addr::UNSPECIFIED
+    };
+    let address = settings
+        .launch
+        .listen
+        .unwrap_or_else(|| SocketAddr::new(ip.into(), 0));
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen at {address}"))
+}
+
+fn job_settings(settings: &Settings) -> core::Settings {
+    let (workers, timeouts, failures) = (&settings.workers, &settings.timeouts, &settings.failures);
+    core::Settings {
+        elastic: settings.mode == config::Mode::Elastic,
+        np: workers.np.get(),
+        min_np: workers.min_np.get(),
+        max_np: workers.max_np.map(Into::into),
+        spares: workers.spares,
+        elastic_timeout: timeouts.elastic,
+        start_timeout: timeouts.start,
+        abort_timeout: timeouts.abort,
+        interrupt_timeout: timeouts.interrupt,
+        exit_timeout: timeouts.exit,
+        last_call: timeouts.last_call,
+        reset_limit: failures.reset_limit,
+        max_restarts: failures.max_restarts,
+        max_host_failures: failures.max_host_failures.map(Into::into),
+        cooldown: failures.cooldown.map_or(core::Cooldown::Forever, |range| {
+            core::Cooldown::Range {
+                low: range.lo(),
+                high: range.hi(),
+            }
+        }),
+        failure_domain: match failures.domain {
+            None => core::FailureDomain::Auto,
+            Some(config::FailureDomain::Host) => core::FailureDomain::Host,
+            Some(config::FailureDomain::Slot) => core::FailureDomain::Slot,
+        },
+        self_registration: settings.launch.launcher == Some(By::Agent)
+            || settings
+                .hosts
+                .sources
+                .iter()
+                .any(|source| matches!(source, Source::Registration)),
+    }
+}
+
+fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
+    Ok(Setup {
+        run_id: run_id.to_owned(),
+        command: settings.command.clone(),
+        env: environment(),
+        directory: env::current_dir()?.to_str().map(str::to_owned),
+        heartbeat_interval: settings.timeouts.heartbeat_interval,
+        heartbeat_timeout: settings.timeouts.heartbeat,
+        orphan_timeout: settings.timeouts.orphan,
+        abort_timeout: settings.timeouts.abort,
+        grace: GRACE,
+    })
+}
+
+/// The user's environment for the workers, less what belongs to this machine and this login.
+fn environment() -> BTreeMap<String, String> {
+    const OURS: [&str; 12] = [
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+        "HOSTNAME",
+        "TERM",
+        "DISPLAY",
+        "XDG_RUNTIME_DIR",
+        "XDG_SESSION_ID",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "TMPDIR",
+        "MAIL",
+    ];
+    env::vars_os()
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(key, _)| {
+            !OURS.contains(&key.as_str())
+                && !key.starts_with("SSH_")
+                && !key.starts_with("ELASTICRUN_")
+        })
+        .collect()
+}
+
+fn run_id() -> anyhow::Result<String> {
+    Ok(format!("{:08x}", seed()? as u32))
+}
+
+fn seed() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Asks the kernel to run this thread soon after it wakes (a short EEVDF slice, Linux 6.12): it is on the
+/// way of every recovery, and workers may keep all processors busy. Elsewhere nothing changes.
+fn short_slices() {
+    elasticrun_agent::react_quickly();
+}
