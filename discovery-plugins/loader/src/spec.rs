@@ -1,8 +1,7 @@
 //! `--discovery NAME[:key=value,...]`: a plugin and its options.
 //!
-//! A value ends at the next comma. One that holds a comma, or begins with a quotation mark, stands in quotation
-//! marks; inside, `\"` is a quotation mark and `\\` a backslash. So a shell needs two layers:
-//! `--discovery 'static:hosts="a:4,b:4"'`. Keys are small letters, digits and `_`; a `-` counts as `_`.
+//! A value ends at the next comma; a comma that belongs to it is written `\,` and a backslash `\\`, as in
+//! `--discovery 'static:hosts=a:4\,b:4'`. Keys are small letters, digits and `_`; a `-` counts as `_`.
 //!
 //! Values are text; the plugin's type decides whether `4` is a number.
 
@@ -27,26 +26,19 @@ pub enum SpecError {
     Name(String),
     /// A key is not one.
     #[error(
-        "{0:?} is not an option; allowed is key=value, the key of small letters, digits and '_'"
+        "{0:?} is not an option; allowed is key=value, the key of small letters, digits and '_'; \
+         a comma inside a value is written \\,"
     )]
     Key(String),
     /// A key without a value.
-    #[error("the option {0} has no value; write {0}=VALUE")]
+    #[error("the option {0} has no value; write {0}=VALUE, and a comma inside a value as \\,")]
     NoValue(String),
     /// A key is there twice.
-    #[error("the option {0} is given twice; a list is one value in quotation marks: {0}=\"a,b\"")]
+    #[error("the option {0} is given twice; a comma inside a value is written \\,")]
     Repeated(String),
-    /// The quotation mark at the end is missing.
-    #[error("the value of {0} begins with a quotation mark that nothing closes")]
-    Open(String),
-    /// A backslash before something else.
-    #[error("the value of {0} has a backslash before {1:?}; allowed are \\\" and \\\\")]
-    Escape(String, char),
-    /// Something follows a closing quotation mark.
-    #[error(
-        "the value of {0} goes on after its closing quotation mark with {1:?}; allowed is a comma"
-    )]
-    Behind(String, char),
+    /// A backslash before something else, or at the end.
+    #[error("the value of {0} has a backslash that is not \\, or \\\\; write a backslash as \\\\")]
+    Escape(String),
 }
 
 impl FromStr for Spec {
@@ -95,33 +87,19 @@ fn key(text: &str) -> Result<(String, &str), SpecError> {
 
 /// A value and, if a comma follows, what is behind it.
 fn value<'a>(key: &str, text: &'a str) -> Result<(String, Option<&'a str>), SpecError> {
-    let Some(quoted) = text.strip_prefix('"') else {
-        return Ok(match text.split_once(',') {
-            Some((value, behind)) => (value.to_owned(), Some(behind)),
-            None => (text.to_owned(), None),
-        });
-    };
     let mut value = String::new();
-    let mut characters = quoted.chars();
-    loop {
-        match characters
-            .next()
-            .ok_or_else(|| SpecError::Open(key.to_owned()))?
-        {
-            '"' => break,
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            ',' => return Ok((value, Some(characters.as_str()))),
             '\\' => match characters.next() {
-                Some(character @ ('"' | '\\')) => value.push(character),
-                Some(other) => return Err(SpecError::Escape(key.to_owned(), other)),
-                None => return Err(SpecError::Open(key.to_owned())),
+                Some(escaped @ (',' | '\\')) => value.push(escaped),
+                _ => return Err(SpecError::Escape(key.to_owned())),
             },
-            character => value.push(character),
+            plain => value.push(plain),
         }
     }
-    match characters.next() {
-        None => Ok((value, None)),
-        Some(',') => Ok((value, Some(characters.as_str()))),
-        Some(other) => Err(SpecError::Behind(key.to_owned(), other)),
-    }
+    Ok((value, None))
 }
 
 impl fmt::Display for Spec {
@@ -132,15 +110,7 @@ impl fmt::Display for Spec {
                 .as_str()
                 .map_or_else(|| value.to_string(), str::to_owned);
             write!(f, "{}{key}=", if index == 0 { ':' } else { ',' })?;
-            if value.contains(',') || value.starts_with('"') {
-                write!(
-                    f,
-                    "\"{}\"",
-                    value.replace('\\', "\\\\").replace('"', "\\\"")
-                )?;
-            } else {
-                f.write_str(&value)?;
-            }
+            f.write_str(&value.replace('\\', "\\\\").replace(',', "\\,"))?;
         }
         Ok(())
     }
@@ -169,13 +139,12 @@ mod tests {
             ("script".into(), json!({"path": "/a b/c:d=e"}))
         );
         assert_eq!(
-            parsed(r#"static:hosts="a:4,b:4",x-y=,z="a \"b\" \\""#),
+            parsed(r#"static:hosts=a:4\,b:4,x-y=,z="\\""#),
             (
                 "static".into(),
-                json!({"hosts": "a:4,b:4", "x_y": "", "z": "a \"b\" \\"})
+                json!({"hosts": "a:4,b:4", "x_y": "", "z": "\"\\\""})
             )
         );
-        assert_eq!(parsed("a:k=b\"c").1, json!({"k": "b\"c"}));
     }
 
     #[test]
@@ -197,19 +166,18 @@ mod tests {
         }
         assert_eq!(
             refused("a:k,l=v"),
-            "the option k has no value; write k=VALUE"
+            r"the option k has no value; write k=VALUE, and a comma inside a value as \,"
         );
         assert_eq!(
             refused("a:k=v,k=w"),
-            r#"the option k is given twice; a list is one value in quotation marks: k="a,b""#
+            r"the option k is given twice; a comma inside a value is written \,"
         );
         assert!(refused("static:hosts=a:4,b:4").starts_with(r#""b:4" is not an option"#));
-        assert!(refused(r#"a:k="v"#).contains("nothing closes"));
-        assert!(refused(r#"a:k="v\"#).contains("nothing closes"));
-        assert!(refused(r#"a:k="\n""#).contains("has a backslash before 'n'"));
-        assert!(
-            refused(r#"a:k="v"w"#).contains("goes on after its closing quotation mark with 'w'")
+        assert_eq!(
+            refused(r"a:k=\d"),
+            r"the value of k has a backslash that is not \, or \\; write a backslash as \\"
         );
+        assert!(refused(r"a:k=v\").contains("has a backslash"));
     }
 
     proptest! {

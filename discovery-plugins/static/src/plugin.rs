@@ -34,7 +34,7 @@ impl Plugin for StaticHosts {
         name: "static",
         version: env!("CARGO_PKG_VERSION"),
         license: "Apache-2.0",
-        description: "a fixed list of hosts: hosts=\"a:4,b:4\" or hostfile=PATH",
+        description: "a fixed list of hosts: hosts=a:4\\,b:4 or hostfile=PATH",
     };
 
     type Config = Options;
