@@ -1,1 +1,51 @@
-//! (in progress)
+//! The agent: one per host of a run, parent of the worker processes, keeper of their memory.
+//!
+//! [`run`] is all of it; the driver's binary calls it for `elasticrun agent`. What an agent decides is in
+//! [`elasticrun_core::agent::Machine`]; here is the world around it.
+//!
+//! # Theory of operation
+//! ```text
+//! driver <--control--> [ the loop: fold -> step -> execute ] <--Unix socket--> workers
+//!                         ^        ^          ^         \--pages, regions (shared memory)
+//!                    deaths     pidfds      inbox <-- starter thread (fork, exec)
+//!                (a thread each)                  <-- output thread --> driver (second connection)
+//!                                                 <-- door (who knocks at the socket)
+//! ```
+//! [`agent::Agent`] is the loop: it folds all sources into one event, lets the machine step, and executes what
+//! that commands. On the way of a recovery, from a worker's death to the report of it and the abort of its
+//! peers, nothing waits and nothing is awaited: reads and writes of the loop never block.
+//!
+//! # Invariants
+//! - A1 One agent per run and host: it holds a lock while it lives ([`rundir`]).
+//! - A2 No process outlives its agent. At its end the agent kills all its descendants; a parent-death signal
+//!   ends the workers of an agent that is killed.
+//! - A3 A process's exit is reported after all that it said and wrote.
+//! - A4 At the agent's end the connection for output is closed before the control connection: a driver that
+//!   has seen the end of the latter has all lines.
+//!
+//! # Not promised
+//! Peers on this machine with our user id are trusted: who can trace our processes needs no secret.
+
+mod agent;
+mod connect;
+mod error;
+mod execute;
+mod inbox;
+mod launch;
+mod link;
+mod local;
+mod memory;
+mod memory_port;
+mod options;
+mod output;
+mod process;
+mod run;
+mod rundir;
+mod scheduling;
+mod wire;
+
+pub use error::Error;
+pub use launch::{Error as LaunchError, Launch};
+pub use options::AgentOptions;
+pub use run::{Ended, run};
+pub use scheduling::react_quickly;

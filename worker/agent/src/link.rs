@@ -1,0 +1,94 @@
+//! The control connection to the driver, without a task of its own: a report is on the wire before
+//! [`DriverLink::send`] returns, if the kernel takes it.
+
+use std::{
+    io,
+    task::{Context, Poll},
+};
+
+use elasticrun_protocol::{
+    DriverEpoch, FromAgent, Report, ToAgent,
+    frame::{self, FrameBuffer},
+};
+use tokio::net::TcpStream;
+
+use crate::error::PeerError;
+
+/// Reports that may wait for a driver that does not read; beyond that it is as good as dead.
+const MOST_WAITING: usize = 64 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct DriverLink {
+    stream: TcpStream,
+    frames: FrameBuffer,
+    epoch: DriverEpoch,
+    reports: u64,
+    waiting: Vec<u8>,
+    /// How much of `waiting` is sent.
+    sent: usize,
+}
+
+impl DriverLink {
+    /// Takes over a connection whose first order has been read.
+    pub(crate) fn new(stream: TcpStream, frames: FrameBuffer, epoch: DriverEpoch) -> Self {
+        Self {
+            stream,
+            frames,
+            epoch,
+            reports: 0,
+            waiting: Vec::with_capacity(4096),
+            sent: 0,
+        }
+    }
+
+    /// Sends a report, as far as the kernel takes it now; the rest goes when it takes more.
+    pub(crate) fn send(&mut self, report: Report) -> Result<(), PeerError> {
+        self.reports += 1;
+        let report = FromAgent {
+            epoch: self.epoch,
+            number: self.reports,
+            report,
+        };
+        frame::encode(&report, &mut self.waiting)?;
+        self.flush()?;
+        if self.waiting.len() - self.sent > MOST_WAITING {
+            return Err(io::Error::other("it does not read our reports").into());
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.sent < self.waiting.len() {
+            match self.stream.try_write(&self.waiting[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.waiting.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// The next order. An error ends the connection.
+    pub(crate) fn poll_order(&mut self, cx: &mut Context<'_>) -> Poll<Result<ToAgent, PeerError>> {
+        while !self.waiting.is_empty() && self.stream.poll_write_ready(cx)?.is_ready() {
+            self.flush()?;
+        }
+        loop {
+            if let Some(order) = self.frames.next_message()? {
+                return Poll::Ready(Ok(order));
+            }
+            if self.stream.poll_read_ready(cx)?.is_pending() {
+                return Poll::Pending;
+            }
+            match self.stream.try_read_buf(self.frames.buffer()) {
+                Ok(0) => return Poll::Ready(Err(PeerError::HungUp)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What an agent is told before it knows a driver.
+
+use std::{net::IpAddr, time::Duration};
+
+use elasticrun_protocol::{HostId, auth::Secret};
+
+use crate::Launch;
+
+/// How an agent finds its driver, and what it says of its host.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Addresses of the driver (`host:port`), tried in turn.
+    pub driver: Vec<String>,
+    /// The job's secret, or what the join token stands for.
+    pub secret: Secret,
+    /// The host it is started for; by itself it takes the name of the machine.
+    pub host: Option<HostId>,
+    /// Slots it offers.
+    pub slots: u32,
+    /// It came by itself (join token): it dials again after the driver is lost, until it is told to end.
+    pub itself: bool,
+    /// The run, if it is known before the driver says so: then the lock is taken before the driver is dialled.
+    pub run_id: Option<String>,
+    /// Whose address the data plane listens at; else that of the route to the driver.
+    pub network_interface: Option<String>,
+    /// The address to listen at for data and memory, whatever the route and the interface.
+    pub listen: Option<IpAddr>,
+    /// How long to try to reach the driver, in all.
+    pub connect_timeout: Duration,
+    /// How long a worker may be blocked since the driver takes no output; after that lines are dropped.
+    pub output_patience: Duration,
+}
+
+impl AgentOptions {
+    /// Those of an agent that a launcher starts.
+    pub fn launched(launch: Launch) -> Self {
+        Self {
+            driver: launch.driver,
+            secret: launch.secret,
+            host: Some(launch.host),
+            slots: launch.slots,
+            itself: false,
+            run_id: launch.run_id,
+            network_interface: launch.network_interface,
+            listen: None,
+            connect_timeout: Duration::from_secs(30),
+            output_patience: Duration::from_secs(10),
+        }
+    }
+
+    /// Those of an agent that registers itself; `secret` is what its join token stands for.
+    pub fn joining(driver: String, secret: Secret, slots: u32, host: Option<HostId>) -> Self {
+        Self {
+            driver: vec![driver],
+            secret,
+            host,
+            slots,
+            itself: true,
+            run_id: None,
+            network_interface: None,
+            listen: None,
+            connect_timeout: Duration::from_secs(600),
+            output_patience: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The connection for output: lines from the queue to the driver.
+
+use std::{net::SocketAddr, rc::Rc, time::Duration};
+
+use elasticrun_protocol::{
+    HostId,
+    auth::Purpose,
+    control::{self, OutputOf},
+    frame,
+};
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::sleep};
+
+use super::queue::Queue;
+use crate::{AgentOptions, connect, error::PeerError, wire};
+
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Sends until the queue is closed and empty. A connection that fails is made anew; what was being sent
+/// then may come twice or not at all.
+pub(super) async fn run(options: AgentOptions, driver: SocketAddr, host: HostId, queue: Rc<Queue>) {
+    let mut unsent = None;
+    loop {
+        match connect(&options, driver, &host).await {
+            Ok(mut stream) => match send(&mut stream, &queue, &mut unsent).await {
+                Ok(()) => {
+                    // All is sent: let the driver read it to the end.
+                    let _ = stream.shutdown().await;
+                    return;
+                }
+                Err(error) => tracing::debug!(%error, "the connection for output ended"),
+            },
+            Err(error) => tracing::debug!(%error, "no connection for output"),
+        }
+        if queue.is_closed() {
+            return;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn connect(
+    options: &AgentOptions,
+    driver: SocketAddr,
+    host: &HostId,
+) -> Result<TcpStream, PeerError> {
+    let (mut stream, _) = connect::dial(driver, options, Purpose::Output).await?;
+    wire::write(&mut stream, &OutputOf { host: host.clone() }).await?;
+    Ok(stream)
+}
+
+async fn send(
+    stream: &mut TcpStream,
+    queue: &Queue,
+    unsent: &mut Option<control::Output>,
+) -> Result<(), PeerError> {
+    loop {
+        if unsent.is_none() {
+            *unsent = queue.next().await;
+        }
+        let Some(lines) = unsent else { return Ok(()) };
+        let frame = frame::to_frame(lines)?;
+        let mut rest = frame.as_slice();
+        while !rest.is_empty() {
+            let count = stream.write(rest).await?;
+            rest = &rest[count..];
+            queue.advanced();
+        }
+        queue.taken(lines.text.len());
+        *unsent = None;
+    }
+}

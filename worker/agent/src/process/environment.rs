@@ -1,0 +1,177 @@
+//! The variables of a worker, as the contract lists them: ours, Horovod's and torch's.
+
+use std::{collections::BTreeMap, path::Path};
+
+use elasticrun_protocol::{
+    HostId,
+    control::{Setup, Spawn},
+};
+
+/// Names the socket of the agent; with the run and the host it marks what belongs to us.
+pub(crate) const AGENT_SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
+
+/// What is the same for all workers of this agent.
+#[derive(Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) host: &'a HostId,
+    pub(crate) setup: &'a Setup,
+    pub(crate) socket: &'a Path,
+    /// Where a worker of torch writes its error.
+    pub(crate) error_file: &'a Path,
+}
+
+/// All variables to set beside those of the agent itself; `is_set` tells which of the latter there are.
+pub(crate) fn variables(
+    around: &Surroundings<'_>,
+    spawn: &Spawn,
+    is_set: impl Fn(&str) -> bool,
+) -> BTreeMap<String, String> {
+    let Surroundings {
+        host,
+        setup,
+        socket,
+        error_file,
+    } = around;
+    let (place, process) = (spawn.place, spawn.process);
+    let mut all = setup.env.clone();
+    // What the user may have set otherwise.
+    let mut default = |name: &str, value: &str| {
+        if !is_set(name) {
+            all.entry(name.to_owned())
+                .or_insert_with(|| value.to_owned());
+        }
+    };
+    if place.local_size > 1 {
+        default("OMP_NUM_THREADS", "1");
+    }
+    default("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    default("TORCHELASTIC_MAX_RESTARTS", "0");
+
+    let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
+    set("ELASTICRUN_RUN_ID", setup.run_id.clone());
+    set("ELASTICRUN_HOST", host.to_string());
+    set(AGENT_SOCKET, socket.display().to_string());
+    set("ELASTICRUN_LOCAL_RANK", process.local_rank.to_string());
+    set("ELASTICRUN_GENERATION", process.generation.to_string());
+
+    set("HOROVOD_HOSTNAME", host.to_string());
+    set("HOROVOD_RANK", place.rank.to_string());
+    set("HOROVOD_SIZE", place.size.to_string());
+    set("HOROVOD_LOCAL_RANK", process.local_rank.to_string());
+    set("HOROVOD_LOCAL_SIZE", place.local_size.to_string());
+    set("HOROVOD_CROSS_RANK", place.cross_rank.to_string());
+    set("HOROVOD_CROSS_SIZE", place.cross_size.to_string());
+    set("HOROVOD_ELASTIC", "1".into());
+
+    set("RANK", place.rank.to_string());
+    set("WORLD_SIZE", place.size.to_string());
+    set("LOCAL_RANK", process.local_rank.to_string());
+    set("LOCAL_WORLD_SIZE", place.local_size.to_string());
+    set("GROUP_RANK", place.cross_rank.to_string());
+    set("GROUP_WORLD_SIZE", place.cross_size.to_string());
+    set("ROLE_NAME", "default".into());
+    set("ROLE_RANK", place.rank.to_string());
+    set("ROLE_WORLD_SIZE", place.size.to_string());
+    set("MASTER_ADDR", spawn.coordinator.ip().to_string());
+    set("MASTER_PORT", spawn.coordinator.port().to_string());
+    set("TORCHELASTIC_RUN_ID", setup.run_id.clone());
+    set(
+        "TORCHELASTIC_RESTART_COUNT",
+        process.generation.0.saturating_sub(1).to_string(),
+    );
+    set("TORCHELASTIC_USE_AGENT_STORE", "False".into());
+    set("TORCHELASTIC_ERROR_FILE", error_file.display().to_string());
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use elasticrun_protocol::{Generation, LocalRank, Process, Rank, control::Place};
+
+    use super::*;
+
+    fn of(local_size: u32, env: &[(&str, &str)], own: &[&str]) -> BTreeMap<String, String> {
+        let setup = Setup {
+            run_id: "r".into(),
+            command: vec!["true".into()],
+            env: env
+                .iter()
+                .map(|(n, v)| ((*n).into(), (*v).into()))
+                .collect(),
+            directory: None,
+            heartbeat_interval: Duration::from_secs(1),
+            heartbeat_timeout: Duration::from_secs(5),
+            orphan_timeout: Duration::from_secs(5),
+            abort_timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(5),
+        };
+        let spawn = Spawn {
+            process: Process {
+                local_rank: LocalRank(1),
+                generation: Generation(3),
+            },
+            place: Place {
+                rank: Rank(5),
+                size: 8,
+                local_size,
+                cross_rank: 2,
+                cross_size: 3,
+            },
+            coordinator: "10.0.0.1:29500".parse().unwrap(),
+        };
+        let around = Surroundings {
+            host: &HostId::new("node2"),
+            setup: &setup,
+            socket: Path::new("/run/s"),
+            error_file: Path::new("/run/e"),
+        };
+        variables(&around, &spawn, |name| own.contains(&name))
+    }
+
+    #[test]
+    fn each_of_the_three_sets_is_there() {
+        let all = of(2, &[("MINE", "1")], &[]);
+        for (name, value) in [
+            ("MINE", "1"),
+            ("ELASTICRUN_RUN_ID", "r"),
+            ("ELASTICRUN_HOST", "node2"),
+            ("ELASTICRUN_AGENT_SOCKET", "/run/s"),
+            ("ELASTICRUN_LOCAL_RANK", "1"),
+            ("ELASTICRUN_GENERATION", "3"),
+            ("HOROVOD_HOSTNAME", "node2"),
+            ("HOROVOD_RANK", "5"),
+            ("HOROVOD_SIZE", "8"),
+            ("HOROVOD_LOCAL_RANK", "1"),
+            ("HOROVOD_LOCAL_SIZE", "2"),
+            ("HOROVOD_CROSS_RANK", "2"),
+            ("HOROVOD_CROSS_SIZE", "3"),
+            ("HOROVOD_ELASTIC", "1"),
+            ("RANK", "5"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_RANK", "1"),
+            ("LOCAL_WORLD_SIZE", "2"),
+            ("GROUP_RANK", "2"),
+            ("GROUP_WORLD_SIZE", "3"),
+            ("ROLE_RANK", "5"),
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("MASTER_PORT", "29500"),
+            ("TORCHELASTIC_RESTART_COUNT", "2"),
+            ("TORCHELASTIC_RUN_ID", "r"),
+            ("OMP_NUM_THREADS", "1"),
+        ] {
+            assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn threads_are_left_alone_when_somebody_chose_or_nobody_shares() {
+        assert!(!of(1, &[], &[]).contains_key("OMP_NUM_THREADS"));
+        assert!(!of(2, &[], &["OMP_NUM_THREADS"]).contains_key("OMP_NUM_THREADS"));
+        assert_eq!(
+            of(2, &[("OMP_NUM_THREADS", "4")], &[])["OMP_NUM_THREADS"],
+            "4"
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! The life of an agent: reach the driver, take the lock, join, serve; again, if it came by itself.
+
+use std::{net::IpAddr, os::unix::ffi::OsStringExt};
+
+use elasticrun_core::agent::Machine;
+use elasticrun_protocol::HostId;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+    task::JoinSet,
+};
+
+use crate::{
+    AgentOptions, Error,
+    agent::{Agent, Clock, Deaths},
+    connect::{self, free_port, reach},
+    execute::Place,
+    link::DriverLink,
+    local,
+    memory::{Memories, Shelf},
+    memory_port,
+    output::Output,
+    process::Starter,
+    rundir::{self, RunDir},
+    scheduling,
+};
+
+/// Why an agent ended in good order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// The driver told it to.
+    ShutDown,
+    /// A signal told it to.
+    Stopped,
+    /// The driver was lost and did not come back in time; its workers were ended.
+    Orphaned,
+}
+
+/// Notes of tasks and threads that may wait for the loop.
+const INBOX: usize = 256;
+
+/// Serves one host of a run until the driver or SIGTERM ends it, or the driver is lost.
+///
+/// Call it once in a process, on a current-thread runtime of tokio with all drivers enabled. It changes the
+/// process: SIGTERM and SIGINT are handled, orphans of its workers become its children. Not cancel-safe:
+/// workers of an agent that is dropped end with its process only.
+///
+/// # Errors
+/// See [`Error`]; no worker is left behind.
+pub async fn run(options: AgentOptions) -> Result<Ended, Error> {
+    scheduling::react_quickly();
+    let mut signals = Signals::new()?;
+    let host = match &options.host {
+        Some(host) => host.clone(),
+        None => HostId::new(machine_name()?),
+    };
+    let mut run_id = options.run_id.clone();
+    loop {
+        let ended = serve(&options, &host, &mut run_id, &mut signals).await?;
+        if !(options.itself && ended == Ended::Orphaned) {
+            return Ok(ended);
+        }
+        tracing::info!("the driver is gone; waiting for the next one");
+    }
+}
+
+/// SIGTERM ends the agent; SIGINT is for the driver, which tells us what it wants.
+struct Signals {
+    terminate: Option<Signal>,
+    _interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        let listen = |kind| signal(kind).map_err(Error::system("handle signals"));
+        Ok(Self {
+            terminate: Some(listen(SignalKind::terminate())?),
+            _interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    fn take_terminate(&mut self) -> Result<Signal, Error> {
+        match self.terminate.take() {
+            Some(signal) => Ok(signal),
+            None => signal(SignalKind::terminate()).map_err(Error::system("handle signals")),
+        }
+    }
+}
+
+/// One run, from its first connection to its end.
+async fn serve(
+    options: &AgentOptions,
+    host: &HostId,
+    run_id: &mut Option<String>,
+    signals: &mut Signals,
+) -> Result<Ended, Error> {
+    let mut terminate = signals.take_terminate()?;
+    let joined = tokio::select! {
+        joined = join(options, host, run_id) => joined?,
+        _ = terminate.recv() => return Ok(Ended::Stopped),
+    };
+    let Ready {
+        joined,
+        dir,
+        driver,
+        place,
+        shelf,
+        mut tasks,
+    } = joined;
+    let (notes, inbox) = mpsc::channel(INBOX);
+    local::open(&dir.socket(), notes.clone(), &mut tasks)?;
+    let clock = Clock::start();
+    let port = free_port(place.control).await.unwrap_or(0);
+    let mut agent = Agent {
+        machine: Machine::new(clock.now(), joined.epoch, joined.setup.clone(), port),
+        host: host.clone(),
+        setup: joined.setup,
+        secret: options.secret.clone(),
+        place,
+        dir,
+        link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
+        memories: Memories::new(shelf),
+        processes: Default::default(),
+        region: None,
+        starter: Starter::new(notes.clone())?,
+        output: Output::start(options.clone(), driver, host.clone(), notes)?,
+        deaths: Deaths::new(),
+        inbox,
+        terminate,
+        own: Default::default(),
+        clock,
+        stop_requests: 0,
+        was_shut_down: false,
+        done: false,
+    };
+    tracing::info!(%host, run_id = agent.setup.run_id, %driver, "joined");
+    agent.run().await;
+    let ended = match (agent.was_shut_down, agent.stop_requests) {
+        (true, _) => Ended::ShutDown,
+        (false, 0) => Ended::Orphaned,
+        (false, _) => Ended::Stopped,
+    };
+    agent.output.finish().await;
+    tasks.shutdown().await;
+    drop(agent.dir);
+    drop(agent.link);
+    Ok(ended)
+}
+
+/// What an agent has once it is part of a run.
+struct Ready {
+    joined: connect::Joined,
+    dir: RunDir,
+    driver: std::net::SocketAddr,
+    place: Place,
+    shelf: Shelf,
+    tasks: JoinSet<()>,
+}
+
+/// The lock before the registration, whenever the name of the run is known: so that a driver never counts on
+/// an agent that waits for another one to end.
+async fn join(
+    options: &AgentOptions,
+    host: &HostId,
+    run_id: &mut Option<String>,
+) -> Result<Ready, Error> {
+    let root = rundir::root()?;
+    loop {
+        let mut dir = match &run_id {
+            Some(run_id) => Some(RunDir::lock(&root, run_id, host).await?),
+            None => None,
+        };
+        let reached = reach(options).await?;
+        let (driver, control) = (reached.driver, reached.local);
+        let place = Place {
+            control,
+            data: data_address(options, control)?,
+        };
+        let (shelf, mut tasks) = (Shelf::default(), JoinSet::new());
+        let secret = options.secret.clone();
+        let port = memory_port::open(control, secret, shelf.clone(), &mut tasks).await?;
+        let joined = reached.join(options, host, port).await?;
+        let known = run_id.as_ref() == Some(&joined.setup.run_id);
+        if !known {
+            dir = RunDir::try_lock(&root, &joined.setup.run_id, host)?;
+            *run_id = Some(joined.setup.run_id.clone());
+        }
+        // Not free: begin anew, and wait for it without a driver that counts on us.
+        let Some(mut dir) = dir else { continue };
+        if let Err(error) = dir.announce(joined.setup.orphan_timeout) {
+            tracing::warn!(%error, "cannot write to the lock");
+        }
+        return Ok(Ready {
+            joined,
+            dir,
+            driver,
+            place,
+            shelf,
+            tasks,
+        });
+    }
+}
+
+fn data_address(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error> {
+    match (&options.listen, &options.network_interface) {
+        (Some(address), _) => Ok(*address),
+        (None, None) => Ok(control),
+        (None, Some(name)) => interface_address(name, control),
+    }
+}
+
+/// The first address of an interface that is of the same family as the route to the driver.
+fn interface_address(name: &str, like: IpAddr) -> Result<IpAddr, Error> {
+    let none = || Error::Interface {
+        name: name.to_owned(),
+    };
+    let all = nix::ifaddrs::getifaddrs().map_err(|error| Error::System {
+        what: "list the network interfaces",
+        source: error.into(),
+    })?;
+    all.filter(|interface| interface.interface_name == name)
+        .filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
+        })
+        .find(|address| address.is_ipv4() == like.is_ipv4())
+        .ok_or_else(none)
+}
+
+fn machine_name() -> Result<String, Error> {
+    let name = nix::unistd::gethostname().map_err(|error| Error::System {
+        what: "ask for the name of this machine",
+        source: error.into(),
+    })?;
+    let name = String::from_utf8(name.into_vec()).map_err(|_| Error::NoHostName)?;
+    if name.is_empty() {
+        return Err(Error::NoHostName);
+    }
+    Ok(name)
+}

@@ -1,0 +1,419 @@
+//! A driver for tests, and agents and workers as real processes.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use elasticrun_agent::Launch;
+use elasticrun_protocol::{
+    CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank, Order, Process, Rank, Report,
+    Round, ToAgent,
+    auth::{self, Listener, Purpose, Secret, Verdict},
+    control::{Keeper, Member, Output, OutputOf, Place, Register, Setup, Spawn, Start},
+    frame::{self, FrameBuffer},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+/// Enough for the slowest machine; reached only when something does not come.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+pub(crate) const EPOCH: DriverEpoch = DriverEpoch(1);
+
+fn example(name: &str) -> PathBuf {
+    let test = env::current_exe().expect("this test");
+    let target = test.parent().and_then(|deps| deps.parent()).expect("deps");
+    let path = target.join("examples").join(name);
+    assert!(path.exists(), "build the examples: {}", path.display());
+    path
+}
+
+/// The command line of a worker that does these words.
+pub(crate) fn worker(words: &[&str]) -> Vec<String> {
+    let program = example("worker").display().to_string();
+    let words = words.iter().map(|word| (*word).to_owned());
+    [program].into_iter().chain(words).collect()
+}
+
+pub(crate) fn shell(script: &str) -> Vec<String> {
+    ["sh", "-c", script].map(str::to_owned).into()
+}
+
+pub(crate) fn process(slot: u32, start: u32) -> Process {
+    Process {
+        local_rank: LocalRank(slot),
+        generation: Generation(start),
+    }
+}
+
+/// A connection whose handshake is done.
+pub(crate) struct Peer {
+    stream: TcpStream,
+    frames: FrameBuffer,
+}
+
+impl Peer {
+    pub(crate) async fn accept(
+        listener: &TcpListener,
+        secret: &Secret,
+    ) -> Result<(Purpose, Self), auth::Error> {
+        let (stream, _) = timeout(SOON, listener.accept()).await.unwrap().unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut peer = Self {
+            stream,
+            frames: FrameBuffer::default(),
+        };
+        let hello = peer.read().await.unwrap();
+        let serves = [Purpose::Control, Purpose::Output];
+        let handshake = Listener::new(secret.clone(), &serves, hello, auth::nonce().unwrap());
+        let handshake = match handshake {
+            Ok(handshake) => handshake,
+            Err(error) => {
+                let why = error.to_string();
+                peer.write(&Verdict::Refused { why }).await;
+                return Err(error);
+            }
+        };
+        peer.write(&handshake.challenge()).await;
+        let Some(proof) = peer.read().await else {
+            return Err(auth::Error::Stranger);
+        };
+        let purpose = handshake.verify(&proof)?;
+        peer.write(&Verdict::Welcome).await;
+        Ok((purpose, peer))
+    }
+
+    /// The next message; none at the end.
+    pub(crate) async fn read<T: DeserializeOwned>(&mut self) -> Option<T> {
+        loop {
+            if let Some(message) = self.frames.next_message().unwrap() {
+                return Some(message);
+            }
+            let read = self.stream.read_buf(self.frames.buffer());
+            if timeout(SOON, read)
+                .await
+                .expect("a message in time")
+                .unwrap_or(0)
+                == 0
+            {
+                return None;
+            }
+        }
+    }
+
+    pub(crate) async fn write(&mut self, message: &impl Serialize) {
+        let frame = frame::to_frame(message).unwrap();
+        self.stream.write_all(&frame).await.unwrap();
+    }
+}
+
+/// A driver of one run with one agent.
+pub(crate) struct Driver {
+    pub(crate) listener: TcpListener,
+    pub(crate) secret: Secret,
+    pub(crate) run_id: String,
+    pub(crate) setup: Setup,
+}
+
+impl Driver {
+    pub(crate) async fn new(command: Vec<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let run_id = format!("test-{}", &Secret::random().unwrap().to_hex()[..12]);
+        Self {
+            listener,
+            secret: Secret::random().unwrap(),
+            setup: Setup {
+                run_id: run_id.clone(),
+                command,
+                env: BTreeMap::from([("GIVEN".into(), "by the driver".into())]),
+                directory: None,
+                heartbeat_interval: Duration::from_millis(200),
+                heartbeat_timeout: Duration::from_secs(20),
+                orphan_timeout: Duration::from_millis(500),
+                abort_timeout: Duration::from_secs(20),
+                grace: Duration::from_secs(20),
+            },
+            run_id,
+        }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.listener.local_addr().unwrap().to_string()
+    }
+
+    pub(crate) fn launch(&self) -> Launch {
+        Launch {
+            driver: vec![self.address()],
+            secret: self.secret.clone(),
+            host: HostId::new("localhost"),
+            slots: 2,
+            run_id: Some(self.run_id.clone()),
+            network_interface: None,
+        }
+    }
+
+    /// Starts an agent and welcomes it.
+    pub(crate) async fn with_agent(&self) -> (Agent, Control, Lines) {
+        let agent = Agent::start(&self.launch(), &[]);
+        let (control, lines) = self.welcome().await;
+        (agent, control, lines)
+    }
+
+    pub(crate) async fn welcome(&self) -> (Control, Lines) {
+        let control = self.register().await;
+        let (purpose, mut peer) = Peer::accept(&self.listener, &self.secret).await.unwrap();
+        assert_eq!(purpose, Purpose::Output);
+        let of: OutputOf = peer.read().await.unwrap();
+        assert_eq!(of.host, control.register.host);
+        (control, Lines { peer })
+    }
+
+    pub(crate) async fn register(&self) -> Control {
+        let (purpose, mut peer) = Peer::accept(&self.listener, &self.secret).await.unwrap();
+        assert_eq!(purpose, Purpose::Control);
+        let register: Register = peer.read().await.unwrap();
+        let mut control = Control {
+            peer,
+            register,
+            reports: 0,
+        };
+        control
+            .order(Order::Setup(Box::new(self.setup.clone())))
+            .await;
+        control
+    }
+}
+
+/// A control connection.
+pub(crate) struct Control {
+    peer: Peer,
+    pub(crate) register: Register,
+    reports: u64,
+}
+
+impl Control {
+    pub(crate) async fn order(&mut self, order: Order) {
+        self.peer
+            .write(&ToAgent {
+                epoch: EPOCH,
+                order,
+            })
+            .await;
+    }
+
+    /// The next report that is no beat; none at the end.
+    pub(crate) async fn report(&mut self) -> Option<Report> {
+        loop {
+            let FromAgent {
+                epoch,
+                number,
+                report,
+            } = self.peer.read().await?;
+            assert_eq!(epoch, EPOCH);
+            self.reports += 1;
+            assert_eq!(number, self.reports);
+            if !matches!(report, Report::Beat { .. }) {
+                return Some(report);
+            }
+        }
+    }
+
+    pub(crate) async fn beat(&mut self) {
+        loop {
+            let report: FromAgent = self.peer.read().await.expect("the agent lives");
+            self.reports += 1;
+            if matches!(report.report, Report::Beat { .. }) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) async fn spawn(&mut self, slot: u32, start: u32) {
+        self.spawn_of(slot, start, 1).await;
+    }
+
+    pub(crate) async fn spawn_of(&mut self, slot: u32, start: u32, size: u32) {
+        self.order(Order::Spawn(Spawn {
+            process: process(slot, start),
+            place: place(slot, size),
+            coordinator: "127.0.0.1:29500".parse().unwrap(),
+        }))
+        .await;
+    }
+
+    /// Plans and starts a round of these processes, whose rank is their place here. They wait already.
+    pub(crate) async fn start(
+        &mut self,
+        round: u64,
+        members: &[Process],
+        base: Option<CommitId>,
+        keeper: Option<Process>,
+    ) -> Report {
+        let round = Round(round);
+        let members = members.to_vec();
+        self.order(Order::Plan {
+            round,
+            members: members.clone(),
+        })
+        .await;
+        let ready = self.report().await.unwrap();
+        let size = members.len() as u32;
+        let members = (0..).zip(&members).map(|(rank, process)| Member {
+            process: *process,
+            place: place(rank, size),
+        });
+        let keeper = keeper.map(|process| Keeper {
+            host: self.register.host.clone(),
+            process,
+            address: ([127, 0, 0, 1], self.register.memory_port).into(),
+        });
+        self.order(Order::Start(Box::new(Start {
+            epoch: EPOCH,
+            round,
+            base,
+            keeper,
+            size,
+            members: members.collect(),
+            host_index: 0,
+            host_count: 1,
+            peers: BTreeMap::new(),
+            coordinator: "127.0.0.1:29500".parse().unwrap(),
+            prefix: "p".into(),
+        })))
+        .await;
+        ready
+    }
+
+    /// Waits until so many processes are at `run()`.
+    pub(crate) async fn all_wait(&mut self, count: usize) {
+        let mut seen = 0;
+        while seen < count {
+            match self.report().await.unwrap() {
+                Report::Waiting { workers } => seen += workers.len(),
+                other => panic!("expected Waiting, got {other:?}"),
+            }
+        }
+    }
+}
+
+fn place(rank: u32, size: u32) -> Place {
+    Place {
+        rank: Rank(rank),
+        size,
+        local_size: size,
+        cross_rank: 0,
+        cross_size: 1,
+    }
+}
+
+/// A connection for output.
+pub(crate) struct Lines {
+    peer: Peer,
+}
+
+impl Lines {
+    pub(crate) async fn next(&mut self) -> Option<Output> {
+        self.peer.read().await
+    }
+
+    /// All text up to the end.
+    pub(crate) async fn rest(&mut self) -> String {
+        let mut all = String::new();
+        while let Some(output) = self.next().await {
+            all += &output.text;
+        }
+        all
+    }
+
+    /// Reads until a text has come, and gives all that came.
+    pub(crate) async fn until(&mut self, text: &str) -> String {
+        let mut all = String::new();
+        while !all.contains(text) {
+            let output = self.next().await;
+            all += &output
+                .unwrap_or_else(|| panic!("no {text:?} in {all:?}"))
+                .text;
+        }
+        all
+    }
+}
+
+/// An agent as a process; killed if the test ends before it does.
+pub(crate) struct Agent {
+    pub(crate) child: Child,
+}
+
+impl Agent {
+    pub(crate) fn start(launch: &Launch, env: &[(&str, &str)]) -> Self {
+        use std::io::Write;
+        let mut child = Command::new(example("agent"))
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // An agent that is gone already says so by its status.
+        let _ = stdin.write_all(launch.to_line().as_bytes());
+        Self { child }
+    }
+
+    /// Its end and what it wrote to stderr.
+    pub(crate) async fn end(self) -> (ExitStatus, String) {
+        let mut this = self;
+        let stderr = this.child.stderr.take().unwrap();
+        let text = tokio::task::spawn_blocking(move || std::io::read_to_string(stderr).unwrap());
+        let text = timeout(SOON, text).await.expect("the agent ends").unwrap();
+        (this.child.wait().unwrap(), text)
+    }
+
+    pub(crate) fn signal(&self, signal: i32) {
+        kill(self.child.id(), signal);
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn kill(pid: u32, signal: i32) {
+    // SAFETY: integers only.
+    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+}
+
+/// Process ids whose environment names this run as a worker's does.
+pub(crate) fn left_of(run_id: &str) -> Vec<u32> {
+    let mark = format!("ELASTICRUN_RUN_ID={run_id}");
+    let all = fs::read_dir("/proc").unwrap();
+    all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environ
+                .split(|byte| *byte == 0)
+                .any(|pair| pair == mark.as_bytes())
+        })
+        .collect()
+}
+
+/// Waits for a condition that no event tells of.
+pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    while !is_so() {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,142 @@
+//! The way of a job through one agent: start, join, train, die, end.
+
+mod common;
+
+use common::{Driver, process, shell, worker};
+use elasticrun_protocol::{Order, Report, Round, control::Exit};
+
+#[tokio::test]
+async fn a_command_runs_and_its_end_is_told_after_its_lines() {
+    let command = "echo out $GIVEN $RANK $HOROVOD_SIZE; echo err >&2; exit 3";
+    let driver = Driver::new(shell(command)).await;
+    let (agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let Some(Report::Exited {
+        process: who,
+        exit,
+        tail,
+    }) = control.report().await
+    else {
+        panic!("no exit");
+    };
+    assert_eq!((who, exit), (process(0, 1), Exit::Code(3)));
+    let mut tail = tail;
+    tail.sort();
+    assert_eq!(tail, ["err", "out by the driver 0 1"]);
+    control.order(Order::Shutdown).await;
+    assert_eq!(control.report().await, None);
+    let text = lines.rest().await;
+    assert!(text.contains("out by the driver 0 1\n"), "{text}");
+    let (status, stderr) = agent.end().await;
+    assert!(status.success(), "{stderr}");
+    assert!(stderr.contains("ended: ShutDown"), "{stderr}");
+}
+
+#[tokio::test]
+async fn two_workers_train_and_one_is_killed() {
+    let words = [
+        "attach",
+        "join",
+        "start",
+        "commit=1000",
+        "boundary",
+        "abort",
+        "join",
+        "start",
+        "finish",
+    ];
+    let driver = Driver::new(worker(&words)).await;
+    let (agent, mut control, mut lines) = driver.with_agent().await;
+    let members = [process(0, 1), process(1, 1)];
+    for slot in 0..2 {
+        control.spawn_of(slot, 1, 2).await;
+    }
+    control.all_wait(2).await;
+    let ready = control.start(1, &members, None, None).await;
+    let Report::Ready {
+        round,
+        members: held,
+        kept,
+        free_port,
+    } = ready
+    else {
+        panic!("{ready:?}");
+    };
+    assert_eq!((round, held.len(), kept.len()), (Round(1), 2, 0));
+    assert!(free_port > 0 && held.iter().all(|held| held.data_port == 9));
+    let mut text = lines.until("committed").await;
+    while text.matches("committed 1.1.1").count() < 2 {
+        text += &lines.until("committed").await;
+    }
+    assert!(
+        text.contains("start round=1 rank=0 size=2 local_index=0 region=true keeper=false"),
+        "{text}"
+    );
+    assert!(
+        text.contains("start round=1 rank=1 size=2 local_index=1 region=true keeper=false"),
+        "{text}"
+    );
+    let victim = common::left_of(&driver.run_id)
+        .into_iter()
+        .find(|pid| {
+            let environ = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+            environ.contains("LOCAL_RANK=0\0")
+        })
+        .unwrap();
+    common::kill(victim, libc::SIGKILL);
+    let lost = control.report().await.unwrap();
+    assert_eq!(
+        lost,
+        Report::Lost {
+            process: process(0, 1),
+            silent: false
+        }
+    );
+    let Some(Report::Exited {
+        process: who, exit, ..
+    }) = control.report().await
+    else {
+        panic!("no exit");
+    };
+    assert_eq!((who, exit), (process(0, 1), Exit::Signal(libc::SIGKILL)));
+    // The survivor heard of it from the agent, and the dead one's commit is still there.
+    lines.until("abort 1").await;
+    let base = elasticrun_protocol::CommitId {
+        epoch: common::EPOCH,
+        round: Round(1),
+        count: 1,
+    };
+    let ready = control
+        .start(2, &[process(1, 1)], Some(base), Some(process(0, 1)))
+        .await;
+    let Report::Ready {
+        members: held,
+        kept,
+        ..
+    } = ready
+    else {
+        panic!("{ready:?}");
+    };
+    assert_eq!(held[0].commit, Some(base));
+    assert_eq!(kept[0].process, process(0, 1));
+    assert_eq!(kept[0].commits, [base]);
+    lines
+        .until("start round=2 rank=0 size=1 local_index=0 region=false keeper=true")
+        .await;
+    let finished = control.report().await.unwrap();
+    assert_eq!(
+        finished,
+        Report::Finished {
+            round: Round(2),
+            workers: vec![process(1, 1)]
+        }
+    );
+    let Some(Report::Exited { exit, .. }) = control.report().await else {
+        panic!("no exit");
+    };
+    assert_eq!(exit, Exit::Code(0));
+    control.order(Order::Shutdown).await;
+    assert_eq!(control.report().await, None);
+    assert!(agent.end().await.0.success());
+    assert!(common::left_of(&driver.run_id).is_empty());
+}
