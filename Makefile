@@ -45,7 +45,7 @@ demo: ## Trains digits on hosts that come, go and fail while it runs
 check: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, licences and sources of dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo-deny --locked check bans licenses sources
+	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 
 fix: ## Mends what can be mended by machine: formatting, simple lints
 	cargo fmt --all
