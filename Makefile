@@ -54,7 +54,7 @@ fix: ## Mends what can be mended by machine: formatting, simple lints
 unit: setup ## Unit tests, laws, doc tests and 1,000 simulation seeds
 	cargo build --locked --workspace
 	cargo test --locked --workspace --doc -q
-	cargo run --locked -q -p elasticrun-sim -- --seeds 1000
+	$${CARGO_TARGET_DIR:-target}/debug/elasticrun-sim --seeds 1000
 	$(NEXTEST) -E 'not $(PROCESS)'
 
 process: setup ## Real drivers, agents and workers, with signals, sshd and network namespaces
