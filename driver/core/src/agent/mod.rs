@@ -179,6 +179,11 @@ impl Machine {
         self.free_port = port;
     }
 
+    /// Whether it ends all its workers, to end itself.
+    pub fn is_ending(&self) -> bool {
+        self.ending
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.ended

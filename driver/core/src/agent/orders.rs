@@ -24,6 +24,8 @@ impl Machine {
             return;
         }
         self.heard = now;
+        // A driver that was silent and is not gone: holds were taken back, all else is as it was.
+        self.orphan_since = None;
         match order.order {
             Order::Setup(_) | Order::Beat => {}
             Order::Spawn(spawn) => {
