@@ -24,7 +24,11 @@ pub fn run(how: AgentStart) -> u8 {
         AgentStart::Join(request) => joining(&request),
     };
     let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
-    let _ = log.with_writer(io::stderr).with_target(false).without_time().try_init();
+    let _ = log
+        .with_writer(io::stderr)
+        .with_target(false)
+        .without_time()
+        .try_init();
     match options.and_then(serve) {
         Ok(()) => exit::SUCCESS,
         Err(why) => {
@@ -38,7 +42,9 @@ fn serve(mut options: AgentOptions) -> Result<(), String> {
     if options.slots == 0 {
         options.slots = found_slots();
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let ended = runtime.block_on(elasticrun_agent::run(options));
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -47,7 +53,8 @@ fn serve(mut options: AgentOptions) -> Result<(), String> {
 
 fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
     let file = request.token_file.display();
-    let token = fs::read_to_string(&request.token_file).map_err(|error| format!("--join-token-file {file}: {error}"))?;
+    let token = fs::read_to_string(&request.token_file)
+        .map_err(|error| format!("--join-token-file {file}: {error}"))?;
     let slots = match request.slots {
         SlotsPerHost::Fixed(slots) => slots,
         SlotsPerHost::Auto => 0,
@@ -64,8 +71,11 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
 fn found_slots() -> u32 {
     let devices = fs::read_dir("/dev").into_iter().flatten().flatten();
     let is_gpu = |name: &str| {
-        name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+        name.strip_prefix("nvidia")
+            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
     };
-    let gpus = devices.filter(|entry| entry.file_name().to_str().is_some_and(is_gpu)).count();
+    let gpus = devices
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_gpu))
+        .count();
     u32::try_from(gpus).unwrap_or(1).max(1)
 }

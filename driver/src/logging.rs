@@ -17,7 +17,10 @@ pub fn start(output: &Output) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_target(false);
     let begun = match output.log_format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().try_init(),

@@ -24,7 +24,9 @@ fn run(request: RunRequest) -> ExitCode {
         let _ = writeln!(io::stderr(), "elasticrun: {note}");
     }
     logging::start(&request.settings.output);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let ended = runtime.map_err(Into::into).and_then(|runtime| {
         let ended = runtime.block_on(start::run(request.settings));
         // A thread that waits for a plugin or a terminal holds up no one any more.

@@ -3,9 +3,9 @@
 //! clap knows no long option behind a single dash, but horovodrun's `-np 4` is in everybody's scripts. So such
 //! options are rewritten here, and only in front of COMMAND, whose own `-np` is its own business.
 
-use std::ffi::OsString;
+use std::{collections::BTreeMap, ffi::OsString};
 
-use clap::Command;
+use clap::{Arg, Command};
 
 use crate::config::Error;
 
@@ -14,6 +14,8 @@ use crate::config::Error;
 pub(super) struct Words {
     pub(super) options: Vec<String>,
     pub(super) command: Vec<String>,
+    /// How the user spelled an option, by the id that it has in clap; of several the last.
+    pub(super) spelled: BTreeMap<String, String>,
 }
 
 /// horovodrun's long options with one dash, and what they are called here.
@@ -38,6 +40,7 @@ pub(super) fn split(
         .map(|(place, word)| text(place + 1, word));
     let mut options = Vec::new();
     let mut command = Vec::new();
+    let mut spelled = BTreeMap::new();
     while let Some(word) = words.next() {
         let word = word?;
         if word == "--" {
@@ -47,21 +50,28 @@ pub(super) fn split(
             command.push(word);
             break;
         }
-        let word = if word.starts_with("--") {
-            word
+        let option = if word.starts_with("--") {
+            word.clone()
         } else {
-            one_dash(word, clap)?
+            one_dash(&word, clap)?
         };
-        let takes = values_of(&word, clap);
-        options.push(word);
-        for value in words.by_ref().take(takes) {
+        let found = Found::new(&option, clap);
+        if let Some(arg) = found.arg {
+            spelled.insert(arg.get_id().to_string(), name(&word, &option));
+        }
+        options.push(option);
+        for value in words.by_ref().take(found.values_behind) {
             options.push(value?);
         }
     }
     for word in words {
         command.push(word?);
     }
-    Ok(Words { options, command })
+    Ok(Words {
+        options,
+        command,
+        spelled,
+    })
 }
 
 fn text(place: usize, word: OsString) -> Result<String, Error> {
@@ -74,10 +84,10 @@ fn text(place: usize, word: OsString) -> Result<String, Error> {
 }
 
 /// An option with one dash as clap knows it.
-fn one_dash(word: String, clap: &Command) -> Result<String, Error> {
+fn one_dash(word: &str, clap: &Command) -> Result<String, Error> {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
-        None => (word.as_str(), None),
+        None => (word, None),
     };
     if let Some((_, long)) = SINGLE_DASH.iter().find(|(single, _)| *single == name) {
         return Ok(match value {
@@ -86,12 +96,15 @@ fn one_dash(word: String, clap: &Command) -> Result<String, Error> {
         });
     }
     let mut letters = word[1..].chars();
-    let known = letters.next().and_then(|letter| short(letter, clap));
+    let known = letters
+        .next()
+        .and_then(|letter| short(letter, clap))
+        .map(values);
     match (known, letters.as_str()) {
-        (Some(_), "") => Ok(word),
-        (Some(takes), _) if takes > 0 => Ok(word),
+        (Some(_), "") => Ok(word.to_owned()),
+        (Some(takes), _) if takes > 0 => Ok(word.to_owned()),
         _ => Err(Error::Usage {
-            message: no_such_option(&word, clap),
+            message: no_such_option(word, clap),
         }),
     }
 }
@@ -111,46 +124,64 @@ fn no_such_option(word: &str, clap: &Command) -> String {
     format!("{word}: no such option; {remedy}")
 }
 
-/// How many of the words that follow are values of this option; 0 if it is none or has its value attached.
-fn values_of(word: &str, clap: &Command) -> usize {
-    match word.strip_prefix("--") {
-        Some(name) if name.contains('=') => 0,
-        Some(name) => long(name, clap).unwrap_or(0),
-        None => {
-            let mut letters = word[1..].chars();
-            let takes = letters.next().and_then(|letter| short(letter, clap));
-            if letters.as_str().is_empty() {
-                takes.unwrap_or(0)
-            } else {
-                0
+/// The name of an option as it was written, without its value.
+fn name(written: &str, option: &str) -> String {
+    let end = if option.starts_with("--") {
+        written.find('=').unwrap_or(written.len())
+    } else {
+        // One letter, and perhaps its value.
+        1 + written[1..].chars().next().map_or(0, char::len_utf8)
+    };
+    written[..end].to_owned()
+}
+
+/// An option as clap knows it.
+struct Found<'a> {
+    /// None if there is no such option.
+    arg: Option<&'a Arg>,
+    /// How many of the words that follow are its values; 0 if its value is attached.
+    values_behind: usize,
+}
+
+impl<'a> Found<'a> {
+    fn new(option: &str, clap: &'a Command) -> Self {
+        let (arg, attached) = match option.strip_prefix("--") {
+            Some(text) => (
+                long(text.split('=').next().unwrap_or(text), clap),
+                text.contains('='),
+            ),
+            None => {
+                let mut letters = option[1..].chars();
+                let arg = letters.next().and_then(|letter| short(letter, clap));
+                (arg, !letters.as_str().is_empty())
             }
+        };
+        Self {
+            arg,
+            values_behind: if attached { 0 } else { arg.map_or(0, values) },
         }
     }
 }
 
-fn long(name: &str, clap: &Command) -> Option<usize> {
-    clap.get_arguments()
-        .find(|arg| {
-            arg.get_long() == Some(name)
-                || arg
-                    .get_all_aliases()
-                    .is_some_and(|aliases| aliases.contains(&name))
-        })
-        .map(values)
+fn long<'a>(name: &str, clap: &'a Command) -> Option<&'a Arg> {
+    clap.get_arguments().find(|arg| {
+        arg.get_long() == Some(name)
+            || arg
+                .get_all_aliases()
+                .is_some_and(|aliases| aliases.contains(&name))
+    })
 }
 
-fn short(letter: char, clap: &Command) -> Option<usize> {
-    clap.get_arguments()
-        .find(|arg| {
-            arg.get_short() == Some(letter)
-                || arg
-                    .get_all_short_aliases()
-                    .is_some_and(|aliases| aliases.contains(&letter))
-        })
-        .map(values)
+fn short(letter: char, clap: &Command) -> Option<&Arg> {
+    clap.get_arguments().find(|arg| {
+        arg.get_short() == Some(letter)
+            || arg
+                .get_all_short_aliases()
+                .is_some_and(|aliases| aliases.contains(&letter))
+    })
 }
 
-fn values(arg: &clap::Arg) -> usize {
+fn values(arg: &Arg) -> usize {
     if arg.get_action().takes_values() {
         arg.get_num_args().map_or(1, |range| range.max_values())
     } else {

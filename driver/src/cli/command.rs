@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource, value_parser};
 
 use super::horovod;
-use crate::config::{Error, KEYS, Key, Shape, Sources};
+use crate::config::{Error, FlagWords, KEYS, Key, Shape, Sources, flag};
 
 const USAGE: &str = "elasticrun [run] [OPTIONS] [--] COMMAND...\n       \
     elasticrun config show [OPTIONS]\n       \
@@ -116,8 +116,11 @@ fn argument(key: &Key, default: Option<&String>) -> Arg {
     (key.spelling)(arg)
 }
 
-/// The words of each setting that was given as an option.
-pub(super) fn flags(matches: &ArgMatches) -> BTreeMap<&'static str, Vec<String>> {
+/// The words of each setting that was given as an option, with its name as the user spelled it.
+pub(super) fn flags(
+    matches: &ArgMatches,
+    spelled: &BTreeMap<String, String>,
+) -> BTreeMap<&'static str, FlagWords> {
     let given = |key: &&Key| matches.value_source(key.name) == Some(ValueSource::CommandLine);
     KEYS.iter()
         .filter(given)
@@ -131,7 +134,11 @@ pub(super) fn flags(matches: &ArgMatches) -> BTreeMap<&'static str, Vec<String>>
                     .cloned()
                     .collect(),
             };
-            (key.name, words)
+            let spelled = spelled
+                .get(key.name)
+                .cloned()
+                .unwrap_or_else(|| flag(key.name));
+            (key.name, FlagWords { spelled, words })
         })
         .collect()
 }

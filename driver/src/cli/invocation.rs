@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, ffi::OsString};
 
-use super::{AgentStart, agent, argv, command, horovod, refusal};
+use super::{
+    AgentStart, agent,
+    argv::{self, Words},
+    command, horovod, refusal,
+};
 use crate::{
     config::{Config, Error, Mode, Origin, Settings, Sources},
     dry_run,
@@ -76,7 +80,7 @@ fn run(
     if matches.get_flag("check-build") {
         return Ok(Invocation::Print(BUILD.to_owned()));
     }
-    let config = sources(&matches, environment).read()?;
+    let config = sources(&matches, &words, environment).read()?;
     let settings = Settings::resolve(&config, words.command)?;
     let notes: Vec<_> = horovod::note(&matches)
         .into_iter()
@@ -115,7 +119,7 @@ fn config(
     let words = argv::split(words, &clap)?;
     match clap.try_get_matches_from(&words.options) {
         Ok(matches) => Ok(Invocation::Print(
-            sources(&matches, environment).read()?.show(),
+            sources(&matches, &words, environment).read()?.show(),
         )),
         Err(error) => refusal::answer(&error),
     }
@@ -123,6 +127,7 @@ fn config(
 
 fn sources(
     matches: &clap::ArgMatches,
+    words: &Words,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Sources {
     let environment: BTreeMap<_, _> = environment
@@ -138,7 +143,7 @@ fn sources(
     Sources {
         file: matches.get_one("config").cloned(),
         environment,
-        flags: command::flags(matches),
+        flags: command::flags(matches, &words.spelled),
     }
 }
 

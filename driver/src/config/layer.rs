@@ -18,7 +18,7 @@ pub enum Origin {
     },
     /// An environment variable, by name.
     Environment(String),
-    /// A flag, by its canonical spelling.
+    /// A flag, as the user spelled it.
     Flag(String),
 }
 

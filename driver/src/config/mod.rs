@@ -39,6 +39,6 @@ pub use locality::{is_local, launcher_of};
 pub use settings::{
     Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts, Workers,
 };
-pub use source::Sources;
+pub use source::{FlagWords, Sources};
 pub use table::{Config, KEYS, Key, Row, Sourced};
 pub use value::{Setting, Shape, Timeout};

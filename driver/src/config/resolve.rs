@@ -25,7 +25,9 @@ impl Settings {
     pub fn resolve(config: &Config, command: Vec<String>) -> Result<Self, Error> {
         if command.first().is_none_or(String::is_empty) {
             return Err(Error::Usage {
-                message: "COMMAND: missing: expected elasticrun [OPTIONS] COMMAND..., see elasticrun --help".to_owned(),
+                message:
+                    "no command: expected elasticrun [OPTIONS] COMMAND..., see elasticrun --help"
+                        .to_owned(),
             });
         }
         exclusive_hosts(config)?;

@@ -21,8 +21,17 @@ pub struct Sources {
     pub file: Option<PathBuf>,
     /// The environment. Only the variables of settings are looked at.
     pub environment: BTreeMap<String, String>,
-    /// Words by key, as the flags gave them.
-    pub flags: BTreeMap<&'static str, Vec<String>>,
+    /// Flags by the key of their setting.
+    pub flags: BTreeMap<&'static str, FlagWords>,
+}
+
+/// A flag as it was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlagWords {
+    /// Its name, as the user spelled it: `-H`, `--slots`.
+    pub spelled: String,
+    /// Its values.
+    pub words: Vec<String>,
 }
 
 impl Sources {
@@ -42,8 +51,9 @@ impl Sources {
         }
         let keys = KEYS.iter().map(|key| (key.name, key.shape));
         layers.add_environment(keys, |name| self.environment.get(name).cloned());
-        for (key, words) in &self.flags {
-            layers.add(key, Origin::Flag(flag(key)), words.clone());
+        for (key, given) in &self.flags {
+            let origin = Origin::Flag(given.spelled.clone());
+            layers.add(key, origin, given.words.clone());
         }
         Config::read(&layers)
     }

@@ -114,7 +114,7 @@ impl Reporter {
     }
 
     fn progress(&self, job: &Job) {
-        if self.quiet {
+        if self.quiet || !self.terminal.shows_progress() {
             return;
         }
         let census = job.fleet().census();

@@ -7,7 +7,11 @@ use elasticrun_protocol::control::StopReason;
 pub(super) fn line(note: &Note, first: bool) -> Option<String> {
     Some(match note {
         Note::HostsChanged { hosts, slots } => {
-            format!("{hosts} hosts with {slots} slots may be used")
+            format!(
+                "{} with {} may be used",
+                count(*hosts, "host"),
+                count(*slots as usize, "slot")
+            )
         }
         Note::DiscoveryFailed { why } => format!("discovery failed, the last list stays: {why}"),
         Note::WorkerFailed {
@@ -66,7 +70,10 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
             } else {
                 format!(", {}", millis(*took))
             };
-            format!("round {round} started with {size} workers: {cause}{from}{took}")
+            format!(
+                "round {round} started with {}: {cause}{from}{took}",
+                count(*size as usize, "worker")
+            )
         }
         Note::Interrupting { round, cause } => {
             format!("round {round} is left at the next common commit: {cause}")
@@ -81,6 +88,12 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
             )
         }
     })
+}
+
+/// `1 host`, `2 hosts`.
+pub(super) fn count(n: usize, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{s}")
 }
 
 /// The same for the log, once, with its fields.

@@ -51,9 +51,14 @@ impl Terminal {
         })
     }
 
+    /// Whether there is a progress line at all.
+    pub fn shows_progress(&self) -> bool {
+        !self.spinner.is_hidden()
+    }
+
     /// Shows the state of the job.
     pub fn progress(&self, text: &str) {
-        if !self.spinner.is_hidden() {
+        if self.shows_progress() {
             self.spinner.set_message(text.to_owned());
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, fs};
 
-use elasticrun::config::{KEYS, Shape, flag, variable};
+use elasticrun::config::{KEYS, Shape, variable};
 
 use super::{elasticrun, refusal, with};
 
@@ -122,6 +122,8 @@ const WRONG: &[&str] = &[
     "-H\ta:2,b:2\t-np\t2\t--spares\t3\tx",
     "-np\t2\t--heartbeat-interval\t5s\tx",
     "-np\t2\t--heartbeat-timeout\t500ms\tx",
+    "--num-proc\t2\t--min-num-proc=3\tx",
+    "-np=0\tx",
     "-np\t2\t--blacklist\tforever\t--blacklist-cooldown-range\t1s\t4s\tx",
     "-np\t2\t--quiet\t--verbose\tx",
     "-np\t2\t--no-prefix\t--prefix-output-with-timestamp\tx",
@@ -209,14 +211,10 @@ fn a_wrong_value_reads_the_same_from_every_source() {
             format!("{path}:2: {name} = \"\": expected {allowed}")
         );
         if key.shape == Shape::One || key.shape == Shape::Many {
-            let on_line = refusal(&[
-                &format!("--{}", if name == "np" { "num-proc" } else { name }),
-                "",
-                "x",
-            ]);
+            let spelled = format!("--{}", if name == "np" { "num-proc" } else { name });
             assert_eq!(
-                on_line.to_string(),
-                format!("{} \"\": expected {allowed}", flag(name))
+                refusal(&[&spelled, "", "x"]).to_string(),
+                format!("{spelled} \"\": expected {allowed}")
             );
         }
     }

@@ -10,9 +10,10 @@ use elasticrun_protocol::{
     control::{Exit, Spawn, Start},
 };
 use elasticrun_shared::{death::DeathWatch, pidfd::Pidfd};
+use tokio::time::Instant;
 
 use crate::{
-    agent::Agent,
+    agent::{Agent, Death},
     local::{Knock, SharedFd},
     process::{Hosted, Life, Started, Surroundings, ToStart, variables},
 };
@@ -175,7 +176,10 @@ impl Agent {
             });
             return;
         }
-        self.processes.insert(process, Hosted::starting());
+        let hosted = Hosted::starting();
+        // Until its first round, and for ever without the SDK, it prints as the rank of its environment.
+        hosted.rank.set(spawn.place.rank);
+        self.processes.insert(process, hosted);
         let around = Surroundings {
             host: &self.host,
             setup: &self.setup,
@@ -254,7 +258,11 @@ impl Agent {
         let deaths = self.deaths.sender.clone();
         let watch = DeathWatch::start(&memory.page, move |how| {
             // Fails only at the agent's own end.
-            let _ = deaths.send((process, how));
+            let _ = deaths.send(Death {
+                process,
+                how,
+                at: Instant::now(),
+            });
         });
         let fds = memory.descriptors();
         let (watch, fds) = match (watch, fds) {

@@ -1,18 +1,28 @@
-//! Capacity: the slots that may be used now, counted when hosts or the blacklist have changed.
+//! Capacity: the slots that may be used now. Counted anew when hosts went or the blacklist changed; a host
+//! that merely comes is added, so that ten thousand that register themselves cost ten thousand additions.
 
 use std::collections::BTreeMap;
 
-use elasticrun_protocol::{HostId, LocalRank, control::Place};
+use elasticrun_protocol::{HostId, LocalRank, Rank, control::Place};
 
-use crate::{assignment, blacklist::Blacklist, hosts::HostSet};
+use crate::{blacklist::Blacklist, hosts::HostSet};
+
+/// Where a slot stands among all usable ones.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    rank: u32,
+    cross_rank: u32,
+}
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capacity {
-    /// Usable slots by host, with the place that a worker there would have if all were filled.
-    slots: BTreeMap<HostId, BTreeMap<LocalRank, Place>>,
+    max: Option<u32>,
+    slots: BTreeMap<HostId, BTreeMap<LocalRank, Standing>>,
     /// Hosts in order of arrival that have a usable slot.
     order: Vec<HostId>,
+    /// Hosts that have a usable slot of this local rank.
+    crosses: BTreeMap<LocalRank, u32>,
     total: u32,
     hopeful: u32,
 }
@@ -20,37 +30,41 @@ pub(super) struct Capacity {
 impl Capacity {
     /// Counts. `max` is the size that a round can have at most.
     pub(super) fn count(hosts: &HostSet, blacklist: &Blacklist, max: Option<u32>) -> Self {
-        let mut capacity = Self::default();
-        let mut ordered = Vec::new();
+        let mut capacity = Self {
+            max,
+            ..Self::default()
+        };
         for host in hosts.in_order() {
-            let before = ordered.len();
-            for slot in (0..hosts.slots(host)).map(LocalRank) {
-                if !blacklist.is_out(host, slot) {
-                    ordered.push((host, slot));
-                }
-                if !blacklist.is_out_for_good(host, slot) {
-                    capacity.hopeful += 1;
-                }
-            }
-            if ordered.len() > before {
-                capacity.order.push(host.clone());
-            }
-        }
-        capacity.total = ordered.len() as u32;
-        let members = ordered
-            .len()
-            .min(max.map_or(usize::MAX, |max| max as usize));
-        let mut places = assignment::places(&ordered[..members]);
-        // Spares beyond the largest round: they wait, so the values are only those of an environment.
-        places.extend(assignment::places(&ordered[members..]));
-        for ((host, slot), place) in ordered.into_iter().zip(places) {
-            capacity
-                .slots
-                .entry(host.clone())
-                .or_default()
-                .insert(slot, place);
+            capacity.add(host, hosts.slots(host), blacklist);
         }
         capacity
+    }
+
+    /// Adds a host that comes after all others in the order of arrival.
+    pub(super) fn add(&mut self, host: &HostId, slots: u32, blacklist: &Blacklist) {
+        let mut usable = BTreeMap::new();
+        for slot in (0..slots).map(LocalRank) {
+            if !blacklist.is_out_for_good(host, slot) {
+                self.hopeful += 1;
+            }
+            if blacklist.is_out(host, slot) {
+                continue;
+            }
+            let cross = self.crosses.entry(slot).or_default();
+            usable.insert(
+                slot,
+                Standing {
+                    rank: self.total,
+                    cross_rank: *cross,
+                },
+            );
+            *cross += 1;
+            self.total += 1;
+        }
+        if !usable.is_empty() {
+            self.order.push(host.clone());
+            self.slots.insert(host.clone(), usable);
+        }
     }
 
     /// Usable slots.
@@ -68,13 +82,22 @@ impl Capacity {
         &self.order
     }
 
-    /// Usable slots of a host with the place a worker there would have.
+    /// Usable slots of a host, with the place that a worker there would have if all were filled by now.
     pub(super) fn slots(&self, host: &HostId) -> impl Iterator<Item = (LocalRank, Place)> + '_ {
-        self.slots
-            .get(host)
-            .into_iter()
-            .flatten()
-            .map(|(slot, place)| (*slot, *place))
+        let slots = self.slots.get(host);
+        let local_size = slots.map_or(0, |slots| slots.len() as u32);
+        let size = self.max.map_or(self.total, |max| max.min(self.total));
+        slots.into_iter().flatten().map(move |(slot, standing)| {
+            let place = Place {
+                // A spare gets the rank of who it may replace: it waits, so this is only its environment.
+                rank: Rank(standing.rank % size.max(1)),
+                size,
+                local_size,
+                cross_rank: standing.cross_rank,
+                cross_size: self.crosses.get(slot).copied().unwrap_or(1),
+            };
+            (*slot, place)
+        })
     }
 
     /// Whether a slot may be used.

@@ -20,9 +20,13 @@ impl Job {
         self.capacity = Capacity::count(&self.hosts, &self.blacklist, self.settings.max_np);
         self.touched.extend(self.capacity.order().iter().cloned());
         if self.capacity.total() != before {
-            let (hosts, slots) = (self.capacity.order().len(), self.capacity.total());
-            out.push(Command::Note(Note::HostsChanged { hosts, slots }));
+            self.note_capacity(out);
         }
+    }
+
+    fn note_capacity(&self, out: &mut Out) {
+        let (hosts, slots) = (self.capacity.order().len(), self.capacity.total());
+        out.push(Command::Note(Note::HostsChanged { hosts, slots }));
     }
 
     /// Stops processes whose slot may not be used. Members of a round that trains are left to it.
@@ -107,7 +111,7 @@ impl Job {
         if wanted == 0 || self.touched.is_empty() {
             return;
         }
-        let hosts: Vec<_> = if wanted >= self.capacity.total() as usize {
+        let hosts: Vec<_> = if target >= self.capacity.total() as usize {
             // Room for all: only where something happened since there can be a gap.
             std::mem::take(&mut self.touched).into_iter().collect()
         } else {
@@ -181,8 +185,14 @@ impl Job {
             );
         }
         if agent.itself {
+            let known = self.hosts.contains(&host);
             self.hosts.see(&host, agent.slots);
-            self.stale = true;
+            if known || self.stale {
+                self.stale = true;
+            } else {
+                self.capacity.add(&host, agent.slots, &self.blacklist);
+                self.note_capacity(out);
+            }
         } else if !self.hosts.contains(&host) {
             reject(out, &host, Rejected::UnknownHost);
             self.send(&host, Order::Shutdown, out);
