@@ -1,1 +1,22 @@
-//! (in progress)
+//! Deterministic simulation of driver, agents and workers.
+//!
+//! The shipped state machines (`elasticrun_core::Job` and one `elasticrun_core::agent::Machine` per host)
+//! run over a simulated network, clock, discovery and training processes. A seed decides the settings,
+//! every delay and every fault; the same seed gives the same run. Invariants are checked all the time, one
+//! file each in [`invariants`]; at last the faults stop and the job must end.
+//!
+//! `elasticrun-sim --seeds 100000` looks for violations; `elasticrun-sim --seed S --trace` replays one.
+
+mod dice;
+mod fault;
+mod history;
+mod invariants;
+mod reference;
+mod runner;
+mod scenario;
+mod trace;
+mod world;
+
+pub use runner::{Report, Summary, run_seed, run_seeds};
+pub use trace::Detail;
+pub use world::Violation;

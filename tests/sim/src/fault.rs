@@ -1,0 +1,142 @@
+//! What can go wrong, and what can change. Whom it strikes is chosen when it strikes.
+
+use std::time::Duration;
+
+use crate::dice::Dice;
+
+/// One thing that happens to the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A worker dies by SIGKILL.
+    KillWorker,
+    /// A worker ends by itself, with an error.
+    FailWorker,
+    /// All workers end by themselves, with an error, within a moment.
+    FailAll,
+    /// One worker of every host ends by itself.
+    FailOneOfEach,
+    /// A worker is stopped and perhaps continued.
+    Suspend { resume: Option<Duration> },
+    /// The next processes end during their imports.
+    FailStarts(u64),
+    /// The next processes never come to `run()`.
+    HangStarts(u64),
+    /// The next processes end with code 0 before they come to `run()`.
+    QuitStarts(u64),
+    /// The next processes cannot be started at all.
+    RefuseStarts(u64),
+    /// The next workers that finish hang, or end with an error.
+    FailExit { hang: bool },
+    /// A training thread stays away for a while, though its process beats.
+    Busy(Duration),
+    /// An agent dies, and its workers with it.
+    KillAgent,
+    /// A host dies and comes back.
+    KillHost { back: Duration },
+    /// Nothing passes between a host and the driver, in one or both directions, and perhaps its peers.
+    Cut {
+        up: bool,
+        down: bool,
+        data: bool,
+        heal: Duration,
+    },
+    /// The connection of an agent breaks; both ends see it.
+    Break,
+    /// Agents cannot be launched for a while.
+    FailLaunches(u64),
+    /// Launches hang.
+    HangLaunches(u64),
+    /// Discovery: one more host.
+    Add,
+    /// Discovery: a host goes from the list.
+    Remove,
+    /// Discovery: a host is draining and then goes.
+    Drain,
+    /// Discovery: a draining host is ready again after all.
+    Undrain,
+    /// Discovery: a host is reported gone.
+    Gone,
+    /// Discovery: a host that went returns.
+    Return,
+    /// Discovery: a host has another number of slots.
+    Resize,
+    /// Discovery: empty lists.
+    Empty(u64),
+    /// Discovery: a host is missing from one list.
+    Flap,
+    /// Discovery: polls fail.
+    FailPolls { count: u64, fatal: bool },
+    /// Discovery: a poll hangs.
+    HangPoll(Duration),
+    /// The user ends the job.
+    Stop,
+}
+
+impl Fault {
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
+        match dice.range(0, 99) {
+            0..=17 => Self::KillWorker,
+            18..=24 => Self::FailWorker,
+            25..=26 => Self::FailAll,
+            27..=28 => Self::FailOneOfEach,
+            29..=34 => Self::Suspend {
+                resume: dice.percent(60).then(|| dice.millis(10, 12_000)),
+            },
+            35..=37 => Self::FailStarts(dice.range(1, 4)),
+            38..=39 => Self::HangStarts(dice.range(1, 2)),
+            40 => Self::QuitStarts(dice.range(1, 2)),
+            41..=42 => Self::RefuseStarts(dice.range(1, 3)),
+            43..=44 => Self::FailExit {
+                hang: dice.percent(50),
+            },
+            45..=47 => Self::Busy(dice.millis(10, 12_000)),
+            48..=54 => Self::KillAgent,
+            55..=59 => Self::KillHost {
+                back: dice.millis(100, 20_000),
+            },
+            60..=67 => Self::Cut {
+                up: dice.percent(75),
+                down: dice.percent(75),
+                data: dice.percent(60),
+                heal: dice.millis(10, 12_000),
+            },
+            68..=71 => Self::Break,
+            72..=73 => Self::FailLaunches(dice.range(1, 3)),
+            74 => Self::HangLaunches(dice.range(1, 2)),
+            75 => {
+                if dice.percent(30) {
+                    Self::Stop
+                } else {
+                    Self::KillWorker
+                }
+            }
+            _ => Self::draw_discovery(dice),
+        }
+    }
+
+    fn draw_discovery(dice: &mut Dice) -> Self {
+        match dice.range(0, 9) {
+            0 => Self::Empty(dice.range(1, 3)),
+            1 => Self::Flap,
+            2 => Self::FailPolls {
+                count: dice.range(1, 3),
+                fatal: dice.percent(30),
+            },
+            3 => Self::HangPoll(dice.millis(10, 10_000)),
+            _ => Self::draw_change(dice),
+        }
+    }
+
+    /// A change that is no fault.
+    pub(crate) fn draw_change(dice: &mut Dice) -> Self {
+        match dice.range(0, 9) {
+            0..=3 => Self::Add,
+            4 => Self::Remove,
+            5 => Self::Drain,
+            6 => Self::Undrain,
+            7 => Self::Gone,
+            8 => Self::Return,
+            _ => Self::Resize,
+        }
+    }
+}

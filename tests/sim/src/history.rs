@@ -1,0 +1,58 @@
+//! The commits that were ever sealed, and what the started rounds made void.
+
+use std::collections::BTreeMap;
+
+use elasticrun_protocol::{CommitId, Round};
+
+use crate::world::memory::State;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    contents: BTreeMap<CommitId, State>,
+    /// Started rounds in order, with their bases.
+    bases: Vec<(Round, Option<CommitId>)>,
+}
+
+impl History {
+    /// A commit is sealed. The same id may be sealed by many, with the same content.
+    pub(crate) fn sealed(&mut self, id: CommitId, state: State) -> Result<(), String> {
+        let known = *self.contents.entry(id).or_insert(state);
+        if known == state {
+            Ok(())
+        } else {
+            Err(format!("commit {id:?} was {known:?} and is now {state:?}"))
+        }
+    }
+
+    pub(crate) fn started(&mut self, round: Round, base: Option<CommitId>) {
+        self.bases.push((round, base));
+    }
+
+    pub(crate) fn latest(&self) -> Option<Round> {
+        self.bases.last().map(|(round, _)| *round)
+    }
+
+    pub(crate) fn rounds(&self) -> usize {
+        self.bases.len()
+    }
+
+    pub(crate) fn state(&self, id: CommitId) -> Option<State> {
+        self.contents.get(&id).copied()
+    }
+
+    /// Whether anything was ever sealed.
+    pub(crate) fn has_commits(&self) -> bool {
+        !self.contents.is_empty()
+    }
+
+    /// Whether anything beyond the first state was ever sealed.
+    pub(crate) fn has_training(&self) -> bool {
+        self.contents.values().any(|state| state.step > 0)
+    }
+
+    /// Whether no later round started from before it: the definition, word for word.
+    pub(crate) fn is_valid(&self, commit: CommitId) -> bool {
+        (self.bases.iter()).all(|(round, base)| *round <= commit.round || Some(commit) <= *base)
+    }
+}

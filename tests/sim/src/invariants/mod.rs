@@ -1,0 +1,122 @@
+//! What must always hold, one file each; numbers are those of the design.
+//!
+//! Every file states its invariant and checks it against the world as it is, not as the core believes it
+//! to be. Not here: R7 and R8, which speak of data, and R4 across the death of a driver.
+
+mod r1;
+pub(crate) mod r10;
+pub(crate) mod r11;
+pub(crate) mod r12;
+mod r2;
+pub(crate) mod r3;
+pub(crate) mod r4;
+mod r5;
+pub(crate) mod r6;
+pub(crate) mod r9;
+
+use elasticrun_core::Command;
+use elasticrun_protocol::{CommitId, Order, Process, Rank, Round, control::Start};
+
+use crate::world::{RoundSim, World};
+
+/// What the invariants remember from one event to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Invariants {
+    r2: r2::Memory,
+    r6: r6::Memory,
+    r10: r10::Memory,
+}
+
+/// A round that is started by one step of the job: the orders to all its hosts.
+pub(crate) struct Started<'a> {
+    pub(crate) round: Round,
+    pub(crate) base: Option<CommitId>,
+    pub(crate) size: u32,
+    /// Host and order, in the order of sending.
+    pub(crate) orders: Vec<(usize, &'a Start)>,
+}
+
+impl Started<'_> {
+    /// Members by rank, if ranks are what they should be.
+    pub(crate) fn members(&self) -> Vec<(usize, Process)> {
+        let mut members: Vec<(Rank, usize, Process)> = Vec::new();
+        for (host, start) in &self.orders {
+            members.extend(
+                start
+                    .members
+                    .iter()
+                    .map(|m| (m.place.rank, *host, m.process)),
+            );
+        }
+        members.sort();
+        members
+            .into_iter()
+            .map(|(_, host, process)| (host, process))
+            .collect()
+    }
+}
+
+/// Looks at what one step of the job commands, before it is done.
+pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
+    let mut started = None;
+    let itself = world.plan.settings.self_registration;
+    for command in commands {
+        match command {
+            Command::Note(note) => {
+                world.reference.note(note, itself);
+                r10::note(world, note);
+            }
+            Command::Send {
+                order: Order::Start(start),
+                ..
+            } if started != Some(start.round) => {
+                started = Some(start.round);
+                on_start(world, start.round, commands);
+            }
+            _ => {}
+        }
+        r3::on_command(world, command);
+        r10::on_command(world, command);
+    }
+    r9::on_step(world);
+}
+
+fn on_start(world: &mut World, round: Round, commands: &[Command]) {
+    let mut orders = Vec::new();
+    for command in commands {
+        if let Command::Send {
+            host,
+            order: Order::Start(start),
+        } = command
+            && start.round == round
+            && let Some(index) = world.host_index(host)
+        {
+            orders.push((index, &**start));
+        }
+    }
+    let Some((_, first)) = orders.first() else {
+        return;
+    };
+    let (base, size) = (first.base, first.size);
+    let started = Started {
+        round,
+        base,
+        size,
+        orders,
+    };
+    let checks = [
+        r1::started,
+        r2::started,
+        r5::started,
+        r11::started,
+        r12::started,
+    ];
+    for (check, name) in checks.into_iter().zip(["R1", "R2", "R5", "R11", "R12"]) {
+        if let Err(what) = check(world, &started) {
+            world.violate(name, format!("{round:?}: {what}"));
+        }
+    }
+    let members = started.members();
+    world.history.started(round, base);
+    world.rounds.insert(round, RoundSim::new(base, members));
+}

@@ -1,0 +1,137 @@
+//! R10: a job ends in exactly one outcome, nothing is begun after it, and the outcome is true.
+
+use elasticrun_core::{
+    Command, Note,
+    results::{Outcome, Reason},
+};
+use elasticrun_protocol::{Order, control::Exit};
+
+use super::r9;
+use crate::world::World;
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    ended: bool,
+    /// A member has finished in the round that started last.
+    pub(super) finishing: bool,
+    /// A member finished in some round.
+    finished_ever: bool,
+    failures: u32,
+}
+
+pub(super) fn note(world: &mut World, note: &Note) {
+    let memory = &mut world.invariants.r10;
+    match note {
+        Note::Finishing => (memory.finishing, memory.finished_ever) = (true, true),
+        Note::RoundStarted { .. } => memory.finishing = false,
+        Note::WorkerFailed { .. } | Note::HostFailed { .. } => memory.failures += 1,
+        _ => {}
+    }
+}
+
+pub(super) fn on_command(world: &mut World, command: &Command) {
+    if world.invariants.r10.ended {
+        let quiet = matches!(
+            command,
+            Command::Send {
+                order: Order::Shutdown,
+                ..
+            } | Command::Disconnect { .. }
+                | Command::Reject { .. }
+                | Command::Note(_)
+        );
+        if !quiet {
+            world.violate("R10", format!("the job has ended and commands {command:?}"));
+        }
+    }
+    if let Command::End(outcome) = command {
+        world.invariants.r10.ended = true;
+        let checks = [r9::timed_out(world, outcome), is_true(world, outcome)];
+        for (check, name) in checks.into_iter().zip(["R9", "R10"]) {
+            if let Err(what) = check {
+                world.violate(name, format!("{outcome:?}: {what}"));
+            }
+        }
+    }
+}
+
+fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
+    let memory = &world.invariants.r10;
+    let settings = &world.plan.settings;
+    let holds = match outcome {
+        Outcome::Succeeded => return succeeded(world),
+        Outcome::WorkerFailed(Reason::Standard) => !settings.elastic && memory.failures > 0,
+        Outcome::WorkerFailed(Reason::AllFailed) => return all_failed(world),
+        Outcome::WorkerFailed(Reason::AllHostsOut) => world.reference.all_out_for_good(),
+        Outcome::WorkerFailed(Reason::NotAllSucceeded | Reason::ExitTimeout) => {
+            memory.finished_ever
+        }
+        Outcome::TimedOut { .. } => true,
+        Outcome::ResetLimit { limit } => world.history.rounds() as u32 == limit + 1,
+        Outcome::DiscoveryFailed { .. } => world.reference.fatal,
+        Outcome::NoStateLeft => return no_state_left(world),
+        Outcome::Stopped { .. } => !world.plan.calm,
+    };
+    if holds {
+        Ok(())
+    } else {
+        Err("it is not so".into())
+    }
+}
+
+/// All members of the last round have done all steps and ended with 0.
+fn succeeded(world: &World) -> Result<(), String> {
+    let Some((number, round)) = world.rounds.last_key_value() else {
+        // Scripts that never came to run().
+        let done = world.driver.job.fleet().done();
+        return if done > 0 {
+            Ok(())
+        } else {
+            Err("nobody has trained".into())
+        };
+    };
+    for seat in &round.seats {
+        if seat.end != Some(Exit::Code(0)) {
+            return Err(format!(
+                "{number:?} h{} {:?}: {:?}",
+                seat.host, seat.process, seat.end
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Every member of the last round ended by itself.
+fn all_failed(world: &World) -> Result<(), String> {
+    let Some((_, round)) = world.rounds.last_key_value() else {
+        return Ok(());
+    };
+    let failed = |end: &Exit| !end.is_success();
+    for seat in &round.seats {
+        let by_itself = seat.end.as_ref().is_some_and(failed) && !seat.lost;
+        if !by_itself && !seat.stopped {
+            return Err(format!(
+                "h{} {:?}: {:?}, lost: {}",
+                seat.host, seat.process, seat.end, seat.lost
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Nobody who can be asked has anything, though there was something.
+fn no_state_left(world: &World) -> Result<(), String> {
+    if !world.history.has_commits() {
+        return Err("nobody ever committed anything, so nothing is lost".into());
+    }
+    for (index, host) in world.hosts.iter().enumerate() {
+        let commits = host.commits();
+        let found = commits
+            .into_iter()
+            .find(|commit| world.history.is_valid(*commit));
+        if let Some(commit) = found.filter(|_| world.reaches(index)) {
+            return Err(format!("{} still has {commit:?}", host.id));
+        }
+    }
+    Ok(())
+}

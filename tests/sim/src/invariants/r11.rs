@@ -1,0 +1,24 @@
+//! R11: no two rounds of one run train at the same time: once a round was started, no step of an older one
+//! is completed, also not where the driver reaches nobody.
+
+use elasticrun_protocol::Round;
+
+use super::Started;
+use crate::world::World;
+
+pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
+    match world.history.latest() {
+        Some(latest) if latest >= started.round => Err(format!("it is started after {latest:?}")),
+        _ => Ok(()),
+    }
+}
+
+/// All members of a round have completed a step.
+pub(crate) fn step_done(world: &mut World, round: Round) {
+    if let Some(latest) = world.history.latest().filter(|latest| *latest > round) {
+        world.violate(
+            "R11",
+            format!("{round:?} completes a step after {latest:?} was started"),
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! R2: a survivor (a worker that holds the round's base) keeps its (host, local_rank); hosts keep their
+//! order of arrival, a host that was away returns at the end; rank 0 is a survivor whenever there is one.
+//! Nor is a survivor left out for a newcomer.
+
+use elasticrun_protocol::Process;
+
+use super::Started;
+use crate::world::World;
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Hosts of the last round that had a survivor, in order, each with how often it had moved by then.
+    order: Vec<(usize, u32)>,
+    members: Vec<(usize, Process)>,
+}
+
+pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
+    let members = started.members();
+    let holds = |(host, process): &(usize, Process)| {
+        started.base.is_some() && world.hosts[*host].newest(*process) == started.base
+    };
+    let survivors: Vec<bool> = members.iter().map(holds).collect();
+    if survivors.contains(&true) && !survivors[0] {
+        return Err("rank 0 does not hold the base and another member does".into());
+    }
+    let mut order: Vec<(usize, u32)> = Vec::new();
+    for (host, _) in members
+        .iter()
+        .zip(&survivors)
+        .filter(|(_, s)| **s)
+        .map(|(m, _)| m)
+    {
+        if !order.iter().any(|(seen, _)| seen == host) {
+            order.push((*host, world.reference.moves(&world.hosts[*host].id)));
+        }
+    }
+    let memory = &world.invariants.r2;
+    let place = |entry: &(usize, u32)| memory.order.iter().position(|before| before == entry);
+    let places: Vec<usize> = order.iter().filter_map(place).collect();
+    if !places.is_sorted() {
+        return Err(format!("hosts were {:?} and are {order:?}", memory.order));
+    }
+    let left_out: Vec<_> = (memory.members.iter())
+        .filter(|member| !members.contains(member))
+        .filter(|(host, process)| {
+            let id = &world.hosts[*host].id;
+            world.reference.is_usable(world.now, id, process.local_rank)
+                && world.waits_well(*host, *process)
+                && world.hosts[*host].newest(*process) == started.base
+                && started.base.is_some()
+        })
+        .collect();
+    let newcomers = members
+        .iter()
+        .any(|member| !memory.members.contains(member));
+    if newcomers && !left_out.is_empty() {
+        return Err(format!(
+            "{left_out:?} hold the base and were left out for newcomers"
+        ));
+    }
+    world.invariants.r2 = Memory { order, members };
+    Ok(())
+}

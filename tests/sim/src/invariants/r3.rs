@@ -1,0 +1,57 @@
+//! R3: no event of an older round, driver epoch or generation changes anything, and a repeat changes
+//! nothing. Where nothing goes wrong nothing is refused either.
+
+use elasticrun_core::{Command, agent};
+use elasticrun_protocol::Report;
+
+use crate::world::World;
+
+/// An event that came too late or twice has been applied.
+pub(crate) fn unchanged(world: &mut World, before: &str, after: &str, what: &str, why: &str) {
+    if before != after {
+        let from = before
+            .bytes()
+            .zip(after.bytes())
+            .take_while(|(a, b)| a == b)
+            .count();
+        let from = from.saturating_sub(60);
+        let clip = |text: &str| {
+            text.get(from..(from + 200).min(text.len()))
+                .unwrap_or("")
+                .to_owned()
+        };
+        let (before, after) = (clip(before), clip(after));
+        let what = format!(
+            "{why}, and it changed the job: {what}\n  before ..{before}\n  after  ..{after}"
+        );
+        world.violate("R3", what);
+    }
+}
+
+pub(super) fn on_command(world: &mut World, command: &Command) {
+    let refused = matches!(command, Command::Reject { .. });
+    if let Some(why) = world.driver.inert.filter(|_| !refused) {
+        let what = format!("{why}, and the job commands {command:?}");
+        world.violate("R3", what);
+    }
+    if refused && world.plan.calm {
+        let what = format!("nothing goes wrong and the job refuses: {command:?}");
+        world.violate("R3", what);
+    }
+}
+
+/// An agent was told the same again, perhaps much later.
+pub(crate) fn order_repeated(
+    world: &mut World,
+    host: usize,
+    what: &str,
+    commands: &[agent::Command],
+) {
+    for command in commands {
+        // To count again is harmless: the job has the first answer and refuses the second.
+        if !matches!(command, agent::Command::Report(Report::Counted { .. })) {
+            let what = format!("h{host} hears {what} again and does {command:?}");
+            return world.violate("R3", what);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `elasticrun-sim`: many seeds to look for a violation, or one to see it.
+
+use std::{
+    process::ExitCode,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use clap::Parser;
+use elasticrun_sim::{Detail, Report, run_seed, run_seeds};
+
+/// Simulates jobs of elasticrun and checks their invariants.
+#[derive(Debug, Parser)]
+#[command(name = "elasticrun-sim")]
+struct Args {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first seed, or the only one with --trace.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print all that happens under one seed.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Threads; all cores if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.trace {
+        let report = run_seed(args.seed.unwrap_or(0), Detail::Print);
+        println!("{}", describe(&report));
+        return code(report.violation.is_none());
+    }
+    let threads = args
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+    let (began, shown) = (Instant::now(), AtomicU64::new(0));
+    let progress = |done: u64, found: usize| {
+        let second = began.elapsed().as_secs() / 5;
+        if shown.fetch_max(second, Ordering::Relaxed) < second {
+            eprintln!("{done} of {} seeds, {found} violations", args.seeds);
+        }
+    };
+    let summary = run_seeds(args.seed.unwrap_or(0), args.seeds, threads, progress);
+    for report in &summary.violations {
+        println!("{}", describe(report));
+    }
+    let outcomes: Vec<_> = summary
+        .outcomes
+        .iter()
+        .map(|(kind, count)| format!("{kind} {count}"))
+        .collect();
+    println!(
+        "{} events, {} rounds, outcomes: {}; hash {:016x}",
+        summary.events,
+        summary.rounds,
+        outcomes.join(", "),
+        summary.hash
+    );
+    let seconds = summary.took.as_secs_f64();
+    println!(
+        "{} seeds, {} violations, {seconds:.1} s, {:.0} seeds/s",
+        summary.seeds,
+        summary.violations.len(),
+        summary.seeds as f64 / seconds
+    );
+    code(summary.violations.is_empty())
+}
+
+fn describe(report: &Report) -> String {
+    let outcome = report.outcome.as_deref().unwrap_or("not ended");
+    let ran = format!(
+        "seed {}: {} events, {} rounds, {:.3} s, {outcome}, hash {:016x}",
+        report.seed,
+        report.events,
+        report.rounds,
+        report.took.as_secs_f64(),
+        report.hash
+    );
+    match &report.violation {
+        None => ran,
+        Some(violation) => format!(
+            "{ran}\n  {} violated: {}\n  replay with: cargo run --release -p elasticrun-sim -- --seed {} --trace",
+            violation.invariant, violation.what, report.seed
+        ),
+    }
+}
+
+fn code(good: bool) -> ExitCode {
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

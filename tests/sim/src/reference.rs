@@ -1,0 +1,160 @@
+//! What hosts the job should know and use, worked out from what it was told.
+//!
+//! Written apart from the core's HostSet and Blacklist on purpose, from the words of the contract: a host is
+//! removed when missing twice, or reported gone; a draining one keeps its place and gives no slots. How
+//! long a domain is out is taken from the note that says so; that it is out until then is checked.
+
+use std::collections::BTreeMap;
+
+use elasticrun_core::{
+    Event, Note, Time,
+    blacklist::{Domain, Out},
+    hosts::{HostRecord, HostState},
+};
+use elasticrun_protocol::{HostId, LocalRank};
+
+#[derive(Clone, Debug)]
+struct Known {
+    slots: u32,
+    draining: bool,
+    missing: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Reference {
+    known: BTreeMap<HostId, Known>,
+    out: BTreeMap<Domain, Out>,
+    /// Domains that failed since the last started round.
+    recent: Vec<Domain>,
+    /// How often a host has lost its place in the order.
+    moves: BTreeMap<HostId, u32>,
+    pub(crate) discovered: bool,
+    /// The last moment at which there was enough for a round.
+    pub(crate) last_enough: Time,
+    pub(crate) fatal: bool,
+}
+
+impl Reference {
+    pub(crate) fn event(&mut self, event: &Event) {
+        match event {
+            Event::Discovered(list) => self.listed(list),
+            Event::DiscoveryFailed { fatal: true, .. } if !self.discovered => self.fatal = true,
+            Event::AgentConnected(agent) if agent.itself => {
+                self.see(&agent.host, agent.slots);
+            }
+            _ => {}
+        }
+    }
+
+    fn see(&mut self, host: &HostId, slots: u32) {
+        let draining = self.known.get(host).is_some_and(|known| known.draining);
+        if draining || !self.known.contains_key(host) {
+            self.moved(host);
+        }
+        let known = Known {
+            slots,
+            draining: false,
+            missing: 0,
+        };
+        self.known.insert(host.clone(), known);
+    }
+
+    fn listed(&mut self, list: &[HostRecord]) {
+        self.discovered = true;
+        let said = |id: &HostId, state| {
+            list.iter()
+                .any(|record| record.id == *id && record.state == state)
+        };
+        for record in list
+            .iter()
+            .filter(|record| record.state == HostState::Ready)
+        {
+            self.see(&record.id, record.slots);
+        }
+        let mut removed = Vec::new();
+        for (id, known) in &mut self.known {
+            if said(id, HostState::Draining) {
+                (known.draining, known.missing) = (true, 0);
+            } else if said(id, HostState::Gone) {
+                removed.push(id.clone());
+            } else if !said(id, HostState::Ready) {
+                known.missing += 1;
+                if known.missing >= 2 {
+                    removed.push(id.clone());
+                }
+            }
+        }
+        for id in removed {
+            self.known.remove(&id);
+        }
+    }
+
+    fn moved(&mut self, host: &HostId) {
+        *self.moves.entry(host.clone()).or_default() += 1;
+    }
+
+    /// A decision of the job is known. `itself`: hosts that come by themselves go when they fail.
+    pub(crate) fn note(&mut self, note: &Note, itself: bool) {
+        match note {
+            Note::Blacklisted { domain, out } => {
+                self.out.insert(domain.clone(), *out);
+                self.recent.push(domain.clone());
+            }
+            Note::CooldownOver {
+                domain: Domain::Host(host),
+            } => self.moved(&host.clone()),
+            Note::RoundStarted { .. } => self.recent.clear(),
+            Note::Restarting { .. } => {
+                for domain in std::mem::take(&mut self.recent) {
+                    self.out.remove(&domain);
+                }
+            }
+            Note::HostFailed { host, .. } if itself => {
+                self.known.remove(host);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a slot may be used now.
+    pub(crate) fn is_usable(&self, now: Time, host: &HostId, slot: LocalRank) -> bool {
+        let known = self.known.get(host);
+        let there = known.is_some_and(|known| !known.draining && slot.0 < known.slots);
+        let is_out = |domain: &Domain| match self.out.get(domain) {
+            Some(Out::ForGood) => true,
+            Some(Out::Until(end)) => *end > now,
+            None => false,
+        };
+        there && !is_out(&Domain::Host(host.clone())) && !is_out(&Domain::Slot(host.clone(), slot))
+    }
+
+    /// Slots that may be used now.
+    pub(crate) fn usable(&self, now: Time) -> u32 {
+        let mut usable = 0;
+        for (host, known) in &self.known {
+            let slots = (0..known.slots).map(LocalRank);
+            usable += slots
+                .filter(|slot| self.is_usable(now, host, *slot))
+                .count() as u32;
+        }
+        usable
+    }
+
+    /// Every slot of every known host is out for good, and there is at least one.
+    pub(crate) fn all_out_for_good(&self) -> bool {
+        let for_good = |domain: &Domain| self.out.get(domain) == Some(&Out::ForGood);
+        let slots = (self.known.iter())
+            .flat_map(|(host, known)| (0..known.slots).map(move |slot| (host, LocalRank(slot))));
+        let mut any = false;
+        let all = slots.into_iter().all(|(host, slot)| {
+            any = true;
+            for_good(&Domain::Host(host.clone())) || for_good(&Domain::Slot(host.clone(), slot))
+        });
+        any && all
+    }
+
+    pub(crate) fn moves(&self, host: &HostId) -> u32 {
+        self.moves.get(host).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,146 @@
+//! Runs one seed, or many.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    trace::Detail,
+    world::{Violation, World},
+};
+
+/// What became of a seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Hash of all that happened.
+    pub hash: u64,
+    /// Events of the simulation.
+    pub events: u64,
+    /// How long the job took, in its own time.
+    pub took: Duration,
+    /// Rounds that were started.
+    pub rounds: usize,
+    /// How the job ended, as text; none if it did not.
+    pub outcome: Option<String>,
+    /// What did not hold.
+    pub violation: Option<Violation>,
+}
+
+/// Runs one seed to its end.
+pub fn run_seed(seed: u64, detail: Detail) -> Report {
+    let run = || {
+        let mut world = World::new(seed, detail);
+        world.run();
+        Report {
+            seed,
+            hash: world.trace.hash(),
+            events: world.trace.events(),
+            took: world.now.since_start(),
+            rounds: world.history.rounds(),
+            outcome: world
+                .driver
+                .ended
+                .as_ref()
+                .map(|(_, outcome)| format!("{outcome:?}")),
+            violation: world.violation,
+        }
+    };
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = (panic.downcast_ref::<String>().map(String::as_str))
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("a panic without a text");
+        Report {
+            seed,
+            hash: 0,
+            events: 0,
+            took: Duration::ZERO,
+            rounds: 0,
+            outcome: None,
+            violation: Some(Violation {
+                invariant: "panic",
+                what: text.to_owned(),
+            }),
+        }
+    })
+}
+
+/// What became of many seeds.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// How many were run.
+    pub seeds: u64,
+    /// Those that violated something, at most a hundred.
+    pub violations: Vec<Report>,
+    /// Events of all.
+    pub events: u64,
+    /// Rounds of all.
+    pub rounds: u64,
+    /// Exclusive or of all hashes: two runs of the same seeds agree on it.
+    pub hash: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// How often each outcome came.
+    pub outcomes: std::collections::BTreeMap<String, u64>,
+}
+
+/// Runs `count` seeds from `first` on, on so many threads; `progress` hears how many are done.
+pub fn run_seeds(
+    first: u64,
+    count: u64,
+    threads: usize,
+    progress: impl Fn(u64, usize) + Sync,
+) -> Summary {
+    const MOST: usize = 100;
+    let began = Instant::now();
+    let next = AtomicU64::new(0);
+    let summary = Mutex::new(Summary::default());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        return;
+                    }
+                    let report = run_seed(first + index, Detail::Brief);
+                    // A thread that panicked outside of a run would have ended the whole program.
+                    let mut all = summary
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    all.add(report, MOST);
+                    let (done, found) = (all.seeds, all.violations.len());
+                    drop(all);
+                    progress(done, found);
+                }
+            });
+        }
+    });
+    let mut summary = summary
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    summary.violations.sort_by_key(|report| report.seed);
+    summary.took = began.elapsed();
+    summary
+}
+
+impl Summary {
+    fn add(&mut self, report: Report, most: usize) {
+        self.seeds += 1;
+        self.events += report.events;
+        self.rounds += report.rounds as u64;
+        self.hash ^= report.hash.rotate_left((report.seed % 63) as u32);
+        let kind = report.outcome.as_deref().unwrap_or("none");
+        let kind = kind.split([' ', '{']).next().unwrap_or(kind).to_owned();
+        *self.outcomes.entry(kind).or_default() += 1;
+        if report.violation.is_some() && self.violations.len() < most {
+            self.violations.push(report);
+        }
+    }
+}

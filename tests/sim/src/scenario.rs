@@ -1,0 +1,206 @@
+//! What a seed means: the settings of a job, its hosts, and what will go wrong.
+
+use std::time::Duration;
+
+use elasticrun_core::{Cooldown, FailureDomain, Settings, Time};
+
+use crate::{dice::Dice, fault::Fault};
+
+/// Everything that is decided before a run begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) settings: Settings,
+    pub(crate) heartbeat_interval: Duration,
+    pub(crate) heartbeat_timeout: Duration,
+    pub(crate) orphan_timeout: Duration,
+    pub(crate) grace: Duration,
+    /// How long a worker waits for its peers to connect.
+    pub(crate) connect_timeout: Duration,
+    /// How long a collective waits for a peer that is cut off.
+    pub(crate) stall_timeout: Duration,
+    /// Slots of every host that may ever be.
+    pub(crate) hosts: Vec<u32>,
+    /// How many of them are listed at first.
+    pub(crate) listed: usize,
+    /// None: a list is given once and never again.
+    pub(crate) discovery_interval: Option<Duration>,
+    /// How many steps the training has.
+    pub(crate) steps: u64,
+    /// How long a step takes, about.
+    pub(crate) step: Duration,
+    /// Every so manieth boundary is a commit; the others only look.
+    pub(crate) commit_every: u64,
+    /// Longest import of a process.
+    pub(crate) import: Duration,
+    /// Usual delay of a message between hosts.
+    pub(crate) delay: Duration,
+    /// Of a hundred messages between driver and agents, how many come twice.
+    pub(crate) repeats: u64,
+    /// Of a hundred peers that lose one, how many see it by themselves.
+    pub(crate) notice: u64,
+    /// Planned faults.
+    pub(crate) faults: Vec<(Time, Fault)>,
+    /// How many faults strike just after a round was planned, started or interrupted.
+    pub(crate) ambushes: u64,
+    /// From then on nothing fails any more.
+    pub(crate) heal: Time,
+    /// Nothing fails at all: then nothing may be refused either.
+    pub(crate) calm: bool,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
+        let count = dice.range(1, 5) as usize;
+        let most = if count > 3 { 2 } else { 4 };
+        let hosts: Vec<u32> = (0..count + 3).map(|_| dice.range(1, most) as u32).collect();
+        let total: u32 = hosts[..count].iter().sum();
+        let calm = dice.percent(8);
+        let settings = draw_settings(dice, total);
+        let heal = Time::from_start(dice.millis(2_000, 30_000));
+        let mut scenario = Self {
+            heartbeat_interval: dice
+                .pick(&[200, 500, 1000])
+                .map_or(Duration::ZERO, Duration::from_millis),
+            heartbeat_timeout: dice.millis(2_000, 5_000),
+            orphan_timeout: dice.millis(0, 5_000),
+            grace: dice.millis(100, 3_000),
+            connect_timeout: dice.millis(500, 5_000),
+            stall_timeout: dice.millis(500, 10_000),
+            hosts,
+            listed: count,
+            discovery_interval: (settings.elastic && dice.percent(80))
+                .then(|| dice.millis(200, 1_500)),
+            steps: dice.range(3, 40),
+            step: dice
+                .pick(&[1, 10, 100, 400])
+                .map_or(Duration::ZERO, Duration::from_millis),
+            commit_every: dice.pick(&[1, 1, 2, 5]).unwrap_or(1),
+            import: dice
+                .pick(&[50, 500, 3_000])
+                .map_or(Duration::ZERO, Duration::from_millis),
+            delay: dice
+                .pick(&[100, 1_000, 20_000])
+                .map_or(Duration::ZERO, Duration::from_micros),
+            repeats: if calm {
+                0
+            } else {
+                dice.pick(&[0, 0, 3, 20]).unwrap_or(0)
+            },
+            notice: dice.pick(&[0, 50, 100]).unwrap_or(0),
+            faults: Vec::new(),
+            ambushes: if calm {
+                0
+            } else {
+                dice.pick(&[0, 1, 2, 4]).unwrap_or(0)
+            },
+            heal,
+            calm,
+            settings,
+        };
+        scenario.faults = scenario.draw_faults(dice);
+        scenario
+    }
+
+    fn draw_faults(&self, dice: &mut Dice) -> Vec<(Time, Fault)> {
+        let count = match dice.range(0, 9) {
+            0 => 0,
+            1..=4 => dice.range(1, 3),
+            5..=8 => dice.range(2, 8),
+            _ => dice.range(8, 20),
+        };
+        let end = self.heal.since_start().as_micros() as u64;
+        let mut faults = Vec::new();
+        for _ in 0..count {
+            // Half of all faults fall into the first seconds, where most jobs of a simulation are made.
+            let latest = if dice.percent(50) {
+                end.min(4_000_000)
+            } else {
+                end
+            };
+            let at = Time::from_start(dice.micros(0, latest));
+            let fault = if self.calm {
+                Fault::draw_change(dice)
+            } else {
+                Fault::draw(dice)
+            };
+            faults.push((at, fault));
+        }
+        faults
+    }
+
+    /// A bound for everything that may still happen once nothing fails any more.
+    pub(crate) fn patience(&self) -> Duration {
+        let settings = &self.settings;
+        let cooldown = match settings.cooldown {
+            Cooldown::Forever => Duration::ZERO,
+            Cooldown::Range { high, .. } => high,
+        };
+        let waits = settings.elastic_timeout * 3
+            + settings.start_timeout * 4
+            + settings.abort_timeout * 4
+            + settings.interrupt_timeout * 4
+            + settings.exit_timeout * 2
+            + cooldown * 3
+            + self.heartbeat_timeout * 4
+            + self.orphan_timeout * 4
+            + self.grace * 6
+            + (self.connect_timeout + self.stall_timeout) * 4
+            + self.import * 6;
+        waits + self.step * (self.steps as u32) * 4 + Duration::from_secs(60)
+    }
+}
+
+fn draw_settings(dice: &mut Dice, total: u32) -> Settings {
+    let elastic = dice.percent(93);
+    let np = if dice.percent(90) {
+        dice.range(1, u64::from(total))
+    } else {
+        u64::from(total) + dice.range(1, 2)
+    } as u32;
+    if !elastic {
+        return Settings {
+            start_timeout: dice.millis(5_000, 20_000),
+            elastic_timeout: dice.millis(3_000, 20_000),
+            exit_timeout: dice.millis(2_000, 10_000),
+            ..Settings::standard(np)
+        };
+    }
+    let min_np = dice.range(1, u64::from(np)) as u32;
+    let max_np = match dice.range(0, 3) {
+        0 => None,
+        1 => Some(np),
+        _ => Some(np + dice.range(0, 4) as u32),
+    };
+    let low = dice.pick(&[0, 0, 200, 1_000, 5_000]).unwrap_or(0);
+    let cooldown = if dice.percent(15) {
+        Cooldown::Forever
+    } else {
+        Cooldown::Range {
+            low: Duration::from_millis(low),
+            high: Duration::from_millis(low + dice.range(0, 10_000)),
+        }
+    };
+    Settings {
+        spares: dice.pick(&[0, 0, 1, 2]).unwrap_or(0),
+        elastic_timeout: dice.millis(2_000, 30_000),
+        start_timeout: dice.millis(5_000, 20_000),
+        abort_timeout: dice.millis(1_000, 8_000),
+        interrupt_timeout: dice.millis(1_000, 8_000),
+        exit_timeout: dice.millis(2_000, 10_000),
+        last_call: dice.millis(0, 2_000),
+        reset_limit: dice.percent(15).then(|| dice.range(0, 4) as u32),
+        max_restarts: dice.pick(&[0, 0, 1, 2]).unwrap_or(0),
+        max_host_failures: dice.percent(60).then(|| dice.range(1, 5) as u32),
+        cooldown,
+        failure_domain: dice
+            .pick(&[
+                FailureDomain::Auto,
+                FailureDomain::Host,
+                FailureDomain::Slot,
+            ])
+            .unwrap_or(FailureDomain::Auto),
+        self_registration: dice.percent(15),
+        ..Settings::elastic(np, min_np, max_np)
+    }
+}

@@ -1,0 +1,418 @@
+//! The agent's shell: one process per host that runs the shipped machine and does what it commands.
+
+use std::{rc::Rc, time::Duration};
+
+use elasticrun_core::agent::{Command, Event as AgentEvent, Machine, Signal};
+use elasticrun_protocol::{
+    FromAgent, HostId, Order, Process, Report, ToAgent,
+    control::{Exit, Spawn, Start},
+};
+
+use super::{
+    Ev, World,
+    driver::EPOCH,
+    host::AgentSim,
+    link::{Down, Up},
+    worker::Tell,
+};
+use crate::invariants;
+
+impl World {
+    /// A launched agent begins, or waits for the lock of its host.
+    pub(super) fn launch_done(&mut self, host: usize, token: u64) {
+        let state = &mut self.hosts[host];
+        if state.launch != token || self.driver.exited {
+            return;
+        }
+        if !state.alive || state.cut_down > 0 || state.cut_up > 0 {
+            let (host, why) = (state.id.clone(), "no way there".to_owned());
+            let wait = self.dice.millis(10, 3_000);
+            let event = elasticrun_core::Event::LaunchFailed { host, why };
+            return self.after(wait, Ev::Job(event));
+        }
+        if state.is_locked() {
+            state.launch_waits = true;
+        } else {
+            self.begin_agent(host);
+        }
+    }
+
+    /// A host that comes by itself begins its agent.
+    pub(super) fn register_itself(&mut self, host: usize) {
+        let over = self.driver.ended.is_some();
+        if over || !self.hosts[host].alive {
+            return;
+        }
+        if self.hosts[host].is_locked() {
+            self.hosts[host].launch_waits = true;
+        } else {
+            self.begin_agent(host);
+        }
+    }
+
+    fn begin_agent(&mut self, host: usize) {
+        self.hosts[host].agents += 1;
+        self.hosts[host].launch_waits = false;
+        let number = self.hosts[host].agents;
+        self.note(format_args!("h{host} agent {number} begins"));
+        let link = self.dial(host, number);
+        self.hosts[host].agent = Some(AgentSim {
+            number,
+            link,
+            machine: None,
+            tick_at: None,
+            flushing: false,
+            reports: 0,
+        });
+        if self.driver.exited {
+            self.agent_ends(host);
+        }
+    }
+
+    /// Something of a host has ended: who waited for its lock may get it.
+    fn unlock(&mut self, host: usize) {
+        if self.hosts[host].launch_waits && !self.hosts[host].is_locked() && self.hosts[host].alive
+        {
+            self.begin_agent(host);
+        }
+    }
+
+    /// The agent process of a host is gone, whatever ended it; its workers follow it.
+    pub(super) fn agent_ends(&mut self, host: usize) {
+        let Some(agent) = self.hosts[host].agent.take() else {
+            return;
+        };
+        self.note(format_args!("h{host} agent {} ends", agent.number));
+        self.hosts[host].memories = Default::default();
+        self.hosts[host].answered = None;
+        if std::mem::replace(&mut self.links[agent.link].agent_open, false) {
+            self.push_up(agent.link, Up::Closed);
+        }
+        let workers: Vec<_> = self.hosts[host].workers.keys().copied().collect();
+        for process in workers {
+            if let Some(worker) = self.worker(host, process) {
+                worker.orphan = true;
+            }
+            let wait = self.dice.micros(100, 30_000);
+            self.after(
+                wait,
+                Ev::Kill {
+                    host,
+                    process,
+                    term: false,
+                },
+            );
+        }
+        if self.plan.settings.self_registration {
+            let wait = self.dice.millis(50, 3_000);
+            self.after(wait, Ev::Register(host));
+        }
+        self.unlock(host);
+    }
+
+    /// An order arrives, unless the way is cut.
+    pub(super) fn down(&mut self, link: usize) {
+        let host = self.links[link].host;
+        if self.hosts[host].cut_down > 0 {
+            return;
+        }
+        let Some(message) = self.links[link].down.pop(self.now) else {
+            return;
+        };
+        let agent = self.links[link].agent;
+        if !self.hosts[host].is_agent(agent) || !self.links[link].agent_open {
+            return;
+        }
+        match message {
+            Down::Closed => {
+                self.links[link].agent_open = false;
+                match self.has_machine(host) {
+                    true => self.machine_event(host, agent, AgentEvent::DriverLost),
+                    false => self.agent_ends(host),
+                }
+            }
+            Down::Order(order) => self.ordered(host, agent, link, order),
+        }
+    }
+
+    fn ordered(&mut self, host: usize, agent: u64, link: usize, order: ToAgent) {
+        if let Order::Setup(setup) = &order.order
+            && !self.has_machine(host)
+        {
+            let machine = Machine::new(self.now, EPOCH, (**setup).clone(), 7);
+            if let Some(agent) = &mut self.hosts[host].agent {
+                agent.machine = Some(machine);
+            }
+            return self.schedule_agent_tick(host);
+        }
+        if !matches!(order.order, Order::Beat) && self.repeats() {
+            let wait = self.dice.micros(0, 2_000_000);
+            self.after(wait, Ev::RepeatDown(link, order.clone()));
+        }
+        self.machine_event(host, agent, AgentEvent::Ordered(order));
+    }
+
+    pub(super) fn repeat_down(&mut self, link: usize, order: ToAgent) {
+        let (host, agent) = (self.links[link].host, self.links[link].agent);
+        if !self.hosts[host].is_agent(agent) || !self.has_machine(host) {
+            return;
+        }
+        let what = format!("{order:?}");
+        let commands = self.step_machine(host, AgentEvent::Ordered(order));
+        self.note(format_args!("h{host} hears again {what}: {commands:?}"));
+        invariants::r3::order_repeated(self, host, &what, &commands);
+        self.do_all(host, commands);
+    }
+
+    fn has_machine(&self, host: usize) -> bool {
+        self.hosts[host]
+            .agent
+            .as_ref()
+            .is_some_and(|agent| agent.machine.is_some())
+    }
+
+    pub(super) fn machine_event(&mut self, host: usize, agent: u64, event: AgentEvent) {
+        if !self.hosts[host].is_agent(agent) || !self.has_machine(host) {
+            return;
+        }
+        if !matches!(&event, AgentEvent::Ordered(order) if order.order == Order::Beat) {
+            self.note(format_args!("h{host} < {event:?}"));
+        }
+        let commands = self.step_machine(host, event);
+        self.do_all(host, commands);
+        self.schedule_flush(host);
+    }
+
+    fn step_machine(&mut self, host: usize, event: AgentEvent) -> Vec<Command> {
+        let (now, mut out) = (self.now, Vec::new());
+        let state = &mut self.hosts[host];
+        state.memories.now = now;
+        if let Some(machine) = state
+            .agent
+            .as_mut()
+            .and_then(|agent| agent.machine.as_mut())
+        {
+            machine.step(now, event, &mut state.memories, &mut out);
+        }
+        out
+    }
+
+    fn schedule_flush(&mut self, host: usize) {
+        let wait = self.dice.micros(0, 300);
+        if let Some(agent) = &mut self.hosts[host].agent
+            && !std::mem::replace(&mut agent.flushing, true)
+        {
+            let agent = agent.number;
+            self.after(wait, Ev::Flush { host, agent });
+        }
+    }
+
+    pub(super) fn flush(&mut self, host: usize, number: u64) {
+        let mut out = Vec::new();
+        if let Some(agent) = self.hosts[host]
+            .agent
+            .as_mut()
+            .filter(|a| a.number == number)
+        {
+            agent.flushing = false;
+            if let Some(machine) = &mut agent.machine {
+                machine.flush(&mut out);
+            }
+        }
+        self.do_all(host, out);
+    }
+
+    pub(super) fn agent_tick(&mut self, host: usize, number: u64) {
+        let now = self.now;
+        let mut out = Vec::new();
+        let state = &mut self.hosts[host];
+        state.memories.now = now;
+        let Some(agent) = state
+            .agent
+            .as_mut()
+            .filter(|a| a.number == number && a.tick_at == Some(now))
+        else {
+            return;
+        };
+        agent.tick_at = None;
+        if let Some(machine) = &mut agent.machine {
+            machine.tick(now, &mut state.memories, &mut out);
+            if machine.next_deadline().is_some_and(|due| due <= now) {
+                let what = "an agent wants to be called again and again at one moment".into();
+                return self.violate("R9", what);
+            }
+        }
+        self.do_all(host, out);
+    }
+
+    fn schedule_agent_tick(&mut self, host: usize) {
+        let now = self.now;
+        let Some(agent) = &mut self.hosts[host].agent else {
+            return;
+        };
+        let Some(due) = agent.machine.as_ref().and_then(Machine::next_deadline) else {
+            return;
+        };
+        let due = due.max(now);
+        if agent.tick_at != Some(due) {
+            agent.tick_at = Some(due);
+            let agent = agent.number;
+            self.at(due, Ev::AgentTick { host, agent });
+        }
+    }
+
+    fn do_all(&mut self, host: usize, commands: Vec<Command>) {
+        for process in self.hosts[host].memories.rung() {
+            let wait = self.dice.micros(5, 500);
+            self.after(wait, Ev::Wake { host, process });
+        }
+        for command in commands {
+            if !matches!(command, Command::Report(Report::Beat { .. })) {
+                self.note(format_args!("h{host} > {command:?}"));
+            }
+            self.do_one(host, command);
+        }
+        self.schedule_agent_tick(host);
+    }
+
+    fn do_one(&mut self, host: usize, command: Command) {
+        match command {
+            Command::Report(report) => self.report(host, report),
+            Command::Spawn(spawn) => self.spawn(host, spawn),
+            Command::Signal { process, signal } => {
+                self.member_stopped(host, process);
+                let wait = self.dice.micros(5, 2_000);
+                let term = signal == Signal::Terminate;
+                self.after(
+                    wait,
+                    Ev::Kill {
+                        host,
+                        process,
+                        term,
+                    },
+                );
+            }
+            Command::Start(start) => self.tell_start(host, *start),
+            Command::Abort { round, members } => {
+                for process in members {
+                    if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+                        shared.abort(round);
+                    }
+                    let wait = self.dice.micros(5, 2_000);
+                    self.after(wait, Ev::Wake { host, process });
+                }
+            }
+            Command::TellStop { process, .. } => {
+                self.member_stopped(host, process);
+                self.tell(host, process, Tell::Stop);
+            }
+            Command::Forget { process } => {
+                invariants::r12::may_forget(self, host, process);
+                if !self.hosts[host].workers.contains_key(&process) {
+                    self.hosts[host].memories.of.remove(&process);
+                }
+            }
+            Command::Exit => self.agent_ends(host),
+        }
+    }
+
+    fn report(&mut self, host: usize, report: Report) {
+        if let Report::Ready { round, .. } = &report {
+            self.hosts[host].answered = Some((*round, self.hosts[host].commits()));
+        }
+        let Some(agent) = &mut self.hosts[host].agent else {
+            return;
+        };
+        agent.reports += 1;
+        let (number, link) = (agent.reports, agent.link);
+        if self.links[link].agent_open {
+            let epoch = EPOCH;
+            self.push_up(
+                link,
+                Up::Report(FromAgent {
+                    epoch,
+                    number,
+                    report,
+                }),
+            );
+        }
+    }
+
+    fn tell_start(&mut self, host: usize, start: Start) {
+        let start = Rc::new(start);
+        for member in &start.members {
+            let tell = Tell::Start(start.clone(), *member);
+            self.tell(host, member.process, tell);
+        }
+    }
+
+    fn spawn(&mut self, host: usize, spawn: Spawn) {
+        let process = spawn.process;
+        invariants::r4::spawned(self, host, process);
+        if self.pending.take_refuse_start() {
+            let exit = Exit::NotStarted("no such file".into());
+            return self.exited(host, process, exit, Duration::from_millis(1));
+        }
+        self.begin_worker(host, process);
+    }
+
+    /// Tells the agent that a process is reaped.
+    fn exited(&mut self, host: usize, process: Process, exit: Exit, wait: Duration) {
+        let Some(agent) = self.hosts[host].agent.as_ref().map(|agent| agent.number) else {
+            return;
+        };
+        let event = AgentEvent::Exited {
+            process,
+            exit,
+            tail: Vec::new(),
+        };
+        self.after(wait, Ev::Machine { host, agent, event });
+    }
+
+    /// A dead process is reaped: its agent hears of it, and its slot of the host is free.
+    pub(super) fn reap(&mut self, host: usize, process: Process) {
+        let Some(worker) = self.hosts[host].workers.remove(&process) else {
+            return;
+        };
+        self.note(format_args!(
+            "h{host} {process:?} is gone: {:?}",
+            worker.end
+        ));
+        if let Some(exit) = worker.end
+            && self.hosts[host].is_agent(worker.agent)
+        {
+            let agent = worker.agent;
+            let event = AgentEvent::Exited {
+                process,
+                exit,
+                tail: Vec::new(),
+            };
+            self.machine_event(host, agent, event);
+        }
+        self.unlock(host);
+    }
+
+    /// Whether nothing of the job is left, when it should not be.
+    pub(super) fn check_swept(&mut self) {
+        let left = |host: &super::Host| host.agent.is_some() || !host.workers.is_empty();
+        if !self.hosts.iter().any(left) {
+            self.swept = true;
+            return;
+        }
+        let ended = self.driver.ended.as_ref().map_or(self.now, |(at, _)| *at);
+        let bound = Duration::from_secs(40)
+            + self.plan.heartbeat_timeout * 2
+            + self.plan.orphan_timeout
+            + self.plan.grace * 4;
+        if self.now.since(ended) > bound {
+            let names: Vec<&HostId> = self
+                .hosts
+                .iter()
+                .filter(|h| left(h))
+                .map(|h| &h.id)
+                .collect();
+            return self.violate("R9", format!("something is left behind on {names:?}"));
+        }
+        self.after(Duration::from_millis(500), Ev::Swept);
+    }
+}

@@ -1,0 +1,243 @@
+//! What the workers of a round do together: connect (0), sync (1), and one collective for every step.
+//!
+//! A collective is complete when all members have come to it; if one is gone it never is, and whether the
+//! others see that by themselves is a matter of luck: they must be told.
+
+use elasticrun_protocol::{CommitId, Process, Rank, Round, control::Exit};
+
+use super::{Ev, World, memory::State, worker::Act};
+use crate::invariants;
+
+/// A member's seat in a round.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) host: usize,
+    pub(crate) process: Process,
+    /// Collectives that it has come to.
+    reached: u64,
+    /// It left or died.
+    gone: bool,
+    pub(crate) end: Option<Exit>,
+    /// It went with its agent.
+    pub(crate) lost: bool,
+    /// It was told to stop before it ended.
+    pub(crate) stopped: bool,
+}
+
+/// A round that was started.
+#[derive(Clone, Debug)]
+pub(crate) struct RoundSim {
+    pub(crate) base: Option<CommitId>,
+    pub(crate) seats: Vec<Seat>,
+    /// What the sync hands round.
+    state: Option<State>,
+    /// The collective that is stalled by a cut.
+    stalled: Option<u64>,
+    /// The boundary at which somebody left.
+    pub(crate) left_at: Option<u64>,
+}
+
+impl RoundSim {
+    pub(crate) fn new(base: Option<CommitId>, members: Vec<(usize, Process)>) -> Self {
+        Self {
+            base,
+            seats: (members.into_iter())
+                .map(|(host, process)| Seat {
+                    host,
+                    process,
+                    reached: 0,
+                    gone: false,
+                    end: None,
+                    lost: false,
+                    stopped: false,
+                })
+                .collect(),
+            state: None,
+            stalled: None,
+            left_at: None,
+        }
+    }
+
+    /// All are there, in this collective.
+    fn is_complete(&self, index: u64) -> bool {
+        self.seats.iter().all(|seat| seat.reached > index)
+    }
+
+    fn is_broken(&self, index: u64) -> bool {
+        self.seats
+            .iter()
+            .any(|seat| seat.gone && seat.reached <= index)
+    }
+
+    fn several_hosts(&self) -> bool {
+        self.seats
+            .iter()
+            .any(|seat| seat.host != self.seats[0].host)
+    }
+}
+
+impl World {
+    /// A worker comes to a collective.
+    pub(super) fn arrive(&mut self, host: usize, process: Process, index: u64) {
+        let Some(own) = self.hosts[host]
+            .workers
+            .get(&process)
+            .and_then(|w| w.round.as_ref())
+        else {
+            return;
+        };
+        let (number, rank, start) = (own.start.round, own.rank, own.start.clone());
+        if index == 1 && rank == Rank(0) && self.base_state(number).is_none() {
+            match self.own_base(host, process, &start) {
+                Some(state) => self.set_base_state(number, state),
+                None => {
+                    let what = format!(
+                        "rank 0 of {number:?} has no way to the base {:?}",
+                        start.base
+                    );
+                    return self.violate("R12", what);
+                }
+            }
+        }
+        let Some(round) = self.rounds.get_mut(&number) else {
+            return;
+        };
+        round.seats[rank.0 as usize].reached = index + 1;
+        if round.is_broken(index) {
+            self.notice(number, host, process);
+        } else if round.is_complete(index) {
+            self.complete(number, index);
+        }
+    }
+
+    fn complete(&mut self, number: Round, index: u64) {
+        let Some(round) = self.rounds.get_mut(&number) else {
+            return;
+        };
+        let cut = round.several_hosts()
+            && round
+                .seats
+                .iter()
+                .any(|seat| self.hosts[seat.host].cut_data > 0);
+        if cut {
+            round.stalled = Some(index);
+            let wait = self.plan.stall_timeout;
+            return self.after(
+                wait,
+                Ev::Stalled {
+                    round: number,
+                    index,
+                },
+            );
+        }
+        round.stalled = None;
+        let seats = round.seats.clone();
+        if index >= 2 {
+            invariants::r11::step_done(self, number);
+        }
+        let slow = if index == 1 { 20_000 } else { 500 };
+        for seat in seats {
+            let wait = self.dice.micros(5, slow);
+            self.act_after(seat.host, seat.process, wait, Act::Done(index));
+        }
+    }
+
+    /// The network between hosts is whole again.
+    pub(super) fn retry_collectives(&mut self) {
+        let stalled: Vec<_> = (self.rounds.iter())
+            .filter_map(|(number, round)| Some((*number, round.stalled?)))
+            .collect();
+        for (number, index) in stalled {
+            let broken = self.rounds[&number].is_broken(index);
+            if !broken {
+                self.complete(number, index);
+            }
+        }
+    }
+
+    /// A collective could not get through for too long.
+    pub(super) fn stalled(&mut self, number: Round, index: u64) {
+        let Some(round) = self.rounds.get_mut(&number) else {
+            return;
+        };
+        if round.stalled != Some(index) {
+            return;
+        }
+        round.stalled = None;
+        for seat in round.seats.clone() {
+            let wait = self.dice.millis(0, 50);
+            let (host, process) = (seat.host, seat.process);
+            self.after(
+                wait,
+                Ev::PeerLost {
+                    host,
+                    process,
+                    round: number,
+                },
+            );
+        }
+    }
+
+    /// A member left or died: who waits for it may see that.
+    pub(super) fn seat_gone(&mut self, number: Round, rank: Rank) {
+        let Some(round) = self.rounds.get_mut(&number) else {
+            return;
+        };
+        round.seats[rank.0 as usize].gone = true;
+        let reached = round.seats[rank.0 as usize].reached;
+        let waiting: Vec<_> = (round.seats.iter())
+            .filter(|seat| !seat.gone && seat.reached > reached)
+            .map(|seat| (seat.host, seat.process))
+            .collect();
+        for (host, process) in waiting {
+            self.notice(number, host, process);
+        }
+    }
+
+    fn notice(&mut self, round: Round, host: usize, process: Process) {
+        if self.dice.percent(self.plan.notice) {
+            let wait = self.dice.micros(100, 50_000);
+            self.after(
+                wait,
+                Ev::PeerLost {
+                    host,
+                    process,
+                    round,
+                },
+            );
+        }
+    }
+
+    pub(super) fn base_state(&self, round: Round) -> Option<State> {
+        self.rounds.get(&round)?.state
+    }
+
+    pub(super) fn set_base_state(&mut self, number: Round, state: State) {
+        let expected = self
+            .rounds
+            .get(&number)
+            .and_then(|round| self.history.state(round.base?));
+        if expected.is_some_and(|expected| expected != state) {
+            let what =
+                format!("{number:?} goes on from {state:?} and not from its base {expected:?}");
+            self.violate("R12", what);
+        }
+        if let Some(round) = self.rounds.get_mut(&number) {
+            round.state = Some(state);
+        }
+    }
+
+    /// Somebody leaves a round at this boundary: all who leave by the hold do so there.
+    pub(super) fn leaves_at(&mut self, number: Round, boundary: u64) {
+        let Some(round) = self.rounds.get_mut(&number) else {
+            return;
+        };
+        let at = *round.left_at.get_or_insert(boundary);
+        if at != boundary {
+            self.violate(
+                "R6",
+                format!("{number:?} is left at the boundaries {at} and {boundary}"),
+            );
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A host: perhaps an agent, its workers and their memory, and how well the network reaches it.
+
+use std::collections::BTreeMap;
+
+use elasticrun_core::{Time, agent::Machine};
+use elasticrun_protocol::{CommitId, HostId, Process, Round};
+
+use super::{memory::Memories, worker::Worker};
+
+/// An agent process.
+#[derive(Debug)]
+pub(crate) struct AgentSim {
+    /// Counts the agent processes of the host.
+    pub(crate) number: u64,
+    pub(super) link: usize,
+    /// There once the driver has welcomed it.
+    pub(super) machine: Option<Machine>,
+    pub(super) tick_at: Option<Time>,
+    pub(super) flushing: bool,
+    pub(super) reports: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) id: HostId,
+    /// What it was made with; discovery may say something else.
+    pub(crate) slots: u32,
+    /// The machine runs.
+    pub(crate) alive: bool,
+    /// How many cuts there are in each direction and between its workers and those of other hosts.
+    pub(crate) cut_up: u32,
+    pub(crate) cut_down: u32,
+    pub(crate) cut_data: u32,
+    pub(crate) agent: Option<AgentSim>,
+    pub(super) agents: u64,
+    pub(super) memories: Memories,
+    /// Processes that are not reaped yet.
+    pub(crate) workers: BTreeMap<Process, Worker>,
+    /// Counts the launches, so that one that was given up does nothing.
+    pub(super) launch: u64,
+    /// A launched agent waits for the host's lock.
+    pub(super) launch_waits: bool,
+    /// What its memory had when its agent answered this plan.
+    pub(crate) answered: Option<(Round, Vec<CommitId>)>,
+}
+
+impl Host {
+    pub(super) fn new(index: usize, slots: u32) -> Self {
+        Self {
+            id: HostId::new(format!("h{index}")),
+            slots,
+            alive: true,
+            cut_up: 0,
+            cut_down: 0,
+            cut_data: 0,
+            agent: None,
+            agents: 0,
+            memories: Memories::default(),
+            workers: BTreeMap::new(),
+            launch: 0,
+            launch_waits: false,
+            answered: None,
+        }
+    }
+
+    /// The lock of the host is held by an agent or by what it left.
+    pub(super) fn is_locked(&self) -> bool {
+        self.agent.is_some() || !self.workers.is_empty()
+    }
+
+    pub(super) fn is_agent(&self, number: u64) -> bool {
+        self.agent
+            .as_ref()
+            .is_some_and(|agent| agent.number == number)
+    }
+
+    /// Complete commits of all processes, dead and living.
+    pub(crate) fn commits(&self) -> Vec<CommitId> {
+        let shared = self.memories.of.values();
+        shared
+            .flat_map(|s| s.complete())
+            .map(|commit| commit.id)
+            .collect()
+    }
+
+    /// The newest complete commit of a process.
+    pub(crate) fn newest(&self, process: Process) -> Option<CommitId> {
+        let shared = self.memories.of.get(&process)?;
+        shared.complete().first().map(|commit| commit.id)
+    }
+}
+
+/// The index in a name that [`Host::new`] gave.
+pub(crate) fn index_of(id: &HostId) -> Option<usize> {
+    id.as_str().strip_prefix('h')?.parse().ok()
+}

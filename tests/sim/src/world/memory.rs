@@ -1,0 +1,225 @@
+//! The memory that an agent shares with its workers: pages and commit memories, as elasticrun-shared
+//! promises them (hold words carry their round, a repeat changes nothing, commits are sealed last).
+
+use std::collections::BTreeMap;
+
+use elasticrun_core::{Time, agent};
+use elasticrun_protocol::{Boundary, CommitId, Process, Round};
+
+/// A training state: so many steps, by this way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) step: u64,
+    pub(crate) digest: u64,
+}
+
+impl State {
+    /// One step in a round. Two ways to the same step have two digests.
+    pub(crate) fn advance(&mut self, round: Round) {
+        self.step += 1;
+        self.digest = (self.digest ^ round.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.step;
+    }
+}
+
+/// A complete commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Commit {
+    pub(crate) id: CommitId,
+    pub(crate) state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HoldWord {
+    Free,
+    Held,
+    LeaveAt(u64),
+}
+
+/// What a boundary says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Continue,
+    Wait,
+    Leave,
+    Aborted,
+}
+
+/// Page and commit memories of one process.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    slots: [Option<Commit>; 2],
+    hold: (Round, HoldWord),
+    newest_held: Option<Round>,
+    count: (Round, u64),
+    aborted: Round,
+    /// When it began to beat; none before it attached.
+    beating: Option<Time>,
+    /// Beats of the past, while it does not beat.
+    beats: u64,
+    pub(crate) commits: u64,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            slots: [None, None],
+            hold: (Round(0), HoldWord::Free),
+            newest_held: None,
+            count: (Round(0), 0),
+            aborted: Round(0),
+            beating: None,
+            beats: 0,
+            commits: 0,
+        }
+    }
+}
+
+impl Shared {
+    /// Complete commits, newest first.
+    pub(crate) fn complete(&self) -> Vec<Commit> {
+        let mut commits: Vec<_> = self.slots.iter().flatten().copied().collect();
+        commits.sort_by_key(|commit| std::cmp::Reverse(commit.id));
+        commits
+    }
+
+    /// Begins to write over the older slot; it is incomplete until it is sealed.
+    pub(crate) fn begin(&mut self) -> usize {
+        let older = match &self.slots {
+            [Some(a), Some(b)] => usize::from(b.id < a.id),
+            [None, _] => 0,
+            [_, None] => 1,
+        };
+        self.slots[older] = None;
+        older
+    }
+
+    pub(crate) fn seal(&mut self, slot: usize, commit: Commit) {
+        self.slots[slot] = Some(commit);
+        self.commits += 1;
+    }
+
+    /// What is newer than the base of a round that this process is in is void.
+    pub(crate) fn discard_newer(&mut self, base: CommitId) {
+        for slot in &mut self.slots {
+            if slot.is_some_and(|commit| commit.id > base) {
+                *slot = None;
+            }
+        }
+    }
+
+    pub(crate) fn enter(&mut self, round: Round) {
+        self.count = (round, 0);
+    }
+
+    pub(crate) fn aborted(&self, round: Round) -> bool {
+        round <= self.aborted
+    }
+
+    pub(crate) fn abort(&mut self, round: Round) {
+        self.aborted = self.aborted.max(round);
+    }
+
+    /// The worker writes its count, then reads the hold.
+    pub(crate) fn boundary(&mut self, round: Round, count: u64) -> Verdict {
+        self.count = (round, count);
+        self.judge(round, count)
+    }
+
+    pub(crate) fn judge(&self, round: Round, count: u64) -> Verdict {
+        if self.aborted(round) {
+            return Verdict::Aborted;
+        }
+        match self.hold {
+            (held, HoldWord::Held) if held == round => Verdict::Wait,
+            (held, HoldWord::LeaveAt(at)) if held == round && count >= at => Verdict::Leave,
+            _ => Verdict::Continue,
+        }
+    }
+
+    pub(crate) fn start_beating(&mut self, now: Time) {
+        self.beating.get_or_insert(now);
+    }
+
+    pub(crate) fn stop_beating(&mut self, now: Time) {
+        self.beats = self.beats_at(now);
+        self.beating = None;
+    }
+
+    fn beats_at(&self, now: Time) -> u64 {
+        let since = self
+            .beating
+            .map_or(0, |since| now.since(since).as_millis() as u64 / 100 + 1);
+        self.beats + since
+    }
+
+    fn hold(&mut self, round: Round) -> Boundary {
+        if self.newest_held.is_some_and(|newest| newest > round) {
+            return Boundary(0);
+        }
+        self.newest_held = Some(round);
+        let (held, word) = self.hold;
+        if held != round || word == HoldWord::Free {
+            self.hold = (round, HoldWord::Held);
+        }
+        let (counted, count) = self.count;
+        Boundary(if counted == round { count } else { 0 })
+    }
+}
+
+/// The shared memory of a host. [`Memories::rung`] says who was woken since it was asked last.
+#[derive(Debug, Default)]
+pub(crate) struct Memories {
+    pub(crate) of: BTreeMap<Process, Shared>,
+    pub(crate) now: Time,
+    rung: Vec<Process>,
+}
+
+impl Memories {
+    pub(crate) fn rung(&mut self) -> Vec<Process> {
+        std::mem::take(&mut self.rung)
+    }
+}
+
+impl agent::Memory for Memories {
+    fn hold(&mut self, process: Process, round: Round) -> Boundary {
+        self.rung.push(process);
+        self.of
+            .get_mut(&process)
+            .map_or(Boundary(0), |shared| shared.hold(round))
+    }
+
+    fn leave_at(&mut self, process: Process, round: Round, at: Boundary) {
+        if let Some(shared) = self.of.get_mut(&process)
+            && shared.hold == (round, HoldWord::Held)
+        {
+            shared.hold = (round, HoldWord::LeaveAt(at.0));
+            self.rung.push(process);
+        }
+    }
+
+    fn withdraw(&mut self, process: Process, round: Round) {
+        if let Some(shared) = self.of.get_mut(&process)
+            && shared.hold.0 == round
+        {
+            shared.hold.1 = HoldWord::Free;
+            self.rung.push(process);
+        }
+    }
+
+    fn commits(&self, process: Process) -> Vec<CommitId> {
+        let shared = self.of.get(&process);
+        shared.map_or_else(Vec::new, |shared| {
+            shared.complete().iter().map(|c| c.id).collect()
+        })
+    }
+
+    fn beats(&self, process: Process) -> u64 {
+        self.of
+            .get(&process)
+            .map_or(0, |shared| shared.beats_at(self.now))
+    }
+
+    fn commit_count(&self, process: Process) -> u64 {
+        self.of.get(&process).map_or(0, |shared| shared.commits)
+    }
+}

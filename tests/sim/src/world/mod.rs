@@ -1,0 +1,359 @@
+//! The simulated world: hosts, agents, workers, the network between them and the user's discovery.
+//!
+//! [`World::run`] is the loop: the earliest event of the queue, ordered by time and then by when it was
+//! put in, happens at once. The driver's [`Job`](elasticrun_core::Job) and every agent's
+//! [`Machine`](elasticrun_core::agent::Machine) are the shipped ones; all around them is a model.
+//!
+//! | file | models |
+//! |---|---|
+//! | `driver` | the driver's shell: connections, heartbeats, launches |
+//! | `link` | a connection: order kept, delay, cuts |
+//! | `agent` | the agent's shell |
+//! | `memory` | pages and commit memories |
+//! | `worker` | a training process |
+//! | `collective` | what workers of a round do together |
+//! | `discovery` | the source of hosts |
+//! | `strike` | how faults are done |
+//!
+//! Not modelled: loss inside a connection (TCP hides it), several threads of one process, output.
+
+mod agent;
+mod collective;
+mod discovery;
+mod driver;
+pub(crate) mod host;
+mod link;
+pub(crate) mod memory;
+mod strike;
+mod view;
+mod worker;
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BinaryHeap},
+    time::Duration,
+};
+
+use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent};
+use elasticrun_protocol::{FromAgent, HostId, Process, Round, ToAgent};
+
+use crate::{
+    dice::Dice,
+    fault::Fault,
+    history::History,
+    invariants::Invariants,
+    reference::Reference,
+    scenario::Scenario,
+    trace::{Detail, Trace},
+};
+pub(crate) use collective::{RoundSim, Seat};
+use discovery::Discovery;
+use driver::Driver;
+use host::Host;
+use link::Link;
+use worker::{Act, Tell};
+
+/// An invariant that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one, as the design numbers them.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub what: String,
+}
+
+/// Something that will happen.
+#[derive(Clone, Debug)]
+enum Ev {
+    JobTick,
+    Job(JobEvent),
+    Poll,
+    Up(usize),
+    Down(usize),
+    Heart(usize),
+    RepeatUp(usize, FromAgent),
+    RepeatDown(usize, ToAgent),
+    Launch {
+        host: usize,
+        token: u64,
+    },
+    Register(usize),
+    AgentTick {
+        host: usize,
+        agent: u64,
+    },
+    Flush {
+        host: usize,
+        agent: u64,
+    },
+    Machine {
+        host: usize,
+        agent: u64,
+        event: AgentEvent,
+    },
+    Worker {
+        host: usize,
+        process: Process,
+        token: u64,
+        act: Act,
+    },
+    Wake {
+        host: usize,
+        process: Process,
+    },
+    PeerLost {
+        host: usize,
+        process: Process,
+        round: Round,
+    },
+    Tell {
+        host: usize,
+        process: Process,
+        tell: Tell,
+    },
+    Kill {
+        host: usize,
+        process: Process,
+        term: bool,
+    },
+    Reap {
+        host: usize,
+        process: Process,
+    },
+    Stalled {
+        round: Round,
+        index: u64,
+    },
+    Fault(Fault),
+    Uncut {
+        host: usize,
+        up: bool,
+        down: bool,
+        data: bool,
+    },
+    Revive(usize),
+    Resume {
+        host: usize,
+        process: Process,
+    },
+    Watch,
+    Heal,
+    Patience,
+    DriverExit,
+    Swept,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Time,
+    number: u64,
+    ev: Ev,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    /// The earliest is the greatest, as a heap wants it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) plan: Scenario,
+    dice: Dice,
+    queue: BinaryHeap<Entry>,
+    entered: u64,
+    pub(crate) driver: Driver,
+    pub(crate) hosts: Vec<Host>,
+    links: Vec<Link>,
+    pub(crate) rounds: BTreeMap<Round, RoundSim>,
+    discovery: Discovery,
+    pub(crate) reference: Reference,
+    pub(crate) history: History,
+    pub(crate) invariants: Invariants,
+    pub(crate) trace: Trace,
+    pub(crate) violation: Option<Violation>,
+    /// Faults that wait for somebody to strike.
+    pending: strike::Pending,
+    pub(crate) healed: bool,
+    swept: bool,
+}
+
+/// A run that needs more events than this has lost its way.
+const MOST_EVENTS: u64 = 3_000_000;
+
+impl World {
+    pub(crate) fn new(seed: u64, detail: Detail) -> Self {
+        let mut dice = Dice::new(seed);
+        let plan = Scenario::draw(&mut dice);
+        let mut world = Self {
+            now: Time::ZERO,
+            driver: Driver::new(&plan, dice.seed()),
+            hosts: (plan.hosts.iter().zip(0..))
+                .map(|(slots, index)| Host::new(index, *slots))
+                .collect(),
+            dice,
+            queue: BinaryHeap::new(),
+            entered: 0,
+            links: Vec::new(),
+            rounds: BTreeMap::new(),
+            discovery: Discovery::new(&plan),
+            reference: Reference::default(),
+            history: History::default(),
+            invariants: Invariants::default(),
+            trace: Trace::new(detail),
+            violation: None,
+            pending: strike::Pending::default(),
+            healed: false,
+            swept: false,
+            plan,
+        };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        if self.trace_is_on() {
+            let plan = format!("{:?}", self.plan);
+            self.note(format_args!("scenario {plan}"));
+        }
+        for (at, fault) in self.plan.faults.clone() {
+            self.at(at, Ev::Fault(fault));
+        }
+        self.at(self.plan.heal, Ev::Heal);
+        self.begin_discovery();
+        self.schedule_job_tick();
+        self.after(Duration::from_millis(500), Ev::Watch);
+    }
+
+    /// Runs until the job and everything it started has ended, or an invariant does not hold.
+    pub(crate) fn run(&mut self) {
+        while self.violation.is_none() && !self.swept {
+            let Some(entry) = self.queue.pop() else {
+                return self.violate(
+                    "R9",
+                    "nothing will happen any more and the job has not ended".into(),
+                );
+            };
+            self.now = entry.at;
+            self.trace.event(entry.at, entry.number);
+            if self.trace.events() > MOST_EVENTS {
+                return self.violate("R9", "the job goes round in circles".into());
+            }
+            self.happen(entry.ev);
+        }
+    }
+
+    fn happen(&mut self, ev: Ev) {
+        match ev {
+            Ev::JobTick => self.job_tick(),
+            Ev::Job(event) => self.job_event(event),
+            Ev::Poll => self.poll(),
+            Ev::Up(link) => self.up(link),
+            Ev::Down(link) => self.down(link),
+            Ev::Heart(link) => self.heart(link),
+            Ev::RepeatUp(link, report) => self.repeat_up(link, report),
+            Ev::RepeatDown(link, order) => self.repeat_down(link, order),
+            Ev::Launch { host, token } => self.launch_done(host, token),
+            Ev::Register(host) => self.register_itself(host),
+            Ev::AgentTick { host, agent } => self.agent_tick(host, agent),
+            Ev::Flush { host, agent } => self.flush(host, agent),
+            Ev::Machine { host, agent, event } => self.machine_event(host, agent, event),
+            Ev::Worker {
+                host,
+                process,
+                token,
+                act,
+            } => self.worker_acts(host, process, token, act),
+            Ev::Wake { host, process } => self.worker_wakes(host, process),
+            Ev::PeerLost {
+                host,
+                process,
+                round,
+            } => self.peer_lost(host, process, round),
+            Ev::Tell {
+                host,
+                process,
+                tell,
+            } => self.worker_told(host, process, tell),
+            Ev::Kill {
+                host,
+                process,
+                term,
+            } => self.worker_signalled(host, process, term),
+            Ev::Reap { host, process } => self.reap(host, process),
+            Ev::Stalled { round, index } => self.stalled(round, index),
+            Ev::Fault(fault) => self.strike(fault),
+            Ev::Uncut {
+                host,
+                up,
+                down,
+                data,
+            } => self.uncut(host, up, down, data),
+            Ev::Revive(host) => self.revive(host),
+            Ev::Resume { host, process } => self.resume(host, process),
+            Ev::Watch => self.watch(),
+            Ev::Heal => self.heal(),
+            Ev::Patience => self.patience_over(),
+            Ev::DriverExit => self.driver_exit(),
+            Ev::Swept => self.check_swept(),
+        }
+    }
+
+    fn at(&mut self, at: Time, ev: Ev) {
+        self.entered += 1;
+        let number = self.entered;
+        self.queue.push(Entry { at, number, ev });
+    }
+
+    fn after(&mut self, wait: Duration, ev: Ev) {
+        self.at(self.now + wait, ev);
+    }
+
+    pub(crate) fn violate(&mut self, invariant: &'static str, what: String) {
+        self.note(format_args!("VIOLATED {invariant}: {what}"));
+        self.violation.get_or_insert(Violation { invariant, what });
+    }
+
+    pub(crate) fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        self.trace.note(self.now, what);
+    }
+
+    fn trace_is_on(&self) -> bool {
+        self.trace.is_on()
+    }
+
+    pub(crate) fn host_index(&self, id: &HostId) -> Option<usize> {
+        host::index_of(id).filter(|index| *index < self.hosts.len())
+    }
+
+    fn watch(&mut self) {
+        crate::invariants::r6::watch(self);
+        if self.driver.ended.is_none() {
+            self.after(Duration::from_millis(500), Ev::Watch);
+        }
+    }
+
+    fn patience_over(&mut self) {
+        if self.driver.ended.is_none() {
+            let what = crate::invariants::r9::describe(self);
+            self.violate("R9", what);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! How faults are done to the world, and how they stop.
+
+use std::time::Duration;
+
+use elasticrun_core::Event as JobEvent;
+use elasticrun_protocol::{Process, control::Exit};
+
+use super::{Ev, World, link::Up, worker::Phase};
+use crate::{dice::Dice, fault::Fault};
+
+/// Faults that wait for the next one to whom they can happen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pending {
+    fail_starts: u64,
+    hang_starts: u64,
+    quit_starts: u64,
+    refuse_starts: u64,
+    fail_launches: u64,
+    hang_launches: u64,
+    /// Whether the next worker that finishes hangs.
+    exits: Vec<bool>,
+}
+
+fn take(count: &mut u64) -> bool {
+    let taken = *count > 0;
+    *count = count.saturating_sub(1);
+    taken
+}
+
+impl Pending {
+    /// What becomes of a process that starts: nothing special, an end, or nothing at all for ever.
+    pub(super) fn next_start(&mut self, dice: &mut Dice) -> Option<Option<Exit>> {
+        if take(&mut self.fail_starts) {
+            let exit = if dice.percent(50) {
+                Exit::Code(1)
+            } else {
+                Exit::Signal(11)
+            };
+            return Some(Some(exit));
+        }
+        if take(&mut self.quit_starts) {
+            return Some(Some(Exit::Code(0)));
+        }
+        take(&mut self.hang_starts).then_some(None)
+    }
+
+    pub(super) fn take_refuse_start(&mut self) -> bool {
+        take(&mut self.refuse_starts)
+    }
+
+    pub(super) fn take_fail_launch(&mut self) -> bool {
+        take(&mut self.fail_launches)
+    }
+
+    pub(super) fn take_hang_launch(&mut self) -> bool {
+        take(&mut self.hang_launches)
+    }
+
+    pub(super) fn next_exit(&mut self) -> Option<bool> {
+        self.exits.pop()
+    }
+}
+
+impl World {
+    pub(super) fn strike(&mut self, fault: Fault) {
+        if self.healed || self.driver.exited {
+            return;
+        }
+        self.note(format_args!("FAULT {fault:?}"));
+        match fault {
+            Fault::KillWorker => {
+                if let Some((host, process)) = self.some_worker(|_| true) {
+                    self.die(host, process, Exit::Signal(9));
+                }
+            }
+            Fault::FailWorker => {
+                if let Some((host, process)) = self.some_worker(|phase| phase != Phase::Finished) {
+                    self.die(host, process, Exit::Code(1));
+                }
+            }
+            Fault::FailAll => {
+                for (host, process) in self.workers(|phase| phase != Phase::Finished) {
+                    let wait = self.dice.micros(0, 100_000);
+                    self.act_after(host, process, wait, super::worker::Act::Exit(Exit::Code(3)));
+                }
+            }
+            Fault::FailOneOfEach => {
+                for host in 0..self.hosts.len() {
+                    let of_host = self.workers(|_| true).into_iter().find(|(h, _)| *h == host);
+                    if let Some((host, process)) = of_host {
+                        self.die(host, process, Exit::Code(1));
+                    }
+                }
+            }
+            Fault::Suspend { resume } => {
+                if let Some((host, process)) = self.some_worker(|_| true) {
+                    self.suspend(host, process);
+                    if let Some(wait) = resume {
+                        self.after(wait, Ev::Resume { host, process });
+                    }
+                }
+            }
+            Fault::FailStarts(count) => self.pending.fail_starts += count,
+            Fault::HangStarts(count) => self.pending.hang_starts += count,
+            Fault::QuitStarts(count) => self.pending.quit_starts += count,
+            Fault::RefuseStarts(count) => self.pending.refuse_starts += count,
+            Fault::FailExit { hang } => self.pending.exits.push(hang),
+            Fault::Busy(wait) => {
+                if let Some((host, process)) = self.some_worker(|_| true)
+                    && let Some(worker) = self.worker(host, process)
+                {
+                    worker.away += wait;
+                }
+            }
+            Fault::FailLaunches(count) => self.pending.fail_launches += count,
+            Fault::HangLaunches(count) => self.pending.hang_launches += count,
+            Fault::KillAgent => {
+                if let Some(host) = self.some_agent() {
+                    self.agent_ends(host);
+                }
+            }
+            Fault::KillHost { back } => {
+                if let Some(host) = self.some_agent() {
+                    self.kill_host(host, Some(back));
+                }
+            }
+            Fault::Cut {
+                up,
+                down,
+                data,
+                heal,
+            } => self.cut(up, down, data, heal),
+            Fault::Break => self.break_connection(),
+            Fault::Stop => self.job_event(JobEvent::StopRequested { signal: 15 }),
+            other => self.change_hosts(other),
+        }
+    }
+
+    fn workers(&self, which: impl Fn(Phase) -> bool) -> Vec<(usize, Process)> {
+        let mut found = Vec::new();
+        for (index, host) in self.hosts.iter().enumerate() {
+            let alive = host
+                .workers
+                .iter()
+                .filter(|(_, w)| w.phase != Phase::Dead && which(w.phase));
+            found.extend(alive.map(|(process, _)| (index, *process)));
+        }
+        found
+    }
+
+    fn some_worker(&mut self, which: impl Fn(Phase) -> bool) -> Option<(usize, Process)> {
+        let all = self.workers(which);
+        self.dice.pick(&all)
+    }
+
+    fn some_agent(&mut self) -> Option<usize> {
+        let all: Vec<_> = (0..self.hosts.len())
+            .filter(|host| self.hosts[*host].agent.is_some())
+            .collect();
+        self.dice.pick(&all)
+    }
+
+    /// A host loses its power; nobody hears of it but by silence.
+    pub(super) fn kill_host(&mut self, host: usize, back: Option<Duration>) {
+        self.note(format_args!("h{host} is dead"));
+        self.hosts[host].alive = false;
+        self.hosts[host].launch_waits = false;
+        if let Some(agent) = &self.hosts[host].agent {
+            // No packet says goodbye.
+            let link = agent.link;
+            self.links[link].agent_open = false;
+        }
+        self.agent_ends(host);
+        let dead: Vec<_> = self.hosts[host].workers.keys().copied().collect();
+        for process in dead {
+            self.die(host, process, Exit::Signal(9));
+        }
+        if let Some(wait) = back {
+            self.after(wait, Ev::Revive(host));
+        }
+    }
+
+    pub(super) fn revive(&mut self, host: usize) {
+        if std::mem::replace(&mut self.hosts[host].alive, true) {
+            return;
+        }
+        self.note(format_args!("h{host} is back"));
+        if self.plan.settings.self_registration {
+            self.after(Duration::from_millis(500), Ev::Register(host));
+        }
+    }
+
+    fn cut(&mut self, up: bool, down: bool, data: bool, heal: Duration) {
+        let Some(host) = self.some_agent() else {
+            return;
+        };
+        self.note(format_args!("h{host} is cut"));
+        self.hosts[host].cut_up += u32::from(up);
+        self.hosts[host].cut_down += u32::from(down);
+        self.hosts[host].cut_data += u32::from(data);
+        self.after(
+            heal,
+            Ev::Uncut {
+                host,
+                up,
+                down,
+                data,
+            },
+        );
+    }
+
+    pub(super) fn uncut(&mut self, host: usize, up: bool, down: bool, data: bool) {
+        self.note(format_args!("h{host} is reached again"));
+        let state = &mut self.hosts[host];
+        state.cut_up -= u32::from(up);
+        state.cut_down -= u32::from(down);
+        state.cut_data -= u32::from(data);
+        // What was held up comes through now, in order.
+        for link in 0..self.links.len() {
+            if self.links[link].host == host {
+                let now = self.now;
+                for _ in 0..self.links[link].up.len() {
+                    self.at(now, Ev::Up(link));
+                }
+                for _ in 0..self.links[link].down.len() {
+                    self.at(now, Ev::Down(link));
+                }
+            }
+        }
+        self.retry_collectives();
+    }
+
+    fn break_connection(&mut self) {
+        let Some(host) = self.some_agent() else {
+            return;
+        };
+        let Some(agent) = &self.hosts[host].agent else {
+            return;
+        };
+        let (link, number) = (agent.link, agent.number);
+        if std::mem::replace(&mut self.links[link].agent_open, false) {
+            self.push_up(link, Up::Closed);
+            let event = elasticrun_core::agent::Event::DriverLost;
+            match self.hosts[host]
+                .agent
+                .as_ref()
+                .is_some_and(|a| a.machine.is_some())
+            {
+                true => self.machine_event(host, number, event),
+                false => self.agent_ends(host),
+            }
+        }
+    }
+
+    /// From now on nothing fails any more.
+    pub(super) fn heal(&mut self) {
+        self.note(format_args!("HEAL: nothing fails any more"));
+        self.healed = true;
+        self.pending = Pending::default();
+        for host in 0..self.hosts.len() {
+            if !self.hosts[host].alive {
+                self.revive(host);
+            }
+        }
+        for (host, process) in self.workers(|_| true) {
+            self.resume(host, process);
+        }
+        self.heal_discovery();
+        self.after(self.plan.patience(), Ev::Patience);
+    }
+}
