@@ -10,9 +10,7 @@ use std::{
 };
 
 use anyhow::Context;
-use elasticrun_discovery::{
-    Catalog, FailureKind, Running, SearchPath, Settings, Snapshot, Source, merge,
-};
+use elasticrun_discovery::{Catalog, Running, SearchPath, Settings, Snapshot, Source, merge};
 use elasticrun_plugin_sdk::Host;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -50,7 +48,7 @@ pub fn start(settings: &config::Hosts, sender: mpsc::Sender<Update>) -> anyhow::
     let merged = Arc::new(Mutex::new(Merged::default()));
     let mut running = Vec::new();
     for source in &settings.sources {
-        let (plugin, options, strict) = match source {
+        let (plugin, options) = match source {
             // A list that does not change needs no polling.
             config::Source::Fixed(hosts) => {
                 let hosts = hosts.iter().cloned().map(Host::from).collect();
@@ -66,7 +64,6 @@ pub fn start(settings: &config::Hosts, sender: mpsc::Sender<Update>) -> anyhow::
                 (
                     "script",
                     Map::from_iter([("path".into(), Value::from(path))]),
-                    true,
                 )
             }
             config::Source::Plugin(plugin) => {
@@ -74,7 +71,7 @@ pub fn start(settings: &config::Hosts, sender: mpsc::Sender<Update>) -> anyhow::
                     .options
                     .iter()
                     .map(|(k, v)| (k.clone(), Value::from(v.as_str())));
-                (plugin.name.as_str(), options.collect(), false)
+                (plugin.name.as_str(), options.collect())
             }
         };
         let library = catalog
@@ -95,9 +92,8 @@ pub fn start(settings: &config::Hosts, sender: mpsc::Sender<Update>) -> anyhow::
                         Ok(snapshot) => merged.answered(index, snapshot).map(Update::List),
                         Err(failure) => {
                             merged.failed(index);
-                            // Of a script any failure counts at first; one that hangs is only slow.
-                            let fatal = failure.kind.is_fatal()
-                                || strict && failure.kind != FailureKind::Hung;
+                            // A script that has never worked says that its configuration is bad.
+                            let fatal = failure.kind.is_fatal();
                             Some(Update::Failed {
                                 fatal,
                                 why: format!("{}: {failure}", update.source),

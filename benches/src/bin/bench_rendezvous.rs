@@ -38,9 +38,9 @@ const WORKERS_PER_AGENT: u32 = 8;
 
 #[derive(Parser)]
 struct Options {
-    /// The binary `elasticrun`.
+    /// The binary `elasticrun`; else the one beside this binary.
     #[arg(long)]
-    driver: PathBuf,
+    driver: Option<PathBuf>,
     /// Sizes of the rounds.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000,100000")]
     workers: Vec<u32>,
@@ -60,15 +60,39 @@ struct Trial {
 
 fn main() -> Result<()> {
     let options = Options::parse();
+    let beside = std::env::current_exe()?.with_file_name("elasticrun");
+    let driver = options.driver.unwrap_or(beside);
+    ensure!(
+        driver.exists(),
+        "{} is missing: cargo build --release -p elasticrun",
+        driver.display()
+    );
+    println!(
+        "{} --driver {}",
+        std::env::args().next().unwrap_or_default(),
+        driver.display()
+    );
     pin(1);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     println!("rendezvous: one driver on one core, agents of {WORKERS_PER_AGENT} workers over TCP");
-    println!("{:>8} {:>8} {:>12} {:>12} {:>12} {:>10} {:>12} {:>10}", "workers", "agents", "connect s", "wall ms", "driver cpu ms", "rss MiB", "bytes", "B/worker");
+    println!(
+        "{:>8} {:>8} {:>12} {:>12} {:>12} {:>10} {:>12} {:>10}",
+        "workers",
+        "agents",
+        "connect s",
+        "wall ms",
+        "driver cpu ms",
+        "rss MiB",
+        "bytes",
+        "B/worker"
+    );
     let mut medians = Vec::new();
     for &workers in &options.workers {
         let mut trials = Vec::new();
         for _ in 0..options.trials {
-            trials.push(runtime.block_on(trial(&options.driver, workers))?);
+            trials.push(runtime.block_on(trial(&driver, workers))?);
         }
         trials.sort_by_key(|trial| trial.wall);
         let median = trials[trials.len() / 2];
@@ -84,15 +108,26 @@ fn main() -> Result<()> {
         );
         medians.push((workers, median));
     }
-    let named = medians.iter().find(|(workers, _)| *workers == 10_000).or(medians.last()).context("no size given")?;
+    let named = medians
+        .iter()
+        .find(|(workers, _)| *workers == 10_000)
+        .or(medians.last())
+        .context("no size given")?;
     let mut json = format!(
         "{{\"bench\":\"rendezvous\",\"workers\":{},\"wall_s\":{:.4},\"driver_cpu_s\":{:.3},\"rss_mib\":{:.1},\"bytes\":{}",
-        named.0, named.1.wall.as_secs_f64(), named.1.cpu, named.1.rss_mib, named.1.bytes
+        named.0,
+        named.1.wall.as_secs_f64(),
+        named.1.cpu,
+        named.1.rss_mib,
+        named.1.bytes
     );
     for (workers, trial) in &medians {
         json += &format!(
             ",\"wall_{workers}_s\":{:.4},\"driver_cpu_{workers}_s\":{:.3},\"connect_{workers}_s\":{:.3},\"rss_{workers}_mib\":{:.1}",
-            trial.wall.as_secs_f64(), trial.cpu, trial.connect.as_secs_f64(), trial.rss_mib
+            trial.wall.as_secs_f64(),
+            trial.cpu,
+            trial.connect.as_secs_f64(),
+            trial.rss_mib
         );
     }
     println!("{json}}}");
@@ -121,9 +156,13 @@ async fn trial(binary: &PathBuf, workers: u32) -> Result<Trial> {
     let agents = workers.div_ceil(WORKERS_PER_AGENT);
     let directory = tempfile::tempdir()?;
     let token = directory.path().join("token");
-    let text = Secret::random().map_err(|e| anyhow::anyhow!("{e}"))?.to_hex();
+    let text = Secret::random()
+        .map_err(|e| anyhow::anyhow!("{e}"))?
+        .to_hex();
     write_private(&token, &text)?;
-    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let np = (agents * WORKERS_PER_AGENT).to_string();
     let child = Command::new("taskset")
@@ -131,8 +170,25 @@ async fn trial(binary: &PathBuf, workers: u32) -> Result<Trial> {
         .arg(binary)
         .args(["--launcher", "agent", "--join-token-file"])
         .arg(&token)
-        .args(["--listen", &address.to_string(), "--quiet", "-np", &np, "--max-np", &np, "--min-np", &np])
-        .args(["--heartbeat-timeout", "120s", "--", "true"])
+        .args([
+            "--listen",
+            &address.to_string(),
+            "--quiet",
+            "-np",
+            &np,
+            "--max-np",
+            &np,
+            "--min-np",
+            &np,
+        ])
+        .args([
+            "--heartbeat-timeout",
+            "120s",
+            "--log-level",
+            "error",
+            "--",
+            "true",
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
@@ -168,26 +224,46 @@ async fn trial(binary: &PathBuf, workers: u32) -> Result<Trial> {
     }
     let wall = last.elapsed();
     let cpu = cpu_seconds(driver.0.id())? - cpu_before;
-    Ok(Trial { connect, wall, cpu, rss_mib: rss_mib(driver.0.id())?, bytes: bytes.load(Ordering::Relaxed) })
+    Ok(Trial {
+        connect,
+        wall,
+        cpu,
+        rss_mib: rss_mib(driver.0.id())?,
+        bytes: bytes.load(Ordering::Relaxed),
+    })
 }
 
 fn write_private(path: &PathBuf, text: &str) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
     Ok(writeln!(file, "{text}")?)
 }
 
 async fn wait_for_port(address: SocketAddr) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(20);
     while TcpStream::connect(address).await.is_err() {
-        ensure!(Instant::now() < until, "the driver does not listen at {address}");
+        ensure!(
+            Instant::now() < until,
+            "the driver does not listen at {address}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
 
 /// One agent: answers the driver until its round has started.
-async fn agent(number: u32, address: SocketAddr, secret: Secret, bytes: &AtomicU64, connected: impl FnOnce()) -> Result<TcpStream> {
+async fn agent(
+    number: u32,
+    address: SocketAddr,
+    secret: Secret,
+    bytes: &AtomicU64,
+    connected: impl FnOnce(),
+) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let mut frames = FrameBuffer::default();
@@ -195,7 +271,9 @@ async fn agent(number: u32, address: SocketAddr, secret: Secret, bytes: &AtomicU
     let dialler = Dialler::new(secret, Purpose::Control, random);
     stream.write_all(&to_frame(dialler.hello())?).await?;
     let challenge: Challenge = read(&mut stream, &mut frames, bytes).await?;
-    stream.write_all(&to_frame(&dialler.answer(&challenge)?)?).await?;
+    stream
+        .write_all(&to_frame(&dialler.answer(&challenge)?)?)
+        .await?;
     let verdict: Verdict = read(&mut stream, &mut frames, bytes).await?;
     ensure!(verdict == Verdict::Welcome, "{verdict:?}");
     let register = Register {
@@ -217,31 +295,57 @@ async fn agent(number: u32, address: SocketAddr, secret: Secret, bytes: &AtomicU
         let order: ToAgent = read(&mut stream, &mut frames, bytes).await?;
         let report = match order.order {
             Order::Spawn(spawn) => {
-                waiting.push(Waiting { process: spawn.process, data_port: 3 });
+                waiting.push(Waiting {
+                    process: spawn.process,
+                    left: None,
+                    data_port: 3,
+                });
                 if waiting.len() < WORKERS_PER_AGENT as usize {
                     continue;
                 }
-                Report::Waiting { workers: std::mem::take(&mut waiting) }
+                Report::Waiting {
+                    workers: std::mem::take(&mut waiting),
+                }
             }
             Order::Plan { round, members } => {
-                let held = |process: Process| Held { process, commit: None, data_port: 3 };
+                let held = |process: Process| Held {
+                    process,
+                    commit: None,
+                    data_port: 3,
+                };
                 let members = members.into_iter().map(held).collect();
-                Report::Ready { round, members, kept: Vec::new(), free_port: 2 }
+                Report::Ready {
+                    round,
+                    members,
+                    kept: Vec::new(),
+                    free_port: 2,
+                }
             }
             Order::Start(start) => {
-                ensure!(start.members.len() == WORKERS_PER_AGENT as usize, "a member is missing");
+                ensure!(
+                    start.members.len() == WORKERS_PER_AGENT as usize,
+                    "a member is missing"
+                );
                 return Ok(stream);
             }
             _ => continue,
         };
         sent += 1;
-        let frame = to_frame(&FromAgent { epoch, number: sent, report })?;
+        let frame = to_frame(&FromAgent {
+            epoch,
+            number: sent,
+            report,
+        })?;
         bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
         stream.write_all(&frame).await?;
     }
 }
 
-async fn read<T: serde::de::DeserializeOwned>(stream: &mut TcpStream, frames: &mut FrameBuffer, bytes: &AtomicU64) -> Result<T> {
+async fn read<T: serde::de::DeserializeOwned>(
+    stream: &mut TcpStream,
+    frames: &mut FrameBuffer,
+    bytes: &AtomicU64,
+) -> Result<T> {
     loop {
         if let Some(message) = frames.next_message()? {
             return Ok(message);
@@ -257,14 +361,21 @@ fn cpu_seconds(pid: u32) -> Result<f64> {
     let mut nanos = 0.0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let stat = fs::read_to_string(task?.path().join("schedstat"))?;
-        nanos += stat.split_whitespace().next().context("no schedstat")?.parse::<f64>()?;
+        nanos += stat
+            .split_whitespace()
+            .next()
+            .context("no schedstat")?
+            .parse::<f64>()?;
     }
     Ok(nanos / 1e9)
 }
 
 fn rss_mib(pid: u32) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).context("no VmHWM")?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .context("no VmHWM")?;
     let kib: f64 = line.split_whitespace().nth(1).context("no size")?.parse()?;
     Ok(kib / 1024.0)
 }
