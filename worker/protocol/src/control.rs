@@ -286,6 +286,8 @@ pub enum Report {
 pub struct Waiting {
     /// Slot and start number.
     pub process: Process,
+    /// The round it came from, if it was in one: a late repeat says nothing of a newer round.
+    pub left: Option<Round>,
     /// Where its data plane listens.
     pub data_port: u16,
 }
@@ -344,7 +346,7 @@ impl std::fmt::Display for Exit {
 pub struct Output {
     /// Slot and start number.
     pub process: Process,
-    /// Its rank when it wrote them; none before its first round.
+    /// Its rank when it wrote them; before its first round the one that its environment names.
     pub rank: Option<Rank>,
     /// Standard error instead of standard output.
     pub stderr: bool,

@@ -179,13 +179,16 @@ impl Machine {
         match message {
             FromWorker::Attach { .. } => worker.attached(now),
             FromWorker::Join {
-                data_port, commit, ..
+                left,
+                data_port,
+                commit,
+                ..
             } => {
                 let before = worker.life;
                 if matches!(before, Life::Dying | Life::Finished) {
                     return;
                 }
-                worker.joined(data_port, commit);
+                worker.joined(left, data_port, commit);
                 if worker.is_stopping() {
                     return;
                 }

@@ -47,6 +47,8 @@ struct Stopping {
 pub(super) struct Worker {
     pub(super) life: Life,
     data_port: u16,
+    /// The round it came from when it joined last.
+    left: Option<Round>,
     commit: Option<CommitId>,
     /// Last count of beats and when it changed; none before it attached.
     beat: Option<(u64, Time)>,
@@ -58,6 +60,7 @@ impl Worker {
         Self {
             life: Life::Starting,
             data_port: 0,
+            left: None,
             commit: None,
             beat: None,
             stopping: None,
@@ -68,8 +71,9 @@ impl Worker {
         self.beat.get_or_insert((0, now));
     }
 
-    pub(super) fn joined(&mut self, data_port: u16, commit: Option<CommitId>) {
+    pub(super) fn joined(&mut self, left: Option<Round>, data_port: u16, commit: Option<CommitId>) {
         self.life = Life::Joined;
+        self.left = left;
         self.data_port = data_port;
         self.commit = commit;
     }
@@ -85,6 +89,7 @@ impl Worker {
     pub(super) fn waiting(&self, process: Process) -> Waiting {
         Waiting {
             process,
+            left: self.left,
             data_port: self.data_port,
         }
     }

@@ -72,8 +72,12 @@ impl Job {
         let usable = self.capacity.total().saturating_sub(done);
         if usable >= needed || matches!(self.rounds.phase, Phase::Training(_)) {
             self.short_since = None;
-        } else if self.short_since.is_none() {
-            self.short_since = Some(now);
+            self.short_told = false;
+            return;
+        }
+        self.short_since.get_or_insert(now);
+        if !self.short_told && self.discovered {
+            self.short_told = true;
             out.push(Command::Note(Note::WaitingForSlots { usable, needed }));
         }
     }

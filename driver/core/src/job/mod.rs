@@ -67,6 +67,8 @@ pub struct Job {
     discovered: bool,
     /// Since when there are too few usable slots.
     short_since: Option<Time>,
+    /// The operator knows of it.
+    short_told: bool,
     /// The elastic time-out has passed before the first round: `min_np` workers are enough.
     settle_for_less: bool,
     /// Somebody lost a peer: wait until then for news of who it was.
@@ -103,7 +105,9 @@ impl Job {
             touched: BTreeSet::new(),
             starts: VecDeque::new(),
             discovered: false,
-            short_since: None,
+            // Nothing is known yet, so there is nothing to use: discovery that hangs is waited for no longer.
+            short_since: Some(Time::ZERO),
+            short_told: false,
             settle_for_less: false,
             suspect_until: None,
             first_success: None,

@@ -62,6 +62,15 @@ impl Job {
         let Some(live) = self.fleet.current(host, worker.process) else {
             return reject(out, host, Rejected::StaleProcess(worker.process));
         };
+        // A repeat that comes late is of an older visit to `run()` (R3).
+        let late = match live.life {
+            Life::Training { round } => worker.left != Some(round),
+            Life::Returning => worker.left != self.registry.round(),
+            _ => false,
+        };
+        if late {
+            return reject(out, host, Rejected::Repeated);
+        }
         match live.life {
             // It was told to stop before this reached us.
             Life::Stopping => {}

@@ -1,0 +1,38 @@
+//! How long a job waits for what it needs, without a simulation around it.
+
+use std::time::Duration;
+
+use elasticrun_core::{Command, Event, Job, Note, Settings, Time, hosts::HostRecord, results::Outcome};
+use elasticrun_protocol::DriverEpoch;
+
+fn at(seconds: u64) -> Time {
+    Time::from_start(Duration::from_secs(seconds))
+}
+
+fn job(np: u32) -> Job {
+    let settings = Settings { elastic_timeout: Duration::from_secs(10), ..Settings::elastic(np, np, None) };
+    Job::new(settings, "run", DriverEpoch(1), 1)
+}
+
+#[test]
+fn discovery_that_never_answers_ends_the_job_in_time() {
+    let mut job = job(1);
+    let mut out = Vec::new();
+    assert_eq!(job.next_deadline(), Some(at(10)));
+    job.tick(at(9), &mut out);
+    assert_eq!(out, []);
+    job.tick(at(10), &mut out);
+    assert!(matches!(out[..], [Command::End(Outcome::TimedOut { usable: 0, needed: 1, .. })]), "{out:?}");
+}
+
+#[test]
+fn too_few_slots_are_told_once_and_the_wait_counts_from_the_start() {
+    let mut job = job(2);
+    let mut out = Vec::new();
+    for second in 1..4 {
+        job.step(at(second), Event::Discovered(vec![HostRecord::ready("a", 1)]), &mut out);
+    }
+    let told = |command: &&Command| matches!(command, Command::Note(Note::WaitingForSlots { usable: 1, needed: 2 }));
+    assert_eq!(out.iter().filter(told).count(), 1, "{out:?}");
+    assert_eq!(job.next_deadline(), Some(at(10)));
+}
