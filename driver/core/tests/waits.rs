@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Command, Event, Job, Note, Settings, Time, hosts::HostRecord, results::Outcome};
+use elasticrun_core::{
+    Command, Event, Job, Note, Settings, Time, hosts::HostRecord, results::Outcome,
+};
 use elasticrun_protocol::DriverEpoch;
 
 fn at(seconds: u64) -> Time {
@@ -10,7 +12,10 @@ fn at(seconds: u64) -> Time {
 }
 
 fn job(np: u32) -> Job {
-    let settings = Settings { elastic_timeout: Duration::from_secs(10), ..Settings::elastic(np, np, None) };
+    let settings = Settings {
+        elastic_timeout: Duration::from_secs(10),
+        ..Settings::elastic(np, np, None)
+    };
     Job::new(settings, "run", DriverEpoch(1), 1)
 }
 
@@ -22,7 +27,17 @@ fn discovery_that_never_answers_ends_the_job_in_time() {
     job.tick(at(9), &mut out);
     assert_eq!(out, []);
     job.tick(at(10), &mut out);
-    assert!(matches!(out[..], [Command::End(Outcome::TimedOut { usable: 0, needed: 1, .. })]), "{out:?}");
+    assert!(
+        matches!(
+            out[..],
+            [Command::End(Outcome::TimedOut {
+                usable: 0,
+                needed: 1,
+                ..
+            })]
+        ),
+        "{out:?}"
+    );
 }
 
 #[test]
@@ -30,9 +45,21 @@ fn too_few_slots_are_told_once_and_the_wait_counts_from_the_start() {
     let mut job = job(2);
     let mut out = Vec::new();
     for second in 1..4 {
-        job.step(at(second), Event::Discovered(vec![HostRecord::ready("a", 1)]), &mut out);
+        job.step(
+            at(second),
+            Event::Discovered(vec![HostRecord::ready("a", 1)]),
+            &mut out,
+        );
     }
-    let told = |command: &&Command| matches!(command, Command::Note(Note::WaitingForSlots { usable: 1, needed: 2 }));
+    let told = |command: &&Command| {
+        matches!(
+            command,
+            Command::Note(Note::WaitingForSlots {
+                usable: 1,
+                needed: 2
+            })
+        )
+    };
     assert_eq!(out.iter().filter(told).count(), 1, "{out:?}");
     assert_eq!(job.next_deadline(), Some(at(10)));
 }
