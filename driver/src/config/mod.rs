@@ -12,6 +12,8 @@
 //! # Not promised
 //! That what a path names is still there when the job starts.
 
+mod cooldown;
+mod counts;
 pub mod duration;
 mod error;
 mod file;
@@ -20,7 +22,9 @@ mod kinds;
 mod layer;
 mod locality;
 mod nearest;
+mod network;
 mod paths;
+mod plugin;
 mod resolve;
 mod settings;
 mod show;
@@ -28,14 +32,14 @@ mod source;
 mod table;
 mod value;
 
+pub use cooldown::CooldownRange;
 pub use error::{Error, Written};
 pub use hosts::HostList;
-pub use kinds::{
-    BlacklistPolicy, CooldownRange, FailureDomain, Interfaces, Launcher, LogFormat, LogLevel,
-    PluginSource, SlotsPerHost, SshOption,
-};
+pub use kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost};
 pub use layer::{Origin, flag, variable};
 pub use locality::{is_local, launcher_of};
+pub use network::{Interfaces, SshOption};
+pub use plugin::PluginSource;
 pub use settings::{
     Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts, Workers,
 };

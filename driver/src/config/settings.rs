@@ -9,9 +9,11 @@ use std::{
 
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
-use super::kinds::{
-    CooldownRange, FailureDomain, Launcher, LogFormat, LogLevel, PluginSource, SlotsPerHost,
-    SshOption,
+use super::{
+    cooldown::CooldownRange,
+    kinds::{FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
+    network::SshOption,
+    plugin::PluginSource,
 };
 
 /// A job as it was asked for. [`Settings::resolve`] is the only way to one.

@@ -12,13 +12,13 @@ use clap::Arg;
 use toml::Value;
 
 use super::{
+    cooldown::CooldownRange,
     error::Error,
     hosts::HostList,
-    kinds::{
-        BlacklistPolicy, CooldownRange, FailureDomain, Interfaces, Launcher, LogFormat, LogLevel,
-        PluginSource, SlotsPerHost, SshOption,
-    },
+    kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
     layer::{Layers, Origin},
+    network::{Interfaces, SshOption},
+    plugin::PluginSource,
     value::{Setting, Shape, Timeout},
 };
 

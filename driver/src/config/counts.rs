@@ -1,0 +1,112 @@
+//! How many workers: np, min_np, max_np and spares, from what is given of them.
+
+use std::num::NonZeroU32;
+
+use elasticrun_plugin_sdk::hosts::HostSpec;
+
+use super::{error::Error, kinds::SlotsPerHost, settings::Workers, table::Config};
+
+/// Completes and checks the counts. `discovers`: hosts may come that are not in `fixed`.
+pub(super) fn workers(
+    config: &Config,
+    fixed: Option<&[HostSpec]>,
+    discovers: bool,
+) -> Result<Workers, Error> {
+    let slots = if discovers {
+        None
+    } else {
+        fixed.and_then(|hosts| total_slots(config, hosts))
+    };
+    let np = needed_workers(config, fixed, slots)?;
+    let min_np = config.min_np.value.unwrap_or(np);
+    if min_np > np {
+        return Err(config.min_np.contradicts(
+            "min-np",
+            format!("expected at most {np}, the workers needed to start (-np)"),
+        ));
+    }
+    let max_np = config.max_np.value.or((!discovers).then_some(np));
+    if max_np.is_some_and(|max_np| max_np < np) {
+        return Err(config.max_np.contradicts(
+            "max-np",
+            format!("expected at least {np}, the workers needed to start (-np)"),
+        ));
+    }
+    if let Some(slots) = slots.filter(|slots| *slots < np) {
+        return Err(config.np.contradicts(
+            "np",
+            format!("expected at most {slots}, the slots of the hosts given"),
+        ));
+    }
+    check_spares(config, max_np, slots)?;
+    Ok(Workers {
+        np,
+        min_np,
+        max_np,
+        spares: config.spares.value,
+    })
+}
+
+/// None when the slots of a host are to be found on it.
+fn total_slots(config: &Config, hosts: &[HostSpec]) -> Option<NonZeroU32> {
+    let default = match config.slots_per_host.value {
+        SlotsPerHost::Auto => None,
+        SlotsPerHost::Fixed(slots) => Some(slots),
+    };
+    let total = hosts.iter().try_fold(0_u32, |total, host| {
+        Some(total.saturating_add(host.slots.or(default)?))
+    })?;
+    NonZeroU32::new(total)
+}
+
+fn needed_workers(
+    config: &Config,
+    fixed: Option<&[HostSpec]>,
+    slots: Option<NonZeroU32>,
+) -> Result<NonZeroU32, Error> {
+    // On plain numbers: rustc 1.95.0 (LLVM 22.1.2) compiles the minimum of two NonZeroU32 inside an Option's
+    // map to one that is taken for set when it is not.
+    let most = config.max_np.value.map_or(u32::MAX, NonZeroU32::get);
+    let all_slots = slots.map_or(0, NonZeroU32::get).min(most);
+    config
+        .np
+        .value
+        .or(NonZeroU32::new(all_slots))
+        .or(config.min_np.value)
+        .ok_or_else(|| Error::Missing {
+            flag: "-np",
+            why: match fixed {
+                Some(_) => {
+                    "the slots of the hosts are not given; expected -np N, or hosts as HOST:SLOTS"
+                        .to_owned()
+                }
+                None => "expected -np N, the workers needed to start".to_owned(),
+            },
+        })
+}
+
+fn check_spares(
+    config: &Config,
+    max_np: Option<NonZeroU32>,
+    slots: Option<NonZeroU32>,
+) -> Result<(), Error> {
+    let spares = config.spares.value;
+    if spares == 0 {
+        return Ok(());
+    }
+    let Some(max_np) = max_np else {
+        return Err(config.spares.contradicts(
+            "spares",
+            "needs --max-np: without it every worker is used and none is spare",
+        ));
+    };
+    match slots.map(|slots| slots.get().saturating_sub(max_np.get())) {
+        Some(left) if left < spares => Err(config.spares.contradicts(
+            "spares",
+            format!(
+                "expected at most {left}, the slots of the hosts given beyond --max-np {max_np}"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
