@@ -1,0 +1,198 @@
+//! Where the SDK's thread leaves for the training thread what the agent said.
+//!
+//! Level-triggered: what has come stays until it is taken or outdated.
+
+use std::{
+    net::Shutdown,
+    os::fd::OwnedFd,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use elasticrun_collectives::{Aborter, Session};
+use elasticrun_protocol::{
+    Round,
+    control::{Member, Start, StopReason},
+};
+use elasticrun_shared::{commit::CommitFds, page::WorkerPage};
+
+use super::attach::Welcome;
+use crate::Error;
+
+/// A round that begins, with the descriptors that came.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) start: Box<Start>,
+    pub(crate) member: Member,
+    pub(crate) local_index: u32,
+    /// Of the collectives, if the host has several members.
+    pub(crate) region: Option<OwnedFd>,
+    /// The commit memories of who keeps the base.
+    pub(crate) keeper: Option<CommitFds>,
+}
+
+impl Started {
+    /// The round, as collectives name it.
+    pub(crate) fn session(&self) -> Session {
+        Session {
+            epoch: self.start.epoch.0,
+            round: self.start.round.0,
+        }
+    }
+}
+
+/// Why no further round will come.
+#[derive(Clone, Debug)]
+pub(crate) enum Ended {
+    Stopped(StopReason),
+    AgentLost(String),
+}
+
+impl Ended {
+    fn error(&self) -> Error {
+        match self {
+            Self::Stopped(why) => Error::stopped(*why),
+            Self::AgentLost(why) => Error::AgentLost { why: why.clone() },
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    heard: Mutex<Heard>,
+    changed: Condvar,
+    aborter: Aborter,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    welcome: Option<Result<Welcome, Error>>,
+    page: Option<WorkerPage>,
+    start: Option<Started>,
+    /// The newest round that was started.
+    current: Option<Session>,
+    aborted: Option<Session>,
+    ended: Option<Ended>,
+    /// Cut when the round is over.
+    transfer: Option<socket2::Socket>,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends collectives; the training thread gives it to its groups.
+    pub(crate) fn aborter(&self) -> &Aborter {
+        &self.aborter
+    }
+
+    /// Why no further round will come, if so.
+    pub(crate) fn ended(&self) -> Option<Error> {
+        self.lock().ended.as_ref().map(Ended::error)
+    }
+
+    /// Waits for the answer to the attach.
+    pub(super) fn wait_for_welcome(&self, deadline: Instant) -> Result<Welcome, Error> {
+        let mut heard = self.lock();
+        loop {
+            if let Some(welcome) = heard.welcome.take() {
+                return welcome;
+            }
+            if let Some(ended) = &heard.ended {
+                return Err(ended.error());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::AgentLost {
+                    why: "it does not answer".to_owned(),
+                });
+            }
+            heard = match self.changed.wait_timeout(heard, left) {
+                Ok((heard, _)) => heard,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
+    /// Waits for a round after `left`. There is no time-out: the agent says when this is over.
+    pub(crate) fn wait_for_start(&self, left: Option<Round>) -> Result<Started, Error> {
+        let mut heard = self.lock();
+        loop {
+            if let Some(ended) = &heard.ended {
+                return Err(ended.error());
+            }
+            if let Some(started) = heard.start.take()
+                && Some(started.start.round) > left
+            {
+                return Ok(started);
+            }
+            heard = self
+                .changed
+                .wait(heard)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Has a connection cut when the round is over. `false` if it is over already.
+    pub(crate) fn watch_transfer(&self, session: Session, socket: socket2::Socket) -> bool {
+        let mut heard = self.lock();
+        if heard.ended.is_some() || heard.aborted >= Some(session) {
+            return false;
+        }
+        heard.transfer = Some(socket);
+        true
+    }
+
+    /// The transfer is over.
+    pub(crate) fn forget_transfer(&self) {
+        self.lock().transfer = None;
+    }
+
+    pub(super) fn welcome(&self, welcome: Result<Welcome, Error>, page: Option<WorkerPage>) {
+        let mut heard = self.lock();
+        heard.welcome = Some(welcome);
+        heard.page = page;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn started(&self, started: Started) {
+        let mut heard = self.lock();
+        heard.current = heard.current.max(Some(started.session()));
+        heard.start = Some(started);
+        self.changed.notify_all();
+    }
+
+    /// A round is over. What is older is so, too.
+    pub(super) fn abort(&self, round: Round) {
+        let mut heard = self.lock();
+        // A round that never started here has nothing to end, and one that is over has ended.
+        if let Some(current) = heard.current.filter(|current| current.round == round.0) {
+            heard.abort(&self.aborter, current);
+        }
+    }
+
+    pub(super) fn end(&self, ended: Ended) {
+        let mut heard = self.lock();
+        heard.ended.get_or_insert(ended);
+        if let Some(current) = heard.current {
+            heard.abort(&self.aborter, current);
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl Heard {
+    fn abort(&mut self, aborter: &Aborter, session: Session) {
+        self.aborted = self.aborted.max(Some(session));
+        if let Some(page) = &self.page {
+            page.abort(Round(session.round));
+        }
+        aborter.abort(session);
+        if let Some(transfer) = self.transfer.take() {
+            // Fails if it has ended by itself.
+            let _ = transfer.shutdown(Shutdown::Both);
+        }
+    }
+}

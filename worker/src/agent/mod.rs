@@ -1,0 +1,13 @@
+//! The agent of this host, as a worker knows it.
+//!
+//! A thread ([`thread`]) reads what the agent says and gives signs of life; what it hears waits in an
+//! [`Inbox`] for the training thread. An abort does not wait there: the thread ends collectives, holds and
+//! transfers at once.
+
+mod attach;
+mod inbox;
+mod link;
+mod thread;
+
+pub(crate) use inbox::{Inbox, Started};
+pub(crate) use link::{Left, Line, Link};

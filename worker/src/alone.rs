@@ -1,0 +1,88 @@
+//! A world of one: a script run by hand, without a driver and an agent.
+//!
+//! Everything works as it does in a job of one worker that nothing ever interrupts. Commits live in memory
+//! of this process and end with it.
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use elasticrun_protocol::{
+    DriverEpoch, Generation, LocalRank, Process, Rank, Round,
+    auth::Bytes32,
+    control::{Member, Place, Start},
+};
+use elasticrun_shared::{
+    commit::CommitMemory,
+    page::{AgentPage, WorkerPage},
+};
+
+use crate::{
+    Error,
+    agent::{Line, Link, Started},
+    memory::Memory,
+};
+
+const PROCESS: Process = Process {
+    local_rank: LocalRank(0),
+    generation: Generation(1),
+};
+
+/// A link to nobody.
+pub(crate) fn link() -> Result<Link, Error> {
+    let system = Error::system("listen at the loopback address");
+    let page = AgentPage::create().and_then(|page| WorkerPage::open(&page));
+    let commits = CommitMemory::create()?;
+    let [a, b] = commits.fds().map(|fd| fd.try_clone_to_owned());
+    let copied = Error::system("make memory for commits");
+    let fds = a.and_then(|a| Ok([a, b?])).map_err(copied)?;
+    Ok(Link {
+        line: Line::Alone,
+        inbox: Arc::default(),
+        page: page.map_err(|error| Error::Protocol {
+            why: error.to_string(),
+        })?,
+        memory: Memory::open(fds)?,
+        listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system)?,
+        key: Bytes32([0; 32]),
+        connect_timeout: Duration::from_secs(1),
+        failed_fetches: 0,
+    })
+}
+
+/// The round after `left`, of this process alone.
+pub(crate) fn start(left: Option<Round>) -> Started {
+    let round = left.unwrap_or_default().next();
+    let member = Member {
+        process: PROCESS,
+        place: Place {
+            rank: Rank(0),
+            size: 1,
+            local_size: 1,
+            cross_rank: 0,
+            cross_size: 1,
+        },
+    };
+    let start = Start {
+        epoch: DriverEpoch(0),
+        round,
+        base: None,
+        keeper: None,
+        size: 1,
+        members: vec![member],
+        host_index: 0,
+        host_count: 1,
+        peers: Default::default(),
+        coordinator: (Ipv4Addr::LOCALHOST, 0).into(),
+        prefix: format!("alone/0/{round}"),
+    };
+    Started {
+        start: Box::new(start),
+        member,
+        local_index: 0,
+        region: None,
+        keeper: None,
+    }
+}

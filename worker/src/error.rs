@@ -1,0 +1,156 @@
+//! Why a worker cannot go on: in this round, or at all.
+
+use std::io;
+
+use elasticrun_protocol::control::StopReason;
+
+use crate::state;
+
+/// The round of this worker is over and there may be a next one: [`crate::run`] sees to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Interrupt {
+    /// A worker of the round failed. Training goes on from the newest commit.
+    #[error(
+        "a worker of the round failed: return this error to run(), which continues from the newest commit"
+    )]
+    WorkersFailed,
+    /// The job's hosts change. All workers stopped at this boundary, and it is committed.
+    #[error(
+        "the hosts of the job change: return this error to run(), which continues in the next round"
+    )]
+    HostsUpdated,
+}
+
+/// Why a call of the SDK failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The round is over; an error to pass on to [`crate::run`] and not to report.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupt),
+    /// The job goes on without this process. Whatever its exit code, it is no failure.
+    #[error(
+        "this worker's slot is no longer part of the job (its rank is -1): the process can end"
+    )]
+    Removed,
+    /// The process was told to end.
+    #[error("this worker was told to stop: {}", why_stopped(*.why))]
+    Stopped {
+        /// Why.
+        why: StopReason,
+    },
+    /// There is no agent any more, so there is no job either.
+    #[error("the agent of this host is gone ({why}): the process must end")]
+    AgentLost {
+        /// What the connection said.
+        why: String,
+    },
+    /// A variable that the agent sets is not what an agent sets.
+    #[error(
+        "{name}={value:?} is not what an elasticrun agent sets: start this program by `elasticrun`, or unset it to run alone"
+    )]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// What it holds.
+        value: String,
+    },
+    /// The agent did not let this process in.
+    #[error("the agent refused this process: {why}")]
+    Refused {
+        /// What it said.
+        why: String,
+    },
+    /// The agent did not speak as an agent of this release does.
+    #[error(
+        "the agent's messages cannot be understood ({why}): run agent and worker of the same release"
+    )]
+    Protocol {
+        /// What was wrong.
+        why: String,
+    },
+    /// The system refused something that the SDK needs.
+    #[error("cannot {what}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The memory for commits.
+    #[error("cannot commit")]
+    Commit(#[from] elasticrun_shared::commit::Error),
+    /// The state did not write itself.
+    #[error("the state could not be saved")]
+    Save(#[source] io::Error),
+    /// The state did not read itself.
+    #[error("the state could not be restored")]
+    Restore(#[from] state::Error),
+    /// A collective was called wrongly, here or on another worker.
+    #[error(transparent)]
+    Collective(elasticrun_collectives::Error),
+    /// The bytes of the base did not come over whole.
+    #[error(
+        "the state of commit {id} came damaged from {from}: the worker ends and a new one takes its place"
+    )]
+    Damaged {
+        /// Which commit.
+        id: elasticrun_protocol::CommitId,
+        /// From whom.
+        from: &'static str,
+    },
+    /// [`crate::run`] has returned before: a process is a worker once.
+    #[error(
+        "run() was called before in this process or in the one that it was forked from: call it once, for all that is to be trained"
+    )]
+    RunTwice,
+    /// The base could not be fetched from the host that keeps it, several times.
+    #[error("cannot fetch the state of commit {id} from {address}: do the hosts reach each other?")]
+    Fetch {
+        /// Which commit.
+        id: elasticrun_protocol::CommitId,
+        /// The agent that keeps it.
+        address: std::net::SocketAddr,
+        /// What went wrong the last time.
+        source: io::Error,
+    },
+    /// No member of the round has the commit that the round begins with, nor is it kept elsewhere.
+    #[error(
+        "the state of commit {id} is not where the driver saw it: the worker ends and a new one takes its place"
+    )]
+    BaseMissing {
+        /// Which commit.
+        id: elasticrun_protocol::CommitId,
+    },
+}
+
+impl Error {
+    /// For `map_err`.
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
+    /// What a worker told to stop returns.
+    pub(crate) fn stopped(why: StopReason) -> Self {
+        match why {
+            StopReason::Removed => Self::Removed,
+            why => Self::Stopped { why },
+        }
+    }
+
+    /// The interrupt, if it is one.
+    pub fn interrupt(&self) -> Option<Interrupt> {
+        match self {
+            Self::Interrupted(interrupt) => Some(*interrupt),
+            _ => None,
+        }
+    }
+}
+
+fn why_stopped(why: StopReason) -> &'static str {
+    match why {
+        StopReason::Removed => "its slot is no longer part of the job",
+        StopReason::DomainFailed => "its host or slot has failed and is not used any more",
+        StopReason::TimedOut => "it did not come back or did not start in time",
+        StopReason::JobEnded => "the job is over",
+    }
+}

@@ -1,0 +1,201 @@
+//! The commits of this process, in memory that the agent owns.
+
+use elasticrun_protocol::{CommitId, DriverEpoch, Round};
+use elasticrun_shared::commit::{CommitFds, CommitWrite, CommitWriter};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Error, State};
+
+/// A commit as members compare it before a round: equal if both fields are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Print {
+    pub(crate) len: u64,
+    pub(crate) digest: u64,
+}
+
+impl Print {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self {
+            len: bytes.len() as u64,
+            digest: xxh3_64(bytes),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    writer: CommitWriter,
+    /// The last print computed, since a round may fail and its successor have the same base.
+    print: Option<(CommitId, Print)>,
+}
+
+impl Memory {
+    pub(crate) fn open(fds: CommitFds) -> Result<Self, Error> {
+        Ok(Self {
+            writer: CommitWriter::open(fds)?,
+            print: None,
+        })
+    }
+
+    /// The newest complete commit.
+    pub(crate) fn newest(&self) -> Option<CommitId> {
+        match self.writer.newest() {
+            Ok(info) => info.map(|info| info.id),
+            Err(error) => {
+                tracing::warn!(%error, "the commits of this process cannot be read");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn holds(&self, id: CommitId) -> bool {
+        self.writer.read(id).is_ok()
+    }
+
+    pub(crate) fn bytes(&self, id: CommitId) -> Result<&[u8], Error> {
+        Ok(self.writer.read(id)?.1)
+    }
+
+    /// What a commit is compared by, if it is here.
+    pub(crate) fn print(&mut self, id: CommitId) -> Option<Print> {
+        if let Some((of, print)) = self.print
+            && of == id
+        {
+            return Some(print);
+        }
+        let print = Print::of(self.bytes(id).ok()?);
+        self.print = Some((id, print));
+        Some(print)
+    }
+
+    /// Makes a commit of a state.
+    pub(crate) fn save(
+        &mut self,
+        id: CommitId,
+        state: &(impl State + ?Sized),
+    ) -> Result<(), Error> {
+        self.write(id, |write| state.save(write).map_err(Error::Save))
+    }
+
+    /// Makes a commit of what `fill` writes. Without it, if `fill` fails, the newest one stays.
+    pub(crate) fn write(
+        &mut self,
+        id: CommitId,
+        fill: impl FnOnce(&mut CommitWrite<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut write = self.writer.begin(id, 0)?;
+        fill(&mut write)?;
+        write.seal(None);
+        Ok(())
+    }
+
+    /// A round starts from `base`: what is newer here is void.
+    pub(crate) fn discard_newer(&mut self, base: Option<CommitId>) {
+        self.forget_print();
+        self.writer.discard_newer(base.unwrap_or(FIRST));
+    }
+
+    /// Gives up a commit which is not what the others have, and all newer ones.
+    pub(crate) fn discard(&mut self, id: CommitId) {
+        self.print = None;
+        self.writer.discard_newer(before(id));
+    }
+
+    /// The print may be of a commit that is discarded, and its id come again with other bytes.
+    fn forget_print(&mut self) {
+        if let Some((id, _)) = self.print
+            && !self.holds(id)
+        {
+            self.print = None;
+        }
+    }
+}
+
+/// Older than all commits: rounds count from 1.
+const FIRST: CommitId = CommitId {
+    epoch: DriverEpoch(0),
+    round: Round(0),
+    count: 0,
+};
+
+/// The largest id that is smaller.
+fn before(id: CommitId) -> CommitId {
+    let CommitId {
+        epoch,
+        round,
+        count,
+    } = id;
+    match (count, round.0, epoch.0) {
+        (1.., ..) => CommitId {
+            count: count - 1,
+            ..id
+        },
+        (0, 1.., _) => CommitId {
+            epoch,
+            round: Round(round.0 - 1),
+            count: u64::MAX,
+        },
+        (0, 0, 1..) => CommitId {
+            epoch: DriverEpoch(epoch.0 - 1),
+            round: Round(u64::MAX),
+            count: u64::MAX,
+        },
+        (0, 0, 0) => id,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use elasticrun_shared::commit::CommitMemory;
+
+    use super::*;
+
+    fn id(round: u64, count: u64) -> CommitId {
+        CommitId {
+            epoch: DriverEpoch(1),
+            round: Round(round),
+            count,
+        }
+    }
+
+    fn memory() -> Memory {
+        let memory = CommitMemory::create().unwrap();
+        Memory::open(memory.fds().map(|fd| fd.try_clone_to_owned().unwrap())).unwrap()
+    }
+
+    #[test]
+    fn before_is_smaller_and_leaves_no_gap() {
+        for id in [id(1, 7), id(1, 0), id(0, 0)] {
+            assert!(before(id) < id);
+        }
+        assert_eq!(before(id(1, 7)), id(1, 6));
+        assert_eq!(before(FIRST), FIRST);
+    }
+
+    #[test]
+    fn a_commit_that_is_written_again_has_a_new_print() {
+        let mut memory = memory();
+        memory.save(id(1, 1), &1_u64).unwrap();
+        let print = memory.print(id(1, 1)).unwrap();
+        memory.discard(id(1, 1));
+        assert_eq!(memory.print(id(1, 1)), None);
+        memory.save(id(1, 1), &2_u64).unwrap();
+        assert_ne!(memory.print(id(1, 1)).unwrap(), print);
+        assert_eq!(
+            memory.print(id(1, 1)).unwrap(),
+            Print::of(&2_u64.to_le_bytes())
+        );
+    }
+
+    #[test]
+    fn what_is_void_is_gone_and_the_base_stays() {
+        let mut memory = memory();
+        memory.save(id(1, 1), &1_u64).unwrap();
+        memory.save(id(1, 2), &2_u64).unwrap();
+        memory.discard_newer(Some(id(1, 1)));
+        assert_eq!(memory.newest(), Some(id(1, 1)));
+        memory.discard_newer(None);
+        assert_eq!(memory.newest(), None);
+    }
+}

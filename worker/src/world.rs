@@ -1,0 +1,100 @@
+//! Who is in a round.
+
+use std::net::SocketAddr;
+
+use elasticrun_protocol::{
+    CommitId, LocalRank, Process, Round,
+    control::{Member, Start},
+};
+
+/// The members of a round, as one of them sees them.
+///
+/// `local_rank` never changes while a process lives; all else may change from round to round.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub(crate) process: Process,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) local_size: u32,
+    pub(crate) cross_rank: u32,
+    pub(crate) cross_size: u32,
+    pub(crate) round: Round,
+    pub(crate) base: Option<CommitId>,
+    pub(crate) coordinator: SocketAddr,
+    pub(crate) prefix: String,
+}
+
+impl World {
+    pub(crate) fn new(start: &Start, member: &Member) -> Self {
+        let place = member.place;
+        Self {
+            process: member.process,
+            rank: place.rank.0,
+            size: start.size,
+            local_size: place.local_size,
+            cross_rank: place.cross_rank,
+            cross_size: place.cross_size,
+            round: start.round,
+            base: start.base,
+            coordinator: start.coordinator,
+            prefix: start.prefix.clone(),
+        }
+    }
+
+    /// Place of this worker, `0..size`.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Workers of the round.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Slot of this worker on its host: which device it uses.
+    pub fn local_rank(&self) -> u32 {
+        let LocalRank(rank) = self.process.local_rank;
+        rank
+    }
+
+    /// Workers of the round on this host.
+    pub fn local_size(&self) -> u32 {
+        self.local_size
+    }
+
+    /// Place of this host among the hosts that have this `local_rank`.
+    pub fn cross_rank(&self) -> u32 {
+        self.cross_rank
+    }
+
+    /// How many hosts have this `local_rank`.
+    pub fn cross_size(&self) -> u32 {
+        self.cross_size
+    }
+
+    /// The round.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Slot and start number of this process.
+    pub fn process(&self) -> Process {
+        self.process
+    }
+
+    /// The commit that the round began with; `None` if it began with the state of rank 0. What was
+    /// committed after it in earlier rounds is void.
+    pub fn base(&self) -> Option<CommitId> {
+        self.base
+    }
+
+    /// Where rank 0 of this round may open a rendezvous of another library.
+    pub fn coordinator(&self) -> SocketAddr {
+        self.coordinator
+    }
+
+    /// A name that no other round has: prefix for keys in a store that outlives rounds.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}

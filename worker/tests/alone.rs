@@ -1,0 +1,54 @@
+//! A script run by hand: no agent, a world of one.
+
+use elasticrun_worker::{Error, Op, run};
+
+#[test]
+fn a_world_of_one_trains_commits_and_calls_collectives() {
+    let mut state = (vec![0.0_f32; 3], 0_u64);
+    let committed = run(&mut state, |session, (weights, step)| {
+        assert_eq!((session.rank(), session.size()), (0, 1));
+        let mut last = None;
+        for _ in 0..3 {
+            let mut gradient = [1.0_f32, 2.0, 3.0];
+            session.allreduce(&mut gradient, Op::Average)?;
+            for (weight, slope) in weights.iter_mut().zip(gradient) {
+                *weight += slope;
+            }
+            *step += 1;
+            session.check_host_updates(&*weights)?;
+            assert_eq!(
+                last.map_or(1, |id: elasticrun_worker::CommitId| id.count + 1),
+                session.next_commit().count
+            );
+            last = Some(session.commit(&(weights.clone(), *step))?);
+        }
+        assert_eq!(session.allgather(&[7_u8])?, [7]);
+        session.barrier()?;
+        Ok::<_, Error>(last)
+    });
+    assert_eq!(committed.unwrap().unwrap().count, 3);
+    assert_eq!(state, (vec![3.0, 6.0, 9.0], 3));
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Mine {
+    #[error("mine")]
+    Own,
+    #[error(transparent)]
+    Worker(#[from] Error),
+}
+
+#[test]
+fn an_error_of_ones_own_comes_back_unchanged_and_a_wrong_call_ends_training() {
+    let error = run(&mut 0_u8, |_, _| Err::<(), _>(Mine::Own)).unwrap_err();
+    assert!(matches!(error, Mine::Own));
+
+    let error = run(&mut 0_u8, |session, _| {
+        Ok::<_, Mine>(session.broadcast(&mut [1_u8], 5)?)
+    })
+    .unwrap_err();
+    assert!(
+        matches!(error, Mine::Worker(Error::Collective(_))),
+        "{error}"
+    );
+}
