@@ -10,6 +10,9 @@ impl Time {
     /// The start of the job.
     pub const ZERO: Self = Self(Duration::ZERO);
 
+    /// Later than any deadline.
+    pub const NEVER: Self = Self(Duration::MAX);
+
     /// The moment that lies so long after the start.
     pub fn from_start(elapsed: Duration) -> Self {
         Self(elapsed)

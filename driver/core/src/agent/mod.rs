@@ -16,7 +16,8 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    Boundary, CommitId, DriverEpoch, FromWorker, Process, Report, Round, ToAgent,
+    Boundary, CommitId, DriverEpoch, FromWorker, Generation, LocalRank, Process, Report, Round,
+    ToAgent,
     control::{Exit, Setup, Spawn, Start, StopReason},
 };
 
@@ -139,6 +140,10 @@ pub struct Machine {
     abort_timeout: Duration,
     free_port: u16,
     workers: BTreeMap<Process, Worker>,
+    /// The last start of each slot: an order to start an older one is a repeat (R3).
+    starts: BTreeMap<LocalRank, Generation>,
+    /// Holds of rounds up to this one were taken back: an order to hold one again is a repeat (R3).
+    released: Round,
     /// Dead processes whose memory holds a commit.
     kept: BTreeSet<Process>,
     plan: Option<Plan>,
@@ -163,6 +168,8 @@ impl Machine {
             setup,
             free_port,
             workers: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            released: Round(0),
             kept: BTreeSet::new(),
             plan: None,
             seen: Round(0),

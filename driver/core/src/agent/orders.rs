@@ -35,7 +35,10 @@ impl Machine {
                     .workers
                     .keys()
                     .any(|process| process.local_rank == slot);
-                if !taken && !self.ending {
+                let newest = self.starts.get(&slot);
+                let repeated = newest.is_some_and(|newest| *newest >= spawn.process.generation);
+                if !taken && !repeated && !self.ending {
+                    self.starts.insert(slot, spawn.process.generation);
                     self.workers.insert(spawn.process, Worker::starting());
                     out.push(Command::Spawn(spawn));
                 }
@@ -55,6 +58,7 @@ impl Machine {
             Order::Hold { round } => self.hold(round, memory, out),
             Order::Leave { round, at } => self.leave(round, at, memory),
             Order::Withdraw { round } => {
+                self.released = self.released.max(round);
                 for process in self.members_of(round) {
                     memory.withdraw(process, round);
                 }
@@ -101,7 +105,10 @@ impl Machine {
         }
         self.plan = None;
         for member in &start.members {
-            if let Some(worker) = self.workers.get_mut(&member.process) {
+            // One that died meanwhile stays dead.
+            if let Some(worker) = self.workers.get_mut(&member.process)
+                && worker.life == Life::Joined
+            {
                 worker.life = Life::Training {
                     round: start.round,
                     leaving: false,
@@ -121,7 +128,7 @@ impl Machine {
 
     fn hold(&mut self, round: Round, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let members = self.members_of(round);
-        if members.is_empty() {
+        if members.is_empty() || round <= self.released {
             return;
         }
         let highest = members
@@ -133,6 +140,9 @@ impl Machine {
     }
 
     fn leave(&mut self, round: Round, at: Boundary, memory: &mut dyn Memory) {
+        if round <= self.released {
+            return;
+        }
         for process in self.members_of(round) {
             if let Some(worker) = self.workers.get_mut(&process) {
                 worker.life = Life::Training {
@@ -180,9 +190,9 @@ impl Machine {
             FromWorker::Attach { .. } => worker.attached(now),
             FromWorker::Join {
                 left,
+                told,
                 data_port,
                 commit,
-                ..
             } => {
                 let before = worker.life;
                 if matches!(before, Life::Dying | Life::Finished) {
@@ -193,10 +203,7 @@ impl Machine {
                     return;
                 }
                 match before {
-                    Life::Training {
-                        round,
-                        leaving: false,
-                    } => {
+                    Life::Training { round, leaving } if !(leaving && told) => {
                         out.push(Command::Report(Report::Broken { round, process }));
                     }
                     // The driver expects it; it answers with the next plan.
@@ -205,7 +212,10 @@ impl Machine {
                 }
             }
             FromWorker::Finished { round } => {
-                if matches!(worker.life, Life::Training { round: own, .. } if own == round) {
+                let trains =
+                    matches!(worker.life, Life::Training { round: own, .. } if own == round);
+                // An abort that comes when all is done takes nothing back.
+                if trains || matches!(worker.life, Life::Returning { .. }) {
                     worker.life = Life::Finished;
                     out.push(Command::Report(Report::Finished {
                         round,
@@ -270,14 +280,16 @@ impl Machine {
         if before == Life::Dying || (before == Life::Finished && !silent) {
             return;
         }
+        let expected = worker.is_stopping();
         worker.life = Life::Dying;
+        worker.must_be_gone(now + self.setup.grace);
         if silent {
             out.push(Command::Signal {
                 process,
                 signal: Signal::Kill,
             });
         }
-        if !worker.is_stopping() {
+        if !expected {
             out.push(Command::Report(Report::Lost { process, silent }));
         }
         if let Life::Training { round, .. } = before {

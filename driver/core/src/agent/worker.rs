@@ -129,18 +129,23 @@ impl Worker {
         true
     }
 
-    /// The signal that is due, if it has not ended by then.
+    /// It is dying: if it is still there by then it is killed.
+    pub(super) fn must_be_gone(&mut self, due: Time) {
+        let next = Signal::Kill;
+        self.stopping.get_or_insert(Stopping { due, next });
+    }
+
+    /// The signal that is due, if it has not ended by then. SIGKILL is the last one.
     pub(super) fn due_signal(&mut self, now: Time, grace: Duration) -> Option<Signal> {
-        let stopping = self
-            .stopping
-            .as_mut()
-            .filter(|stopping| stopping.due <= now)?;
-        let signal = stopping.next;
-        *stopping = Stopping {
-            due: now + grace,
+        let stopping = self.stopping.filter(|stopping| stopping.due <= now)?;
+        self.stopping = Some(Stopping {
+            due: match stopping.next {
+                Signal::Terminate => now + grace,
+                Signal::Kill => Time::NEVER,
+            },
             next: Signal::Kill,
-        };
-        Some(signal)
+        });
+        Some(stopping.next)
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -148,6 +153,7 @@ impl Worker {
             Life::Returning { until } => Some(until),
             _ => None,
         };
-        earliest([returning, self.stopping.map(|stopping| stopping.due)])
+        let signal = self.stopping.map(|stopping| stopping.due);
+        earliest([returning, signal.filter(|due| *due < Time::NEVER)])
     }
 }
