@@ -34,9 +34,9 @@ pub(crate) struct Region {
     map: RegionMap,
 }
 
-/// The key of the data plane of a job.
-fn data_key(secret: &Secret) -> Bytes32 {
-    Bytes32(*secret.derive("data plane").expose())
+/// The secret that workers of a job know each other by.
+pub(crate) fn data_secret(secret: &Secret) -> Secret {
+    secret.derive("data plane")
 }
 
 impl Agent {
@@ -282,7 +282,7 @@ impl Agent {
         hosted.attach(connection, attached, watch);
         hosted.tell(
             &ToWorker::Attached {
-                data_key: data_key(&self.secret),
+                data_key: Bytes32(*data_secret(&self.secret).expose()),
                 listen: self.place.data.to_string(),
                 heartbeat_interval: self.setup.heartbeat_interval,
                 connect_timeout: self.setup.heartbeat_timeout,
