@@ -75,7 +75,8 @@ bench-recovery: ## From the kill of a worker to the survivors' next committed st
 	benches/recovery.sh
 
 bench-rendezvous: ## Rounds of up to 100,000 workers
-	cargo run --locked --release -q -p elasticrun-benches --bin bench_rendezvous
+	cargo build --locked --release -q -p elasticrun -p elasticrun-benches
+	$${CARGO_TARGET_DIR:-target}/release/bench_rendezvous
 
 bench-collectives: ## Allreduce, broadcast and allgather beside gloo
 	cargo run --locked --release -q -p elasticrun-benches --bin bench_collectives
