@@ -33,7 +33,7 @@ pub enum Update {
 
 /// Sources that run; dropping it ends them.
 #[derive(Debug)]
-pub struct Sources {
+pub(crate) struct Sources {
     _running: Vec<Running>,
 }
 
@@ -41,7 +41,10 @@ pub struct Sources {
 ///
 /// # Errors
 /// When a plugin cannot be found or loaded.
-pub fn start(settings: &config::Hosts, sender: mpsc::Sender<Update>) -> anyhow::Result<Sources> {
+pub(crate) fn start(
+    settings: &config::Hosts,
+    sender: mpsc::Sender<Update>,
+) -> anyhow::Result<Sources> {
     let environment = |name: &str| std::env::var_os(name);
     let path = SearchPath::with_env(settings.plugin_dirs.iter().cloned(), environment);
     let mut catalog = Catalog::new(path);

@@ -10,7 +10,7 @@ use crate::config::SlotsPerHost;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Hosts {
+pub(crate) struct Hosts {
     slots: SlotsPerHost,
     /// The last list.
     listed: Vec<Host>,
@@ -20,7 +20,7 @@ pub struct Hosts {
 
 impl Hosts {
     /// No host is known yet.
-    pub fn new(slots: SlotsPerHost) -> Self {
+    pub(crate) fn new(slots: SlotsPerHost) -> Self {
         Self {
             slots,
             listed: Vec::new(),
@@ -29,13 +29,13 @@ impl Hosts {
     }
 
     /// A list has come.
-    pub fn listed(&mut self, list: Vec<Host>) -> Vec<HostRecord> {
+    pub(crate) fn listed(&mut self, list: Vec<Host>) -> Vec<HostRecord> {
         self.listed = list;
         self.records()
     }
 
     /// An agent has found slots. Gives the list anew if that changes it.
-    pub fn probed(&mut self, host: &HostId, slots: u32) -> Option<Vec<HostRecord>> {
+    pub(crate) fn probed(&mut self, host: &HostId, slots: u32) -> Option<Vec<HostRecord>> {
         let before = self.found.insert(host.clone(), slots);
         let untold = |listed: &&Host| listed.id == host.as_str() && listed.slots.is_none();
         let matters = self.slots == SlotsPerHost::Auto && self.listed.iter().any(|h| untold(&h));

@@ -18,7 +18,7 @@ use crate::{config::Join, report::Terminal};
 ///
 /// # Errors
 /// When the token file cannot be read or made, or others may read it.
-pub fn open(join: Option<&Join>) -> anyhow::Result<(Secret, Option<Token>)> {
+pub(crate) fn open(join: Option<&Join>) -> anyhow::Result<(Secret, Option<Token>)> {
     let token = match join {
         None => return Ok((random()?, None)),
         Some(Join {
@@ -33,7 +33,7 @@ pub fn open(join: Option<&Join>) -> anyhow::Result<(Secret, Option<Token>)> {
 }
 
 /// What a host shows to join.
-pub struct Token(String);
+pub(crate) struct Token(String);
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,7 +43,7 @@ impl fmt::Debug for Token {
 
 impl Token {
     /// Tells how agents join; the token itself only if the user asked to see it.
-    pub fn announce(&self, join: &Join, address: SocketAddr, terminal: &Terminal) {
+    pub(crate) fn announce(&self, join: &Join, address: SocketAddr, terminal: &Terminal) {
         let file = join
             .token_file
             .as_deref()

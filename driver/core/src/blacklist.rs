@@ -154,8 +154,9 @@ impl Blacklist {
 
     /// Whether a slot is out and will not come back.
     pub fn is_out_for_good(&self, host: &HostId, slot: LocalRank) -> bool {
-        self.out(&Domain::Host(host.clone())) == Some(Out::ForGood)
-            || self.out(&Domain::Slot(host.clone(), slot)) == Some(Out::ForGood)
+        !self.entries.is_empty()
+            && (self.out(&Domain::Host(host.clone())) == Some(Out::ForGood)
+                || self.out(&Domain::Slot(host.clone(), slot)) == Some(Out::ForGood))
     }
 
     /// When the next cooldown ends.

@@ -140,6 +140,11 @@ impl HostSet {
             .map_or(0, |known| known.slots)
     }
 
+    /// Slots that it has, also while it is draining.
+    pub fn known_slots(&self, id: &HostId) -> u32 {
+        self.known.get(id).map_or(0, |known| known.slots)
+    }
+
     /// Whether a list has it (draining or not).
     pub fn contains(&self, id: &HostId) -> bool {
         self.known.contains_key(id)

@@ -20,14 +20,14 @@ const CAP: u64 = 1 << 30;
 /// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("--output-filename {}: {source}", path.display())]
-pub struct Error {
+pub(crate) struct Error {
     path: PathBuf,
     source: io::Error,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Files {
+pub(crate) struct Files {
     directory: PathBuf,
     open: BTreeMap<(Option<Rank>, bool), Stream>,
 }
@@ -46,7 +46,7 @@ impl Files {
     ///
     /// # Errors
     /// [`Error`] names the directory and what the system said.
-    pub fn create(directory: &Path) -> Result<Self, Error> {
+    pub(crate) fn create(directory: &Path) -> Result<Self, Error> {
         let fail = |source| Error {
             path: directory.to_owned(),
             source,
@@ -62,7 +62,7 @@ impl Files {
     }
 
     /// Appends lines to the file of their rank. Gives a message when that file is given up.
-    pub fn append(&mut self, lines: &Lines) -> Option<String> {
+    pub(crate) fn append(&mut self, lines: &Lines) -> Option<String> {
         let output = &lines.output;
         let key = (output.rank, output.stderr);
         let stream = self.open.entry(key).or_insert_with(|| Stream {

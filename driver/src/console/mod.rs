@@ -19,11 +19,11 @@ use crate::{
     control::Lines,
     report::Terminal,
 };
-pub use files::{Error, Files};
+pub(crate) use files::{Error, Files};
 
 /// Writes what workers print. See the module.
 #[derive(Debug)]
-pub struct Console {
+pub(crate) struct Console {
     prefix: Prefix,
     files: Option<Files>,
     terminal: Terminal,
@@ -34,7 +34,7 @@ impl Console {
     ///
     /// # Errors
     /// When that directory cannot be made or written.
-    pub fn new(settings: &config::Output, terminal: Terminal) -> Result<Self, Error> {
+    pub(crate) fn new(settings: &config::Output, terminal: Terminal) -> Result<Self, Error> {
         let files = settings
             .directory
             .as_deref()
@@ -48,7 +48,7 @@ impl Console {
     }
 
     /// Writes until the channel closes.
-    pub fn run(mut self, mut lines: mpsc::Receiver<Lines>) {
+    pub(crate) fn run(mut self, mut lines: mpsc::Receiver<Lines>) {
         let mut out = Vec::new();
         while let Some(first) = lines.blocking_recv() {
             out.clear();

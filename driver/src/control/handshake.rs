@@ -12,7 +12,7 @@ use tokio::{
 
 /// Why a peer was not let in.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(super) enum Error {
     /// It said something wrong.
     #[error(transparent)]
     Auth(#[from] auth::Error),
@@ -34,7 +34,7 @@ pub enum Error {
 }
 
 /// Proves both sides to each other. Gives what the connection is for.
-pub async fn accept(
+pub(super) async fn accept(
     stream: &mut TcpStream,
     frames: &mut FrameBuffer,
     secret: &Secret,
@@ -75,7 +75,7 @@ async fn refuse<T>(stream: &mut TcpStream, error: auth::Error) -> Result<T, Erro
 }
 
 /// Reads one message.
-pub async fn read<T: DeserializeOwned>(
+pub(super) async fn read<T: DeserializeOwned>(
     stream: &mut TcpStream,
     frames: &mut FrameBuffer,
 ) -> Result<T, Error> {

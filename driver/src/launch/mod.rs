@@ -40,7 +40,7 @@ pub struct Ended {
 
 /// Starts agents. See the module.
 #[derive(Debug)]
-pub struct Launcher {
+pub(crate) struct Launcher {
     settings: config::Launch,
     secret: Secret,
     run_id: String,
@@ -57,7 +57,7 @@ pub struct Launcher {
 
 impl Launcher {
     /// A launcher of agents that dial the driver at `port`.
-    pub fn new(
+    pub(crate) fn new(
         settings: config::Launch,
         secret: Secret,
         run_id: String,
@@ -79,29 +79,29 @@ impl Launcher {
     }
 
     /// Learns addresses, users and ports.
-    pub fn learn(&mut self, list: &[Host]) {
+    pub(crate) fn learn(&mut self, list: &[Host]) {
         for host in list {
             self.hosts.insert(HostId::new(&host.id), host.clone());
         }
     }
 
     /// Whether no launched process is left.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
 
     /// A launched process has ended.
-    pub fn ended(&mut self, host: &HostId) {
+    pub(crate) fn ended(&mut self, host: &HostId) {
         self.running.remove(host);
     }
 
     /// The job is over: what has not led to an agent by now need not.
-    pub fn cancel_pending(&self) {
+    pub(crate) fn cancel_pending(&self) {
         self.pending.cancel();
     }
 
     /// Starts the agent of a host. How it ends is told by [`Ended`].
-    pub fn launch(&mut self, id: &HostId) {
+    pub(crate) fn launch(&mut self, id: &HostId) {
         let host = self
             .hosts
             .get(id)
@@ -109,7 +109,7 @@ impl Launcher {
             .unwrap_or_else(|| Host::new(id.as_str()));
         let launcher = self.by(&host);
         let command = match launcher {
-            config::Launcher::Local => local::command().map(Start::Spawn),
+            config::Launcher::Local => local::command().map(|agent| Start { push: None, agent }),
             config::Launcher::Ssh => ssh::start(&self.settings, &host),
             config::Launcher::Agent => return,
         };
@@ -178,19 +178,19 @@ fn own_address_toward(host: &str) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// What a launch begins with.
-pub(crate) enum Start {
-    /// Only the agent.
-    Spawn(Command),
-    /// First copy this binary there, then the agent.
-    PushThenSpawn {
-        /// Takes the binary on its standard input.
-        push: Command,
-        /// This binary.
-        binary: PathBuf,
-        /// The agent.
-        agent: Command,
-    },
+/// What a launch does.
+pub(crate) struct Start {
+    /// First of all this binary is copied there.
+    push: Option<Push>,
+    /// The agent.
+    agent: Command,
+}
+
+/// A copy of this binary to a host.
+pub(crate) struct Push {
+    /// Takes the binary on its standard input.
+    command: Command,
+    binary: PathBuf,
 }
 
 /// Runs a launch to its end and says why it ended.
@@ -200,19 +200,12 @@ async fn supervise(
     host: &HostId,
     pending: CancellationToken,
 ) -> String {
-    let mut command = match start {
-        Start::Spawn(command) => command,
-        Start::PushThenSpawn {
-            push,
-            binary,
-            agent,
-        } => {
-            if let Err(why) = ssh::push(push, &binary).await {
-                return why;
-            }
-            agent
-        }
-    };
+    if let Some(push) = start.push
+        && let Err(why) = ssh::push(push).await
+    {
+        return why;
+    }
+    let mut command = start.agent;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return format!("cannot start {:?}: {error}", command.as_std().get_program()),

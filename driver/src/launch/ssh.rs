@@ -7,14 +7,14 @@ use std::{
     env,
     hash::{DefaultHasher, Hash, Hasher},
     io,
-    path::{Path, PathBuf},
+    path::Path,
     process::Stdio,
 };
 
 use elasticrun_plugin_sdk::Host;
 use tokio::process::Command;
 
-use super::Start;
+use super::{Push, Start};
 use crate::config;
 
 /// Seconds that ssh may take to connect.
@@ -26,18 +26,15 @@ pub(super) fn start(settings: &config::Launch, host: &Host) -> io::Result<Start>
     if !settings.push_binary {
         let mut agent = ssh(settings, host);
         agent.arg(find_and_run(&binary));
-        return Ok(Start::Spawn(agent));
+        return Ok(Start { push: None, agent });
     }
     let remote = pushed_name(&binary)?;
-    let mut push = ssh(settings, host);
-    push.arg(receive(&remote));
+    let mut command = ssh(settings, host);
+    command.arg(receive(&remote));
     let mut agent = ssh(settings, host);
     agent.arg(format!("exec \"$HOME/{remote}\" agent"));
-    Ok(Start::PushThenSpawn {
-        push,
-        binary,
-        agent,
-    })
+    let push = Some(Push { command, binary });
+    Ok(Start { push, agent })
 }
 
 fn ssh(settings: &config::Launch, host: &Host) -> Command {
@@ -112,8 +109,12 @@ fn quote(text: &str) -> String {
 }
 
 /// Copies this binary there.
-pub(super) async fn push(mut command: Command, binary: &PathBuf) -> Result<(), String> {
-    let file = std::fs::File::open(binary)
+pub(super) async fn push(push: Push) -> Result<(), String> {
+    let Push {
+        mut command,
+        binary,
+    } = push;
+    let file = std::fs::File::open(&binary)
         .map_err(|error| format!("cannot read {}: {error}", binary.display()))?;
     let output = command.stdin(Stdio::from(file)).output().await;
     match output {

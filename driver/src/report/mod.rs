@@ -12,7 +12,7 @@ use std::{
 use elasticrun_core::{Job, Note, results::Outcome};
 use elasticrun_protocol::{CommitId, HostId};
 
-pub use terminal::Terminal;
+pub(crate) use terminal::Terminal;
 
 /// One started round, for the summary.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ struct Started {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Reporter {
+pub(crate) struct Reporter {
     terminal: Terminal,
     quiet: bool,
     began: Instant,
@@ -40,7 +40,7 @@ pub struct Reporter {
 
 impl Reporter {
     /// A reporter that writes to this terminal.
-    pub fn new(terminal: Terminal, quiet: bool) -> Self {
+    pub(crate) fn new(terminal: Terminal, quiet: bool) -> Self {
         let now = Instant::now();
         Self {
             terminal,
@@ -54,7 +54,7 @@ impl Reporter {
     }
 
     /// A decision of the job.
-    pub fn note(&mut self, note: &Note, job: &Job) {
+    pub(crate) fn note(&mut self, note: &Note, job: &Job) {
         if let Note::RoundStarted {
             round,
             size,
@@ -84,12 +84,12 @@ impl Reporter {
     }
 
     /// Something that should not be, said once.
-    pub fn warn(&self, text: &str) {
+    pub(crate) fn warn(&self, text: &str) {
         self.terminal.line(text);
     }
 
     /// The user wants the job to end.
-    pub fn stopping(&self, signal: i32) {
+    pub(crate) fn stopping(&self, signal: i32) {
         if !self.quiet {
             self.terminal.line(&format!(
                 "stopping (signal {signal}); once more kills all workers at once"
@@ -98,12 +98,12 @@ impl Reporter {
     }
 
     /// Commits that the workers of a host have made so far.
-    pub fn commits(&mut self, host: &HostId, commits: u64) {
+    pub(crate) fn commits(&mut self, host: &HostId, commits: u64) {
         self.commits.insert(host.clone(), commits);
     }
 
     /// A heartbeat interval has passed.
-    pub fn beat(&mut self, job: &Job) {
+    pub(crate) fn beat(&mut self, job: &Job) {
         let (total, now) = (self.commits.values().sum::<u64>(), Instant::now());
         let elapsed = now.duration_since(self.last.0);
         if elapsed >= Duration::from_millis(500) {
@@ -145,7 +145,7 @@ impl Reporter {
     }
 
     /// The end: rounds, why each came, recovery times, the outcome. The last line says the outcome.
-    pub fn finish(&self, outcome: &Outcome, job: &Job) {
+    pub(crate) fn finish(&self, outcome: &Outcome, job: &Job) {
         self.terminal.clear();
         if !self.quiet {
             for line in summary::rounds(&self.rounds, self.began.elapsed()) {

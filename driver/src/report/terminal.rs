@@ -12,13 +12,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// On a terminal a spinner shows the state of the job and steps aside for every line; otherwise there are
 /// plain lines only.
 #[derive(Clone, Debug)]
-pub struct Terminal {
+pub(crate) struct Terminal {
     spinner: ProgressBar,
 }
 
 impl Terminal {
     /// The terminal of this process; `progress` = show the spinner, if standard error is a terminal.
-    pub fn new(progress: bool) -> Self {
+    pub(crate) fn new(progress: bool) -> Self {
         if !progress || !io::stderr().is_terminal() {
             return Self {
                 spinner: ProgressBar::hidden(),
@@ -33,7 +33,7 @@ impl Terminal {
     }
 
     /// Writes a line of the driver.
-    pub fn line(&self, text: &str) {
+    pub(crate) fn line(&self, text: &str) {
         self.spinner.suspend(|| {
             let _ = writeln!(io::stderr().lock(), "elasticrun: {text}");
         });
@@ -43,7 +43,7 @@ impl Terminal {
     ///
     /// # Errors
     /// When standard output is closed.
-    pub fn print(&self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn print(&self, bytes: &[u8]) -> io::Result<()> {
         self.spinner.suspend(|| {
             let mut stdout = io::stdout().lock();
             stdout.write_all(bytes)?;
@@ -52,19 +52,19 @@ impl Terminal {
     }
 
     /// Whether there is a progress line at all.
-    pub fn shows_progress(&self) -> bool {
+    pub(crate) fn shows_progress(&self) -> bool {
         !self.spinner.is_hidden()
     }
 
     /// Shows the state of the job.
-    pub fn progress(&self, text: &str) {
+    pub(crate) fn progress(&self, text: &str) {
         if self.shows_progress() {
             self.spinner.set_message(text.to_owned());
         }
     }
 
     /// Takes the progress line away.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.spinner.finish_and_clear();
     }
 }

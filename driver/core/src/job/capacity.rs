@@ -24,7 +24,10 @@ pub(super) struct Capacity {
     /// Hosts that have a usable slot of this local rank.
     crosses: BTreeMap<LocalRank, u32>,
     total: u32,
-    hopeful: u32,
+    /// Slots of known hosts, draining ones included.
+    known: u32,
+    /// Those of them that are out for good.
+    lost: u32,
 }
 
 impl Capacity {
@@ -36,17 +39,19 @@ impl Capacity {
         };
         for host in hosts.in_order() {
             capacity.add(host, hosts.slots(host), blacklist);
+            if hosts.slots(host) == 0 {
+                // It is draining, so it may not be used; but it is not out for good.
+                capacity.note_known(host, hosts.known_slots(host), blacklist);
+            }
         }
         capacity
     }
 
     /// Adds a host that comes after all others in the order of arrival.
     pub(super) fn add(&mut self, host: &HostId, slots: u32, blacklist: &Blacklist) {
+        self.note_known(host, slots, blacklist);
         let mut usable = BTreeMap::new();
         for slot in (0..slots).map(LocalRank) {
-            if !blacklist.is_out_for_good(host, slot) {
-                self.hopeful += 1;
-            }
             if blacklist.is_out(host, slot) {
                 continue;
             }
@@ -67,14 +72,20 @@ impl Capacity {
         }
     }
 
+    fn note_known(&mut self, host: &HostId, slots: u32, blacklist: &Blacklist) {
+        let lost = |slot: &LocalRank| blacklist.is_out_for_good(host, *slot);
+        self.known += slots;
+        self.lost += (0..slots).map(LocalRank).filter(lost).count() as u32;
+    }
+
     /// Usable slots.
     pub(super) fn total(&self) -> u32 {
         self.total
     }
 
-    /// Slots of known hosts that are not out for good.
-    pub(super) fn hopeful(&self) -> u32 {
-        self.hopeful
+    /// Hosts are known, and every slot of them is out for good.
+    pub(super) fn all_lost(&self) -> bool {
+        self.known > 0 && self.lost == self.known
     }
 
     /// Hosts with a usable slot, in order of arrival.

@@ -40,7 +40,7 @@ impl Job {
                 }
             }
         }
-        if self.discovered && !self.hosts.is_empty() && self.capacity.hopeful() == 0 {
+        if self.discovered && self.capacity.all_lost() {
             return self.end(Outcome::WorkerFailed(Reason::AllHostsOut), out);
         }
         self.watch_shortage(now, out);
