@@ -1,0 +1,29 @@
+//! Where the programs under test are.
+
+use std::{env, path::PathBuf};
+
+/// The binary `elasticrun` of this build.
+///
+/// # Panics
+/// When it has not been built: these tests are of another package, so cargo does not build it for them
+/// unless the whole workspace is built.
+pub fn elasticrun() -> PathBuf {
+    beside("elasticrun", "ELASTICRUN_TEST_BINARY")
+}
+
+/// The test worker of this build.
+///
+/// # Panics
+/// When it has not been built.
+pub fn worker() -> PathBuf {
+    beside("elasticrun-test-worker", "ELASTICRUN_TEST_WORKER")
+}
+
+fn beside(name: &str, variable: &str) -> PathBuf {
+    if let Some(path) = env::var_os(variable) {
+        return path.into();
+    }
+    let own = env::current_exe().expect("the path of the test is known");
+    let built = (own.ancestors().skip(1)).map(|directory| directory.join(name)).find(|path| path.is_file());
+    built.unwrap_or_else(|| panic!("{name} is not built beside {}; run cargo build --workspace", own.display()))
+}

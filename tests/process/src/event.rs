@@ -1,0 +1,118 @@
+//! The event log: one line of JSON for each thing that a worker did, appended by one write.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Seek, SeekFrom, Write},
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A process has begun.
+    Begin,
+    /// Reset callbacks of a round run.
+    Reset,
+    /// A round begins for this worker: it is connected and has the state.
+    Round,
+    /// A step is committed.
+    Step,
+    /// A fault is about to happen.
+    Fault,
+    /// The training function is left with an error that `run()` answers with a new round.
+    Left,
+    /// `run()` has returned.
+    Trained,
+}
+
+/// One line of the log. What a kind does not know is zero.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// CLOCK_MONOTONIC in nanoseconds, so that processes of one machine can be compared.
+    pub at: u64,
+    /// What happened.
+    pub kind: Kind,
+    /// The process.
+    pub pid: u32,
+    /// Its host's name.
+    pub host: String,
+    /// Its slot.
+    pub local_rank: u32,
+    /// The start of the slot.
+    pub generation: u32,
+    /// The round.
+    #[serde(default)]
+    pub round: u64,
+    /// Its rank in the round.
+    #[serde(default)]
+    pub rank: u32,
+    /// The size of the round.
+    #[serde(default)]
+    pub size: u32,
+    /// Steps that are committed.
+    #[serde(default)]
+    pub step: u64,
+    /// More, by kind.
+    #[serde(default)]
+    pub text: String,
+}
+
+/// Appends to a log. Each event is one write, so lines of several processes do not mix.
+#[derive(Debug)]
+pub struct Writer(File);
+
+impl Writer {
+    /// Opens the log at `path`, which it makes if need be.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: &Path) -> std::io::Result<Self> {
+        Ok(Self(OpenOptions::new().create(true).append(true).open(path)?))
+    }
+
+    /// Appends an event.
+    pub fn write(&mut self, event: &Event) {
+        let mut line = serde_json::to_vec(event).expect("an event is always JSON");
+        line.push(b'\n');
+        self.0.write_all(&line).expect("the log can be written");
+    }
+}
+
+/// Reads a log as it grows.
+#[derive(Debug)]
+pub struct Log {
+    file: File,
+    rest: Vec<u8>,
+    events: Vec<Event>,
+}
+
+impl Log {
+    /// Opens the log at `path`, which it makes if need be.
+    ///
+    /// # Panics
+    /// When the file cannot be made.
+    pub fn open(path: &Path) -> Self {
+        drop(Writer::open(path).expect("the log can be made"));
+        let file = File::open(path).expect("the log can be read");
+        Self { file, rest: Vec::new(), events: Vec::new() }
+    }
+
+    /// All events up to now, in the order of their writing.
+    ///
+    /// # Panics
+    /// When a line is no event.
+    pub fn events(&mut self) -> &[Event] {
+        self.file.seek(SeekFrom::Current(0)).expect("a file can be sought");
+        self.file.read_to_end(&mut self.rest).expect("the log can be read");
+        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        for line in self.rest[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let event = serde_json::from_slice(line);
+            self.events.push(event.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(line))));
+        }
+        self.rest.drain(..whole);
+        &self.events
+    }
+}

@@ -1,0 +1,150 @@
+//! A job as a test describes it.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::{Fault, HostsFile, Log, Plan, Running, Tag, binaries, hosts::write_script};
+
+/// A job to start. See the crate.
+#[derive(Debug)]
+pub struct Job {
+    directory: TempDir,
+    tag: Tag,
+    before: Vec<String>,
+    flags: Vec<String>,
+    command: Option<Vec<String>>,
+    plan: Plan,
+    hosts: Option<HostsFile>,
+    stdout: Option<File>,
+}
+
+impl Job {
+    /// `elasticrun` with these flags (split at white space) and the test worker as its command.
+    ///
+    /// # Panics
+    /// When no directory can be made.
+    pub fn new(flags: &str) -> Self {
+        Self {
+            directory: tempfile::Builder::new().prefix("elasticrun-test.").tempdir().expect("a directory can be made"),
+            tag: Tag::new(),
+            before: Vec::new(),
+            flags: flags.split_whitespace().map(str::to_owned).collect(),
+            command: None,
+            plan: Plan::default(),
+            hosts: None,
+            stdout: None,
+        }
+    }
+
+    /// More flags, each a word of its own.
+    #[must_use]
+    pub fn flag<const N: usize>(mut self, words: [&str; N]) -> Self {
+        self.flags.extend(words.map(str::to_owned));
+        self
+    }
+
+    /// Hosts from a script that prints `text`, asked every 50 ms. [`Running::set_hosts`] changes it.
+    #[must_use]
+    pub fn discovered(mut self, text: &str) -> Self {
+        let hosts = HostsFile::create(self.directory.path(), text);
+        let script = hosts.script().display().to_string();
+        self.hosts = Some(hosts);
+        self.flag(["--host-discovery-script", &script, "--discovery-interval", "50ms"])
+    }
+
+    /// Hosts from a shell script with this body.
+    #[must_use]
+    pub fn script(self, body: &str) -> Self {
+        let script = self.directory.path().join("discover.sh");
+        write_script(&script, body);
+        self.flag(["--host-discovery-script", &script.display().to_string(), "--discovery-interval", "50ms"])
+    }
+
+    /// What the workers do.
+    #[must_use]
+    pub fn plan(mut self, change: impl FnOnce(&mut Plan)) -> Self {
+        change(&mut self.plan);
+        self
+    }
+
+    /// What goes wrong in the workers.
+    #[must_use]
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.plan.faults.push(fault);
+        self
+    }
+
+    /// Another command than the test worker.
+    #[must_use]
+    pub fn command<const N: usize>(mut self, words: [&str; N]) -> Self {
+        self.command = Some(words.map(str::to_owned).to_vec());
+        self
+    }
+
+    /// Runs `elasticrun` by this program, as in a network namespace.
+    #[must_use]
+    pub fn before<const N: usize>(mut self, words: [&str; N]) -> Self {
+        self.before = words.map(str::to_owned).to_vec();
+        self
+    }
+
+    /// Where standard output goes, instead of a file of the harness.
+    #[must_use]
+    pub fn stdout(mut self, file: File) -> Self {
+        self.stdout = Some(file);
+        self
+    }
+
+    /// The directory of the run: event log, control files, outputs.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The tag of the run.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When the driver cannot be started.
+    pub fn start(self) -> Running {
+        let path = |name: &str| -> PathBuf { self.directory.path().join(name) };
+        let plan = serde_json::to_vec(&self.plan).expect("a plan is always JSON");
+        fs::write(path("plan.json"), plan).expect("the plan can be written");
+        let create = |name: &str| File::create(path(name)).expect("an output file can be made");
+        let mut words = self.before.clone();
+        words.push(binaries::elasticrun().display().to_string());
+        words.extend(self.flags.iter().cloned());
+        match &self.command {
+            Some(command) => words.extend(command.iter().cloned()),
+            None => words.push(binaries::worker().display().to_string()),
+        }
+        let (name, value) = self.tag.variable();
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .env(name, value)
+            .env(crate::worker::DIRECTORY, self.directory.path())
+            .stdin(Stdio::null())
+            .stdout(self.stdout.unwrap_or_else(|| create("stdout")))
+            .stderr(create("stderr"))
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", words[0]));
+        let log = Log::open(&path("events"));
+        Running::new(child, words.join(" "), self.directory, self.tag, log, self.hosts)
+    }
+
+    /// Starts it and waits for its end.
+    ///
+    /// # Panics
+    /// As [`Running::end`].
+    pub fn run(self) -> crate::Ended {
+        self.start().end()
+    }
+}

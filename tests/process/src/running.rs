@@ -1,0 +1,292 @@
+//! A job that runs, and what is left of one that has ended.
+
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Child, ExitStatus},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::{Event, HostsFile, Kind, Log, Tag, send_signal};
+
+/// How long anything may take that a test waits for.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(4);
+
+/// A job that runs. If it is dropped before its end, as by a failed test, all its processes are killed.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    command: String,
+    /// Taken when the run ends.
+    directory: Option<TempDir>,
+    tag: Tag,
+    log: Log,
+    hosts: Option<HostsFile>,
+    status: Option<ExitStatus>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        child: Child,
+        command: String,
+        directory: TempDir,
+        tag: Tag,
+        log: Log,
+        hosts: Option<HostsFile>,
+    ) -> Self {
+        Self { child, command, directory: Some(directory), tag, log, hosts, status: None }
+    }
+
+    /// The driver's process id.
+    pub fn driver(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The tag of the run.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
+    }
+
+    /// A path in the directory of the run.
+    pub fn path(&self, name: &str) -> PathBuf {
+        path_in(self.directory.as_ref(), name)
+    }
+
+    /// Changes what discovery says.
+    ///
+    /// # Panics
+    /// When the job's hosts do not come from [`crate::Job::discovered`].
+    pub fn set_hosts(&self, text: &str) {
+        self.hosts.as_ref().expect("a job with a discovery script").set(text);
+    }
+
+    /// Makes a control file that faults or workers wait for.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn touch(&self, name: &str) {
+        fs::write(self.path(name), "").expect("a control file can be made");
+    }
+
+    /// Tells the workers to end their training at a common step.
+    pub fn finish(&self) {
+        self.touch("finish");
+    }
+
+    /// All events up to now.
+    pub fn events(&mut self) -> &[Event] {
+        self.log.events()
+    }
+
+    /// What the driver has said on standard error so far.
+    pub fn said(&self) -> String {
+        read(&self.path("stderr"))
+    }
+
+    /// Waits until `condition` gives something.
+    ///
+    /// # Panics
+    /// When it takes too long or the driver ends before; the message holds all that is known.
+    pub fn wait_for<T>(&mut self, what: &str, mut condition: impl FnMut(&[Event]) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let over = self.has_ended();
+            if let Some(value) = condition(self.log.events()) {
+                return value;
+            }
+            if over || Instant::now() > deadline {
+                let why = if over { "the driver ended" } else { "time is over" };
+                panic!("{why} before: {what}\n{}", self.report());
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until all of a round of this size have committed a step in it that is at least `step`, and
+    /// gives these events, by rank. A round is looked at only if no later one has begun.
+    ///
+    /// # Panics
+    /// As [`Running::wait_for`].
+    pub fn wait_training(&mut self, size: u32, step: u64) -> Vec<Event> {
+        self.wait_for(&format!("{size} workers train at step {step} or later"), |events| {
+            let round = events.iter().filter(|event| event.kind == Kind::Step).map(|event| event.round).max()?;
+            let of_round = events.iter().filter(|e| e.kind == Kind::Step && e.round == round && e.step >= step);
+            let mut last: Vec<Event> = Vec::new();
+            for event in of_round {
+                last.retain(|other| other.rank != event.rank);
+                last.push(event.clone());
+            }
+            last.sort_by_key(|event| event.rank);
+            (last.len() == size as usize && last[0].size == size).then_some(last)
+        })
+    }
+
+    /// Waits until the driver has said something on standard error.
+    ///
+    /// # Panics
+    /// As [`Running::wait_for`].
+    pub fn wait_said(&mut self, text: &str) {
+        let path = self.path("stderr");
+        self.wait_for(&format!("the driver says {text:?}"), |_| read(&path).contains(text).then_some(()));
+    }
+
+    /// Waits until the driver has ended and sees that nothing is left of the run.
+    ///
+    /// # Panics
+    /// When it does not end, or a process is left behind.
+    pub fn end(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.has_ended() {
+            if Instant::now() > deadline {
+                panic!("the driver does not end\n{}", self.report());
+            }
+            thread::sleep(POLL);
+        }
+        let left = self.tag.processes();
+        assert!(left.is_empty(), "left behind: {left:?}\n{}", self.report());
+        self.ended()
+    }
+
+    /// Kills the driver and waits until nothing is left of the run; gives how long that took.
+    ///
+    /// # Panics
+    /// When it takes longer than `within`.
+    pub fn kill_driver(mut self, within: Duration) -> Duration {
+        send_signal(self.driver(), Signal::SIGKILL);
+        let began = Instant::now();
+        let _ = self.child.wait();
+        while !self.tag.processes().is_empty() {
+            assert!(began.elapsed() < within, "left behind: {:?}\n{}", self.tag.processes(), self.report());
+            thread::sleep(POLL);
+        }
+        began.elapsed()
+    }
+
+    fn ended(mut self) -> Ended {
+        let status = self.status.expect("it has ended");
+        Ended {
+            code: status.code().unwrap_or_else(|| 1000 + status.signal().unwrap_or(0)),
+            stdout: read(&self.path("stdout")),
+            stderr: read(&self.path("stderr")),
+            events: self.log.events().to_vec(),
+            directory: self.directory.take(),
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().expect("the driver is our child");
+        }
+        self.status.is_some()
+    }
+
+    fn report(&mut self) -> String {
+        let status = self.status.map_or("still runs".to_owned(), |status| status.to_string());
+        let (stdout, stderr) = (read(&self.path("stdout")), read(&self.path("stderr")));
+        let left = self.tag.processes();
+        let events = self.log.events();
+        let tail: Vec<_> = events[events.len().saturating_sub(12)..].iter().map(|e| format!("{e:?}")).collect();
+        format!(
+            "{}\ndriver: {status}\n--- stderr\n{}\n--- stdout\n{}\n--- last of {} events\n{}\n--- processes\n{left:?}",
+            self.command,
+            end_of(&stderr),
+            end_of(&stdout),
+            events.len(),
+            tail.join("\n")
+        )
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tag.kill_all();
+        let _ = self.child.wait();
+    }
+}
+
+fn path_in(directory: Option<&TempDir>, name: &str) -> PathBuf {
+    directory.expect("it is there until the run has ended").path().join(name)
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+fn end_of(text: &str) -> &str {
+    let mut start = text.len().saturating_sub(6000);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
+}
+
+/// A job that has ended and has left no process behind.
+#[derive(Debug)]
+pub struct Ended {
+    directory: Option<TempDir>,
+    /// The exit code; 1000 and the signal if a signal ended the driver.
+    pub code: i32,
+    /// All that came to standard output.
+    pub stdout: String,
+    /// All that came to standard error.
+    pub stderr: String,
+    /// All events.
+    pub events: Vec<Event>,
+}
+
+impl Ended {
+    /// A path in the directory of the run, which is there as long as this.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn path(&self, name: &str) -> PathBuf {
+        path_in(self.directory.as_ref(), name)
+    }
+
+    /// The last line of standard error.
+    pub fn last_line(&self) -> &str {
+        self.stderr.trim_end().lines().next_back().unwrap_or("")
+    }
+
+    /// Fails unless the exit code is this and the last line holds all of these.
+    ///
+    /// # Panics
+    /// Then.
+    #[track_caller]
+    pub fn expect(&self, code: i32, last_line: &[&str]) -> &Self {
+        assert_eq!(self.code, code, "{}", self.stderr);
+        for words in last_line {
+            assert!(self.last_line().contains(words), "{words:?} is not in the last line\n{}", self.stderr);
+        }
+        self
+    }
+
+    /// Sizes of the rounds that began for a worker, in order.
+    pub fn sizes(&self) -> Vec<u32> {
+        self.rounds().iter().map(|round| round[0].size).collect()
+    }
+
+    /// The beginnings of each round that any worker trained in, by rank.
+    pub fn rounds(&self) -> Vec<Vec<Event>> {
+        let mut rounds: Vec<Vec<Event>> = Vec::new();
+        for event in self.events.iter().filter(|event| event.kind == Kind::Round) {
+            match rounds.iter_mut().find(|round| round[0].round == event.round) {
+                Some(round) => round.push(event.clone()),
+                None => rounds.push(vec![event.clone()]),
+            }
+        }
+        rounds.sort_by_key(|round| round[0].round);
+        for round in &mut rounds {
+            round.sort_by_key(|event| event.rank);
+        }
+        rounds
+    }
+}

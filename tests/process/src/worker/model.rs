@@ -1,0 +1,103 @@
+//! The model: what is committed, and the checks that it is whole.
+
+use std::io::{self, Write};
+
+use elasticrun_worker::{State, World, state};
+
+use super::{
+    Journal,
+    fault::{Asked, Faults},
+};
+use crate::{Kind, Point};
+
+/// A count of steps, the sum of their numbers, and bytes that are marked at both ends.
+#[derive(Debug)]
+pub(crate) struct Model {
+    steps: u64,
+    sum: u64,
+    ballast: Vec<u8>,
+    /// Apart, since a state is saved behind a shared reference.
+    journal: std::cell::RefCell<Journal>,
+    faults: Faults,
+}
+
+impl Model {
+    pub(crate) fn new(ballast: usize, journal: Journal, faults: Faults) -> Self {
+        let mut model = Self { steps: 0, sum: 0, ballast: vec![0; ballast], journal: journal.into(), faults };
+        model.mark();
+        model
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// One step of training.
+    pub(crate) fn step(&mut self) {
+        self.steps += 1;
+        self.sum += self.steps;
+        self.mark();
+    }
+
+    /// The journal, which knows the count of steps.
+    pub(crate) fn journal(&mut self) -> &mut Journal {
+        self.journal.get_mut().now.step = self.steps;
+        self.journal.get_mut()
+    }
+
+    /// Lets the faults of this place happen.
+    pub(crate) fn at(&self, point: Point) -> Result<(), Asked> {
+        let mut journal = self.journal.borrow_mut();
+        journal.now.step = self.steps;
+        self.faults.at(point, &mut journal)
+    }
+
+    /// The round as the worker sees it from now on.
+    pub(crate) fn enter(&mut self, world: &World) {
+        let now = &mut self.journal.get_mut().now;
+        (now.round, now.rank, now.size) = (world.round().0, world.rank(), world.size());
+    }
+
+    fn mark(&mut self) {
+        let mark = self.steps.to_le_bytes();
+        if self.ballast.len() >= 16 {
+            let end = self.ballast.len() - 8;
+            self.ballast[..8].copy_from_slice(&mark);
+            self.ballast[end..].copy_from_slice(&mark);
+        }
+    }
+
+    /// Fails if the parts are not of one step.
+    fn check(&self) {
+        assert_eq!(self.sum, self.steps * (self.steps + 1) / 2, "the state is torn at step {}", self.steps);
+        if self.ballast.len() >= 16 {
+            let end = self.ballast.len() - 8;
+            assert_eq!(self.ballast[..8], self.steps.to_le_bytes(), "the state is torn at step {}", self.steps);
+            assert_eq!(self.ballast[end..], self.steps.to_le_bytes(), "the state is torn at step {}", self.steps);
+        }
+    }
+}
+
+impl State for Model {
+    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.at(Point::Save).map_err(|asked| io::Error::other(asked.to_string()))?;
+        self.steps.save(out)?;
+        self.sum.save(out)?;
+        self.ballast.save(out)
+    }
+
+    fn restore(&mut self, from: &mut &[u8]) -> Result<(), state::Error> {
+        self.steps.restore(from)?;
+        self.sum.restore(from)?;
+        self.ballast.restore(from)?;
+        self.check();
+        self.at(Point::Restore).map_err(|asked| state::Error::other(asked.to_string()))
+    }
+
+    fn reset(&mut self, world: &World) {
+        self.enter(world);
+        self.journal().write(Kind::Reset, "");
+        // The callback has no way to fail.
+        let _ = self.at(Point::Reset);
+    }
+}

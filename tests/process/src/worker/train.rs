@@ -1,0 +1,84 @@
+//! The training function.
+
+use std::{path::Path, thread, time::Duration};
+
+use elasticrun_worker::{Interrupt, Op, Session};
+
+use super::{fault::Asked, model::Model};
+use crate::{Kind, Plan, Point};
+
+/// Why the training function ended early.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// The SDK said so.
+    Sdk(elasticrun_worker::Error),
+    /// The plan said so.
+    Asked,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sdk(error) => {
+                write!(f, "{error}")?;
+                let mut source = std::error::Error::source(error);
+                while let Some(cause) = source {
+                    write!(f, ": {cause}")?;
+                    source = cause.source();
+                }
+                Ok(())
+            }
+            Self::Asked => write!(f, "{Asked}"),
+        }
+    }
+}
+
+impl From<elasticrun_worker::Error> for Error {
+    fn from(error: elasticrun_worker::Error) -> Self {
+        Self::Sdk(error)
+    }
+}
+
+impl From<Asked> for Error {
+    fn from(_: Asked) -> Self {
+        Self::Asked
+    }
+}
+
+/// Trains until the plan's end, an interrupt or a fault.
+pub(crate) fn train(session: &mut Session<'_>, model: &mut Model, plan: &Plan, directory: &Path) -> Result<(), Error> {
+    model.enter(session.world());
+    model.journal().write(Kind::Round, "");
+    let result = steps(session, model, plan, directory);
+    if let Err(error) = &result {
+        let text = error.to_string();
+        model.journal().write(Kind::Left, text);
+    }
+    result
+}
+
+fn steps(session: &mut Session<'_>, model: &mut Model, plan: &Plan, directory: &Path) -> Result<(), Error> {
+    loop {
+        model.at(Point::Step)?;
+        thread::sleep(Duration::from_millis(plan.step_ms));
+        let over = plan.steps.map_or_else(|| directory.join("finish").exists(), |steps| model.steps() >= steps);
+        // All end at the same step, and see that they are all there and at the same step.
+        let mut sums = [1.0, f64::from(u8::from(over)), model.steps() as f64];
+        session.allreduce(&mut sums, Op::Sum)?;
+        let size = f64::from(session.world().size());
+        assert_eq!(sums[0], size, "somebody is missing in the sum of step {}", model.steps());
+        assert_eq!(sums[2], size * model.steps() as f64, "not all are at step {}", model.steps());
+        if sums[1] > 0.0 {
+            return Ok(());
+        }
+        model.step();
+        let committed = session.commit(model);
+        // A commit at which all leave is made as well.
+        let interrupt = committed.as_ref().err().and_then(elasticrun_worker::Error::interrupt);
+        if committed.is_ok() || interrupt == Some(Interrupt::HostsUpdated) {
+            model.journal().write(Kind::Step, "");
+        }
+        committed?;
+        model.at(Point::Committed)?;
+    }
+}

@@ -1,0 +1,14 @@
+//! End-to-end tests, one module for each part of the contract.
+
+mod discovery;
+mod ending;
+mod failures;
+mod flags;
+mod membership;
+mod output;
+mod plain;
+mod registration;
+mod signals;
+mod strangers;
+mod support;
+mod timeouts;

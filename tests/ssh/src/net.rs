@@ -1,0 +1,191 @@
+//! The namespaces of one test, their cables, and their end.
+
+use std::{
+    fmt,
+    net::Ipv4Addr,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use elasticrun_process_tests::Job;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, geteuid},
+};
+use tempfile::TempDir;
+
+use crate::{Host, Sshd, host::processes, sshd};
+
+/// Why no namespace can be made here.
+#[derive(Debug)]
+pub struct Unavailable(String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Hosts with sshd and a driver's namespace. Dropping it ends all their processes and takes them away.
+#[derive(Debug)]
+pub struct Net {
+    driver: String,
+    hosts: Vec<Host>,
+    daemons: Vec<Sshd>,
+    directory: TempDir,
+}
+
+impl Net {
+    /// So many hosts, each with an sshd that lets us in.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when this machine or this user cannot do it.
+    ///
+    /// # Panics
+    /// When it can and it fails nevertheless.
+    pub fn new(hosts: u8) -> Result<Self, Unavailable> {
+        available()?;
+        static NETS: AtomicU32 = AtomicU32::new(0);
+        let name = format!("er{}n{}", std::process::id(), NETS.fetch_add(1, Ordering::Relaxed));
+        let directory = tempfile::Builder::new().prefix("elasticrun-ssh.").tempdir().expect("a directory can be made");
+        sshd::make_keys(directory.path());
+        let mut net = Self { driver: format!("{name}d"), hosts: Vec::new(), daemons: Vec::new(), directory };
+        ip(&["netns", "add", &net.driver]);
+        let driver = net.driver.clone();
+        ip(&["-n", &driver, "link", "set", "lo", "up"]);
+        ip(&["-n", &driver, "link", "add", "bridge", "type", "bridge"]);
+        ip(&["-n", &driver, "addr", "add", "10.77.0.1/24", "dev", "bridge"]);
+        ip(&["-n", &driver, "link", "set", "bridge", "up"]);
+        for number in 1..=hosts {
+            let host = Host {
+                namespace: format!("{name}h{number}"),
+                address: Ipv4Addr::new(10, 77, 0, 10 + number),
+                cable: format!("v{number}"),
+                driver: driver.clone(),
+            };
+            let (namespace, cable) = (host.namespace.clone(), host.cable.clone());
+            let address = format!("{}/24", host.address);
+            ip(&["netns", "add", &namespace]);
+            net.hosts.push(host);
+            ip(&["-n", &namespace, "link", "set", "lo", "up"]);
+            ip(&["-n", &driver, "link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &namespace]);
+            ip(&["-n", &driver, "link", "set", &cable, "master", "bridge", "up"]);
+            ip(&["-n", &namespace, "addr", "add", &address, "dev", "eth0"]);
+            ip(&["-n", &namespace, "link", "set", "eth0", "up"]);
+            net.serve(usize::from(number) - 1, "");
+        }
+        Ok(net)
+    }
+
+    /// Starts the sshd of a host anew, with more lines in its configuration.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn serve(&mut self, host: usize, configuration: &str) {
+        let of = self.hosts[host].clone();
+        self.daemons.retain(|daemon| daemon.namespace() != of.namespace);
+        self.daemons.push(Sshd::start(self.directory.path(), &of, configuration));
+    }
+
+    /// A host, from 0.
+    pub fn host(&self, number: usize) -> &Host {
+        &self.hosts[number]
+    }
+
+    /// Keys, known hosts and logs.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// An address where packets go and nothing ever answers.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn silent_address(&self) -> Ipv4Addr {
+        let address = Ipv4Addr::new(10, 77, 0, 99);
+        let text = address.to_string();
+        // With a neighbour entry nobody has to answer a question first.
+        ip(&["-n", &self.driver, "neigh", "replace", &text, "lladdr", "02:00:00:00:00:63", "dev", "bridge", "nud", "permanent"]);
+        address
+    }
+
+    /// A job whose driver is in the driver's namespace and whose ssh knows these hosts only.
+    pub fn job(&self, flags: &str) -> Job {
+        let file = |name: &str| self.directory.path().join(name).display().to_string();
+        Job::new(flags)
+            .before(["ip", "netns", "exec", &self.driver])
+            .flag(["--ssh-identity-file", &file("key")])
+            .flag(["--ssh-option", &format!("UserKnownHostsFile={}", file("known_hosts"))])
+            .flag(["--ssh-option", "GlobalKnownHostsFile=/dev/null"])
+            .flag(["--ssh-option", "StrictHostKeyChecking=yes"])
+            .flag(["--ssh-option", "IdentitiesOnly=yes"])
+    }
+
+    /// All processes of the net, without sshd.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let mut all = processes(&self.driver);
+        all.extend(self.hosts.iter().flat_map(Host::processes));
+        all
+    }
+
+    /// Fails unless all processes of the net end within a time.
+    ///
+    /// # Panics
+    /// Then.
+    #[track_caller]
+    pub fn assert_empty(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        loop {
+            let left = self.processes();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "left behind: {left:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.daemons.clear();
+        let namespaces: Vec<_> = self.hosts.iter().map(|host| &host.namespace).chain([&self.driver]).collect();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        for namespace in namespaces {
+            loop {
+                let output = Command::new("ip").args(["netns", "pids", namespace]).output();
+                let pids = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+                let pids: Vec<i32> = pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+                if pids.is_empty() || Instant::now() > deadline {
+                    break;
+                }
+                for pid in pids {
+                    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+        }
+    }
+}
+
+fn available() -> Result<(), Unavailable> {
+    if !geteuid().is_root() {
+        return Err(Unavailable("network namespaces need root".into()));
+    }
+    for (program, argument) in [("ip", "-V"), (sshd::PROGRAM, "-?"), ("ssh", "-V"), ("ssh-keygen", "-?")] {
+        if Command::new(program).arg(argument).output().is_err() {
+            return Err(Unavailable(format!("{program} is not installed; make setup does it")));
+        }
+    }
+    Ok(())
+}
+
+/// Runs `ip`.
+pub(crate) fn ip(arguments: &[&str]) {
+    let output = Command::new("ip").args(arguments).output().expect("ip can be run");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "ip {}: {said}", arguments.join(" "));
+}
