@@ -15,6 +15,7 @@ fn millis(name: &str) -> Option<Duration> {
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(false)
         .with_max_level(tracing::Level::DEBUG)
         .init();
     let launch = match Launch::read(&mut stdin().lock()) {

@@ -8,13 +8,18 @@
 //! - `boundary`: passes boundaries until it leaves or the round is aborted; prints which
 //! - `abort`: waits for the agent to say that the round is over, prints it
 //! - `finish`: says that it returned from `run()`
+//! - `rounds`: joins, starts and is aborted, for ever
+//! - `ballast=N`: makes N megabytes resident
 //! - `stop`: waits until it is told to stop
 //! - `quiet`: stops beating
 //! - `print=TEXT`, `exit=N`, `_exit=N`, `hang`, `child`: a child in a session of its own that lives on
 
 use std::{
     env,
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
     process::{Command, exit},
     sync::{
         Arc,
@@ -175,6 +180,13 @@ impl Worker {
         println!("committed {id}");
     }
 
+    fn abort(&mut self) {
+        let ToWorker::Abort { round } = self.hear() else {
+            panic!("expected an abort");
+        };
+        println!("abort {round}");
+    }
+
     fn boundary(&mut self) {
         let (_, round) = self.start.as_mut().expect("a round");
         let how = loop {
@@ -241,15 +253,24 @@ fn main() {
         match name {
             "attach" => worker = Some(Worker::attach()),
             "print" => println!("{value}"),
+            "ballast" => {
+                let megabytes: usize = value.parse().expect("a number");
+                std::mem::forget(vec![1_u8; megabytes << 20]);
+            }
             "exit" => exit(value.parse().expect("a code")),
             // SAFETY: ends the process without running any handler.
             "_exit" => unsafe { libc::_exit(value.parse().expect("a code")) },
             "hang" => hang(),
             "child" => {
-                let child = Command::new("setsid")
-                    .args(["sleep", "1000"])
-                    .spawn()
-                    .expect("setsid");
+                let mut sleep = Command::new("sleep");
+                // SAFETY: one system call.
+                unsafe {
+                    sleep.pre_exec(|| match libc::setsid() {
+                        -1 => Err(std::io::Error::last_os_error()),
+                        _ => Ok(()),
+                    });
+                }
+                let child = sleep.arg("1000").spawn().expect("sleep");
                 println!("child {}", child.id());
             }
             _ => {
@@ -259,6 +280,11 @@ fn main() {
                     "start" => own.start(),
                     "commit" => own.commit(value.parse().expect("a number")),
                     "boundary" => own.boundary(),
+                    "rounds" => loop {
+                        own.join();
+                        own.start();
+                        own.abort();
+                    },
                     "quiet" => own.beats.store(false, Ordering::SeqCst),
                     "keeper" => {
                         let fds = own.keeper.take().expect("a keeper");
@@ -271,12 +297,7 @@ fn main() {
                         own.say(&FromWorker::Finished { round });
                         own.page.set_phase(Phase::Finished);
                     }
-                    "abort" => {
-                        let ToWorker::Abort { round } = own.hear() else {
-                            panic!("expected an abort");
-                        };
-                        println!("abort {round}");
-                    }
+                    "abort" => own.abort(),
                     "stop" => {
                         let ToWorker::Stop { why } = own.hear() else {
                             panic!("expected a stop");

@@ -1,20 +1,21 @@
 //! The loop: all that happens on this host, one event at a time.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     future::poll_fn,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use elasticrun_core::{
     Time,
-    agent::{Command, Event, Machine},
+    agent::{Command, Event, Machine, Signal},
 };
 use elasticrun_protocol::{FromWorker, HostId, Process, ToAgent, auth::Secret, control::Setup};
 use elasticrun_shared::death::Ended as SignOfLife;
 use tokio::{
-    signal::unix::Signal,
+    signal::unix,
     sync::mpsc,
     time::{Instant, Sleep, sleep_until},
 };
@@ -23,12 +24,19 @@ use crate::{
     error::PeerError,
     execute::{Place, Region},
     inbox::Note,
+    leftovers,
     link::DriverLink,
     memory::Memories,
     output::Output,
     process::{Hosted, Life, Starter},
     rundir::RunDir,
 };
+
+/// How often adopted children are reaped, at least; no more often than something else happens.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// After which time a killed process is given up at the agent's end.
+const STUCK: Duration = Duration::from_secs(10);
 
 /// One agent that has joined a run.
 pub(crate) struct Agent {
@@ -48,10 +56,11 @@ pub(crate) struct Agent {
     pub(crate) output: Output,
     pub(crate) deaths: Deaths,
     pub(crate) inbox: mpsc::Receiver<Note>,
-    pub(crate) terminate: Signal,
+    pub(crate) terminate: unix::Signal,
     /// Events that executing a command made.
     pub(crate) own: VecDeque<Event>,
     pub(crate) clock: Clock,
+    pub(crate) last_sweep: Instant,
     pub(crate) stop_requests: u32,
     pub(crate) was_shut_down: bool,
     pub(crate) done: bool,
@@ -59,8 +68,17 @@ pub(crate) struct Agent {
 
 /// The ends of signs of life. Each worker sends one at most, so the channel is bounded by them.
 pub(crate) struct Deaths {
-    pub(crate) sender: mpsc::UnboundedSender<(Process, SignOfLife)>,
-    receiver: mpsc::UnboundedReceiver<(Process, SignOfLife)>,
+    pub(crate) sender: mpsc::UnboundedSender<Death>,
+    receiver: mpsc::UnboundedReceiver<Death>,
+}
+
+/// The end of a sign of life.
+#[derive(Debug)]
+pub(crate) struct Death {
+    pub(crate) process: Process,
+    pub(crate) how: SignOfLife,
+    /// When it was seen.
+    pub(crate) at: Instant,
 }
 
 impl Deaths {
@@ -83,8 +101,9 @@ impl Clock {
         Time::from_start(self.0.elapsed())
     }
 
-    fn instant(self, time: Time) -> Instant {
-        self.0 + time.since_start()
+    /// None for a time that never comes.
+    fn instant(self, time: Time) -> Option<Instant> {
+        self.0.checked_add(time.since_start())
     }
 }
 
@@ -92,7 +111,7 @@ impl Clock {
 enum Input {
     Ordered(Box<ToAgent>),
     DriverLost(PeerError),
-    SignOfLife(Process, SignOfLife),
+    Death(Death),
     Said(Process, FromWorker),
     /// A leader has ended and is to be reaped.
     Ended(Process),
@@ -113,7 +132,7 @@ impl Agent {
         let mut flushed = false;
         while !self.done {
             let deadline = self.machine.next_deadline();
-            let deadline = deadline.map(|time| self.clock.instant(time));
+            let deadline = deadline.and_then(|time| self.clock.instant(time));
             if let Some(deadline) = deadline
                 && sleep.deadline() != deadline
             {
@@ -142,8 +161,8 @@ impl Agent {
         if let Some(event) = self.own.pop_front() {
             return Poll::Ready(Input::Own(event));
         }
-        if let Poll::Ready(Some((process, how))) = self.deaths.receiver.poll_recv(cx) {
-            return Poll::Ready(Input::SignOfLife(process, how));
+        if let Poll::Ready(Some(death)) = self.deaths.receiver.poll_recv(cx) {
+            return Poll::Ready(Input::Death(death));
         }
         if let Some(link) = &mut self.link
             && let Poll::Ready(order) = link.poll_order(cx)
@@ -177,7 +196,7 @@ impl Agent {
     fn take(&mut self, input: Input, out: &mut Vec<Command>) {
         match input {
             Input::Idle => self.machine.flush(out),
-            Input::Time => self.machine.tick(self.clock.now(), &mut self.memories, out),
+            Input::Time => self.time_passed(out),
             Input::Own(event) => self.step(event, out),
             Input::Ordered(order) => {
                 use elasticrun_protocol::Order;
@@ -189,7 +208,7 @@ impl Agent {
                 self.link = None;
                 self.step(Event::DriverLost, out);
             }
-            Input::SignOfLife(process, how) => self.sign_of_life_ended(process, how, out),
+            Input::Death(death) => self.sign_of_life_ended(&death, out),
             Input::Said(process, message) => self.step(Event::Said { process, message }, out),
             Input::Ended(process) => self.process_ended(process, out),
             Input::Note(note) => self.note(note, out),
@@ -202,15 +221,47 @@ impl Agent {
         self.machine.step(now, event, &mut self.memories, out);
     }
 
+    fn time_passed(&mut self, out: &mut Vec<Command>) {
+        let now = Instant::now();
+        if self.last_sweep + SWEEP <= now {
+            self.last_sweep = now;
+            self.sweep(now);
+        }
+        self.machine.tick(self.clock.now(), &mut self.memories, out);
+    }
+
+    /// Reaps what was adopted, and gives up what the kernel does not let go when all else has ended.
+    fn sweep(&mut self, now: Instant) {
+        // One that is being started is not known by its number yet.
+        let starting = |hosted: &Hosted| matches!(hosted.life, Life::Starting(_));
+        if !self.processes.values().any(starting) {
+            let leaders = self.processes.values().filter_map(Hosted::leader);
+            let leaders: BTreeSet<_> = leaders.collect();
+            leftovers::reap_adopted(|pid| leaders.contains(&pid));
+        }
+        let stuck = |hosted: &Hosted| hosted.killed.is_some_and(|since| since + STUCK <= now);
+        if self.machine.is_ending() && self.processes.values().all(stuck) {
+            let count = self.processes.len();
+            tracing::error!(
+                count,
+                "killed workers do not end (state D?); leaving them behind"
+            );
+            self.done = true;
+        }
+    }
+
     /// D1 and D2 of [`elasticrun_shared::death`]: an orderly exit is told by its status.
-    fn sign_of_life_ended(&mut self, process: Process, how: SignOfLife, out: &mut Vec<Command>) {
-        if how != (SignOfLife::Died { exiting: None }) {
-            tracing::debug!(%process, ?how, "a worker ends in good order");
+    fn sign_of_life_ended(&mut self, death: &Death, out: &mut Vec<Command>) {
+        let process = death.process;
+        if death.how != (SignOfLife::Died { exiting: None }) {
+            tracing::debug!(%process, how = ?death.how, "a worker ends in good order");
             return;
         }
         self.step(Event::Died { process }, out);
         // The report and the abort go first.
         self.execute(out);
+        let micros = death.at.elapsed().as_micros() as u64;
+        tracing::debug!(%process, micros, "a worker died; reported and aborted");
         if let Some(hosted) = self.processes.get(&process) {
             hosted.kill_attached();
         }
@@ -224,9 +275,14 @@ impl Agent {
             self.step(Event::Said { process, message }, out);
         }
         if let Some(hosted) = self.processes.get_mut(&process) {
+            let attached = hosted.is_attached();
             let exit = hosted.reap();
             tracing::debug!(%process, %exit, "a worker has ended");
             self.output.ended(process);
+            // An orderly exit that failed: its peers need not wait for its last lines.
+            if attached && !exit.is_success() {
+                self.step(Event::Died { process }, out);
+            }
         }
     }
 
@@ -258,7 +314,7 @@ impl Agent {
         self.step(Event::StopRequested, out);
         if self.stop_requests > 1 {
             for hosted in self.processes.values_mut() {
-                hosted.signal(elasticrun_core::agent::Signal::Kill);
+                hosted.signal(Signal::Kill);
             }
         }
     }

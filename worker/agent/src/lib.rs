@@ -17,8 +17,8 @@
 //!
 //! # Invariants
 //! - A1 One agent per run and host: it holds a lock while it lives ([`rundir`]).
-//! - A2 No process outlives its agent. At its end the agent kills all its descendants; a parent-death signal
-//!   ends the workers of an agent that is killed.
+//! - A2 No process outlives its agent. At its end the agent kills all its descendants ([`leftovers`]); if it is
+//!   killed itself, a parent-death signal ends its workers and a [`guard`] what these have started.
 //! - A3 A process's exit is reported after all that it said and wrote.
 //! - A4 At the agent's end the connection for output is closed before the control connection: a driver that
 //!   has seen the end of the latter has all lines.
@@ -30,8 +30,10 @@ mod agent;
 mod connect;
 mod error;
 mod execute;
+mod guard;
 mod inbox;
 mod launch;
+mod leftovers;
 mod link;
 mod local;
 mod memory;

@@ -1,6 +1,6 @@
 //! The life of an agent: reach the driver, take the lock, join, serve; again, if it came by itself.
 
-use std::{net::IpAddr, os::unix::ffi::OsStringExt};
+use std::{net::IpAddr, os::unix::ffi::OsStringExt, time::Duration};
 
 use elasticrun_core::agent::Machine;
 use elasticrun_protocol::HostId;
@@ -14,7 +14,9 @@ use crate::{
     AgentOptions, Error,
     agent::{Agent, Clock, Deaths},
     connect::{self, free_port, reach},
-    execute::Place,
+    execute::{Place, data_secret},
+    guard::Guard,
+    leftovers::{self, Marked},
     link::DriverLink,
     local,
     memory::{Memories, Shelf},
@@ -36,6 +38,9 @@ pub enum Ended {
     Orphaned,
 }
 
+/// How long killed descendants may take to go at the agent's end.
+const LAST_DEATHS: Duration = Duration::from_secs(5);
+
 /// Notes of tasks and threads that may wait for the loop.
 const INBOX: usize = 256;
 
@@ -49,6 +54,7 @@ const INBOX: usize = 256;
 /// See [`Error`]; no worker is left behind.
 pub async fn run(options: AgentOptions) -> Result<Ended, Error> {
     scheduling::react_quickly();
+    leftovers::adopt().map_err(Error::system("become the reaper of orphans"))?;
     let mut signals = Signals::new()?;
     let host = match &options.host {
         Some(host) => host.clone(),
@@ -107,6 +113,12 @@ async fn serve(
         shelf,
         mut tasks,
     } = joined;
+    // Of an agent of this run and host that was killed, and its guard with it.
+    let left = Marked::new(&dir.socket()).end_all();
+    if left > 0 {
+        tracing::warn!(left, "ended processes of an agent that is gone");
+    }
+    let guard = Guard::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
     let (notes, inbox) = mpsc::channel(INBOX);
     local::open(&dir.socket(), notes.clone(), &mut tasks)?;
     let clock = Clock::start();
@@ -129,6 +141,7 @@ async fn serve(
         terminate,
         own: Default::default(),
         clock,
+        last_sweep: tokio::time::Instant::now(),
         stop_requests: 0,
         was_shut_down: false,
         done: false,
@@ -140,8 +153,16 @@ async fn serve(
         (false, 0) => Ended::Orphaned,
         (false, _) => Ended::Stopped,
     };
+    let left = leftovers::end_descendants(Some(guard.pid()), LAST_DEATHS);
+    if left > 0 {
+        tracing::error!(
+            left,
+            "processes that the kernel does not let go stay behind"
+        );
+    }
     agent.output.finish().await;
     tasks.shutdown().await;
+    guard.dismiss();
     drop(agent.dir);
     drop(agent.link);
     Ok(ended)
@@ -177,7 +198,8 @@ async fn join(
             data: data_address(options, control)?,
         };
         let (shelf, mut tasks) = (Shelf::default(), JoinSet::new());
-        let secret = options.secret.clone();
+        // Workers fetch commits there, and know no other secret.
+        let secret = data_secret(&options.secret);
         let port = memory_port::open(control, secret, shelf.clone(), &mut tasks).await?;
         let joined = reached.join(options, host, port).await?;
         let known = run_id.as_ref() == Some(&joined.setup.run_id);

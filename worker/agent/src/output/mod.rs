@@ -38,7 +38,7 @@ use queue::Queue;
 const LAST_LINES: Duration = Duration::from_millis(200);
 
 /// How long the driver may take for the rest at the end of the agent.
-const LAST_SEND: Duration = Duration::from_secs(5);
+const LAST_SEND: Duration = Duration::from_secs(3);
 
 enum ToOutput {
     Read {

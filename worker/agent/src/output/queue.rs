@@ -29,6 +29,7 @@ pub(super) struct Queue {
     closed: Cell<bool>,
     more: Notify,
     room: Notify,
+    closing: Notify,
 }
 
 impl Queue {
@@ -41,6 +42,7 @@ impl Queue {
             closed: Cell::new(false),
             more: Notify::new(),
             room: Notify::new(),
+            closing: Notify::new(),
         }
     }
 
@@ -104,9 +106,17 @@ impl Queue {
     pub(super) fn close(&self) {
         self.closed.set(true);
         self.more.notify_one();
+        self.closing.notify_one();
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.get()
+    }
+
+    /// Waits until nothing comes any more. For one task.
+    pub(super) async fn wait_closed(&self) {
+        while !self.closed.get() {
+            self.closing.notified().await;
+        }
     }
 }

@@ -34,7 +34,10 @@ pub(super) async fn run(options: AgentOptions, driver: SocketAddr, host: HostId,
         if queue.is_closed() {
             return;
         }
-        sleep(PAUSE).await;
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            () = queue.wait_closed() => {}
+        }
     }
 }
 

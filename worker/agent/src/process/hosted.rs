@@ -17,7 +17,10 @@ use std::{
 use elasticrun_core::agent::Signal;
 use elasticrun_protocol::{FromWorker, Rank, ToWorker, control::Exit};
 use elasticrun_shared::{death::DeathWatch, pidfd::Pidfd};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::Instant,
+};
 
 use crate::local::{Connection, Knock};
 
@@ -81,6 +84,8 @@ pub(crate) struct Hosted {
     /// The process that attached, which may be a child of the one that we started.
     attached: Option<Pidfd>,
     watch: Option<DeathWatch>,
+    /// When it was killed; a process that does not go is in the hands of the kernel.
+    pub(crate) killed: Option<Instant>,
 }
 
 impl Hosted {
@@ -93,6 +98,7 @@ impl Hosted {
             connection: None,
             attached: None,
             watch: None,
+            killed: None,
         }
     }
 
@@ -137,6 +143,9 @@ impl Hosted {
 
     /// Signals its whole group.
     pub(crate) fn signal(&mut self, signal: Signal) {
+        if signal == Signal::Kill {
+            self.killed.get_or_insert_with(Instant::now);
+        }
         match &mut self.life {
             Life::Starting(pending) => {
                 // The stronger one stays.
@@ -146,6 +155,14 @@ impl Hosted {
             }
             Life::Running { pid, .. } => signal_group(*pid, number(signal)),
             Life::Ended(_) => {}
+        }
+    }
+
+    /// The leader of its session and group, while it runs.
+    pub(crate) fn leader(&self) -> Option<u32> {
+        match &self.life {
+            Life::Running { pid, .. } => Some(*pid),
+            _ => None,
         }
     }
 

@@ -4,6 +4,6 @@ mod environment;
 mod hosted;
 mod starter;
 
-pub(crate) use environment::{Surroundings, variables};
+pub(crate) use environment::{AGENT_SOCKET, Surroundings, variables};
 pub(crate) use hosted::{Hosted, Life, SharedRank};
 pub(crate) use starter::{Started, Starter, ToStart};

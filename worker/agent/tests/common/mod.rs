@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     env, fs,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
@@ -92,6 +92,39 @@ impl Peer {
         let purpose = handshake.verify(&proof)?;
         peer.write(&Verdict::Welcome).await;
         Ok((purpose, peer))
+    }
+
+    pub(crate) async fn dial(
+        port: u16,
+        secret: &Secret,
+        purpose: Purpose,
+    ) -> Result<Self, auth::Error> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let mut peer = Self {
+            stream,
+            frames: FrameBuffer::default(),
+        };
+        let dialler = auth::Dialler::new(secret.clone(), purpose, auth::nonce().unwrap());
+        peer.write(dialler.hello()).await;
+        let body: serde_json::Value = peer.read().await.unwrap();
+        if let Ok(Verdict::Refused { why }) = serde_json::from_value(body.clone()) {
+            return Err(auth::Error::Refused(why));
+        }
+        let challenge = serde_json::from_value(body).unwrap();
+        peer.write(&dialler.answer(&challenge)?).await;
+        let verdict: Verdict = peer.read().await.unwrap();
+        assert_eq!(verdict, Verdict::Welcome);
+        Ok(peer)
+    }
+
+    /// Bytes that are no frame.
+    pub(crate) async fn raw(&mut self, count: usize) -> Vec<u8> {
+        let buffer = self.frames.buffer();
+        while buffer.len() < count {
+            let read = self.stream.read_buf(buffer);
+            assert!(timeout(SOON, read).await.expect("bytes in time").unwrap() > 0);
+        }
+        buffer.split_to(count).to_vec()
     }
 
     /// The next message; none at the end.
@@ -187,6 +220,7 @@ impl Driver {
             peer,
             register,
             reports: 0,
+            seen: VecDeque::new(),
         };
         control
             .order(Order::Setup(Box::new(self.setup.clone())))
@@ -200,6 +234,8 @@ pub(crate) struct Control {
     peer: Peer,
     pub(crate) register: Register,
     reports: u64,
+    /// Reports that came before a beat that was waited for.
+    pub(crate) seen: VecDeque<Report>,
 }
 
 impl Control {
@@ -214,6 +250,9 @@ impl Control {
 
     /// The next report that is no beat; none at the end.
     pub(crate) async fn report(&mut self) -> Option<Report> {
+        if let Some(report) = self.seen.pop_front() {
+            return Some(report);
+        }
         loop {
             let FromAgent {
                 epoch,
@@ -233,8 +272,9 @@ impl Control {
         loop {
             let report: FromAgent = self.peer.read().await.expect("the agent lives");
             self.reports += 1;
-            if matches!(report.report, Report::Beat { .. }) {
-                return;
+            match report.report {
+                Report::Beat { .. } => return,
+                other => self.seen.push_back(other),
             }
         }
     }

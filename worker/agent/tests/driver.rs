@@ -1,0 +1,375 @@
+//! Finding the driver, losing it, and who else wants in.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use common::{Agent, Driver, Peer, SOON, left_of, process, shell, worker};
+use elasticrun_protocol::{
+    CommitId, Order, Report, Round,
+    auth::{self, Purpose, Secret},
+    control::{MemoryAnswer, MemoryRequest},
+};
+use tokio::time::{Instant, timeout};
+
+#[tokio::test]
+async fn no_driver_is_said_with_each_address() {
+    let driver = Driver::new(shell("true")).await;
+    let mut launch = driver.launch();
+    drop(driver.listener);
+    launch.driver.push("no-such-host.invalid:1".into());
+    let agent = Agent::start(&launch, &[("ELASTICRUN_TEST_CONNECT_MS", "300")]);
+    let (status, stderr) = agent.end().await;
+    assert_eq!(status.code(), Some(1));
+    let last = stderr.lines().last().unwrap();
+    assert!(
+        last.contains("cannot reach the driver within 300ms"),
+        "{last}"
+    );
+    assert!(
+        last.contains(&format!("{}: Connection refused", launch.driver[0])),
+        "{last}"
+    );
+    assert!(last.contains("no-such-host.invalid:1: "), "{last}");
+}
+
+#[tokio::test]
+async fn the_first_address_that_answers_is_taken() {
+    let driver = Driver::new(shell("true")).await;
+    let mut launch = driver.launch();
+    launch.driver.insert(0, "127.0.0.1:1".into());
+    let _agent = Agent::start(&launch, &[]);
+    driver.welcome().await;
+}
+
+#[tokio::test]
+async fn a_wrong_secret_is_refused_at_once() {
+    let driver = Driver::new(shell("true")).await;
+    let mut launch = driver.launch();
+    launch.secret = Secret::random().unwrap();
+    let agent = Agent::start(&launch, &[]);
+    // The agent proves nothing to a driver that does not know its secret.
+    assert!(
+        Peer::accept(&driver.listener, &driver.secret)
+            .await
+            .is_err()
+    );
+    let (status, stderr) = agent.end().await;
+    assert_eq!(status.code(), Some(1));
+    let last = stderr.lines().last().unwrap();
+    assert!(last.contains("the peer has the wrong secret"), "{last}");
+}
+
+#[tokio::test]
+async fn something_else_at_the_port_is_named() {
+    let driver = Driver::new(shell("true")).await;
+    let agent = Agent::start(&driver.launch(), &[]);
+    let (stream, _) = driver.listener.accept().await.unwrap();
+    let mut stream = stream.into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream
+        .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        .unwrap();
+    let (_, stderr) = agent.end().await;
+    let last = stderr.lines().last().unwrap();
+    assert!(
+        last.contains("does not speak elasticrun's protocol"),
+        "{last}"
+    );
+}
+
+#[tokio::test]
+async fn a_second_agent_waits_for_the_first_and_takes_over() {
+    let driver = Driver::new(shell("sleep 1000")).await;
+    let (first, mut control, _lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let second = Agent::start(&driver.launch(), &[]);
+    let refused = timeout(Duration::from_millis(300), driver.listener.accept()).await;
+    assert!(
+        refused.is_err(),
+        "it does not register while the first one lives"
+    );
+    first.signal(libc::SIGTERM);
+    let (_control, _lines) = driver.welcome().await;
+    drop(second);
+}
+
+#[tokio::test]
+async fn a_second_agent_is_refused_in_the_end() {
+    let driver = Driver::new(shell("true")).await;
+    let (first, _control, _lines) = driver.with_agent().await;
+    let begun = Instant::now();
+    let (status, stderr) = Agent::start(&driver.launch(), &[]).end().await;
+    assert_eq!(status.code(), Some(1));
+    assert!(begun.elapsed() >= driver.setup.orphan_timeout);
+    let last = stderr.lines().last().unwrap();
+    let expected = format!(
+        "another agent (process {}) serves host localhost",
+        first.child.id()
+    );
+    assert!(last.contains(&expected), "{last}");
+}
+
+#[tokio::test]
+async fn two_hosts_of_one_machine_do_not_get_in_each_others_way() {
+    let driver = Driver::new(shell("true")).await;
+    let (_first, _control, _lines) = driver.with_agent().await;
+    let mut launch = driver.launch();
+    launch.host = "127.0.0.1".into();
+    let _second = Agent::start(&launch, &[]);
+    driver.welcome().await;
+}
+
+#[tokio::test]
+async fn workers_without_a_driver_are_kept_for_a_while_and_then_ended() {
+    let driver = Driver::new(shell("sleep 1000")).await;
+    let (agent, mut control, lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    common::eventually("the worker runs", || !left_of(&driver.run_id).is_empty()).await;
+    let lost = Instant::now();
+    drop((control, lines));
+    let (status, stderr) = agent.end().await;
+    assert!(
+        status.success() && stderr.contains("ended: Orphaned"),
+        "{stderr}"
+    );
+    assert!(lost.elapsed() >= driver.setup.orphan_timeout);
+    assert!(left_of(&driver.run_id).is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_that_came_by_itself_joins_anew() {
+    let driver = Driver::new(shell("sleep 1000")).await;
+    let mut launch = driver.launch();
+    launch.run_id = None;
+    let agent = Agent::start(&launch, &[("ELASTICRUN_TEST_ITSELF", "1")]);
+    let (mut control, lines) = driver.welcome().await;
+    assert!(control.register.itself);
+    control.spawn(0, 1).await;
+    common::eventually("the worker runs", || !left_of(&driver.run_id).is_empty()).await;
+    drop((control, lines));
+    let (mut control, _lines) = driver.welcome().await;
+    assert!(left_of(&driver.run_id).is_empty(), "a fresh start");
+    control.spawn(0, 1).await;
+    common::eventually("a new worker runs", || !left_of(&driver.run_id).is_empty()).await;
+    control.order(Order::Shutdown).await;
+    let (status, stderr) = agent.end().await;
+    assert!(
+        status.success() && stderr.contains("ended: ShutDown"),
+        "{stderr}"
+    );
+}
+
+#[tokio::test]
+async fn a_silent_driver_is_lost_and_a_late_one_is_not() {
+    let mut driver = Driver::new(shell("sleep 1000")).await;
+    driver.setup.heartbeat_timeout = Duration::from_millis(300);
+    driver.setup.orphan_timeout = Duration::from_millis(1500);
+    let (agent, mut control, _lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    common::eventually("the worker runs", || !left_of(&driver.run_id).is_empty()).await;
+    // Silent beyond the heartbeat time-out, but back before the orphan time-out.
+    let late = Instant::now() + Duration::from_millis(1000);
+    while Instant::now() < late {
+        control.beat().await;
+    }
+    let heard = Instant::now();
+    control.order(Order::Beat).await;
+    let (status, stderr) = agent.end().await;
+    assert!(
+        status.success() && stderr.contains("ended: Orphaned"),
+        "{stderr}"
+    );
+    let kept = heard.elapsed();
+    assert!(
+        kept >= Duration::from_millis(1700),
+        "kept for {kept:?} only"
+    );
+}
+
+#[tokio::test]
+async fn strangers_at_the_ports_get_nothing() {
+    let driver = Driver::new(worker(&["attach", "join", "hang"])).await;
+    let (agent, mut control, mut lines) = driver.with_agent().await;
+    let run = rundir(agent.child.id());
+    let memory = ("127.0.0.1", control.register.memory_port);
+    let silence = |mut stream: Box<dyn ReadWrite>, bytes: Vec<u8>| {
+        tokio::task::spawn_blocking(move || {
+            // It may hang up while we still write.
+            let _ = stream.write_all(&bytes);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            answer
+        })
+    };
+    let connect = || TcpStream::connect(memory).unwrap();
+    let door = || UnixStream::connect(run.join("agent")).unwrap();
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0; 64],
+        b"\0\0\0\x02{}",
+        &[0xff; 9000],
+    ] {
+        assert_eq!(
+            silence(Box::new(connect()), bytes.to_vec()).await.unwrap(),
+            b""
+        );
+        assert_eq!(
+            silence(Box::new(door()), bytes.to_vec()).await.unwrap(),
+            b""
+        );
+    }
+    // Who says that it is a worker that was never started is told so.
+    let frame = elasticrun_protocol::frame::to_frame(&elasticrun_protocol::FromWorker::Attach {
+        local_rank: elasticrun_protocol::LocalRank(0),
+        generation: elasticrun_protocol::Generation(1),
+        pid: std::process::id(),
+    })
+    .unwrap();
+    let answer = silence(Box::new(door()), frame.clone()).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[4..]).into_owned();
+    assert!(answer.contains("has started no such process"), "{answer}");
+    // And who is not of its process, too.
+    control.spawn(0, 1).await;
+    control.all_wait(1).await;
+    let answer = silence(Box::new(door()), frame).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[4..]).into_owned();
+    assert!(answer.contains("not of the process"), "{answer}");
+    control.order(Order::Shutdown).await;
+    lines.rest().await;
+    let (_, stderr) = agent.end().await;
+    assert_eq!(stderr.matches("a stranger at").count(), 8, "{stderr}");
+}
+
+trait ReadWrite: Read + Write + Send {}
+impl<T: Read + Write + Send> ReadWrite for T {}
+
+/// The directory of an agent, by its open socket.
+fn rundir(pid: u32) -> std::path::PathBuf {
+    let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap();
+    let own: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+        .filter_map(|link| {
+            Some(
+                link.to_str()?
+                    .strip_prefix("socket:[")?
+                    .strip_suffix(']')?
+                    .to_owned(),
+            )
+        })
+        .collect();
+    let path = sockets.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(6);
+        let (inode, path) = (words.next()?, words.next()?);
+        (path.ends_with("/agent") && own.iter().any(|one| one == inode)).then(|| path.to_owned())
+    });
+    std::path::Path::new(&path.unwrap())
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+#[tokio::test]
+async fn a_commit_of_a_dead_worker_is_handed_out() {
+    let words = ["attach", "join", "start", "commit=300000", "_exit=9"];
+    let driver = Driver::new(worker(&words)).await;
+    let (_agent, mut control, _lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    control.all_wait(1).await;
+    control.start(1, &[process(0, 1)], None, None).await;
+    while !matches!(control.report().await, Some(Report::Exited { .. })) {}
+    let commit = CommitId {
+        epoch: common::EPOCH,
+        round: Round(1),
+        count: 1,
+    };
+    let secret = driver.secret.derive("data plane");
+    let mut peer = Peer::dial(control.register.memory_port, &secret, Purpose::Memory)
+        .await
+        .unwrap();
+    let request = |count| MemoryRequest {
+        process: process(0, 1),
+        commit: CommitId { count, ..commit },
+    };
+    peer.write(&request(7)).await;
+    assert_eq!(peer.read().await, Some(MemoryAnswer::Missing));
+    for _ in 0..2 {
+        peer.write(&request(1)).await;
+        let Some(MemoryAnswer::Found { length, digest }) = peer.read().await else {
+            panic!("it is there");
+        };
+        assert_eq!(length, 300_000);
+        let bytes = peer.raw(300_000).await;
+        assert!(bytes.iter().all(|byte| *byte == b'c'));
+        assert_eq!(digest, xxhash_rust::xxh3::xxh3_64(&bytes));
+    }
+    let port = control.register.memory_port;
+    let wrong = Peer::dial(port, &Secret::random().unwrap(), Purpose::Memory).await;
+    assert_eq!(wrong.err(), Some(auth::Error::WrongSecret));
+    let wrong = Peer::dial(port, &secret, Purpose::Control).await;
+    assert!(matches!(wrong.err(), Some(auth::Error::Refused(_))));
+}
+
+#[tokio::test]
+async fn a_keeper_of_this_host_comes_with_the_start() {
+    let script = format!(
+        "if [ $ELASTICRUN_GENERATION = 1 ]; then exec {}; else exec {}; fi",
+        worker(&["attach", "join", "start", "commit=5000", "_exit=9"]).join(" "),
+        worker(&["attach", "join", "start", "keeper", "hang"]).join(" ")
+    );
+    let driver = Driver::new(shell(&script)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    control.all_wait(1).await;
+    control.start(1, &[process(0, 1)], None, None).await;
+    while !matches!(control.report().await, Some(Report::Exited { .. })) {}
+    control.spawn(0, 2).await;
+    control.all_wait(1).await;
+    let base = CommitId {
+        epoch: common::EPOCH,
+        round: Round(1),
+        count: 1,
+    };
+    control
+        .start(2, &[process(0, 2)], Some(base), Some(process(0, 1)))
+        .await;
+    timeout(SOON, lines.until("keeper 1.1.1 5000"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_counts_and_all_leave_at_the_boundary() {
+    let driver = Driver::new(worker(&[
+        "attach", "join", "start", "boundary", "join", "hang",
+    ]))
+    .await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    let members = [process(0, 1), process(1, 1)];
+    for slot in 0..2 {
+        control.spawn_of(slot, 1, 2).await;
+    }
+    control.all_wait(2).await;
+    control.start(1, &members, None, None).await;
+    lines.until("start round=1").await;
+    let round = Round(1);
+    control.order(Order::Hold { round }).await;
+    let Some(Report::Counted { highest, .. }) = control.report().await else {
+        panic!("not counted");
+    };
+    control
+        .order(Order::Leave {
+            round,
+            at: highest.next(),
+        })
+        .await;
+    control.all_wait(2).await;
+}
