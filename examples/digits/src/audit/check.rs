@@ -1,0 +1,269 @@
+//! Reading the journals of all workers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use elasticrun_worker::CommitId;
+
+use super::line::Line;
+
+/// What is wrong with the journals, or with the training.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory or a file.
+    #[error("cannot read {path}")]
+    Read {
+        /// Which one.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No journal is there.
+    #[error("{path} holds no journal: was the job run with --audit?")]
+    Empty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Not what a journal holds.
+    #[error("{path}, line {number} is no line of a journal: {line}")]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, from 1.
+        number: usize,
+        /// What it holds.
+        line: String,
+    },
+    /// Two workers began a round differently.
+    #[error("round {round} began from {one:?} and from {other:?}")]
+    Bases {
+        /// Commit 0 of the round.
+        round: CommitId,
+        /// One base.
+        one: Option<CommitId>,
+        /// Another one.
+        other: Option<CommitId>,
+    },
+    /// A row was not used exactly once in an epoch.
+    #[error(
+        "{wrong} of {rows} rows of epoch {epoch} were not used exactly once; row {row} was used {times} times"
+    )]
+    Times {
+        /// Which epoch, from 0.
+        epoch: u64,
+        /// The first such row.
+        row: u64,
+        /// How often.
+        times: u64,
+        /// How many there are.
+        wrong: usize,
+        /// Rows of an epoch.
+        rows: u64,
+    },
+    /// A row or an epoch that is not there.
+    #[error("row {row} of epoch {epoch} was used, which does not exist")]
+    Beyond {
+        /// Which epoch, from 0.
+        epoch: u64,
+        /// Which row.
+        row: u64,
+    },
+}
+
+/// What the journals of a job say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Worker processes that were in a round.
+    pub processes: usize,
+    /// Sizes of the rounds that began, in order.
+    pub sizes: Vec<u32>,
+    /// Rows used in commits that count.
+    pub used: u64,
+    /// Rows used in vain, in commits that are void.
+    pub void: u64,
+}
+
+/// Reads all journals of a directory and proves that each of `rows` rows was used exactly once in each of
+/// `epochs` epochs.
+///
+/// # Errors
+/// See [`Error`].
+pub fn check(directory: &Path, rows: u64, epochs: u64) -> Result<Summary, Error> {
+    let journals = read(directory)?;
+    let mut rounds: BTreeMap<CommitId, (Option<CommitId>, u32)> = BTreeMap::new();
+    for line in journals.iter().flatten() {
+        if let Line::Start {
+            round, base, size, ..
+        } = line
+        {
+            let (one, _) = *rounds.entry(*round).or_insert((*base, *size));
+            if one != *base {
+                return Err(Error::Bases {
+                    round: *round,
+                    one,
+                    other: *base,
+                });
+            }
+        }
+    }
+    let is_void = |commit: CommitId| {
+        let later = rounds
+            .range(commit..)
+            .filter(|(round, _)| round.round > commit.round);
+        later.into_iter().any(|(_, (base, _))| Some(commit) > *base)
+    };
+    let mut times = vec![vec![0_u64; rows as usize]; epochs as usize];
+    let (mut used, mut void) = (0, 0);
+    for line in journals.iter().flatten() {
+        let Line::Rows {
+            commit,
+            epoch,
+            rows,
+        } = line
+        else {
+            continue;
+        };
+        if is_void(*commit) {
+            void += rows.len() as u64;
+            continue;
+        }
+        used += rows.len() as u64;
+        for row in rows {
+            let of_epoch = times.get_mut(*epoch as usize);
+            let count = of_epoch.and_then(|of_epoch| of_epoch.get_mut(*row as usize));
+            *count.ok_or(Error::Beyond {
+                epoch: *epoch,
+                row: *row,
+            })? += 1;
+        }
+    }
+    for (epoch, times) in (0..).zip(&times) {
+        let mut wrong = (0..).zip(times).filter(|(_, times)| **times != 1);
+        if let Some((row, times)) = wrong.next() {
+            let wrong = 1 + wrong.count();
+            return Err(Error::Times {
+                epoch,
+                row,
+                times: *times,
+                wrong,
+                rows,
+            });
+        }
+    }
+    Ok(Summary {
+        processes: journals.iter().filter(|lines| !lines.is_empty()).count(),
+        sizes: rounds.values().map(|(_, size)| *size).collect(),
+        used,
+        void,
+    })
+}
+
+fn read(directory: &Path) -> Result<Vec<Vec<Line>>, Error> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        |source| Error::Read { path, source }
+    };
+    let entries = fs::read_dir(directory).map_err(failed(directory))?;
+    let paths: BTreeSet<PathBuf> = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()
+        .map_err(failed(directory))?;
+    if paths.is_empty() {
+        return Err(Error::Empty {
+            path: directory.to_owned(),
+        });
+    }
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).map_err(failed(&path))?;
+        let lines = (1..).zip(text.lines()).map(|(number, line)| {
+            line.parse().map_err(|()| Error::Line {
+                path: path.clone(),
+                number,
+                line: line.to_owned(),
+            })
+        });
+        lines.collect()
+    };
+    paths.into_iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journals(files: &[&str]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (number, text) in files.iter().enumerate() {
+            fs::write(directory.path().join(format!("{number}.txt")), text).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn rows_of_void_commits_do_not_count() {
+        let directory = journals(&[
+            // Commit 2 was made here, but the worker died with it.
+            "start 1.1.0 - 0 2 7\nrows 1.1.1 0 0,1\nrows 1.1.2 0 4\n",
+            "start 1.1.0 - 1 2 8\nrows 1.1.1 0 2,3\nrows 1.1.2 0 5\nstart 1.2.0 1.1.1 0 1 8\nrows 1.2.1 0 4,5\n",
+        ]);
+        let summary = check(directory.path(), 6, 1).unwrap();
+        let expected = Summary {
+            processes: 2,
+            sizes: vec![2, 1],
+            used: 6,
+            void: 2,
+        };
+        assert_eq!(summary, expected);
+    }
+
+    #[test]
+    fn rows_left_out_or_used_twice_are_found() {
+        let directory = journals(&["start 1.1.0 - 0 1 7\nrows 1.1.1 0 0,1\nrows 1.1.2 0 1\n"]);
+        let error = check(directory.path(), 3, 1).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Times {
+                    row: 1,
+                    times: 2,
+                    wrong: 2,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        let error = check(directory.path(), 2, 2).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Times {
+                    epoch: 0,
+                    row: 1,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        let error = check(directory.path(), 1, 1).unwrap_err();
+        assert!(
+            matches!(error, Error::Beyond { epoch: 0, row: 1 }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_journal_is_named() {
+        let directory = journals(&[]);
+        let error = check(directory.path(), 1, 1).unwrap_err();
+        assert!(matches!(error, Error::Empty { .. }), "{error}");
+        let directory = journals(&["start 1.1.0 - 0 1 7\nrow 1\n"]);
+        let error = check(directory.path(), 1, 1).unwrap_err();
+        assert!(matches!(error, Error::Line { number: 2, .. }), "{error}");
+        let directory = journals(&["start 1.2.0 1.1.1 0 2 7\n", "start 1.2.0 1.1.2 1 2 8\n"]);
+        let error = check(directory.path(), 1, 1).unwrap_err();
+        assert!(matches!(error, Error::Bases { .. }), "{error}");
+    }
+}

@@ -1,0 +1,80 @@
+//! The file of one worker process.
+
+use std::{
+    env,
+    fs::{File, create_dir_all},
+    io::{self, Write},
+    path::Path,
+};
+
+use elasticrun_worker::{CommitId, Session};
+
+use super::line::Line;
+
+/// Where a worker writes down what it uses.
+///
+/// A line is one write to the file: the death of the process, however it comes, leaves no half of it.
+#[derive(Debug)]
+pub struct Journal(Option<File>);
+
+impl Journal {
+    /// One that nobody reads.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// A file of this process's own in a directory that all workers share.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn create(directory: &Path) -> io::Result<Self> {
+        create_dir_all(directory)?;
+        let name = |variable| env::var(variable).unwrap_or_else(|_| "alone".to_owned());
+        let host = name("ELASTICRUN_HOST").replace('/', "_");
+        let slot = name("ELASTICRUN_LOCAL_RANK");
+        let file = format!("{host}-{slot}-{}.txt", std::process::id());
+        Ok(Self(Some(File::create_new(directory.join(file))?)))
+    }
+
+    /// A round begins.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn started(&mut self, session: &Session<'_>) -> io::Result<()> {
+        let world = session.world();
+        self.write(|| Line::Start {
+            round: CommitId {
+                count: 0,
+                ..session.next_commit()
+            },
+            base: world.base(),
+            rank: world.rank(),
+            size: world.size(),
+            pid: std::process::id(),
+        })
+    }
+
+    /// These rows go into this commit.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn uses(
+        &mut self,
+        commit: CommitId,
+        epoch: u64,
+        rows: impl Iterator<Item = u64>,
+    ) -> io::Result<()> {
+        self.write(|| Line::Rows {
+            commit,
+            epoch,
+            rows: rows.collect(),
+        })
+    }
+
+    fn write(&mut self, line: impl FnOnce() -> Line) -> io::Result<()> {
+        match &mut self.0 {
+            Some(file) => file.write_all(format!("{}\n", line()).as_bytes()),
+            None => Ok(()),
+        }
+    }
+}
