@@ -7,7 +7,13 @@ use elasticrun_core::{
     results::{Failure, Outcome, Reason},
 };
 
-use super::{Started, note::millis};
+use super::{
+    Started,
+    note::{count, millis},
+};
+
+/// Lines of the first failure's output that are shown again.
+const TAIL: usize = 10;
 
 /// A table of the rounds.
 pub(super) fn rounds(rounds: &[Started], total: Duration) -> Vec<String> {
@@ -15,8 +21,8 @@ pub(super) fn rounds(rounds: &[Started], total: Duration) -> Vec<String> {
         return Vec::new();
     }
     let mut lines = vec![format!(
-        "{} rounds in {:.1} s:",
-        rounds.len(),
+        "{} in {:.1} s:",
+        count(rounds.len(), "round"),
         total.as_secs_f64()
     )];
     lines.push(format!(
@@ -44,13 +50,18 @@ pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
     let mut lines = Vec::new();
     let first = job.results().first_failure();
     if let Some(failure) = first.filter(|_| *outcome != Outcome::Succeeded) {
-        lines.extend(failure.tail.iter().map(|line| format!("  | {line}")));
+        let skipped = failure.tail.len().saturating_sub(TAIL);
+        lines.extend(
+            failure.tail[skipped..]
+                .iter()
+                .map(|line| format!("  | {line}")),
+        );
     }
     let what = match outcome {
         Outcome::Succeeded => {
             let failures = match job.results().failures() {
                 0 => String::new(),
-                n => format!(" through {n} failures"),
+                n => format!(" through {}", count(n as usize, "failure")),
             };
             format!("succeeded{failures}")
         }
