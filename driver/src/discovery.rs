@@ -69,13 +69,7 @@ pub(crate) fn start(
                     Map::from_iter([("path".into(), Value::from(path))]),
                 )
             }
-            config::Source::Plugin(plugin) => {
-                let options = plugin
-                    .options
-                    .iter()
-                    .map(|(k, v)| (k.clone(), Value::from(v.as_str())));
-                (plugin.name.as_str(), options.collect())
-            }
+            config::Source::Plugin(plugin) => (plugin.name.as_str(), plugin.options.clone()),
         };
         let library = catalog
             .find(plugin)

@@ -13,6 +13,7 @@ use crate::{
     cli::{AgentStart, JoinRequest},
     config::SlotsPerHost,
     exit,
+    logging::Careless,
 };
 
 /// Is the agent until its end; gives the exit code.
@@ -25,7 +26,7 @@ pub fn run(how: AgentStart) -> u8 {
     };
     let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
     let _ = log
-        .with_writer(io::stderr)
+        .with_writer(|| Careless)
         .with_target(false)
         .without_time()
         .try_init();

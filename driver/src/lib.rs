@@ -13,7 +13,7 @@ pub mod host_agent;
 mod hosts;
 mod join;
 mod launch;
-pub mod logging;
+mod logging;
 mod report;
 pub mod run_loop;
 mod signals;

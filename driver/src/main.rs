@@ -7,7 +7,7 @@ use std::{
 
 use elasticrun::{
     cli::{self, Invocation, RunRequest},
-    exit, host_agent, logging, start,
+    exit, host_agent, start,
 };
 
 fn main() -> ExitCode {
@@ -23,7 +23,6 @@ fn run(request: RunRequest) -> ExitCode {
     for note in &request.notes {
         let _ = writeln!(io::stderr(), "elasticrun: {note}");
     }
-    logging::start(&request.settings.output);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -26,6 +26,7 @@ use crate::{
     hosts::Hosts,
     join,
     launch::Launcher,
+    logging,
     report::{Reporter, Terminal},
     run_loop::{Driver, Inputs},
     signals::Signals,
@@ -50,7 +51,8 @@ const LAST_LINES: Duration = Duration::from_secs(3);
 pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     // The first thing of all: a signal that comes while the job begins must end it in order.
     let signals = Signals::listen()?;
-    let terminal = Terminal::new(!settings.output.quiet);
+    let terminal = Terminal::new(!settings.output.quiet).context("cannot start a thread")?;
+    logging::start(&settings.output, terminal.clone());
     let console = Console::new(&settings.output, terminal.clone())?;
     let (secret, token) = join::open(settings.launch.join.as_ref())?;
     let listener = listen(&settings).await?;
@@ -96,7 +98,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             launches_in,
             tasks.clone(),
         ),
-        reporter: Reporter::new(terminal, settings.output.quiet),
+        reporter: Reporter::new(terminal.clone(), settings.output.quiet),
         agents: BTreeMap::new(),
         began: Instant::now(),
         ending: None,
@@ -117,6 +119,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let _ = timeout(LAST_LINES, tasks.wait()).await;
     let _ = timeout(LAST_LINES, written).await;
     driver.reporter.finish(&outcome, &driver.job);
+    terminal.flush(LAST_LINES);
     Ok(code(&outcome))
 }
 

@@ -123,6 +123,11 @@ impl Registry {
                 == self.counts.iter().sum::<u32>()
     }
 
+    /// Members that were well and were told to stop since their failure domain had failed.
+    pub fn stopped_with_domain(&self) -> u32 {
+        self.count(State::StoppedWithDomain)
+    }
+
     /// Members that have neither ended nor been told to stop.
     pub fn alive(&self) -> u32 {
         self.count(State::Ready) + self.count(State::Finished)

@@ -39,7 +39,6 @@ pub use kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, S
 pub use layer::{Origin, flag, variable};
 pub use locality::{is_local, launcher_of};
 pub use network::{Interfaces, SshOption};
-pub use plugin::PluginSource;
 pub use settings::{
     Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts, Workers,
 };

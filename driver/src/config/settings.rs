@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
+use elasticrun_discovery::Spec;
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use super::{
     cooldown::CooldownRange,
     kinds::{FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
     network::SshOption,
-    plugin::PluginSource,
 };
 
 /// A job as it was asked for. [`Settings::resolve`] is the only way to one.
@@ -91,7 +91,7 @@ pub enum Source {
     /// A program that prints the hosts of now; an absolute path.
     Script(PathBuf),
     /// A plugin by name.
-    Plugin(PluginSource),
+    Plugin(Spec),
     /// Agents that register themselves are the hosts. Only with [`Launcher::Agent`].
     Registration,
 }

@@ -11,6 +11,8 @@ use std::{
 use clap::Arg;
 use toml::Value;
 
+use elasticrun_discovery::Spec;
+
 use super::{
     cooldown::CooldownRange,
     error::Error,
@@ -18,7 +20,6 @@ use super::{
     kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
     layer::{Layers, Origin},
     network::{Interfaces, SshOption},
-    plugin::PluginSource,
     value::{Setting, Shape, Timeout},
 };
 
@@ -181,7 +182,7 @@ settings! {
         /// A program that prints the hosts of now, a line each: HOST or HOST:SLOTS
         host_discovery_script "host-discovery-script" "PATH": Option<PathBuf> = None, plain;
         /// Hosts from a plugin; may be repeated, hosts of all sources are merged
-        discovery "discovery" "NAME[:K=V,...]": Vec<PluginSource> = Vec::new(), plain;
+        discovery "discovery" "NAME[:K=V,...]": Vec<Spec> = Vec::new(), plain;
         /// Where to look for plugins first; may be repeated
         plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
         /// How often plugins that cannot push are asked

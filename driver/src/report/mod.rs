@@ -146,7 +146,6 @@ impl Reporter {
 
     /// The end: rounds, why each came, recovery times, the outcome. The last line says the outcome.
     pub(crate) fn finish(&self, outcome: &Outcome, job: &Job) {
-        self.terminal.clear();
         if !self.quiet {
             for line in summary::rounds(&self.rounds, self.began.elapsed()) {
                 self.terminal.line(&line);

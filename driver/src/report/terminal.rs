@@ -1,11 +1,38 @@
-//! The terminal, shared by the progress line, the driver's own lines and the workers' output.
+//! The terminal, shared by the progress line, the driver's own lines, its log and the workers' output.
+//!
+//! A thread of its own writes to standard error, so that a terminal that is stopped or a pipe that is not
+//! read holds up nobody: what the driver says waits here. Workers' output goes straight to standard output
+//! from the console's thread, unless both are terminals: then it is this thread that makes the progress line
+//! step aside for it.
+//!
+//! Not promised: log lines, beyond [`LOG_LINES`] that wait.
 
 use std::{
     io::{self, IsTerminal, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    },
+    thread,
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Log lines that may wait for a standard error that takes none.
+const LOG_LINES: usize = 4096;
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Word {
+    Line(String),
+    Log(Vec<u8>),
+    Progress(String),
+    Print(Vec<u8>, SyncSender<io::Result<()>>),
+    Flush(SyncSender<()>),
+}
 
 /// Standard error for the driver's words, standard output for the workers'. Cheap to clone.
 ///
@@ -13,58 +40,144 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// plain lines only.
 #[derive(Clone, Debug)]
 pub(crate) struct Terminal {
-    spinner: ProgressBar,
+    words: Sender<Word>,
+    /// Log lines that wait.
+    logged: Arc<AtomicUsize>,
+    progress: bool,
+    /// What workers print would run into the progress line.
+    shared: bool,
 }
 
 impl Terminal {
     /// The terminal of this process; `progress` = show the spinner, if standard error is a terminal.
-    pub(crate) fn new(progress: bool) -> Self {
-        if !progress || !io::stderr().is_terminal() {
-            return Self {
-                spinner: ProgressBar::hidden(),
-            };
-        }
-        let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
-            spinner.set_style(style);
-        }
-        spinner.enable_steady_tick(Duration::from_millis(200));
-        Self { spinner }
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(crate) fn new(progress: bool) -> io::Result<Self> {
+        let progress = progress && io::stderr().is_terminal();
+        let (words, told) = channel();
+        let logged = Arc::new(AtomicUsize::new(0));
+        let waiting = Arc::clone(&logged);
+        thread::Builder::new()
+            .name("terminal".into())
+            .spawn(move || write(&told, &waiting, progress))?;
+        let shared = progress && io::stdout().is_terminal();
+        Ok(Self {
+            words,
+            logged,
+            progress,
+            shared,
+        })
     }
 
     /// Writes a line of the driver.
     pub(crate) fn line(&self, text: &str) {
-        self.spinner.suspend(|| {
-            let _ = writeln!(io::stderr().lock(), "elasticrun: {text}");
-        });
+        self.tell(Word::Line(text.to_owned()));
     }
 
-    /// Writes what workers printed.
+    /// Writes what workers printed; blocks while nobody takes it.
     ///
     /// # Errors
     /// When standard output is closed.
     pub(crate) fn print(&self, bytes: &[u8]) -> io::Result<()> {
-        self.spinner.suspend(|| {
-            let mut stdout = io::stdout().lock();
-            stdout.write_all(bytes)?;
-            stdout.flush()
-        })
+        if !self.shared {
+            return print(bytes);
+        }
+        let (done, result) = sync_channel(1);
+        self.tell(Word::Print(bytes.to_owned(), done));
+        result.recv().unwrap_or(Ok(()))
     }
 
     /// Whether there is a progress line at all.
     pub(crate) fn shows_progress(&self) -> bool {
-        !self.spinner.is_hidden()
+        self.progress
     }
 
     /// Shows the state of the job.
     pub(crate) fn progress(&self, text: &str) {
-        if self.shows_progress() {
-            self.spinner.set_message(text.to_owned());
+        if self.progress {
+            self.tell(Word::Progress(text.to_owned()));
         }
     }
 
-    /// Takes the progress line away.
-    pub(crate) fn clear(&self) {
-        self.spinner.finish_and_clear();
+    /// Takes the progress line away when all is written; gives up after `patience`.
+    pub(crate) fn flush(&self, patience: Duration) {
+        let (done, flushed) = sync_channel(1);
+        self.tell(Word::Flush(done));
+        let _ = flushed.recv_timeout(patience);
     }
+
+    fn tell(&self, word: Word) {
+        // The thread ends only with the last of its handles.
+        let _ = self.words.send(word);
+    }
+}
+
+/// A log goes the same way as lines.
+impl<'a> MakeWriter<'a> for Terminal {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> &'a Self {
+        self
+    }
+}
+
+impl Write for &Terminal {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.logged.fetch_add(1, Ordering::Relaxed) < LOG_LINES {
+            self.tell(Word::Log(bytes.to_owned()));
+        } else {
+            self.logged.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The thread. That standard error is closed is nobody's trouble.
+fn write(told: &Receiver<Word>, logged: &AtomicUsize, progress: bool) {
+    let spinner = spinner(progress);
+    for word in told {
+        match word {
+            Word::Line(text) => spinner.suspend(|| {
+                let _ = writeln!(io::stderr().lock(), "elasticrun: {text}");
+            }),
+            Word::Log(bytes) => {
+                logged.fetch_sub(1, Ordering::Relaxed);
+                spinner.suspend(|| {
+                    let _ = io::stderr().lock().write_all(&bytes);
+                });
+            }
+            Word::Progress(text) => spinner.set_message(text),
+            Word::Print(bytes, done) => {
+                let result = spinner.suspend(|| print(&bytes));
+                let _ = done.try_send(result);
+            }
+            Word::Flush(done) => {
+                spinner.finish_and_clear();
+                let _ = done.try_send(());
+            }
+        }
+    }
+}
+
+fn spinner(progress: bool) -> ProgressBar {
+    if !progress {
+        return ProgressBar::hidden();
+    }
+    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(Duration::from_millis(200));
+    spinner
+}
+
+fn print(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
 }

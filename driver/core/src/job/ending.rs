@@ -49,7 +49,14 @@ impl Job {
     /// All workers ended by themselves: begin again from the last commit, if that is allowed.
     fn restart_or_fail(&mut self, now: Time, out: &mut Out) {
         let Some(used) = self.budgets.restart() else {
-            return self.end(Outcome::WorkerFailed(Reason::AllFailed), out);
+            // Some were well, and were stopped since the last of their hosts was out.
+            let spared = self.registry.stopped_with_domain() > 0 && self.capacity.all_lost();
+            let reason = if spared {
+                Reason::AllHostsOut
+            } else {
+                Reason::AllFailed
+            };
+            return self.end(Outcome::WorkerFailed(reason), out);
         };
         let allowed = self.budgets.max_restarts();
         out.push(Command::Note(Note::Restarting { used, allowed }));

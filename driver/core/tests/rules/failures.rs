@@ -1,0 +1,483 @@
+//! Rules 4 to 6 and 8: what fails, what it takes out, and how the others go on.
+
+use elasticrun_core::{
+    Cooldown, Event, FailureDomain, Note, Settings,
+    blacklist::Domain,
+    results::{Outcome, Reason},
+    rounds::Cause,
+};
+use elasticrun_protocol::{
+    HostId, Order, Report,
+    control::{Exit, StopReason},
+};
+
+use crate::{
+    hosts::elastic,
+    play::{Play, commit, host, process, seconds},
+};
+
+fn range(low: u64, high: u64) -> Cooldown {
+    Cooldown::Range {
+        low: seconds(low),
+        high: seconds(high),
+    }
+}
+
+fn blacklisted(play: &Play) -> usize {
+    let listed = |note: &&Note| matches!(note, Note::Blacklisted { .. });
+    play.notes.iter().filter(listed).count()
+}
+
+#[test]
+fn rank_0_dies_and_the_old_rank_2_goes_on_as_rank_0() {
+    for exit in [Exit::Code(1), Exit::Signal(9)] {
+        let mut play = Play::new(elastic(4, 2, 4));
+        play.list(&[host("a", 2), host("b", 2)]);
+        play.commit();
+        play.ends("a", 0, exit);
+        assert_eq!((play.started(), play.size()), (2, 2));
+        assert_eq!(play.members(), [("b".to_owned(), 0), ("b".to_owned(), 1)]);
+        assert_eq!(play.base(), Some(commit(1, 1)), "R12");
+        assert_eq!(play.runs("a"), 0, "the failure takes out the host");
+    }
+}
+
+#[test]
+fn all_ranks_die_by_themselves() {
+    let mut play = Play::new(elastic(2, 2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.kill("a", 0);
+    assert_eq!(play.outcome, None);
+    play.kill("b", 0);
+    assert_eq!(play.outcome, Some(Outcome::WorkerFailed(Reason::AllFailed)));
+    let first = play.job.results().first_failure().expect("there was one");
+    assert_eq!(first.host, HostId::new("a"), "the first is named");
+}
+
+#[test]
+fn a_restart_goes_on_from_the_last_commit() {
+    let mut play = Play::new(Settings {
+        max_restarts: 1,
+        ..elastic(2, 2, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.kill("a", 0);
+    play.kill("b", 0);
+    assert_eq!(
+        (play.started(), play.size(), play.base()),
+        (2, 2, Some(commit(1, 1)))
+    );
+    play.kill("a", 0);
+    play.kill("b", 0);
+    assert_eq!(play.outcome, Some(Outcome::WorkerFailed(Reason::AllFailed)));
+}
+
+#[test]
+fn a_restart_before_the_first_commit_begins_anew() {
+    let mut play = Play::new(Settings {
+        max_restarts: 1,
+        ..elastic(1, 1, 1)
+    });
+    play.list(&[host("a", 1)]);
+    play.forget_commits();
+    play.kill("a", 0);
+    assert_eq!(
+        (play.outcome.clone(), play.started(), play.base()),
+        (None, 2, None)
+    );
+}
+
+#[test]
+fn one_rank_of_each_host_dies_and_all_hosts_are_out() {
+    let mut play = Play::new(elastic(4, 1, 4));
+    play.list(&[host("a", 2), host("b", 2)]);
+    play.commit();
+    play.kill("a", 0);
+    play.kill("b", 1);
+    let ended = play.outcome.clone();
+    assert!(
+        matches!(
+            ended,
+            Some(Outcome::WorkerFailed(
+                Reason::AllHostsOut | Reason::AllFailed
+            ))
+        ),
+        "at once: {ended:?}"
+    );
+}
+
+#[test]
+fn failures_of_one_domain_between_two_rounds_count_once() {
+    let mut play = Play::new(Settings {
+        cooldown: range(0, 10),
+        ..elastic(3, 1, 3)
+    });
+    play.list(&[host("a", 2), host("b", 1)]);
+    play.commit();
+    let (one, two) = (play.current("a", 0), play.current("a", 1));
+    play.passive.insert("a".into());
+    play.report(
+        "a",
+        Report::Lost {
+            process: one,
+            silent: false,
+        },
+    );
+    play.pass(seconds(0));
+    play.report(
+        "a",
+        Report::Lost {
+            process: two,
+            silent: false,
+        },
+    );
+    assert_eq!(
+        blacklisted(&play),
+        1,
+        "also when the cooldown is over at once"
+    );
+}
+
+#[test]
+fn a_process_that_dies_at_every_start_waits_longer_each_time() {
+    let mut play = Play::new(Settings {
+        cooldown: range(1, 60),
+        max_host_failures: Some(4),
+        ..elastic(1, 1, 2)
+    });
+    play.list(&[host("a", 1)]);
+    play.slow = true;
+    play.list(&[host("a", 1), host("b", 1)]);
+    let mut starts = 0;
+    for _ in 0..30 {
+        if play.runs("b") > 0 {
+            starts += 1;
+            play.ends("b", 0, Exit::Code(1));
+        }
+        play.pass(seconds(1));
+    }
+    assert_eq!(starts, 4, "after 0, 1, 3 and 7 s, and then never again");
+    assert_eq!(play.started(), 1, "it costs nobody a round");
+}
+
+#[test]
+fn a_cooldown_that_ends_while_the_job_waits_is_used_at_once() {
+    let mut play = Play::new(Settings {
+        cooldown: range(1, 4),
+        ..elastic(2, 2, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    for round in 2..4 {
+        let before = play.now;
+        play.kill("b", 0);
+        assert_eq!(play.started(), round - 1);
+        while play.started() < round {
+            play.pass(std::time::Duration::from_millis(10));
+        }
+        let took = play.now.since(before);
+        let least = seconds(u64::from(round) - 1);
+        assert!(
+            took >= least && took <= least + least / 8,
+            "round {round} after {took:?}"
+        );
+    }
+}
+
+#[test]
+fn a_second_failure_while_the_round_is_formed() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        ..elastic(3, 1, 3)
+    });
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.passive.insert("c".into());
+    play.kill("a", 0);
+    assert_eq!(play.started(), 1, "c has not come back");
+    play.kill("c", 0);
+    assert_eq!((play.started(), play.size()), (2, 1));
+    assert_eq!(play.members(), [("b".to_owned(), 0)]);
+    assert_eq!(play.base(), Some(commit(1, 1)));
+}
+
+#[test]
+fn a_member_that_answered_and_dies_aborts_the_plan() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        ..elastic(3, 1, 3)
+    });
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.passive.insert("c".into());
+    play.kill("a", 0);
+    play.kill("b", 0);
+    assert_eq!(play.started(), 1);
+    play.comes_back("c");
+    assert_eq!((play.started(), play.size()), (2, 1));
+}
+
+#[test]
+fn a_host_that_keeps_the_newest_commit_and_dies_while_others_answer() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        ..elastic(2, 1, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    // Only a's memory has the newest commit; its worker is dead and b is slow to come back.
+    play.commit_on("a");
+    play.passive.insert("b".into());
+    play.kill("a", 0);
+    play.lose("a");
+    play.comes_back("b");
+    assert_eq!(
+        (play.started(), play.base()),
+        (2, Some(commit(1, 1))),
+        "what nobody can give is no base"
+    );
+}
+
+#[test]
+fn the_newest_commit_of_a_dead_worker_is_the_base() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        ..elastic(2, 1, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.commit_on("a");
+    play.kill("a", 0);
+    assert_eq!(
+        (play.started(), play.base()),
+        (2, Some(commit(1, 2))),
+        "R12"
+    );
+    let (_, start) = &play.starts[0];
+    let keeper = start.keeper.as_ref().expect("no member holds it");
+    assert_eq!(keeper.host, HostId::new("a"));
+}
+
+#[test]
+fn a_keeper_is_not_dismissed_before_a_member_has_the_base() {
+    let mut play = Play::new(elastic(1, 1, 1));
+    play.list(&[host("a", 1)]);
+    play.commit();
+    play.passive.insert("b".into());
+    play.list(&[host("b", 1)]);
+    play.list(&[host("b", 1)]);
+    play.connects("b");
+    play.joins("b", 0);
+    assert_eq!((play.started(), play.base()), (2, Some(commit(1, 2))));
+    let dismissed =
+        |(host, order): &(HostId, Order)| *host == "a".into() && *order == Order::Shutdown;
+    assert!(
+        !play.orders.iter().any(dismissed),
+        "b has yet to fetch the base from a"
+    );
+}
+
+#[test]
+fn state_that_is_lost_is_said_to_be_lost() {
+    let mut play = Play::new(elastic(1, 1, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.pass(seconds(1));
+    play.commit();
+    play.lose("a");
+    assert_eq!(
+        (play.outcome.clone(), play.started()),
+        (None, 2),
+        "b holds it too"
+    );
+    play.commit();
+    play.lose("b");
+    play.list(&[host("c", 1)]);
+    assert_eq!(play.outcome, Some(Outcome::NoStateLeft));
+}
+
+#[test]
+fn a_newcomer_that_was_never_synced_is_no_state() {
+    let mut play = Play::new(elastic(1, 1, 2));
+    play.list(&[host("a", 1)]);
+    play.commit();
+    play.list(&[host("a", 1), host("b", 1)]);
+    assert_eq!(play.started(), 2);
+    play.forget_commits_on("b");
+    play.lose("a");
+    assert_eq!(
+        play.outcome,
+        Some(Outcome::NoStateLeft),
+        "a began with a base, and it is gone"
+    );
+}
+
+#[test]
+fn a_host_falls_silent_and_returns_at_the_end() {
+    let mut play = Play::new(Settings {
+        cooldown: range(5, 5),
+        ..elastic(2, 1, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.lose("a");
+    assert_eq!(play.members(), [("b".to_owned(), 0)]);
+    play.pass(seconds(6));
+    assert_eq!(
+        play.members(),
+        [("b".to_owned(), 0), ("a".to_owned(), 0)],
+        "R2"
+    );
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_waits_longer_each_time_and_is_out_at_last() {
+    let mut play = Play::new(Settings {
+        cooldown: range(1, 60),
+        max_host_failures: Some(3),
+        ..elastic(1, 1, 2)
+    });
+    play.unreachable.insert("b".into());
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.pass(seconds(60));
+    assert_eq!(blacklisted(&play), 3);
+    assert_eq!((play.started(), play.size()), (1, 1));
+}
+
+#[test]
+fn a_survivor_that_does_not_come_back_is_waited_for_by_its_agent_only() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        ..elastic(3, 1, 3)
+    });
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.passive.insert("c".into());
+    play.kill("a", 0);
+    play.pass(seconds(60));
+    // The agent of c has killed it.
+    let silent = play.current("c", 0);
+    play.report(
+        "c",
+        Report::Lost {
+            process: silent,
+            silent: true,
+        },
+    );
+    assert_eq!((play.started(), play.size()), (2, 1), "it bounds nobody");
+}
+
+#[test]
+fn an_agent_that_does_not_answer_at_all_is_lost() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        ..elastic(3, 1, 3)
+    });
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.passive.insert("c".into());
+    play.kill("a", 0);
+    play.pass(seconds(70));
+    assert_eq!((play.started(), play.size()), (2, 1));
+}
+
+#[test]
+fn a_lost_peer_without_a_death_starts_a_new_round_with_all() {
+    let mut play = Play::new(elastic(2, 2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    let round = play.round();
+    play.report(
+        "a",
+        Report::Broken {
+            round,
+            process: process(0, 1),
+        },
+    );
+    play.comes_back("a");
+    play.pass(seconds(1));
+    assert_eq!((play.started(), play.size()), (2, 2));
+    let cause = play.notes.iter().rev().find_map(|note| match note {
+        Note::RoundStarted { cause, .. } => Some(cause.clone()),
+        _ => None,
+    });
+    assert_eq!(cause, Some(Cause::PeerLost { host: "a".into() }));
+}
+
+#[test]
+fn a_member_that_waits_for_slots_and_fails_is_a_member_that_fails() {
+    let mut play = Play::new(elastic(2, 2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.list(&[host("a", 1)]);
+    play.list(&[host("a", 1)]);
+    assert_eq!(play.started(), 1, "a waits for a second slot");
+    play.kill("a", 0);
+    let domains: Vec<_> = (play.notes.iter())
+        .filter_map(|note| match note {
+            Note::Blacklisted { domain, .. } => Some(domain.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        domains,
+        [Domain::Slot("a".into(), elasticrun_protocol::LocalRank(0))],
+        "one host: its slot"
+    );
+    let member = play
+        .job
+        .results()
+        .first_failure()
+        .and_then(|failure| failure.member);
+    assert!(member.is_some());
+}
+
+#[test]
+fn a_stale_connection_says_nothing() {
+    let mut play = Play::new(elastic(1, 1, 1));
+    play.list(&[host("a", 1)]);
+    let report = Report::Lost {
+        process: process(0, 1),
+        silent: false,
+    };
+    play.event(Event::Reported {
+        host: "a".into(),
+        instance: 99,
+        report,
+    });
+    play.event(Event::AgentLost {
+        host: "a".into(),
+        instance: 99,
+        why: "old".into(),
+    });
+    assert_eq!(
+        (
+            play.started(),
+            play.rejected.len(),
+            play.job.results().failures()
+        ),
+        (1, 1, 0),
+        "R3"
+    );
+}
+
+#[test]
+fn a_process_that_never_joins_is_stopped_in_time() {
+    let mut play = Play::new(Settings {
+        start_timeout: seconds(5),
+        ..elastic(1, 1, 2)
+    });
+    play.list(&[host("a", 1)]);
+    play.passive.insert("b".into());
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.connects("b");
+    play.pass(seconds(5));
+    let why = StopReason::TimedOut;
+    let stop = Order::Stop {
+        process: process(0, 1),
+        why,
+    };
+    assert!(play.orders.contains(&("b".into(), stop)));
+    assert_eq!((play.started(), blacklisted(&play)), (1, 1));
+}

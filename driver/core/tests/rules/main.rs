@@ -1,0 +1,7 @@
+//! The elastic rules of the contract, one file for each group, by short plays in virtual time.
+
+mod endings;
+mod failures;
+mod hosts;
+mod play;
+mod rounds;
