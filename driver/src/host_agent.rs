@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     time::Duration,
 };
 
@@ -27,6 +27,7 @@ pub fn run(how: AgentStart) -> u8 {
     let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
     let _ = log
         .with_writer(|| Careless)
+        .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .without_time()
         .try_init();

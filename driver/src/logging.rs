@@ -23,6 +23,7 @@ pub(crate) fn start(output: &Output, terminal: Terminal) {
     let log = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(terminal)
+        .with_ansi(io::stderr().is_terminal())
         .with_target(false);
     let begun = match output.log_format {
         LogFormat::Text => log.try_init(),

@@ -1,6 +1,7 @@
 //! Blacklist: failure domains that failed, and when they may be used again.
 //!
-//! - Failures of one domain between two rounds count once.
+//! - Failures of one domain between two rounds count once, but for those of what was begun after the failure
+//!   that counted: a process that dies at every start waits longer each time.
 //! - Cooldown of the n-th failure: `min(high, low * 2^(n-1) * (1 + jitter))`, jitter in `[0, 0.1)`.
 //! - The count falls by one for every `high` of health; after `max_host_failures` it is for good.
 
@@ -56,6 +57,9 @@ pub enum Out {
 #[derive(Clone, Debug)]
 struct Entry {
     failures: u32,
+    /// When it failed last, for the count.
+    failed: Time,
+    /// Since when it is well.
     last: Time,
     out: Option<Out>,
 }
@@ -81,13 +85,23 @@ impl Blacklist {
         }
     }
 
-    /// A domain failed. Gives how long it is out, or nothing if this failure was counted already.
-    pub fn fail(&mut self, now: Time, domain: Domain, random: &mut Random) -> Option<Out> {
-        if !self.episode.insert(domain.clone()) {
+    /// A domain failed by something that was begun at some time. Gives how long it is out, or nothing if
+    /// this failure was counted already.
+    pub fn fail(
+        &mut self,
+        now: Time,
+        domain: Domain,
+        begun: Time,
+        random: &mut Random,
+    ) -> Option<Out> {
+        let again = !self.episode.insert(domain.clone());
+        let known = self.entries.get(&domain);
+        if again && known.is_some_and(|entry| begun <= entry.failed) {
             return None;
         }
         let entry = self.entries.entry(domain).or_insert(Entry {
             failures: 0,
+            failed: now,
             last: now,
             out: None,
         });
@@ -100,6 +114,7 @@ impl Blacklist {
                 .saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX));
         }
         entry.failures += 1;
+        entry.failed = now;
         let out = match self.cooldown {
             Cooldown::Forever => Out::ForGood,
             _ if self.limit.is_some_and(|limit| entry.failures >= limit) => Out::ForGood,
@@ -207,18 +222,18 @@ mod tests {
     #[test]
     fn the_second_cooldown_is_longer() {
         let (mut list, mut random) = (list(1, 4, None), Random::from_seed(1));
-        let Some(Out::Until(first)) = list.fail(at(0), host(), &mut random) else {
+        let Some(Out::Until(first)) = list.fail(at(0), host(), at(0), &mut random) else {
             panic!()
         };
         assert!(first >= at(1) && first.since(at(1)) < Duration::from_millis(100));
         assert_eq!(
-            list.fail(at(0), host(), &mut random),
+            list.fail(at(0), host(), at(0), &mut random),
             None,
             "counts once between two rounds"
         );
         list.round_started();
         assert_eq!(list.expire(first), [host()]);
-        let Some(Out::Until(second)) = list.fail(first, host(), &mut random) else {
+        let Some(Out::Until(second)) = list.fail(first, host(), at(0), &mut random) else {
             panic!()
         };
         assert!(second.since(first) >= Duration::from_secs(2));
@@ -227,14 +242,20 @@ mod tests {
     #[test]
     fn health_forgives_and_the_limit_is_for_good() {
         let (mut list, mut random) = (list(1, 10, Some(2)), Random::from_seed(1));
-        list.fail(at(0), host(), &mut random);
+        list.fail(at(0), host(), at(0), &mut random);
         list.round_started();
         assert!(
-            matches!(list.fail(at(20), host(), &mut random), Some(Out::Until(_))),
+            matches!(
+                list.fail(at(20), host(), at(0), &mut random),
+                Some(Out::Until(_))
+            ),
             "forgiven"
         );
         list.round_started();
-        assert_eq!(list.fail(at(22), host(), &mut random), Some(Out::ForGood));
+        assert_eq!(
+            list.fail(at(22), host(), at(0), &mut random),
+            Some(Out::ForGood)
+        );
         assert!(list.expire(at(1_000_000)).is_empty());
     }
 

@@ -64,6 +64,8 @@ pub struct Live {
     pub process: Process,
     /// Where it is in its life.
     pub life: Life,
+    /// When it was started.
+    pub since: Time,
     /// Where its data plane listens, once it waited.
     pub data_port: u16,
 }
@@ -81,6 +83,8 @@ struct Slot {
 pub struct Host {
     /// Its agent.
     pub agent: Agent,
+    /// When its agent was asked for, or came by itself.
+    pub since: Time,
     /// A process of it was in a round, so its memory may hold commits.
     pub has_memory: bool,
     slots: Vec<Slot>,
@@ -90,6 +94,7 @@ impl Default for Host {
     fn default() -> Self {
         Self {
             agent: Agent::Absent,
+            since: Time::ZERO,
             has_memory: false,
             slots: Vec::new(),
         }
@@ -218,6 +223,7 @@ impl Fleet {
         slots[index].live = Some(Live {
             process,
             life,
+            since: now,
             data_port: 0,
         });
         self.census.starting += 1;

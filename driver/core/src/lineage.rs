@@ -27,6 +27,11 @@ impl Lineage {
         self.bases.push((round, base));
     }
 
+    /// Whether a round has started from a commit: then a later one cannot start from none.
+    pub fn has_base(&self) -> bool {
+        self.bases.iter().any(|(_, base)| base.is_some())
+    }
+
     /// Whether `commit` is not void.
     pub fn is_valid(&self, commit: CommitId) -> bool {
         let later = self

@@ -40,6 +40,8 @@ pub struct Registry {
     members: BTreeMap<HostId, BTreeMap<LocalRank, Member>>,
     /// How many are in each state, in the order of [`State`].
     counts: [u32; 7],
+    /// A member has finished. Whatever becomes of it, no new round follows this one.
+    ending: bool,
 }
 
 impl Registry {
@@ -87,7 +89,14 @@ impl Registry {
         self.counts[member.state as usize] -= 1;
         self.counts[state as usize] += 1;
         member.state = state;
+        self.ending |= matches!(state, State::Finished | State::Successful);
         true
+    }
+
+    /// Where a member stands; none for who is no member.
+    pub fn state(&self, host: &HostId, process: Process) -> Option<State> {
+        let member = self.members.get(host)?.get(&process.local_rank)?;
+        (member.generation == process.generation).then_some(member.state)
     }
 
     /// Rank and round of a member.
@@ -103,7 +112,7 @@ impl Registry {
 
     /// Some member has finished or succeeded: no new round is formed.
     pub fn is_ending(&self) -> bool {
-        self.count(State::Finished) + self.count(State::Successful) > 0
+        self.ending
     }
 
     /// All members ended with code 0.

@@ -96,7 +96,7 @@ pub struct Forming {
     /// Who has not.
     pub missing: BTreeSet<HostId>,
     /// The round that its members leave at a common boundary, while that may still run.
-    pub leaving: Option<Round>,
+    pub leaving: Option<Training>,
     /// When somebody has taken too long.
     pub deadline: Time,
     /// Why it is formed.
@@ -125,6 +125,8 @@ pub struct Training {
     pub members: BTreeMap<HostId, Vec<Process>>,
     /// How many they are.
     pub size: u32,
+    /// How many of them held the base, or all if there was none: nobody has to fetch it from a keeper.
+    pub holders: u32,
     /// A change is wanted.
     pub hold: Option<Hold>,
 }
@@ -184,8 +186,8 @@ impl Rounds {
         deadline: Time,
         cause: Cause,
     ) -> &Forming {
-        let leaving = match &self.phase {
-            Phase::Training(training) => Some(training.round),
+        let leaving = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Training(training) => Some(training),
             _ => None,
         };
         self.last = self.last.next();
@@ -211,15 +213,18 @@ impl Rounds {
         let Phase::Forming(forming) = &mut self.phase else {
             return None;
         };
-        if forming.round != round || !forming.missing.remove(host) {
+        let asked: BTreeSet<_> = (forming.members.get(host).into_iter().flatten()).collect();
+        let answered: BTreeSet<_> = answer.members.iter().map(|held| &held.process).collect();
+        let honest = asked == answered && answered.len() == answer.members.len();
+        if forming.round != round || !honest || !forming.missing.remove(host) {
             return None;
         }
         forming.ready.insert(host.clone(), answer);
         Some(forming.missing.is_empty())
     }
 
-    /// The planned round starts. Gives it, and when its first cause was seen.
-    pub fn start(&mut self) -> Option<(Forming, Time)> {
+    /// The planned round starts; so many members hold its base. Gives it, and when its first cause was seen.
+    pub fn start(&mut self, holders: u32) -> Option<(Forming, Time)> {
         let Phase::Forming(forming) = std::mem::replace(&mut self.phase, Phase::Idle) else {
             return None;
         };
@@ -227,6 +232,7 @@ impl Rounds {
             round: forming.round,
             members: forming.members.clone(),
             size: forming.size,
+            holders,
             hold: None,
         });
         let since = self.disturbed.take().map_or(Time::ZERO, |(since, _)| since);
@@ -279,6 +285,39 @@ impl Rounds {
         Some((training.round, training.members.keys().cloned().collect()))
     }
 
+    /// Gives up what is planned; the round that was to be left goes on. Gives the planned one and its hosts,
+    /// asked ones included, and the one that goes on and its hosts.
+    pub fn unplan(&mut self) -> Option<(Leg, Option<Leg>)> {
+        let Phase::Forming(_) = &self.phase else {
+            return None;
+        };
+        let Phase::Forming(forming) = std::mem::replace(&mut self.phase, Phase::Idle) else {
+            return None;
+        };
+        let answered = forming.ready.into_keys();
+        let planned = Leg {
+            round: forming.round,
+            hosts: forming.missing.into_iter().chain(answered).collect(),
+        };
+        let left = forming.leaving.map(|mut training| {
+            training.hold = None;
+            let leg = Leg {
+                round: training.round,
+                hosts: training.members.keys().cloned().collect(),
+            };
+            self.phase = Phase::Training(training);
+            leg
+        });
+        Some((planned, left))
+    }
+
+    /// A host that was asked and has no member is gone: what it answered counts no more.
+    pub fn forget_answer(&mut self, host: &HostId) {
+        if let Phase::Forming(forming) = &mut self.phase {
+            forming.ready.remove(host);
+        }
+    }
+
     /// Ends what is planned or trains. Gives the rounds to abort with the hosts of each.
     pub fn abort(&mut self) -> Vec<Aborted> {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
@@ -292,14 +331,23 @@ impl Rounds {
                     round: forming.round,
                     started: false,
                 };
-                let left = forming.leaving.map(|round| Aborted {
-                    round,
+                let left = forming.leaving.map(|training| Aborted {
+                    round: training.round,
                     started: true,
                 });
                 left.into_iter().chain([planned]).collect()
             }
         }
     }
+}
+
+/// A round, and the hosts that have to do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leg {
+    /// Which.
+    pub round: Round,
+    /// Who must hear of it.
+    pub hosts: Vec<HostId>,
 }
 
 /// A round that was ended before its time.

@@ -31,13 +31,18 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    /// Counts. `max` is the size that a round can have at most.
-    pub(super) fn count(hosts: &HostSet, blacklist: &Blacklist, max: Option<u32>) -> Self {
+    /// Counts the slots of the hosts that `may_use` allows. `max` is the size that a round can have at most.
+    pub(super) fn count(
+        hosts: &HostSet,
+        blacklist: &Blacklist,
+        max: Option<u32>,
+        may_use: impl Fn(&HostId) -> bool,
+    ) -> Self {
         let mut capacity = Self {
             max,
             ..Self::default()
         };
-        for host in hosts.in_order() {
+        for host in hosts.in_order().into_iter().filter(|host| may_use(host)) {
             capacity.add(host, hosts.slots(host), blacklist);
             if hosts.slots(host) == 0 {
                 // It is draining, so it may not be used; but it is not out for good.
@@ -91,6 +96,11 @@ impl Capacity {
     /// Hosts with a usable slot, in order of arrival.
     pub(super) fn order(&self) -> &[HostId] {
         &self.order
+    }
+
+    /// Whether a host has a usable slot.
+    pub(super) fn has(&self, host: &HostId) -> bool {
+        self.slots.contains_key(host)
     }
 
     /// Usable slots of a host, with the place that a worker there would have if all were filled by now.

@@ -10,6 +10,28 @@ use crate::{
     time::earliest,
 };
 
+/// Since when there are too few usable slots.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shortage {
+    /// For the next round, which needs `np` workers as long as none has started.
+    of_np: Option<Time>,
+    /// For any round.
+    of_min_np: Option<Time>,
+    /// The operator knows of it.
+    told: bool,
+}
+
+impl Shortage {
+    /// Nothing is known yet, so there is nothing to use: discovery that hangs is waited for no longer.
+    pub(super) fn at_start() -> Self {
+        Self {
+            of_np: Some(Time::ZERO),
+            of_min_np: Some(Time::ZERO),
+            told: false,
+        }
+    }
+}
+
 impl Job {
     /// Ends the job if what has happened ends it.
     pub(super) fn conclude(&mut self, now: Time, out: &mut Out) {
@@ -67,24 +89,26 @@ impl Job {
         self.count_capacity(out);
     }
 
-    /// Starts or stops the clock of the elastic time-out.
+    /// Starts or stops the clocks of the elastic time-out.
     fn watch_shortage(&mut self, now: Time, out: &mut Out) {
-        let needed = self.needed();
-        // A process that ended well without ever waiting is no worker for those that wait.
-        let done = if self.fleet.census().waiting > 0 {
-            self.fleet.done() as u32
-        } else {
-            0
-        };
-        let usable = self.capacity.total().saturating_sub(done);
-        if usable >= needed || matches!(self.rounds.phase, Phase::Training(_)) {
-            self.short_since = None;
-            self.short_told = false;
+        if matches!(self.rounds.phase, Phase::Training(_)) {
+            self.shortage = Shortage::default();
             return;
         }
-        self.short_since.get_or_insert(now);
-        if !self.short_told && self.discovered {
-            self.short_told = true;
+        let census = self.fleet.census();
+        // A process that ended well without ever waiting is no worker for those that wait, nor ever again.
+        let scripts = self.budgets.started() == 0 && census.waiting == 0 && census.starting > 0;
+        let done = if scripts { 0 } else { self.fleet.done() as u32 };
+        let usable = self.capacity.total().saturating_sub(done);
+        let needed = self.needed();
+        let since = |short: bool, before: Option<Time>| short.then(|| before.unwrap_or(now));
+        let shortage = &mut self.shortage;
+        shortage.of_np = since(usable < needed, shortage.of_np);
+        shortage.of_min_np = since(usable < self.settings.min_np, shortage.of_min_np);
+        if shortage.of_np.is_none() {
+            shortage.told = false;
+        } else if !shortage.told && self.discovered {
+            shortage.told = true;
             out.push(Command::Note(Note::WaitingForSlots { usable, needed }));
         }
     }
@@ -100,29 +124,19 @@ impl Job {
 
     /// The elastic time-out and the exit time-out.
     pub(super) fn end_waits(&mut self, now: Time, out: &mut Out) {
-        if let Some(since) = self.short_since
-            && since + self.settings.elastic_timeout <= now
-        {
-            if self.budgets.started() == 0
-                && !self.settle_for_less
-                && self.capacity.total() >= self.settings.min_np
-            {
-                self.settle_for_less = true;
-                self.short_since = None;
-            } else {
-                let (usable, needed) = (self.capacity.total(), self.needed());
-                let waited = now.since(since);
-                self.end(
-                    Outcome::TimedOut {
-                        usable,
-                        needed,
-                        waited,
-                    },
-                    out,
-                );
-            }
+        let over = |since: &Time| *since + self.settings.elastic_timeout <= now;
+        if let Some(since) = self.shortage.of_min_np.filter(over) {
+            let outcome = Outcome::TimedOut {
+                usable: self.capacity.total(),
+                needed: self.settings.min_np,
+                waited: now.since(since),
+            };
+            self.end(outcome, out);
+        } else if self.shortage.of_np.is_some_and(|since| over(&since)) {
+            self.settle_for_less = true;
+            self.shortage.of_np = None;
         }
-        if let Some(first) = self.first_success
+        if let Some(first) = self.exits_since
             && first + self.settings.exit_timeout <= now
         {
             self.end(Outcome::WorkerFailed(Reason::ExitTimeout), out);
@@ -131,9 +145,14 @@ impl Job {
 
     pub(super) fn next_wait_deadline(&self) -> Option<Time> {
         earliest([
-            self.short_since
-                .map(|since| since + self.settings.elastic_timeout),
-            self.first_success
+            (self
+                .shortage
+                .of_np
+                .into_iter()
+                .chain(self.shortage.of_min_np))
+            .min()
+            .map(|since| since + self.settings.elastic_timeout),
+            self.exits_since
                 .map(|first| first + self.settings.exit_timeout),
         ])
     }

@@ -9,7 +9,7 @@ use super::{Job, Out};
 use crate::{
     Command, FailureDomain, Note, Rejected, Time,
     blacklist::Domain,
-    fleet::Life,
+    fleet::{Life, Live},
     job::reject,
     registry::State,
     results::{Failure, Outcome, Reason},
@@ -28,30 +28,43 @@ impl Job {
         let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };
-        // The slot is free again only when the process is reaped (R4).
-        match live.life {
-            Life::Stopping => {}
-            Life::Training { .. } | Life::Returning => {
-                self.fleet.set_life(host, process, Life::Stopping);
-                self.member_failed(now, host, process, None, &[], out);
-            }
-            Life::Starting { .. } | Life::Waiting => {
-                self.fleet.set_life(host, process, Life::Stopping);
-                self.slot_failed(now, host, process, None, &[], out);
-            }
+        if live.life != Life::Stopping {
+            // The slot is free again only when the process is reaped (R4).
+            self.fleet.set_life(host, process, Life::Stopping);
+            self.process_failed(now, host, live, None, &[], out);
         }
     }
 
-    /// A member of a round, or one that was to come back from one, failed.
-    pub(super) fn member_failed(
+    /// A process failed: as a member of the last round, or before it was in one.
+    pub(super) fn process_failed(
         &mut self,
         now: Time,
         host: &HostId,
-        process: Process,
+        live: Live,
         exit: Option<Exit>,
         tail: &[String],
         out: &mut Out,
     ) {
+        let member = self.registry.state(host, live.process);
+        if matches!(member, Some(State::Ready | State::Finished)) {
+            self.member_failed(now, host, live, exit, tail, out);
+        } else {
+            self.slot_failed(now, host, live, exit, tail, out);
+        }
+    }
+
+    /// A member of a round, or one that was to come back from one, failed.
+    fn member_failed(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        live: Live,
+        exit: Option<Exit>,
+        tail: &[String],
+        out: &mut Out,
+    ) {
+        let process = live.process;
+        self.waitlist.leave(host, process);
         self.registry.record(host, process, State::Failed);
         self.note_failure(host, process, exit, tail, out);
         let domain = match self.settings.failure_domain {
@@ -61,7 +74,7 @@ impl Job {
             }
             FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),
         };
-        self.domain_failed(now, domain, out);
+        self.domain_failed(now, domain, live.since, out);
         self.suspect_until = None;
         self.rounds.disturb(
             now,
@@ -70,7 +83,7 @@ impl Job {
                 process,
             },
         );
-        self.after_failure(out);
+        self.after_failure(now, out);
     }
 
     /// A process failed before it was in a round: that costs its own slot, and nobody a round.
@@ -78,14 +91,16 @@ impl Job {
         &mut self,
         now: Time,
         host: &HostId,
-        process: Process,
+        live: Live,
         exit: Option<Exit>,
         tail: &[String],
         out: &mut Out,
     ) {
+        let process = live.process;
         self.waitlist.leave(host, process);
         self.note_failure(host, process, exit, tail, out);
-        self.domain_failed(now, Domain::Slot(host.clone(), process.local_rank), out);
+        let domain = Domain::Slot(host.clone(), process.local_rank);
+        self.domain_failed(now, domain, live.since, out);
         let planned = match &self.rounds.phase {
             Phase::Forming(forming) => forming
                 .members
@@ -101,7 +116,7 @@ impl Job {
                     process,
                 },
             );
-            self.after_failure(out);
+            self.after_failure(now, out);
         } else if !self.settings.elastic {
             self.end(Outcome::WorkerFailed(Reason::Standard), out);
         }
@@ -109,16 +124,52 @@ impl Job {
 
     /// An agent is gone, or never came: its host failed, and its workers and its memory are lost.
     pub(super) fn agent_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
+        let begun = self.fleet.host(host).map_or(now, |state| state.since);
+        let had_memory = self.fleet.host(host).is_some_and(|state| state.has_memory);
         let lost = self.fleet.lose_agent(host);
         for live in &lost {
             self.waitlist.leave(host, live.process);
             self.registry
                 .record(host, live.process, State::LostWithHost);
         }
+        self.memory_lost |= had_memory;
+        self.rounds.forget_answer(host);
         out.push(Command::Disconnect { host: host.clone() });
         if self.results.outcome().is_some() {
             return;
         }
+        self.touched.insert(host.clone());
+        if self.settings.self_registration {
+            self.hosts.forget(host);
+            self.stale = true;
+        }
+        // A host that nobody uses any more may go: it was drained, or its workers have succeeded.
+        let used = !lost.is_empty() || !self.is_ending() && self.capacity.has(host);
+        if used {
+            self.note_host_failure(host, why, out);
+            self.domain_failed(now, Domain::Host(host.clone()), begun, out);
+        }
+        let trained = |live: &Live| matches!(live.life, Life::Training { .. });
+        let concerned = match &self.rounds.phase {
+            Phase::Idle => false,
+            Phase::Training(_) => lost.iter().any(trained),
+            Phase::Forming(forming) => {
+                forming.members.contains_key(host)
+                    || forming.missing.contains(host)
+                    || forming.leaving.is_some() && lost.iter().any(trained)
+            }
+        };
+        self.suspect_until = None;
+        if concerned {
+            self.rounds
+                .disturb(now, Cause::HostFailed { host: host.clone() });
+            self.after_failure(now, out);
+        } else if !self.settings.elastic && used {
+            self.end(Outcome::WorkerFailed(Reason::Standard), out);
+        }
+    }
+
+    fn note_host_failure(&mut self, host: &HostId, why: String, out: &mut Out) {
         out.push(Command::Note(Note::HostFailed {
             host: host.clone(),
             why: why.clone(),
@@ -131,41 +182,17 @@ impl Job {
             tail: Vec::new(),
             why: Some(why),
         });
-        if self.settings.self_registration {
-            self.hosts.forget(host);
-            self.stale = true;
-        }
-        self.domain_failed(now, Domain::Host(host.clone()), out);
-        self.touched.insert(host.clone());
-        let concerned = match &self.rounds.phase {
-            Phase::Idle => false,
-            Phase::Training(training) => training.members.contains_key(host),
-            Phase::Forming(forming) => {
-                forming.members.contains_key(host)
-                    || forming.missing.contains(host)
-                    || forming.leaving.is_some()
-                        && lost
-                            .iter()
-                            .any(|live| matches!(live.life, Life::Training { .. }))
-            }
-        };
-        self.suspect_until = None;
-        if concerned {
-            self.rounds
-                .disturb(now, Cause::HostFailed { host: host.clone() });
-            self.after_failure(out);
-        } else if !self.settings.elastic {
-            self.end(Outcome::WorkerFailed(Reason::Standard), out);
-        }
     }
 
     /// Ends the round, or the job if it is a standard one.
-    fn after_failure(&mut self, out: &mut Out) {
+    fn after_failure(&mut self, now: Time, out: &mut Out) {
         if !self.settings.elastic {
             return self.end(Outcome::WorkerFailed(Reason::Standard), out);
         }
         self.abort_rounds(out);
         if self.is_ending() {
+            // Not all can succeed any more; who has finished is left to end by itself, for a while.
+            self.exits_since.get_or_insert(now);
             self.stop_all_outsiders(out);
         }
     }
@@ -181,9 +208,10 @@ impl Job {
         let mut returning: Vec<(HostId, Process)> = Vec::new();
         let mut hosts: Vec<HostId> = members.keys().cloned().collect();
         for (host, state) in self.fleet.hosts() {
-            let training = state
-                .live()
-                .filter(|live| matches!(live.life, Life::Training { .. }));
+            let training = state.live().filter(|live| {
+                let finished = || self.registry.state(host, live.process) == Some(State::Finished);
+                matches!(live.life, Life::Training { .. }) && !finished()
+            });
             returning.extend(training.map(|live| (host.clone(), live.process)));
             if state.has_memory {
                 hosts.push(host.clone());
@@ -231,8 +259,9 @@ impl Job {
         }
     }
 
-    fn domain_failed(&mut self, now: Time, domain: Domain, out: &mut Out) {
-        if let Some(until) = self.blacklist.fail(now, domain.clone(), &mut self.random) {
+    fn domain_failed(&mut self, now: Time, domain: Domain, begun: Time, out: &mut Out) {
+        let random = &mut self.random;
+        if let Some(until) = self.blacklist.fail(now, domain.clone(), begun, random) {
             out.push(Command::Note(Note::Blacklisted { domain, out: until }));
         }
         self.stale = true;

@@ -33,6 +33,7 @@ use crate::{
     waitlist::WaitList,
 };
 use capacity::Capacity;
+use ending::Shortage;
 
 type Out = Vec<Command>;
 
@@ -65,16 +66,16 @@ pub struct Job {
     starts: VecDeque<(Time, HostId, Option<Process>)>,
     /// A list of discovery has come.
     discovered: bool,
-    /// Since when there are too few usable slots.
-    short_since: Option<Time>,
-    /// The operator knows of it.
-    short_told: bool,
+    /// Too few usable slots.
+    shortage: Shortage,
+    /// The memory of a host is lost that may have held commits.
+    memory_lost: bool,
     /// The elastic time-out has passed before the first round: `min_np` workers are enough.
     settle_for_less: bool,
     /// Somebody lost a peer: wait until then for news of who it was.
     suspect_until: Option<Time>,
-    /// The first member has ended with code 0.
-    first_success: Option<Time>,
+    /// Since when the members are given the exit time-out: one has succeeded, or not all can any more.
+    exits_since: Option<Time>,
 }
 
 impl Job {
@@ -105,12 +106,11 @@ impl Job {
             touched: BTreeSet::new(),
             starts: VecDeque::new(),
             discovered: false,
-            // Nothing is known yet, so there is nothing to use: discovery that hangs is waited for no longer.
-            short_since: Some(Time::ZERO),
-            short_told: false,
+            shortage: Shortage::at_start(),
+            memory_lost: false,
             settle_for_less: false,
             suspect_until: None,
-            first_success: None,
+            exits_since: None,
             settings,
         }
     }

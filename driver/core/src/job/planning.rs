@@ -150,7 +150,7 @@ impl Job {
     }
 
     /// An agent kills a member that is not back after the abort time-out, so it answers soon after.
-    fn answer_timeout(&self) -> std::time::Duration {
+    pub(super) fn answer_timeout(&self) -> std::time::Duration {
         self.settings.abort_timeout + std::time::Duration::from_secs(10)
     }
 
@@ -204,14 +204,19 @@ impl Job {
             return;
         };
         let (base, keeper) = self.base_of(forming);
-        if base.is_none() && self.budgets.started() > 0 && !self.has_old_worker(forming) {
+        if base.is_none() && self.has_lost_state(forming) {
             return self.end(Outcome::NoStateLeft, out);
         }
         let ordered = self.ranks_of(forming, base);
-        let Some((forming, since)) = self.rounds.start() else {
+        let survivors = ordered.iter().filter(|c| c.survivor).count() as u32;
+        let holders = if base.is_some() {
+            survivors
+        } else {
+            forming.size
+        };
+        let Some((forming, since)) = self.rounds.start(holders) else {
             return;
         };
-        let survivors = ordered.iter().filter(|c| c.survivor).count() as u32;
         self.lineage.started(forming.round, base);
         self.blacklist.round_started();
         self.registry.round_started(
@@ -239,7 +244,7 @@ impl Job {
             took: now.since(since),
         }));
         self.budgets.round_started();
-        self.short_since = None;
+        self.shortage = Default::default();
         // Who trained in the round before and is not in this one has left it by now, or never will.
         self.stop_left_behind(forming.round, out);
         self.stale = true;
@@ -291,7 +296,13 @@ impl Job {
         }
     }
 
-    /// Whether a member trained before: then nothing is lost even if nobody ever committed.
+    /// Whether there was a commit that nobody has any more. If a round began from one, there was. If none did,
+    /// nobody may ever have committed: so it is if no memory was lost, or if a member of the last round is
+    /// there and holds nothing, since no step is done before all members have sealed the start.
+    fn has_lost_state(&self, forming: &Forming) -> bool {
+        self.lineage.has_base() || self.memory_lost && !self.has_old_worker(forming)
+    }
+
     fn has_old_worker(&self, forming: &Forming) -> bool {
         (forming.members.iter()).any(|(host, members)| {
             members
@@ -396,10 +407,9 @@ impl Job {
             }
             Phase::Forming(forming) if forming.deadline > now => {}
             Phase::Forming(forming) => match forming.leaving.take() {
-                Some(round) => {
-                    forming.deadline =
-                        now + self.settings.abort_timeout + std::time::Duration::from_secs(10);
-                    self.abort_left(round, out);
+                Some(left) => {
+                    forming.deadline = now + self.answer_timeout();
+                    self.abort_left(left.round, out);
                 }
                 None => {
                     let slow: Vec<_> = forming.missing.iter().cloned().collect();
@@ -417,7 +427,7 @@ impl Job {
     }
 
     /// The round that was to be left at a common boundary is ended where it stands.
-    fn abort_left(&mut self, round: elasticrun_protocol::Round, out: &mut Out) {
+    pub(super) fn abort_left(&mut self, round: elasticrun_protocol::Round, out: &mut Out) {
         let mut training = Vec::new();
         for (host, state) in self.fleet.hosts() {
             let members = state

@@ -8,7 +8,7 @@ use elasticrun_protocol::{
 use super::{Job, Out, reject};
 use crate::{
     Note, Rejected, Time,
-    fleet::Life,
+    fleet::{Life, Live},
     registry::State,
     rounds::{Cause, Phase, ReadyHost},
 };
@@ -30,8 +30,8 @@ impl Job {
                 kept,
                 free_port,
             } => {
-                self.set_free_port(host, free_port);
-                self.host_ready(now, host, round, ReadyHost { members, kept }, out);
+                let answer = ReadyHost { members, kept };
+                self.host_ready(now, host, round, answer, free_port, out);
             }
             Report::Counted { round, highest } => self.host_counted(now, host, round, highest, out),
             Report::Broken { round, process } => self.round_broken(now, host, round, process, out),
@@ -105,15 +105,21 @@ impl Job {
         host: &HostId,
         round: Round,
         answer: ReadyHost,
+        free_port: u16,
         out: &mut Out,
     ) {
-        for held in &answer.members {
-            self.fleet.set_data_port(host, held.process, held.data_port);
+        let ports: Vec<_> = (answer.members.iter())
+            .map(|held| (held.process, held.data_port))
+            .collect();
+        let Some(complete) = self.rounds.ready(host, round, answer) else {
+            return reject(out, host, Rejected::StaleRound(round));
+        };
+        self.set_free_port(host, free_port);
+        for (process, port) in ports {
+            self.fleet.set_data_port(host, process, port);
         }
-        match self.rounds.ready(host, round, answer) {
-            None => reject(out, host, Rejected::StaleRound(round)),
-            Some(false) => {}
-            Some(true) => self.start_round(now, out),
+        if complete {
+            self.start_round(now, out);
         }
     }
 
@@ -150,8 +156,21 @@ impl Job {
         process: Process,
         out: &mut Out,
     ) {
-        if self.fleet.current(host, process).is_none() {
+        let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
+        };
+        if live.life != (Life::Training { round }) {
+            return reject(out, host, Rejected::StaleRound(round));
+        }
+        if let Phase::Forming(forming) = &mut self.rounds.phase
+            && forming
+                .leaving
+                .take_if(|left| left.round == round)
+                .is_some()
+        {
+            // Those that were to leave at the boundary would wait for it in vain.
+            forming.deadline = now + self.answer_timeout();
+            return self.abort_left(round, out);
         }
         let trains = matches!(&self.rounds.phase, Phase::Training(t) if t.round == round);
         if !trains {
@@ -194,6 +213,19 @@ impl Job {
             return reject(out, host, Rejected::StaleProcess(process));
         };
         self.touched.insert(host.clone());
+        self.fleet_exit(now, host, live, exit, tail, out);
+    }
+
+    fn fleet_exit(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        live: Live,
+        exit: Exit,
+        tail: &[String],
+        out: &mut Out,
+    ) {
+        let process = live.process;
         match live.life {
             Life::Stopping => self.fleet.end(host, process),
             Life::Starting { .. } if exit.is_success() => self.fleet.end_done(host, process),
@@ -201,13 +233,9 @@ impl Job {
                 self.fleet.end(host, process);
                 self.worker_succeeded(now, host, process, out);
             }
-            Life::Training { .. } | Life::Returning => {
+            _ => {
                 self.fleet.end(host, process);
-                self.member_failed(now, host, process, Some(exit), tail, out);
-            }
-            Life::Starting { .. } | Life::Waiting => {
-                self.fleet.end(host, process);
-                self.slot_failed(now, host, process, Some(exit), tail, out);
+                self.process_failed(now, host, live, Some(exit), tail, out);
             }
         }
     }
@@ -215,7 +243,7 @@ impl Job {
     fn worker_succeeded(&mut self, now: Time, host: &HostId, process: Process, out: &mut Out) {
         let first = !self.is_ending();
         self.registry.record(host, process, State::Successful);
-        self.first_success.get_or_insert(now);
+        self.exits_since.get_or_insert(now);
         if first {
             self.begin_ending(out);
         }
@@ -224,7 +252,17 @@ impl Job {
     /// At the first success no new round is formed; whoever is in none is not needed any more.
     fn begin_ending(&mut self, out: &mut Out) {
         out.push(crate::Command::Note(Note::Finishing));
-        if let Some((round, hosts)) = self.rounds.withdraw() {
+        let mut held = self.rounds.withdraw();
+        if let Some((planned, left)) = self.rounds.unplan() {
+            let round = planned.round;
+            let started = false;
+            out.push(crate::Command::Note(Note::RoundAborted { round, started }));
+            for host in planned.hosts {
+                self.send(&host, Order::Abort { round }, out);
+            }
+            held = left.map(|left| (left.round, left.hosts));
+        }
+        if let Some((round, hosts)) = held {
             for host in hosts {
                 self.send(&host, Order::Withdraw { round }, out);
             }

@@ -17,7 +17,12 @@ impl Job {
     /// Counts the usable slots, and since when they are too few.
     pub(super) fn count_capacity(&mut self, out: &mut Out) {
         let before = self.capacity.total();
-        self.capacity = Capacity::count(&self.hosts, &self.blacklist, self.settings.max_np);
+        // A host that comes by itself can be used once it has come.
+        let waits = self.settings.self_registration;
+        let may_use =
+            |host: &HostId| !waits || self.fleet.host(host).is_some_and(|h| h.up().is_some());
+        let max = self.settings.max_np;
+        self.capacity = Capacity::count(&self.hosts, &self.blacklist, max, may_use);
         self.touched.extend(self.capacity.order().iter().cloned());
         if self.capacity.total() != before {
             self.note_capacity(out);
@@ -78,9 +83,10 @@ impl Job {
         self.send(host, Order::Stop { process, why }, out);
     }
 
-    /// Agents of hosts that are no longer known, run nothing and keep nothing that could be needed.
+    /// Agents of hosts that are no longer known, run nothing and keep nothing that could be needed: while
+    /// members hold the base of the round that trains, nobody has to fetch it from a host that goes.
     pub(super) fn dismiss_agents(&mut self, out: &mut Out) {
-        if !matches!(self.rounds.phase, Phase::Training(_)) {
+        if !matches!(&self.rounds.phase, Phase::Training(training) if training.holders > 0) {
             return;
         }
         let idle: Vec<_> = (self.fleet.hosts())
@@ -136,9 +142,14 @@ impl Job {
                 break;
             }
         }
+        if wanted == 0 {
+            // Somewhere there may be a gap that is wanted later.
+            self.touched.extend(hosts);
+        }
         launch.dedup();
         for host in launch {
-            self.fleet.host_mut(&host).agent = Agent::Launching { since: now };
+            let state = self.fleet.host_mut(&host);
+            (state.agent, state.since) = (Agent::Launching { since: now }, now);
             self.starts.push_back((now, host.clone(), None));
             if !self.settings.self_registration {
                 out.push(Command::Launch { host });
@@ -172,11 +183,11 @@ impl Job {
 
     pub(super) fn agent_connected(&mut self, now: Time, agent: AgentConnected, out: &mut Out) {
         let host = agent.host;
-        if self
-            .fleet
-            .host(&host)
-            .is_some_and(|state| state.up().is_some())
-        {
+        let before = self.fleet.host(&host).and_then(|state| state.up());
+        if before.is_some_and(|up| up.instance >= agent.instance) {
+            return reject(out, &host, Rejected::StaleConnection);
+        }
+        if before.is_some() {
             self.agent_lost(
                 now,
                 &host,
@@ -194,12 +205,18 @@ impl Job {
                 self.note_capacity(out);
             }
         } else if !self.hosts.contains(&host) {
+            // If it becomes known again, its agent is launched anew.
+            self.fleet.lose_agent(&host);
             reject(out, &host, Rejected::UnknownHost);
             self.send(&host, Order::Shutdown, out);
             out.push(Command::Disconnect { host });
             return;
         }
-        self.fleet.host_mut(&host).agent = Agent::Up(AgentUp {
+        let state = self.fleet.host_mut(&host);
+        if state.agent == Agent::Absent {
+            state.since = now;
+        }
+        state.agent = Agent::Up(AgentUp {
             instance: agent.instance,
             address: agent.address,
             memory_port: agent.memory_port,
@@ -231,9 +248,10 @@ impl Job {
                 // A script without the SDK never waits; in a standard job it may run as long as it likes.
                 Some(process) if self.settings.elastic => {
                     let live = self.fleet.current(&host, process);
-                    if live.is_some_and(|live| matches!(live.life, Life::Starting { .. })) {
+                    let slow = live.filter(|live| matches!(live.life, Life::Starting { .. }));
+                    if let Some(live) = slow {
                         self.stop(&host, process, StopReason::TimedOut, out);
-                        self.slot_failed(now, &host, process, None, &[], out);
+                        self.slot_failed(now, &host, live, None, &[], out);
                     }
                 }
                 Some(_) => {}
