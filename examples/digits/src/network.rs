@@ -45,20 +45,25 @@ impl<'a> Layers<'a> {
 
 /// Random parameters, the same for the same seed: uniform, scaled by the inputs of each layer.
 pub fn initial(seed: u64) -> Vec<f32> {
-    let mut state = seed;
+    let mut drawn = 0;
     let mut uniform = |bound: f32| {
-        // SplitMix64, of which the upper 24 bits fill the mantissa.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let value = value ^ (value >> 31);
-        ((value >> 40) as f32 / (1 << 23) as f32 - 1.0) * bound
+        drawn += 1;
+        // The upper 24 bits fill the mantissa.
+        ((random(seed, drawn) >> 40) as f32 / (1 << 23) as f32 - 1.0) * bound
     };
     let mut parameters = vec![0.0; PARAMETERS];
     let (hidden, rest) = parameters.split_at_mut(HIDDEN * PIXELS + HIDDEN);
     hidden[..HIDDEN * PIXELS].fill_with(|| uniform((6.0 / PIXELS as f32).sqrt()));
     rest[..CLASSES * HIDDEN].fill_with(|| uniform((6.0 / HIDDEN as f32).sqrt()));
     parameters
+}
+
+/// The number at an index of the random sequence of a seed: SplitMix64.
+pub(crate) fn random(seed: u64, index: u64) -> u64 {
+    let state = seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let value = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }
 
 /// Adds the gradient of a digit's loss (cross-entropy) to `gradient`, and gives the loss.
