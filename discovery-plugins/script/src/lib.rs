@@ -6,13 +6,14 @@
 //! # Invariants
 //! - No run outlives its deadline: then the program and what it started in its process group are killed.
 //!   What it leaves running when it ends is killed too; only a process with a session of its own (a daemon) stays.
-//! - The program does not outlive the job, however that ends.
+//! - Neither the program nor what it started in its process group outlives the job, however that ends.
 //! - At most 4 MiB of output are read. Standard error is shown, its first lines, when the program fails.
 //! - A failure is a bad configuration as long as the program has never worked; afterwards it may be tried again.
 //!
 //! # Not promised
 //! A program that ends and leaves its output to a background process has said what was written by then.
 
+mod keeper;
 mod plugin;
 mod run;
 

@@ -16,8 +16,10 @@ use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{Signal, killpg},
-    unistd::{Pid, getppid},
+    unistd::Pid,
 };
+
+use crate::keeper;
 
 /// The most output that is read.
 pub(crate) const MAX_OUTPUT: usize = 4 << 20;
@@ -98,18 +100,9 @@ fn pidfd(child: &Child) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Asks the kernel to kill this process when its parent dies (to be exact: the thread that started it, which
-/// waits for it), so that a job that is killed leaves no program behind.
-fn dies_with(parent: u32) -> io::Result<()> {
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    if getppid().as_raw() as u32 != parent {
-        return Err(Errno::ESRCH.into());
-    }
-    Ok(())
-}
-
-/// A program in a process group of its own, which ends when this is dropped.
+/// A program in a process group of its own, which ends when this is dropped, or with this process.
 struct Group {
+    /// The [`keeper`] of the group, which ends as the program does.
     program: Child,
     reaped: bool,
 }
@@ -118,8 +111,8 @@ impl Group {
     fn start(program: &Path) -> io::Result<Self> {
         let parent = std::process::id();
         let spawn = |command: &mut Command| {
-            // SAFETY: `dies_with` makes system calls only, as is needed between fork and exec.
-            unsafe { command.pre_exec(move || dies_with(parent)) };
+            // SAFETY: `keeper::enter` makes system calls only, as is needed between fork and exec.
+            unsafe { command.pre_exec(move || keeper::enter(parent)) };
             command
                 .process_group(0)
                 .stdin(Stdio::null())

@@ -304,9 +304,12 @@ fn a_program_does_not_outlive_the_process_that_runs_it() {
         return;
     }
     let script = Fixture::new(
-        "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho $$ >pid.new\nmv pid.new pid\nexec sleep 1000\n",
+        "#!/bin/sh\ncd \"$(dirname \"$0\")\"\nsleep 1000 &\necho $! >child\necho $$ >pid.new\nmv pid.new pid\nwait\n",
     );
-    let pid = script.dir.path().join("pid");
+    let (pid, child) = (
+        script.dir.path().join("pid"),
+        script.dir.path().join("child"),
+    );
     let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -320,6 +323,14 @@ fn a_program_does_not_outlive_the_process_that_runs_it() {
     victim.kill().unwrap();
     victim.wait().unwrap();
     wait_until(|| !alive(&pid), "the program lives on");
+    wait_until(|| !alive(&child), "what the program started lives on");
+}
+
+#[test]
+fn a_program_that_a_signal_ended_is_a_failure() {
+    let script = Fixture::new("#!/bin/sh\nkill -9 $$\n");
+    let (_, why) = script.refused();
+    assert!(why.contains("signal"), "{why}");
 }
 
 #[test]
