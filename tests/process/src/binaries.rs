@@ -24,6 +24,13 @@ fn beside(name: &str, variable: &str) -> PathBuf {
         return path.into();
     }
     let own = env::current_exe().expect("the path of the test is known");
-    let built = (own.ancestors().skip(1)).map(|directory| directory.join(name)).find(|path| path.is_file());
-    built.unwrap_or_else(|| panic!("{name} is not built beside {}; run cargo build --workspace", own.display()))
+    let built = (own.ancestors().skip(1))
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file());
+    built.unwrap_or_else(|| {
+        panic!(
+            "{name} is not built beside {}; run cargo build --workspace",
+            own.display()
+        )
+    })
 }

@@ -62,19 +62,21 @@ pub struct Event {
 
 /// Appends to a log. Each event is one write, so lines of several processes do not mix.
 #[derive(Debug)]
-pub struct Writer(File);
+pub(crate) struct Writer(File);
 
 impl Writer {
     /// Opens the log at `path`, which it makes if need be.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(path: &Path) -> std::io::Result<Self> {
-        Ok(Self(OpenOptions::new().create(true).append(true).open(path)?))
+    pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
+        Ok(Self(
+            OpenOptions::new().create(true).append(true).open(path)?,
+        ))
     }
 
     /// Appends an event.
-    pub fn write(&mut self, event: &Event) {
+    pub(crate) fn write(&mut self, event: &Event) {
         let mut line = serde_json::to_vec(event).expect("an event is always JSON");
         line.push(b'\n');
         self.0.write_all(&line).expect("the log can be written");
@@ -97,7 +99,11 @@ impl Log {
     pub fn open(path: &Path) -> Self {
         drop(Writer::open(path).expect("the log can be made"));
         let file = File::open(path).expect("the log can be read");
-        Self { file, rest: Vec::new(), events: Vec::new() }
+        Self {
+            file,
+            rest: Vec::new(),
+            events: Vec::new(),
+        }
     }
 
     /// All events up to now, in the order of their writing.
@@ -105,12 +111,25 @@ impl Log {
     /// # Panics
     /// When a line is no event.
     pub fn events(&mut self) -> &[Event] {
-        self.file.seek(SeekFrom::Current(0)).expect("a file can be sought");
-        self.file.read_to_end(&mut self.rest).expect("the log can be read");
-        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        for line in self.rest[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        self.file
+            .seek(SeekFrom::Current(0))
+            .expect("a file can be sought");
+        self.file
+            .read_to_end(&mut self.rest)
+            .expect("the log can be read");
+        let whole = self
+            .rest
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        for line in self.rest[..whole]
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
             let event = serde_json::from_slice(line);
-            self.events.push(event.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(line))));
+            self.events.push(
+                event.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(line))),
+            );
         }
         self.rest.drain(..whole);
         &self.events

@@ -19,7 +19,10 @@ impl HostsFile {
     /// # Panics
     /// When a file cannot be written.
     pub fn create(directory: &Path, text: &str) -> Self {
-        let hosts = Self { list: directory.join("hosts"), script: directory.join("discover.sh") };
+        let hosts = Self {
+            list: directory.join("hosts"),
+            script: directory.join("discover.sh"),
+        };
         hosts.set(text);
         write_script(&hosts.script, &format!("cat '{}'", hosts.list.display()));
         hosts
@@ -44,5 +47,6 @@ impl HostsFile {
 /// Writes an executable shell script.
 pub(crate) fn write_script(path: &Path, body: &str) {
     fs::write(path, format!("#!/bin/sh\n{body}\n")).expect("a script can be written");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a script can be made executable");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+        .expect("a script can be made executable");
 }

@@ -21,6 +21,7 @@ pub struct Job {
     plan: Plan,
     hosts: Option<HostsFile>,
     stdout: Option<File>,
+    stderr: Option<File>,
 }
 
 impl Job {
@@ -30,7 +31,10 @@ impl Job {
     /// When no directory can be made.
     pub fn new(flags: &str) -> Self {
         Self {
-            directory: tempfile::Builder::new().prefix("elasticrun-test.").tempdir().expect("a directory can be made"),
+            directory: tempfile::Builder::new()
+                .prefix("elasticrun-test.")
+                .tempdir()
+                .expect("a directory can be made"),
             tag: Tag::new(),
             before: Vec::new(),
             flags: flags.split_whitespace().map(str::to_owned).collect(),
@@ -38,6 +42,7 @@ impl Job {
             plan: Plan::default(),
             hosts: None,
             stdout: None,
+            stderr: None,
         }
     }
 
@@ -54,7 +59,12 @@ impl Job {
         let hosts = HostsFile::create(self.directory.path(), text);
         let script = hosts.script().display().to_string();
         self.hosts = Some(hosts);
-        self.flag(["--host-discovery-script", &script, "--discovery-interval", "50ms"])
+        self.flag([
+            "--host-discovery-script",
+            &script,
+            "--discovery-interval",
+            "50ms",
+        ])
     }
 
     /// Hosts from a shell script with this body.
@@ -62,7 +72,12 @@ impl Job {
     pub fn script(self, body: &str) -> Self {
         let script = self.directory.path().join("discover.sh");
         write_script(&script, body);
-        self.flag(["--host-discovery-script", &script.display().to_string(), "--discovery-interval", "50ms"])
+        self.flag([
+            "--host-discovery-script",
+            &script.display().to_string(),
+            "--discovery-interval",
+            "50ms",
+        ])
     }
 
     /// What the workers do.
@@ -100,6 +115,13 @@ impl Job {
         self
     }
 
+    /// Where standard error goes, instead of a file of the harness.
+    #[must_use]
+    pub fn stderr(mut self, file: File) -> Self {
+        self.stderr = Some(file);
+        self
+    }
+
     /// The directory of the run: event log, control files, outputs.
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -133,11 +155,18 @@ impl Job {
             .env(crate::worker::DIRECTORY, self.directory.path())
             .stdin(Stdio::null())
             .stdout(self.stdout.unwrap_or_else(|| create("stdout")))
-            .stderr(create("stderr"))
+            .stderr(self.stderr.unwrap_or_else(|| create("stderr")))
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", words[0]));
         let log = Log::open(&path("events"));
-        Running::new(child, words.join(" "), self.directory, self.tag, log, self.hosts)
+        Running::new(
+            child,
+            words.join(" "),
+            self.directory,
+            self.tag,
+            log,
+            self.hosts,
+        )
     }
 
     /// Starts it and waits for its end.

@@ -19,7 +19,13 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { steps: None, step_ms: 2, import_ms: 0, ballast: 0, faults: Vec::new() }
+        Self {
+            steps: None,
+            step_ms: 2,
+            import_ms: 0,
+            ballast: 0,
+            faults: Vec::new(),
+        }
     }
 }
 
@@ -39,7 +45,12 @@ pub struct Fault {
 impl Fault {
     /// A fault of whoever comes first to a point under a condition.
     pub fn new(point: Point, when: When, what: What) -> Self {
-        Self { point, when, what, always: false }
+        Self {
+            point,
+            when,
+            what,
+            always: false,
+        }
     }
 
     /// It happens every time.

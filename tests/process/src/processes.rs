@@ -36,7 +36,9 @@ impl Tag {
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         pids.filter(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+            environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == wanted.as_bytes())
         })
         .map(|pid| (pid, command_line(pid)))
         .collect()
@@ -67,7 +69,10 @@ impl Default for Tag {
 
 fn command_line(pid: u32) -> String {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&words).replace('\0', " ").trim().to_owned()
+    String::from_utf8_lossy(&words)
+        .replace('\0', " ")
+        .trim()
+        .to_owned()
 }
 
 /// Sends a signal to a process of a run.
@@ -75,7 +80,8 @@ fn command_line(pid: u32) -> String {
 /// # Panics
 /// When there is no such process.
 pub fn send_signal(pid: u32, signal: Signal) {
-    kill(Pid::from_raw(pid as i32), signal).unwrap_or_else(|error| panic!("{signal} to {pid}: {error}"));
+    kill(Pid::from_raw(pid as i32), signal)
+        .unwrap_or_else(|error| panic!("{signal} to {pid}: {error}"));
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.

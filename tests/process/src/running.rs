@@ -42,7 +42,15 @@ impl Running {
         log: Log,
         hosts: Option<HostsFile>,
     ) -> Self {
-        Self { child, command, directory: Some(directory), tag, log, hosts, status: None }
+        Self {
+            child,
+            command,
+            directory: Some(directory),
+            tag,
+            log,
+            hosts,
+            status: None,
+        }
     }
 
     /// The driver's process id.
@@ -65,7 +73,10 @@ impl Running {
     /// # Panics
     /// When the job's hosts do not come from [`crate::Job::discovered`].
     pub fn set_hosts(&self, text: &str) {
-        self.hosts.as_ref().expect("a job with a discovery script").set(text);
+        self.hosts
+            .as_ref()
+            .expect("a job with a discovery script")
+            .set(text);
     }
 
     /// Makes a control file that faults or workers wait for.
@@ -95,7 +106,11 @@ impl Running {
     ///
     /// # Panics
     /// When it takes too long or the driver ends before; the message holds all that is known.
-    pub fn wait_for<T>(&mut self, what: &str, mut condition: impl FnMut(&[Event]) -> Option<T>) -> T {
+    pub fn wait_for<T>(
+        &mut self,
+        what: &str,
+        mut condition: impl FnMut(&[Event]) -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let over = self.has_ended();
@@ -103,7 +118,11 @@ impl Running {
                 return value;
             }
             if over || Instant::now() > deadline {
-                let why = if over { "the driver ended" } else { "time is over" };
+                let why = if over {
+                    "the driver ended"
+                } else {
+                    "time is over"
+                };
                 panic!("{why} before: {what}\n{}", self.report());
             }
             thread::sleep(POLL);
@@ -116,17 +135,26 @@ impl Running {
     /// # Panics
     /// As [`Running::wait_for`].
     pub fn wait_training(&mut self, size: u32, step: u64) -> Vec<Event> {
-        self.wait_for(&format!("{size} workers train at step {step} or later"), |events| {
-            let round = events.iter().filter(|event| event.kind == Kind::Step).map(|event| event.round).max()?;
-            let of_round = events.iter().filter(|e| e.kind == Kind::Step && e.round == round && e.step >= step);
-            let mut last: Vec<Event> = Vec::new();
-            for event in of_round {
-                last.retain(|other| other.rank != event.rank);
-                last.push(event.clone());
-            }
-            last.sort_by_key(|event| event.rank);
-            (last.len() == size as usize && last[0].size == size).then_some(last)
-        })
+        self.wait_for(
+            &format!("{size} workers train at step {step} or later"),
+            |events| {
+                let round = events
+                    .iter()
+                    .filter(|event| event.kind == Kind::Step)
+                    .map(|event| event.round)
+                    .max()?;
+                let of_round = events
+                    .iter()
+                    .filter(|e| e.kind == Kind::Step && e.round == round && e.step >= step);
+                let mut last: Vec<Event> = Vec::new();
+                for event in of_round {
+                    last.retain(|other| other.rank != event.rank);
+                    last.push(event.clone());
+                }
+                last.sort_by_key(|event| event.rank);
+                (last.len() == size as usize && last[0].size == size).then_some(last)
+            },
+        )
     }
 
     /// Waits until the driver has said something on standard error.
@@ -135,7 +163,9 @@ impl Running {
     /// As [`Running::wait_for`].
     pub fn wait_said(&mut self, text: &str) {
         let path = self.path("stderr");
-        self.wait_for(&format!("the driver says {text:?}"), |_| read(&path).contains(text).then_some(()));
+        self.wait_for(&format!("the driver says {text:?}"), |_| {
+            read(&path).contains(text).then_some(())
+        });
     }
 
     /// Waits until the driver has ended and sees that nothing is left of the run.
@@ -150,8 +180,17 @@ impl Running {
             }
             thread::sleep(POLL);
         }
-        let left = self.tag.processes();
-        assert!(left.is_empty(), "left behind: {left:?}\n{}", self.report());
+        // What the kernel kills with the driver takes a moment.
+        let deadline = Instant::now() + Duration::from_millis(300);
+        while !self.tag.processes().is_empty() {
+            let left = self.tag.processes();
+            assert!(
+                Instant::now() < deadline,
+                "left behind: {left:?}\n{}",
+                self.report()
+            );
+            thread::sleep(POLL);
+        }
         self.ended()
     }
 
@@ -164,7 +203,12 @@ impl Running {
         let began = Instant::now();
         let _ = self.child.wait();
         while !self.tag.processes().is_empty() {
-            assert!(began.elapsed() < within, "left behind: {:?}\n{}", self.tag.processes(), self.report());
+            assert!(
+                began.elapsed() < within,
+                "left behind: {:?}\n{}",
+                self.tag.processes(),
+                self.report()
+            );
             thread::sleep(POLL);
         }
         began.elapsed()
@@ -173,7 +217,9 @@ impl Running {
     fn ended(mut self) -> Ended {
         let status = self.status.expect("it has ended");
         Ended {
-            code: status.code().unwrap_or_else(|| 1000 + status.signal().unwrap_or(0)),
+            code: status
+                .code()
+                .unwrap_or_else(|| 1000 + status.signal().unwrap_or(0)),
             stdout: read(&self.path("stdout")),
             stderr: read(&self.path("stderr")),
             events: self.log.events().to_vec(),
@@ -189,11 +235,16 @@ impl Running {
     }
 
     fn report(&mut self) -> String {
-        let status = self.status.map_or("still runs".to_owned(), |status| status.to_string());
+        let status = self
+            .status
+            .map_or("still runs".to_owned(), |status| status.to_string());
         let (stdout, stderr) = (read(&self.path("stdout")), read(&self.path("stderr")));
         let left = self.tag.processes();
         let events = self.log.events();
-        let tail: Vec<_> = events[events.len().saturating_sub(12)..].iter().map(|e| format!("{e:?}")).collect();
+        let tail: Vec<_> = events[events.len().saturating_sub(12)..]
+            .iter()
+            .map(|e| format!("{e:?}"))
+            .collect();
         format!(
             "{}\ndriver: {status}\n--- stderr\n{}\n--- stdout\n{}\n--- last of {} events\n{}\n--- processes\n{left:?}",
             self.command,
@@ -213,7 +264,10 @@ impl Drop for Running {
 }
 
 fn path_in(directory: Option<&TempDir>, name: &str) -> PathBuf {
-    directory.expect("it is there until the run has ended").path().join(name)
+    directory
+        .expect("it is there until the run has ended")
+        .path()
+        .join(name)
 }
 
 fn read(path: &Path) -> String {
@@ -264,7 +318,11 @@ impl Ended {
     pub fn expect(&self, code: i32, last_line: &[&str]) -> &Self {
         assert_eq!(self.code, code, "{}", self.stderr);
         for words in last_line {
-            assert!(self.last_line().contains(words), "{words:?} is not in the last line\n{}", self.stderr);
+            assert!(
+                self.last_line().contains(words),
+                "{words:?} is not in the last line\n{}",
+                self.stderr
+            );
         }
         self
     }
@@ -278,7 +336,10 @@ impl Ended {
     pub fn rounds(&self) -> Vec<Vec<Event>> {
         let mut rounds: Vec<Vec<Event>> = Vec::new();
         for event in self.events.iter().filter(|event| event.kind == Kind::Round) {
-            match rounds.iter_mut().find(|round| round[0].round == event.round) {
+            match rounds
+                .iter_mut()
+                .find(|round| round[0].round == event.round)
+            {
                 Some(round) => round.push(event.clone()),
                 None => rounds.push(vec![event.clone()]),
             }

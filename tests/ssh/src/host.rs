@@ -44,12 +44,18 @@ impl Host {
 
 /// The processes of a namespace, without sshd.
 pub(crate) fn processes(namespace: &str) -> Vec<(u32, String)> {
-    let output = Command::new("ip").args(["netns", "pids", namespace]).output().expect("ip can be run");
+    let output = Command::new("ip")
+        .args(["netns", "pids", namespace])
+        .output()
+        .expect("ip can be run");
     let pids = String::from_utf8_lossy(&output.stdout).into_owned();
     (pids.split_whitespace().filter_map(|pid| pid.parse().ok()))
         .filter_map(|pid: u32| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let command = String::from_utf8_lossy(&words).replace('\0', " ").trim().to_owned();
+            let command = String::from_utf8_lossy(&words)
+                .replace('\0', " ")
+                .trim()
+                .to_owned();
             // A zombie has no command line any more.
             (!command.is_empty() && !command.contains("sshd")).then_some((pid, command))
         })

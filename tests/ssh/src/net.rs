@@ -48,15 +48,35 @@ impl Net {
     pub fn new(hosts: u8) -> Result<Self, Unavailable> {
         available()?;
         static NETS: AtomicU32 = AtomicU32::new(0);
-        let name = format!("er{}n{}", std::process::id(), NETS.fetch_add(1, Ordering::Relaxed));
-        let directory = tempfile::Builder::new().prefix("elasticrun-ssh.").tempdir().expect("a directory can be made");
+        let name = format!(
+            "er{}n{}",
+            std::process::id(),
+            NETS.fetch_add(1, Ordering::Relaxed)
+        );
+        let directory = tempfile::Builder::new()
+            .prefix("elasticrun-ssh.")
+            .tempdir()
+            .expect("a directory can be made");
         sshd::make_keys(directory.path());
-        let mut net = Self { driver: format!("{name}d"), hosts: Vec::new(), daemons: Vec::new(), directory };
+        let mut net = Self {
+            driver: format!("{name}d"),
+            hosts: Vec::new(),
+            daemons: Vec::new(),
+            directory,
+        };
         ip(&["netns", "add", &net.driver]);
         let driver = net.driver.clone();
         ip(&["-n", &driver, "link", "set", "lo", "up"]);
         ip(&["-n", &driver, "link", "add", "bridge", "type", "bridge"]);
-        ip(&["-n", &driver, "addr", "add", "10.77.0.1/24", "dev", "bridge"]);
+        ip(&[
+            "-n",
+            &driver,
+            "addr",
+            "add",
+            "10.77.0.1/24",
+            "dev",
+            "bridge",
+        ]);
         ip(&["-n", &driver, "link", "set", "bridge", "up"]);
         for number in 1..=hosts {
             let host = Host {
@@ -70,8 +90,13 @@ impl Net {
             ip(&["netns", "add", &namespace]);
             net.hosts.push(host);
             ip(&["-n", &namespace, "link", "set", "lo", "up"]);
-            ip(&["-n", &driver, "link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &namespace]);
-            ip(&["-n", &driver, "link", "set", &cable, "master", "bridge", "up"]);
+            ip(&[
+                "-n", &driver, "link", "add", &cable, "type", "veth", "peer", "name", "eth0",
+                "netns", &namespace,
+            ]);
+            ip(&[
+                "-n", &driver, "link", "set", &cable, "master", "bridge", "up",
+            ]);
             ip(&["-n", &namespace, "addr", "add", &address, "dev", "eth0"]);
             ip(&["-n", &namespace, "link", "set", "eth0", "up"]);
             net.serve(usize::from(number) - 1, "");
@@ -85,8 +110,10 @@ impl Net {
     /// When it does not start.
     pub fn serve(&mut self, host: usize, configuration: &str) {
         let of = self.hosts[host].clone();
-        self.daemons.retain(|daemon| daemon.namespace() != of.namespace);
-        self.daemons.push(Sshd::start(self.directory.path(), &of, configuration));
+        self.daemons
+            .retain(|daemon| daemon.namespace() != of.namespace);
+        self.daemons
+            .push(Sshd::start(self.directory.path(), &of, configuration));
     }
 
     /// A host, from 0.
@@ -107,7 +134,19 @@ impl Net {
         let address = Ipv4Addr::new(10, 77, 0, 99);
         let text = address.to_string();
         // With a neighbour entry nobody has to answer a question first.
-        ip(&["-n", &self.driver, "neigh", "replace", &text, "lladdr", "02:00:00:00:00:63", "dev", "bridge", "nud", "permanent"]);
+        ip(&[
+            "-n",
+            &self.driver,
+            "neigh",
+            "replace",
+            &text,
+            "lladdr",
+            "02:00:00:00:00:63",
+            "dev",
+            "bridge",
+            "nud",
+            "permanent",
+        ]);
         address
     }
 
@@ -117,7 +156,10 @@ impl Net {
         Job::new(flags)
             .before(["ip", "netns", "exec", &self.driver])
             .flag(["--ssh-identity-file", &file("key")])
-            .flag(["--ssh-option", &format!("UserKnownHostsFile={}", file("known_hosts"))])
+            .flag([
+                "--ssh-option",
+                &format!("UserKnownHostsFile={}", file("known_hosts")),
+            ])
             .flag(["--ssh-option", "GlobalKnownHostsFile=/dev/null"])
             .flag(["--ssh-option", "StrictHostKeyChecking=yes"])
             .flag(["--ssh-option", "IdentitiesOnly=yes"])
@@ -151,13 +193,25 @@ impl Net {
 impl Drop for Net {
     fn drop(&mut self) {
         self.daemons.clear();
-        let namespaces: Vec<_> = self.hosts.iter().map(|host| &host.namespace).chain([&self.driver]).collect();
+        let namespaces: Vec<_> = self
+            .hosts
+            .iter()
+            .map(|host| &host.namespace)
+            .chain([&self.driver])
+            .collect();
         let deadline = Instant::now() + Duration::from_secs(5);
         for namespace in namespaces {
             loop {
-                let output = Command::new("ip").args(["netns", "pids", namespace]).output();
-                let pids = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-                let pids: Vec<i32> = pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+                let output = Command::new("ip")
+                    .args(["netns", "pids", namespace])
+                    .output();
+                let pids = output
+                    .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+                    .unwrap_or_default();
+                let pids: Vec<i32> = pids
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse().ok())
+                    .collect();
                 if pids.is_empty() || Instant::now() > deadline {
                     break;
                 }
@@ -166,7 +220,9 @@ impl Drop for Net {
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+            let _ = Command::new("ip")
+                .args(["netns", "del", namespace])
+                .output();
         }
     }
 }
@@ -175,9 +231,16 @@ fn available() -> Result<(), Unavailable> {
     if !geteuid().is_root() {
         return Err(Unavailable("network namespaces need root".into()));
     }
-    for (program, argument) in [("ip", "-V"), (sshd::PROGRAM, "-?"), ("ssh", "-V"), ("ssh-keygen", "-?")] {
+    for (program, argument) in [
+        ("ip", "-V"),
+        (sshd::PROGRAM, "-?"),
+        ("ssh", "-V"),
+        ("ssh-keygen", "-?"),
+    ] {
         if Command::new(program).arg(argument).output().is_err() {
-            return Err(Unavailable(format!("{program} is not installed; make setup does it")));
+            return Err(Unavailable(format!(
+                "{program} is not installed; make setup does it"
+            )));
         }
     }
     Ok(())
@@ -185,7 +248,14 @@ fn available() -> Result<(), Unavailable> {
 
 /// Runs `ip`.
 pub(crate) fn ip(arguments: &[&str]) {
-    let output = Command::new("ip").args(arguments).output().expect("ip can be run");
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .expect("ip can be run");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "ip {}: {said}", arguments.join(" "));
+    assert!(
+        output.status.success(),
+        "ip {}: {said}",
+        arguments.join(" ")
+    );
 }

@@ -21,9 +21,14 @@ pub(crate) fn make_keys(directory: &Path) {
             .arg(directory.join(name))
             .output()
             .expect("ssh-keygen can be run");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
-    fs::copy(directory.join("key.pub"), directory.join("authorized_keys")).expect("a key can be copied");
+    fs::copy(directory.join("key.pub"), directory.join("authorized_keys"))
+        .expect("a key can be copied");
     fs::write(directory.join("known_hosts"), "").expect("a file can be written");
 }
 
@@ -53,13 +58,25 @@ impl Sshd {
         fs::write(&path, format!("{more}\n{configuration}")).expect("a file can be written");
         make_known(directory, host);
         let child = Command::new("ip")
-            .args(["netns", "exec", &host.namespace, PROGRAM, "-D", "-e", "-f", &path])
+            .args([
+                "netns",
+                "exec",
+                &host.namespace,
+                PROGRAM,
+                "-D",
+                "-e",
+                "-f",
+                &path,
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("ip can be run");
-        let daemon = Self { child, namespace: host.namespace.clone() };
+        let daemon = Self {
+            child,
+            namespace: host.namespace.clone(),
+        };
         daemon.wait(host);
         daemon
     }
@@ -79,7 +96,10 @@ impl Sshd {
                 .expect("ip can be run");
             let table = String::from_utf8_lossy(&output.stdout).into_owned();
             // Local port 22, state LISTEN.
-            if table.lines().any(|line| line.contains(":0016 ") && line.contains(" 0A ")) {
+            if table
+                .lines()
+                .any(|line| line.contains(":0016 ") && line.contains(" 0A "))
+            {
                 return;
             }
             assert!(Instant::now() < deadline, "no sshd at {address}");

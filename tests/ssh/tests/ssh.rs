@@ -21,7 +21,10 @@ macro_rules! net {
 const QUICK: &str = "--heartbeat-interval 200ms --heartbeat-timeout 2s --orphan-timeout 500ms";
 
 fn both(net: &Net) -> [String; 2] {
-    ["-H".into(), format!("{}:2,{}:2", net.host(0).address, net.host(1).address)]
+    [
+        "-H".into(),
+        format!("{}:2,{}:2", net.host(0).address, net.host(1).address),
+    ]
 }
 
 #[test]
@@ -30,9 +33,16 @@ fn ssh_two_hosts_train() {
     let [flag, hosts] = both(&net);
     let mut job = net.job("-np 4").flag([&flag, &hosts]).start();
     let four = job.wait_training(4, 5);
-    assert_eq!((four[0].host.as_str(), four[2].host.as_str()), ("10.77.0.11", "10.77.0.12"));
+    assert_eq!(
+        (four[0].host.as_str(), four[2].host.as_str()),
+        ("10.77.0.11", "10.77.0.12")
+    );
     for host in [net.host(0), net.host(1)] {
-        let workers = host.processes().iter().filter(|(_, command)| command.contains("test-worker")).count();
+        let workers = host
+            .processes()
+            .iter()
+            .filter(|(_, command)| command.contains("test-worker"))
+            .count();
         assert_eq!(workers, 2, "{:?}", host.processes());
     }
     job.finish();
@@ -43,12 +53,20 @@ fn ssh_two_hosts_train() {
 
 #[test]
 fn ssh_the_secret_is_on_no_command_line_and_in_no_environment() {
-    let net = net!(2, "ssh_the_secret_is_on_no_command_line_and_in_no_environment");
+    let net = net!(
+        2,
+        "ssh_the_secret_is_on_no_command_line_and_in_no_environment"
+    );
     let [flag, hosts] = both(&net);
     let mut job = net.job("-np 4").flag([&flag, &hosts]).start();
     job.wait_training(4, 3);
     let processes = net.processes();
-    assert!(processes.iter().any(|(_, command)| command.starts_with("ssh ")), "{processes:?}");
+    assert!(
+        processes
+            .iter()
+            .any(|(_, command)| command.starts_with("ssh ")),
+        "{processes:?}"
+    );
     for (pid, command) in &processes {
         assert!(!has_secret(command.as_bytes()), "{command}");
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -60,7 +78,8 @@ fn ssh_the_secret_is_on_no_command_line_and_in_no_environment() {
 
 /// Whether there are 64 hexadecimal digits in a row, as a secret is written.
 fn has_secret(text: &[u8]) -> bool {
-    text.split(|byte| !byte.is_ascii_hexdigit()).any(|run| run.len() >= 64)
+    text.split(|byte| !byte.is_ascii_hexdigit())
+        .any(|run| run.len() >= 64)
 }
 
 #[test]
@@ -77,15 +96,25 @@ fn ssh_a_host_is_cut_without_a_packet_and_comes_back() {
     net.host(1).mend();
     let again = job.wait_training(4, two[0].step + 1);
     assert_eq!(again[2].host, "10.77.0.12");
-    assert!(again[2].pid != four[2].pid, "the old worker ended with its agent");
+    assert!(
+        again[2].pid != four[2].pid,
+        "the old worker ended with its agent"
+    );
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
     assert_eq!(ended.sizes(), [4, 2, 4]);
-    let first = ended.events.iter().find(|e| e.kind == Kind::Step && e.size == 2).expect("a step of two");
+    let first = ended
+        .events
+        .iter()
+        .find(|e| e.kind == Kind::Step && e.size == 2)
+        .expect("a step of two");
     let took = Duration::from_nanos(first.at - cut);
     println!("from the cut to the next step: {took:?}");
-    assert!(took < Duration::from_secs(3), "within the heartbeat time-out of 2 s and a second: {took:?}");
+    assert!(
+        took < Duration::from_secs(3),
+        "within the heartbeat time-out of 2 s and a second: {took:?}"
+    );
     net.assert_empty(Duration::from_secs(1));
 }
 
@@ -93,7 +122,10 @@ fn ssh_a_host_is_cut_without_a_packet_and_comes_back() {
 fn ssh_the_driver_is_cut_off_and_its_host_ends_by_itself() {
     let net = net!(1, "ssh_the_driver_is_cut_off_and_its_host_ends_by_itself");
     let flags = format!("-np 2 --elastic-timeout 2s --min-np 2 {QUICK} --blacklist forever");
-    let mut job = net.job(&flags).flag(["-H", &format!("{}:2", net.host(0).address)]).start();
+    let mut job = net
+        .job(&flags)
+        .flag(["-H", &format!("{}:2", net.host(0).address)])
+        .start();
     job.wait_training(2, 3);
     net.host(0).cut();
     let ended = job.end();
@@ -106,13 +138,20 @@ fn ssh_a_host_that_refuses_the_key_is_a_failed_host() {
     let mut net = net!(2, "ssh_a_host_that_refuses_the_key_is_a_failed_host");
     net.serve(1, "AuthorizedKeysFile /dev/null");
     let [flag, hosts] = both(&net);
-    let mut job = net.job("-np 2 --min-np 2 --max-np 4 --blacklist forever").flag([&flag, &hosts]).start();
+    let mut job = net
+        .job("-np 2 --min-np 2 --max-np 4 --blacklist forever")
+        .flag([&flag, &hosts])
+        .start();
     job.wait_training(2, 3);
     job.wait_said("host 10.77.0.12 failed");
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
-    assert!(ended.stderr.contains("Permission denied"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("Permission denied"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
@@ -121,20 +160,37 @@ fn ssh_a_host_with_another_key_than_known_is_a_failed_host() {
     let other = format!("HostKey {}", net.directory().join("other_key").display());
     net.serve(0, &other);
     // Both keys are offered unless only the other one is there.
-    std::fs::copy(net.directory().join("other_key"), net.directory().join("host_key")).unwrap();
+    std::fs::copy(
+        net.directory().join("other_key"),
+        net.directory().join("host_key"),
+    )
+    .unwrap();
     net.serve(0, "");
     let known = net.directory().join("known_hosts");
     let lines = std::fs::read_to_string(&known).unwrap();
     let first = lines.lines().next().unwrap().to_owned();
     std::fs::write(&known, first + "\n").unwrap();
-    let ended = net.job("-np 1 --min-np 1 --blacklist forever").flag(["-H", "10.77.0.11:1"]).run();
-    ended.expect(1, &["all hosts are out for good", "10.77.0.11", "Host key verification failed"]);
+    let ended = net
+        .job("-np 1 --min-np 1 --blacklist forever")
+        .flag(["-H", "10.77.0.11:1"])
+        .run();
+    ended.expect(
+        1,
+        &[
+            "all hosts are out for good",
+            "10.77.0.11",
+            "Host key verification failed",
+        ],
+    );
 }
 
 #[test]
 fn ssh_a_port_where_nobody_listens() {
     let net = net!(1, "ssh_a_port_where_nobody_listens");
-    let ended = net.job("-np 1 --ssh-port 2222").flag(["-H", "10.77.0.11:1"]).run();
+    let ended = net
+        .job("-np 1 --ssh-port 2222")
+        .flag(["-H", "10.77.0.11:1"])
+        .run();
     ended.expect(1, &["10.77.0.11", "Connection refused"]);
 }
 
@@ -143,10 +199,16 @@ fn ssh_a_host_that_hangs_holds_up_nobody() {
     let net = net!(1, "ssh_a_host_that_hangs_holds_up_nobody");
     let silent = net.silent_address();
     let flags = "-np 2 --min-np 2 --max-np 4 --blacklist forever --last-call 200ms --ssh-option ConnectTimeout=2";
-    let mut job = net.job(flags).flag(["-H", &format!("10.77.0.11:2,{silent}:2")]).start();
+    let mut job = net
+        .job(flags)
+        .flag(["-H", &format!("10.77.0.11:2,{silent}:2")])
+        .start();
     let began = monotonic();
     let two = job.wait_training(2, 3);
-    assert!(two[0].at - began < 2_000_000_000, "it did not wait for the silent host");
+    assert!(
+        two[0].at - began < 2_000_000_000,
+        "it did not wait for the silent host"
+    );
     job.wait_said(&format!("host {silent} failed"));
     job.finish();
     let ended = job.end();
@@ -159,14 +221,26 @@ fn ssh_a_host_that_hangs_holds_up_nobody() {
 fn ssh_ctrl_c_while_a_host_hangs_leaves_nothing() {
     let net = net!(0, "ssh_ctrl_c_while_a_host_hangs_leaves_nothing");
     let silent = net.silent_address();
-    let mut job = net.job("-np 1").flag(["-H", &format!("{silent}:1")]).start();
+    let mut job = net
+        .job("-np 1")
+        .flag(["-H", &format!("{silent}:1")])
+        .start();
     let namespace = net.processes();
     drop(namespace);
-    job.wait_for("ssh runs", |_| net.processes().iter().any(|(_, command)| command.starts_with("ssh ")).then_some(()));
+    job.wait_for("ssh runs", |_| {
+        net.processes()
+            .iter()
+            .any(|(_, command)| command.starts_with("ssh "))
+            .then_some(())
+    });
     elasticrun_process_tests::send_signal(job.driver(), nix::sys::signal::Signal::SIGINT);
     let began = std::time::Instant::now();
     job.end().expect(130, &["stopped by signal 2"]);
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
     net.assert_empty(Duration::from_secs(1));
 }
 
@@ -174,18 +248,39 @@ fn ssh_ctrl_c_while_a_host_hangs_leaves_nothing() {
 fn ssh_another_release_on_a_host_is_told_to_both_sides() {
     let mut net = net!(2, "ssh_another_release_on_a_host_is_told_to_both_sides");
     let own = std::env::current_exe().unwrap();
-    let fake = own.parent().and_then(|deps| deps.parent()).unwrap().join("elasticrun-fake-agent");
-    assert!(fake.is_file(), "{} is built with these tests", fake.display());
+    let fake = own
+        .parent()
+        .and_then(|deps| deps.parent())
+        .unwrap()
+        .join("elasticrun-fake-agent");
+    assert!(
+        fake.is_file(),
+        "{} is built with these tests",
+        fake.display()
+    );
     net.serve(1, &format!("ForceCommand {}", fake.display()));
     let [flag, hosts] = both(&net);
-    let mut job = net.job("-np 2 --min-np 2 --max-np 4 --blacklist forever").flag([&flag, &hosts]).start();
+    let mut job = net
+        .job("-np 2 --min-np 2 --max-np 4 --blacklist forever")
+        .flag([&flag, &hosts])
+        .start();
     job.wait_training(2, 3);
     job.wait_said("host 10.77.0.12 failed");
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
-    assert!(ended.stderr.contains("runs elasticrun 9.9.9 (protocol 98 to 99)"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("install the same release"), "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .contains("runs elasticrun 9.9.9 (protocol 98 to 99)"),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended.stderr.contains("install the same release"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
@@ -196,13 +291,23 @@ fn ssh_the_binary_is_pushed_once() {
     net.serve(0, &format!("SetEnv HOME={}", home.display()));
     let mut found = Vec::new();
     for _ in 0..2 {
-        let job = net.job("-np 2 --push-binary").flag(["-H", "10.77.0.11:2"]).plan(|plan| plan.steps = Some(5));
+        let job = net
+            .job("-np 2 --push-binary")
+            .flag(["-H", "10.77.0.11:2"])
+            .plan(|plan| plan.steps = Some(5));
         job.run().expect(0, &["succeeded"]);
-        let pushed: Vec<_> = std::fs::read_dir(home.join(".cache/elasticrun/bin")).unwrap().flatten().collect();
+        let pushed: Vec<_> = std::fs::read_dir(home.join(".cache/elasticrun/bin"))
+            .unwrap()
+            .flatten()
+            .collect();
         assert_eq!(pushed.len(), 1, "{pushed:?}");
-        found.push((pushed[0].path(), pushed[0].metadata().unwrap().modified().unwrap()));
+        found.push((
+            pushed[0].path(),
+            pushed[0].metadata().unwrap().modified().unwrap(),
+        ));
     }
     assert_eq!(found[0], found[1], "it is not copied again");
-    let same = std::fs::read(&found[0].0).unwrap() == std::fs::read(binaries::elasticrun()).unwrap();
+    let same =
+        std::fs::read(&found[0].0).unwrap() == std::fs::read(binaries::elasticrun()).unwrap();
     assert!(same, "what was pushed is this binary");
 }

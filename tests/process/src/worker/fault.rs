@@ -35,7 +35,10 @@ impl Faults {
     /// Lets happen what is to happen here and now.
     pub(crate) fn at(&self, point: Point, journal: &mut Journal) -> Result<(), Asked> {
         for (number, fault) in self.all.iter().enumerate() {
-            if fault.point == point && self.holds(&fault.when, journal) && (fault.always || self.take(number)) {
+            if fault.point == point
+                && self.holds(&fault.when, journal)
+                && (fault.always || self.take(number))
+            {
                 journal.write(Kind::Fault, format!("{:?} {:?}", fault.point, fault.what));
                 self.happen(fault.what)?;
             }
@@ -48,17 +51,26 @@ impl Faults {
         when.rank.is_none_or(|rank| rank == now.rank)
             && when.host.as_ref().is_none_or(|host| *host == now.host)
             && when.local_rank.is_none_or(|rank| rank == now.local_rank)
-            && when.generation.is_none_or(|generation| generation == now.generation)
+            && when
+                .generation
+                .is_none_or(|generation| generation == now.generation)
             && when.round.is_none_or(|round| round == now.round)
             && when.size.is_none_or(|size| size == now.size)
             && when.step.is_none_or(|step| step <= now.step)
-            && when.file.as_ref().is_none_or(|file| self.directory.join(file).exists())
+            && when
+                .file
+                .as_ref()
+                .is_none_or(|file| self.directory.join(file).exists())
     }
 
     /// Whether nobody of the run had this fault before.
     fn take(&self, number: usize) -> bool {
         let mark = self.directory.join(format!("fault.{number}"));
-        OpenOptions::new().write(true).create_new(true).open(mark).is_ok()
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(mark)
+            .is_ok()
     }
 
     fn happen(&self, what: What) -> Result<(), Asked> {

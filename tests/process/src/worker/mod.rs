@@ -42,7 +42,12 @@ pub fn main() -> ExitCode {
     let directory = PathBuf::from(env::var_os(DIRECTORY).expect("the harness names the directory"));
     let plan = std::fs::read(directory.join("plan.json")).expect("the harness wrote a plan");
     let plan: Plan = serde_json::from_slice(&plan).expect("a plan of the harness");
-    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let number = |name: &str| {
+        env::var(name)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    };
     let now = Event {
         at: 0,
         kind: Kind::Begin,
@@ -57,15 +62,24 @@ pub fn main() -> ExitCode {
         text: String::new(),
     };
     let log = Writer::open(&directory.join("events")).expect("the log can be opened");
-    let mut model = Model::new(plan.ballast, Journal { log, now }, Faults::new(plan.faults.clone(), directory.clone()));
+    let mut model = Model::new(
+        plan.ballast,
+        Journal { log, now },
+        Faults::new(plan.faults.clone(), directory.clone()),
+    );
     model.journal().write(Kind::Begin, "");
     thread::sleep(Duration::from_millis(plan.import_ms));
     if let Err(error) = model.at(Point::Begin) {
         eprintln!("{error}");
         return ExitCode::FAILURE;
     }
-    let trained = elasticrun_worker::run(&mut model, |session, model| train::train(session, model, &plan, &directory));
-    let said = trained.as_ref().err().map_or(String::new(), ToString::to_string);
+    let trained = elasticrun_worker::run(&mut model, |session, model| {
+        train::train(session, model, &plan, &directory)
+    });
+    let said = trained
+        .as_ref()
+        .err()
+        .map_or(String::new(), ToString::to_string);
     model.journal().write(Kind::Trained, said);
     let after = model.at(Point::Trained);
     match (trained, after) {

@@ -23,7 +23,13 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(ballast: usize, journal: Journal, faults: Faults) -> Self {
-        let mut model = Self { steps: 0, sum: 0, ballast: vec![0; ballast], journal: journal.into(), faults };
+        let mut model = Self {
+            steps: 0,
+            sum: 0,
+            ballast: vec![0; ballast],
+            journal: journal.into(),
+            faults,
+        };
         model.mark();
         model
     }
@@ -69,18 +75,34 @@ impl Model {
 
     /// Fails if the parts are not of one step.
     fn check(&self) {
-        assert_eq!(self.sum, self.steps * (self.steps + 1) / 2, "the state is torn at step {}", self.steps);
+        assert_eq!(
+            self.sum,
+            self.steps * (self.steps + 1) / 2,
+            "the state is torn at step {}",
+            self.steps
+        );
         if self.ballast.len() >= 16 {
             let end = self.ballast.len() - 8;
-            assert_eq!(self.ballast[..8], self.steps.to_le_bytes(), "the state is torn at step {}", self.steps);
-            assert_eq!(self.ballast[end..], self.steps.to_le_bytes(), "the state is torn at step {}", self.steps);
+            assert_eq!(
+                self.ballast[..8],
+                self.steps.to_le_bytes(),
+                "the state is torn at step {}",
+                self.steps
+            );
+            assert_eq!(
+                self.ballast[end..],
+                self.steps.to_le_bytes(),
+                "the state is torn at step {}",
+                self.steps
+            );
         }
     }
 }
 
 impl State for Model {
     fn save(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.at(Point::Save).map_err(|asked| io::Error::other(asked.to_string()))?;
+        self.at(Point::Save)
+            .map_err(|asked| io::Error::other(asked.to_string()))?;
         self.steps.save(out)?;
         self.sum.save(out)?;
         self.ballast.save(out)
@@ -91,7 +113,8 @@ impl State for Model {
         self.sum.restore(from)?;
         self.ballast.restore(from)?;
         self.check();
-        self.at(Point::Restore).map_err(|asked| state::Error::other(asked.to_string()))
+        self.at(Point::Restore)
+            .map_err(|asked| state::Error::other(asked.to_string()))
     }
 
     fn reset(&mut self, world: &World) {

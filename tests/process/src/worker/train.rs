@@ -46,7 +46,12 @@ impl From<Asked> for Error {
 }
 
 /// Trains until the plan's end, an interrupt or a fault.
-pub(crate) fn train(session: &mut Session<'_>, model: &mut Model, plan: &Plan, directory: &Path) -> Result<(), Error> {
+pub(crate) fn train(
+    session: &mut Session<'_>,
+    model: &mut Model,
+    plan: &Plan,
+    directory: &Path,
+) -> Result<(), Error> {
     model.enter(session.world());
     model.journal().write(Kind::Round, "");
     let result = steps(session, model, plan, directory);
@@ -57,24 +62,45 @@ pub(crate) fn train(session: &mut Session<'_>, model: &mut Model, plan: &Plan, d
     result
 }
 
-fn steps(session: &mut Session<'_>, model: &mut Model, plan: &Plan, directory: &Path) -> Result<(), Error> {
+fn steps(
+    session: &mut Session<'_>,
+    model: &mut Model,
+    plan: &Plan,
+    directory: &Path,
+) -> Result<(), Error> {
     loop {
         model.at(Point::Step)?;
         thread::sleep(Duration::from_millis(plan.step_ms));
-        let over = plan.steps.map_or_else(|| directory.join("finish").exists(), |steps| model.steps() >= steps);
+        let over = plan.steps.map_or_else(
+            || directory.join("finish").exists(),
+            |steps| model.steps() >= steps,
+        );
         // All end at the same step, and see that they are all there and at the same step.
         let mut sums = [1.0, f64::from(u8::from(over)), model.steps() as f64];
         session.allreduce(&mut sums, Op::Sum)?;
         let size = f64::from(session.world().size());
-        assert_eq!(sums[0], size, "somebody is missing in the sum of step {}", model.steps());
-        assert_eq!(sums[2], size * model.steps() as f64, "not all are at step {}", model.steps());
+        assert_eq!(
+            sums[0],
+            size,
+            "somebody is missing in the sum of step {}",
+            model.steps()
+        );
+        assert_eq!(
+            sums[2],
+            size * model.steps() as f64,
+            "not all are at step {}",
+            model.steps()
+        );
         if sums[1] > 0.0 {
             return Ok(());
         }
         model.step();
         let committed = session.commit(model);
         // A commit at which all leave is made as well.
-        let interrupt = committed.as_ref().err().and_then(elasticrun_worker::Error::interrupt);
+        let interrupt = committed
+            .as_ref()
+            .err()
+            .and_then(elasticrun_worker::Error::interrupt);
         if committed.is_ok() || interrupt == Some(Interrupt::HostsUpdated) {
             model.journal().write(Kind::Step, "");
         }

@@ -12,19 +12,24 @@ fn a_script_that_fails_at_the_start_ends_the_job() {
 
 #[test]
 fn a_script_that_prints_garbage_at_the_start_ends_the_job() {
-    let ended = Job::new("-np 1 --min-np 1").script("echo 'localhost:many'").run();
+    let ended = Job::new("-np 1 --min-np 1")
+        .script("echo 'localhost:many'")
+        .run();
     ended.expect(5, &["localhost:many"]);
 }
 
 #[test]
 fn a_script_that_repeats_a_host_ends_the_job() {
-    let ended = Job::new("-np 1 --min-np 1").script("echo localhost:1; echo localhost:2").run();
+    let ended = Job::new("-np 1 --min-np 1")
+        .script("echo localhost:1; echo localhost:2")
+        .run();
     ended.expect(5, &["localhost"]);
 }
 
 #[test]
 fn a_script_that_fails_later_is_tolerated() {
-    let body = r#"[ -e "$PROCESS_TEST_DIR/broken" ] && { echo oh dear >&2; exit 1; }; echo localhost:2"#;
+    let body =
+        r#"[ -e "$PROCESS_TEST_DIR/broken" ] && { echo oh dear >&2; exit 1; }; echo localhost:2"#;
     let mut job = Job::new("-np 2 --min-np 1").script(body).start();
     let before = job.wait_training(2, 3);
     job.touch("broken");
@@ -38,7 +43,9 @@ fn a_script_that_fails_later_is_tolerated() {
 
 #[test]
 fn a_script_that_hangs_ends_with_the_elastic_time_out() {
-    let ended = Job::new("-np 1 --min-np 1 --elastic-timeout 1s").script("sleep 1000").run();
+    let ended = Job::new("-np 1 --min-np 1 --elastic-timeout 1s")
+        .script("sleep 1000")
+        .run();
     ended.expect(3, &["--elastic-timeout"]);
 }
 
@@ -55,13 +62,16 @@ fn a_script_that_hangs_later_holds_up_nobody() {
 
 #[test]
 fn a_script_that_prints_nothing_waits_for_hosts_and_ends_in_time() {
-    let ended = Job::new("-np 1 --min-np 1 --elastic-timeout 1s").script("exit 0").run();
+    let ended = Job::new("-np 1 --min-np 1 --elastic-timeout 1s")
+        .script("exit 0")
+        .run();
     ended.expect(3, &["0 usable slots, 1 needed"]);
 }
 
 #[test]
 fn line_ends_of_windows_and_empty_lines_are_understood() {
-    let job = Job::new("-np 2 --min-np 1").script(r"printf '\r\nlocalhost:1\r\n\r\n127.0.0.1:1\r\n'");
+    let job =
+        Job::new("-np 2 --min-np 1").script(r"printf '\r\nlocalhost:1\r\n\r\n127.0.0.1:1\r\n'");
     let ended = job.plan(|plan| plan.steps = Some(5)).run();
     ended.expect(0, &["succeeded"]);
     assert_eq!(ended.sizes().last(), Some(&2));
@@ -69,7 +79,9 @@ fn line_ends_of_windows_and_empty_lines_are_understood() {
 
 #[test]
 fn a_script_that_prints_ten_megabytes_is_refused() {
-    let ended = Job::new("-np 1 --min-np 1").script("yes localhost:1 | head -c 10000000").run();
+    let ended = Job::new("-np 1 --min-np 1")
+        .script("yes localhost:1 | head -c 10000000")
+        .run();
     ended.expect(5, &["script"]);
 }
 
@@ -77,7 +89,9 @@ fn a_script_that_prints_ten_megabytes_is_refused() {
 fn a_host_that_cannot_be_reached_is_a_failed_host() {
     let flags = "-np 1 --min-np 1 --max-np 2 --blacklist forever --ssh-option ConnectTimeout=1 \
                  --ssh-option Port=9 --ssh-option ProxyCommand=false";
-    let mut job = Job::new(flags).discovered("localhost:1\nnowhere.invalid:1\n").start();
+    let mut job = Job::new(flags)
+        .discovered("localhost:1\nnowhere.invalid:1\n")
+        .start();
     job.wait_training(1, 3);
     job.wait_said("host nowhere.invalid failed");
     job.finish();

@@ -6,7 +6,12 @@ use elasticrun_process_tests::Job;
 fn refused(job: Job, words: &[&str]) {
     let ended = job.run();
     ended.expect(2, words);
-    assert_eq!(ended.stderr.trim_end().lines().count(), 1, "one line:\n{}", ended.stderr);
+    assert_eq!(
+        ended.stderr.trim_end().lines().count(),
+        1,
+        "one line:\n{}",
+        ended.stderr
+    );
     assert!(ended.events.is_empty(), "nothing is started");
 }
 
@@ -22,17 +27,38 @@ fn numbers_that_do_not_fit_together() {
 #[test]
 fn flags_that_do_not_exist() {
     refused(Job::new("-np 1 --min-pn 1"), &["--min-pn", "--min-np"]);
-    refused(Job::new("-np 1 --config /nonexistent.toml"), &["/nonexistent.toml"]);
+    refused(
+        Job::new("-np 1 --config /nonexistent.toml"),
+        &["/nonexistent.toml"],
+    );
 }
 
 #[test]
 fn times_and_words() {
-    refused(Job::new("-np 1 --elastic-timeout soon"), &["--elastic-timeout", "soon"]);
-    refused(Job::new("-np 1 --heartbeat-timeout 0"), &["--heartbeat-timeout"]);
-    refused(Job::new("-np 1 --heartbeat-interval 5s --heartbeat-timeout 2s"), &["--heartbeat"]);
-    refused(Job::new("-np 1 --failure-domain rack"), &["--failure-domain", "rack", "host"]);
-    refused(Job::new("-np 1 --blacklist-cooldown-range 9s 2s"), &["--blacklist-cooldown-range"]);
-    refused(Job::new("-np 1 --launcher carrier-pigeon"), &["--launcher", "carrier-pigeon", "ssh"]);
+    refused(
+        Job::new("-np 1 --elastic-timeout soon"),
+        &["--elastic-timeout", "soon"],
+    );
+    refused(
+        Job::new("-np 1 --heartbeat-timeout 0"),
+        &["--heartbeat-timeout"],
+    );
+    refused(
+        Job::new("-np 1 --heartbeat-interval 5s --heartbeat-timeout 2s"),
+        &["--heartbeat"],
+    );
+    refused(
+        Job::new("-np 1 --failure-domain rack"),
+        &["--failure-domain", "rack", "host"],
+    );
+    refused(
+        Job::new("-np 1 --blacklist-cooldown-range 9s 2s"),
+        &["--blacklist-cooldown-range"],
+    );
+    refused(
+        Job::new("-np 1 --launcher carrier-pigeon"),
+        &["--launcher", "carrier-pigeon", "ssh"],
+    );
 }
 
 #[test]
@@ -43,14 +69,23 @@ fn hosts() {
     refused(Job::new("-H a_b!:1"), &["a_b!"]);
     refused(Job::new("-np 2").flag(["-H", ""]), &["-H"]);
     refused(Job::new("-H ::1:2"), &["::1", "["]);
-    refused(Job::new("--hostfile /nonexistent/hosts"), &["/nonexistent/hosts"]);
+    refused(
+        Job::new("--hostfile /nonexistent/hosts"),
+        &["/nonexistent/hosts"],
+    );
 }
 
 #[test]
 fn an_ipv6_host_in_brackets_is_a_host() {
-    let ended = Job::new("-H [::1]:2 --launcher local").plan(|plan| plan.steps = Some(5)).run();
+    let ended = Job::new("-H [::1]:2 --launcher local")
+        .plan(|plan| plan.steps = Some(5))
+        .run();
     ended.expect(0, &["succeeded"]);
-    assert!(ended.events.iter().all(|event| event.host == "::1"), "{:?}", ended.events.first());
+    assert!(
+        ended.events.iter().all(|event| event.host == "::1"),
+        "{:?}",
+        ended.events.first()
+    );
 }
 
 #[test]
@@ -60,7 +95,10 @@ fn more_workers_than_slots() {
 
 #[test]
 fn a_script_that_is_not_there() {
-    refused(Job::new("-np 1 --host-discovery-script /nonexistent.sh"), &["/nonexistent.sh"]);
+    refused(
+        Job::new("-np 1 --host-discovery-script /nonexistent.sh"),
+        &["/nonexistent.sh"],
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use elasticrun_process_tests::{Fault, Job, Kind, Point, What, When};
 
-use crate::support::{BOTH, USUAL, first, assert_nothing_lost};
+use crate::support::{BOTH, USUAL, assert_nothing_lost, first};
 
 #[test]
 fn two_then_four_then_two_and_the_survivor_becomes_rank_0() {
@@ -12,34 +12,63 @@ fn two_then_four_then_two_and_the_survivor_becomes_rank_0() {
     let four = job.wait_training(4, 6);
     job.set_hosts("127.0.0.1:2\n");
     let two = job.wait_training(2, four[0].step + 3);
-    assert_eq!((two[0].pid, two[1].pid), (four[2].pid, four[3].pid), "the survivors go on in their order");
+    assert_eq!(
+        (two[0].pid, two[1].pid),
+        (four[2].pid, four[3].pid),
+        "the survivors go on in their order"
+    );
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
     assert_eq!(ended.sizes(), [2, 4, 2]);
-    assert!(ended.rounds().concat().iter().all(|event| event.generation == 1), "nobody is started twice");
+    assert!(
+        ended
+            .rounds()
+            .concat()
+            .iter()
+            .all(|event| event.generation == 1),
+        "nobody is started twice"
+    );
     assert_nothing_lost(&ended.events, 0);
 }
 
 #[test]
 fn a_growth_is_a_common_commit_of_all() {
-    let mut job = Job::new("-np 2 --min-np 1 --max-np 3").discovered("localhost:2\n").start();
+    let mut job = Job::new("-np 2 --min-np 1 --max-np 3")
+        .discovered("localhost:2\n")
+        .start();
     job.wait_training(2, 3);
     job.set_hosts("localhost:2\n127.0.0.1:1\n");
     job.wait_training(3, 0);
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
-    let left: Vec<_> = ended.events.iter().filter(|event| event.kind == Kind::Left).collect();
-    assert_eq!(left.len(), 2, "both old workers left the first round: {left:?}");
+    let left: Vec<_> = ended
+        .events
+        .iter()
+        .filter(|event| event.kind == Kind::Left)
+        .collect();
+    assert_eq!(
+        left.len(),
+        2,
+        "both old workers left the first round: {left:?}"
+    );
     let grown = &ended.rounds()[1];
-    assert!(left.iter().all(|event| event.step == left[0].step), "at one step: {left:?}");
-    assert!(grown.iter().all(|event| event.step == left[0].step), "and go on from it: {grown:?}");
+    assert!(
+        left.iter().all(|event| event.step == left[0].step),
+        "at one step: {left:?}"
+    );
+    assert!(
+        grown.iter().all(|event| event.step == left[0].step),
+        "and go on from it: {grown:?}"
+    );
 }
 
 #[test]
 fn a_slot_that_goes_takes_only_its_own_worker() {
-    let mut job = Job::new("-np 3 --min-np 1 --max-np 3").discovered("localhost:2\n127.0.0.1:1\n").start();
+    let mut job = Job::new("-np 3 --min-np 1 --max-np 3")
+        .discovered("localhost:2\n127.0.0.1:1\n")
+        .start();
     let three = job.wait_training(3, 3);
     job.set_hosts("localhost:1\n127.0.0.1:1\n");
     let two = job.wait_training(2, three[0].step);
@@ -47,7 +76,11 @@ fn a_slot_that_goes_takes_only_its_own_worker() {
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
-    assert!(!ended.stderr.contains("failed"), "a removal is no failure:\n{}", ended.stderr);
+    assert!(
+        !ended.stderr.contains("failed"),
+        "a removal is no failure:\n{}",
+        ended.stderr
+    );
     assert_nothing_lost(&ended.events, 0);
 }
 
@@ -55,7 +88,10 @@ fn a_slot_that_goes_takes_only_its_own_worker() {
 fn the_exit_code_of_a_removed_worker_is_ignored() {
     let seven = Fault::new(
         Point::Trained,
-        When { host: Some("127.0.0.1".into()), ..When::default() },
+        When {
+            host: Some("127.0.0.1".into()),
+            ..When::default()
+        },
         What::Exit(7),
     );
     let mut job = Job::new(USUAL).discovered(BOTH).fault(seven).start();
@@ -70,7 +106,9 @@ fn the_exit_code_of_a_removed_worker_is_ignored() {
 
 #[test]
 fn a_host_beyond_max_np_interrupts_nobody() {
-    let mut job = Job::new("-np 2 --min-np 2 --max-np 2").discovered("localhost:2\n").start();
+    let mut job = Job::new("-np 2 --min-np 2 --max-np 2")
+        .discovered("localhost:2\n")
+        .start();
     let before = job.wait_training(2, 3);
     job.set_hosts(BOTH);
     job.wait_said("2 hosts with 4 slots");
@@ -79,7 +117,10 @@ fn a_host_beyond_max_np_interrupts_nobody() {
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
     assert_eq!(ended.sizes(), [2]);
-    assert!(ended.events.iter().all(|event| event.host == "localhost"), "nobody is started in vain");
+    assert!(
+        ended.events.iter().all(|event| event.host == "localhost"),
+        "nobody is started in vain"
+    );
 }
 
 #[test]
@@ -87,12 +128,22 @@ fn a_host_that_is_missing_once_is_not_removed() {
     // Every second answer lacks the second host.
     let script = r#"n=$(cat "$PROCESS_TEST_DIR/count" 2>/dev/null || echo 0); echo $((n+1)) > "$PROCESS_TEST_DIR/count"
 echo localhost:1; [ $((n % 2)) = 0 ] && echo 127.0.0.1:1; exit 0"#;
-    let mut job = Job::new("-np 2 --min-np 1 --max-np 2").script(script).start();
+    let mut job = Job::new("-np 2 --min-np 1 --max-np 2")
+        .script(script)
+        .start();
     job.wait_training(2, 3);
     let count = job.path("count");
-    let asked = || std::fs::read_to_string(&count).unwrap().trim().parse().unwrap_or(0u32);
+    let asked = || {
+        std::fs::read_to_string(&count)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap_or(0u32)
+    };
     let before = asked();
-    job.wait_for("ten more answers", |_| (asked() >= before + 10).then_some(()));
+    job.wait_for("ten more answers", |_| {
+        (asked() >= before + 10).then_some(())
+    });
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
@@ -102,8 +153,13 @@ echo localhost:1; [ $((n % 2)) = 0 ] && echo 127.0.0.1:1; exit 0"#;
 #[test]
 fn a_host_that_comes_before_the_first_worker_has_registered_is_used() {
     let wait = Fault::new(Point::Begin, When::default(), What::Wait).always();
-    let mut job = Job::new("-np 1 --min-np 1 --max-np 2").discovered("localhost:1\n").fault(wait).start();
-    job.wait_for("a worker begins", |events| events.iter().any(|e| e.kind == Kind::Begin).then_some(()));
+    let mut job = Job::new("-np 1 --min-np 1 --max-np 2")
+        .discovered("localhost:1\n")
+        .fault(wait)
+        .start();
+    job.wait_for("a worker begins", |events| {
+        events.iter().any(|e| e.kind == Kind::Begin).then_some(())
+    });
     job.set_hosts("localhost:1\n127.0.0.1:1\n");
     job.wait_said("2 hosts with 2 slots");
     job.touch("release");
@@ -119,15 +175,23 @@ fn a_spare_waits_and_takes_the_place_of_the_dead() {
     let mut job = Job::new(flags).fault(dies).start();
     let before = job.wait_training(2, 3);
     let spare = job.wait_for("the spare begins", |events| {
-        let spare = events.iter().find(|e| e.kind == Kind::Begin && e.local_rank == 2)?;
+        let spare = events
+            .iter()
+            .find(|e| e.kind == Kind::Begin && e.local_rank == 2)?;
         Some(spare.pid)
     });
     job.touch("die");
     let after = job.wait_for("the spare trains", |events| {
-        events.iter().find(|event| event.kind == Kind::Step && event.pid == spare).cloned()
+        events
+            .iter()
+            .find(|event| event.kind == Kind::Step && event.pid == spare)
+            .cloned()
     });
     assert_eq!((after.rank, after.size), (1, 2));
-    assert!(after.step > before[0].step, "it has the state of the others: {after:?}");
+    assert!(
+        after.step > before[0].step,
+        "it has the state of the others: {after:?}"
+    );
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
@@ -139,5 +203,12 @@ fn one_worker_is_enough() {
     let ended = Job::new("-np 1").plan(|plan| plan.steps = Some(20)).run();
     ended.expect(0, &["succeeded"]);
     assert_eq!(ended.sizes(), [1]);
-    assert_eq!(ended.events.iter().filter(|event| event.kind == Kind::Step).count(), 20);
+    assert_eq!(
+        ended
+            .events
+            .iter()
+            .filter(|event| event.kind == Kind::Step)
+            .count(),
+        20
+    );
 }

@@ -17,32 +17,55 @@ fn lines_carry_their_rank_and_files_too() {
     let job = Job::new("-np 2 --prefix-output-with-timestamp");
     let flag = job.directory().join("out").display().to_string();
     let script = "echo to stdout $RANK; echo to stderr $RANK >&2; printf 'no end'";
-    let ended = job.flag(["--output-filename", &flag]).command(["sh", "-c", script]).run();
+    let ended = job
+        .flag(["--output-filename", &flag])
+        .command(["sh", "-c", script])
+        .run();
     ended.expect(0, &["succeeded"]);
     for rank in 0..2 {
-        let read = |name: &str| fs::read_to_string(ended.path(&format!("out/rank.{rank:03}/{name}"))).unwrap();
+        let read = |name: &str| {
+            fs::read_to_string(ended.path(&format!("out/rank.{rank:03}/{name}"))).unwrap()
+        };
         assert_eq!(read("stdout"), format!("to stdout {rank}\nno end"));
         assert_eq!(read("stderr"), format!("to stderr {rank}\n"));
     }
-    let line = ended.stdout.lines().find(|line| line.ends_with("[1]<stdout>:to stdout 1")).unwrap();
+    let line = ended
+        .stdout
+        .lines()
+        .find(|line| line.ends_with("[1]<stdout>:to stdout 1"))
+        .unwrap();
     assert!(line.contains('T') && line.contains('Z'), "a time: {line}");
-    assert!(ended.stdout.contains("[0]<stderr>:to stderr 0"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("[0]<stderr>:to stderr 0"),
+        "{}",
+        ended.stdout
+    );
 }
 
 #[test]
 fn ten_megabytes_arrive_whole() {
-    let ended = Job::new("-np 2 --no-prefix").fault(at_step(1, 3, What::Print(100_000))).plan(|plan| plan.steps = Some(30)).run();
+    let ended = Job::new("-np 2 --no-prefix")
+        .fault(at_step(1, 3, What::Print(100_000)))
+        .plan(|plan| plan.steps = Some(30))
+        .run();
     ended.expect(0, &["succeeded"]);
-    assert_eq!(ended.stdout.lines().filter(|line| line.len() == 99).count(), 100_000);
+    assert_eq!(
+        ended.stdout.lines().filter(|line| line.len() == 99).count(),
+        100_000
+    );
 }
 
 #[test]
 fn a_console_that_is_closed_does_not_end_the_job() {
-    let (reader, writer) = nix::unistd::pipe().unwrap();
-    let job = Job::new("-np 2").fault(at_step(1, 3, What::Print(20_000))).stdout(File::from(writer));
+    let (reader, writer) = pipe();
+    let job = Job::new("-np 2")
+        .fault(at_step(1, 3, What::Print(20_000)))
+        .stdout(File::from(writer));
     let mut job = job.start();
     let mut line = String::new();
-    BufReader::with_capacity(64, File::from(reader)).read_line(&mut line).unwrap();
+    BufReader::with_capacity(64, File::from(reader))
+        .read_line(&mut line)
+        .unwrap();
     assert!(line.starts_with("[1]<stdout>:"), "{line}");
     job.wait_training(2, 100);
     job.finish();
@@ -50,14 +73,55 @@ fn a_console_that_is_closed_does_not_end_the_job() {
 }
 
 #[test]
+fn a_console_that_is_never_read_does_not_hold_up_training_nor_the_end() {
+    let (reader, writer) = pipe();
+    let job = Job::new("-np 2 --min-np 2 --max-np 4").discovered("localhost:2\n");
+    let mut job = job
+        .fault(at_step(1, 3, What::Print(20_000)))
+        .stdout(File::from(writer))
+        .start();
+    job.set_hosts("localhost:4\n");
+    // The driver's own words do not wait behind the workers'.
+    job.wait_said("started with 4 workers");
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
+    drop(reader);
+}
+
+#[test]
+fn standard_error_that_is_never_read_holds_up_nobody() {
+    let (reader, writer) = pipe();
+    let flags = "-np 2 --min-np 2 --max-np 4 --log-level trace";
+    let mut job = Job::new(flags)
+        .discovered("localhost:2\n")
+        .stderr(File::from(writer))
+        .start();
+    let before = job.wait_training(2, 200);
+    job.set_hosts("localhost:4\n");
+    job.wait_training(4, before[0].step + 200);
+    job.finish();
+    assert_eq!(job.end().code, 0);
+    drop(reader);
+}
+
+#[test]
 fn a_console_that_is_not_read_holds_up_its_printers_and_nobody_else() {
-    let (reader, writer) = nix::unistd::pipe().unwrap();
-    let job = Job::new("-np 2 --min-np 1").command(["sh", "-c", "yes | head -c 300000; exit 0"]).stdout(File::from(writer));
+    let (reader, writer) = pipe();
+    let job = Job::new("-np 2 --min-np 1")
+        .command(["sh", "-c", "yes | head -c 300000; exit 0"])
+        .stdout(File::from(writer));
     let job = job.start();
     let reader: OwnedFd = reader;
-    let read = std::thread::spawn(move || std::io::copy(&mut File::from(reader), &mut std::io::sink()).unwrap());
+    let read = std::thread::spawn(move || {
+        std::io::copy(&mut File::from(reader), &mut std::io::sink()).unwrap()
+    });
     job.end().expect(0, &["succeeded"]);
     assert!(read.join().unwrap() > 600_000);
+}
+
+/// A pipe whose ends no child inherits by accident.
+fn pipe() -> (OwnedFd, OwnedFd) {
+    nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap()
 }
 
 /// A small file system of its own; gone with the guard.
@@ -67,7 +131,14 @@ impl Tmpfs {
     fn mount(path: &Path, size: &str) -> Self {
         fs::create_dir(path).unwrap();
         let options = format!("size={size}");
-        mount(Some("none"), path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).unwrap();
+        mount(
+            Some("none"),
+            path,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some(options.as_str()),
+        )
+        .unwrap();
         Self(path.to_owned())
     }
 }
@@ -81,19 +152,31 @@ impl Drop for Tmpfs {
 #[test]
 fn a_full_disk_costs_the_file_and_not_the_job() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped a_full_disk_costs_the_file_and_not_the_job: it mounts a file system and is not root");
+        eprintln!(
+            "skipped a_full_disk_costs_the_file_and_not_the_job: it mounts a file system and is not root"
+        );
         return;
     }
     let place = tempfile::tempdir().unwrap();
     let disk = Tmpfs::mount(&place.path().join("disk"), "64k");
     let flag = disk.0.join("out").display().to_string();
-    let job = Job::new("-np 2").flag(["--output-filename", &flag]).fault(at_step(1, 3, What::Print(5_000)));
+    let job = Job::new("-np 2")
+        .flag(["--output-filename", &flag])
+        .fault(at_step(1, 3, What::Print(5_000)));
     let ended = job.plan(|plan| plan.steps = Some(30)).run();
     ended.expect(0, &["succeeded"]);
-    let said: Vec<_> = ended.stderr.lines().filter(|line| line.contains("No space left on device")).collect();
+    let said: Vec<_> = ended
+        .stderr
+        .lines()
+        .filter(|line| line.contains("No space left on device"))
+        .collect();
     assert_eq!(said.len(), 1, "{}", ended.stderr);
     assert!(said[0].contains("rank.001/stdout"), "{}", said[0]);
-    assert_eq!(ended.stdout.lines().filter(|line| line.len() > 99).count(), 5_000, "the console has it all");
+    assert_eq!(
+        ended.stdout.lines().filter(|line| line.len() > 99).count(),
+        5_000,
+        "the console has it all"
+    );
 }
 
 #[test]

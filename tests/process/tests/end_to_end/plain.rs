@@ -9,12 +9,17 @@ fn a_command_without_the_sdk() {
     let mut lines: Vec<_> = ended.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines.len(), 2, "{}", ended.stdout);
-    assert!(lines[0].starts_with("[0]<stdout>:") && lines[1].starts_with("[1]<stdout>:"), "{lines:?}");
+    assert!(
+        lines[0].starts_with("[0]<stdout>:") && lines[1].starts_with("[1]<stdout>:"),
+        "{lines:?}"
+    );
 }
 
 #[test]
 fn a_command_without_the_sdk_that_fails() {
-    let ended = Job::new("-np 2").command(["sh", "-c", "echo oh dear >&2; exit 6"]).run();
+    let ended = Job::new("-np 2")
+        .command(["sh", "-c", "echo oh dear >&2; exit 6"])
+        .run();
     ended.expect(1, &["a worker failed", "exit code 6"]);
     assert!(ended.stderr.contains("oh dear"), "{}", ended.stderr);
 }
@@ -37,9 +42,14 @@ fn a_command_that_is_no_program() {
 fn the_environment_that_existing_scripts_read() {
     let names = "HOROVOD_HOSTNAME HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_RANK HOROVOD_LOCAL_SIZE \
                  HOROVOD_CROSS_RANK HOROVOD_CROSS_SIZE RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR";
-    let words: String = names.split_whitespace().map(|name| format!(" {name}=${name}")).collect();
+    let words: String = names
+        .split_whitespace()
+        .map(|name| format!(" {name}=${name}"))
+        .collect();
     let script = format!("echo {words}; [ -n \"$MASTER_PORT\" ] && [ -n \"$ELASTICRUN_RUN_ID\" ]");
-    let ended = Job::new("-np 3 -H localhost:2,127.0.0.1:1 --no-prefix").command(["sh", "-c", &script]).run();
+    let ended = Job::new("-np 3 -H localhost:2,127.0.0.1:1 --no-prefix")
+        .command(["sh", "-c", &script])
+        .run();
     ended.expect(0, &["succeeded"]);
     let mut lines: Vec<_> = ended.stdout.lines().collect();
     lines.sort_unstable();
@@ -63,6 +73,8 @@ fn the_environment_that_existing_scripts_read() {
 fn grandchildren_do_not_outlive_the_job() {
     let script = "sleep 1000 & setsid sleep 1001 & exit 0";
     // The first is of the worker's process group; the second left it and holds the worker's output open.
-    let ended = Job::new("-np 1").command(["sh", "-c", &script.replace("setsid sleep 1001 & ", "")]).run();
+    let ended = Job::new("-np 1")
+        .command(["sh", "-c", &script.replace("setsid sleep 1001 & ", "")])
+        .run();
     ended.expect(0, &["succeeded"]);
 }

@@ -15,14 +15,25 @@ const FLAGS: &str = "-np 2 --min-np 1 --max-np 4 --launcher agent --listen 127.0
 fn port(job: &mut Running) -> u16 {
     job.wait_said("--join");
     let said = job.said();
-    let after = said.split("--join HOST:").nth(1).unwrap_or_else(|| panic!("{said}"));
+    let after = said
+        .split("--join HOST:")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{said}"));
     after.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 fn agent(port: u16, token: &Path, tag: &Tag, name: &str) -> Child {
     let (variable, value) = tag.variable();
     Command::new(binaries::elasticrun())
-        .args(["agent", "--join", &format!("127.0.0.1:{port}"), "--slots", "2", "--host", name])
+        .args([
+            "agent",
+            "--join",
+            &format!("127.0.0.1:{port}"),
+            "--slots",
+            "2",
+            "--host",
+            name,
+        ])
         .arg("--join-token-file")
         .arg(token)
         .env(variable, value)
@@ -50,17 +61,28 @@ fn wait(mut child: Child) -> (i32, String) {
 fn hosts_that_join_are_used_and_grow_the_job() {
     let job = Job::new(FLAGS);
     let token = job.directory().join("token");
-    let mut job = job.flag(["--join-token-file", &token.display().to_string()]).start();
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
     let port = port(&mut job);
     let one = agent(port, &token, job.tag(), "one");
     job.wait_training(2, 3);
     let two = agent(port, &token, job.tag(), "two");
     let four = job.wait_training(4, 3);
-    assert_eq!((four[0].host.as_str(), four[2].host.as_str()), ("one", "two"));
+    assert_eq!(
+        (four[0].host.as_str(), four[2].host.as_str()),
+        ("one", "two")
+    );
     job.finish();
     job.wait_said("succeeded");
     let (one, two) = (wait(one), wait(two));
-    assert_eq!((one.0, two.0), (0, 0), "agents end with their job: {} {}", one.1, two.1);
+    assert_eq!(
+        (one.0, two.0),
+        (0, 0),
+        "agents end with their job: {} {}",
+        one.1,
+        two.1
+    );
     job.end().expect(0, &["succeeded"]);
 }
 
@@ -70,7 +92,9 @@ fn a_wrong_token_is_refused_and_the_job_goes_on() {
     let (token, wrong) = (job.directory().join("token"), job.directory().join("wrong"));
     fs::write(&wrong, "not the token of this job\n").unwrap();
     fs::set_permissions(&wrong, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let mut job = job.flag(["--join-token-file", &token.display().to_string()]).start();
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
     let port = port(&mut job);
     let (code, said) = wait(agent(port, &wrong, job.tag(), "stranger"));
     assert_ne!(code, 0);
@@ -89,7 +113,9 @@ fn a_wrong_token_is_refused_and_the_job_goes_on() {
 fn the_token_is_in_no_environment_and_on_no_command_line() {
     let job = Job::new(FLAGS);
     let token = job.directory().join("token");
-    let mut job = job.flag(["--join-token-file", &token.display().to_string()]).start();
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
     let port = port(&mut job);
     let one = agent(port, &token, job.tag(), "one");
     job.wait_training(2, 3);
@@ -97,7 +123,10 @@ fn the_token_is_in_no_environment_and_on_no_command_line() {
     for (pid, command) in job.tag().processes() {
         assert!(!command.contains(secret.trim()), "{command}");
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        assert!(!String::from_utf8_lossy(&environment).contains(secret.trim()), "environment of {command}");
+        assert!(
+            !String::from_utf8_lossy(&environment).contains(secret.trim()),
+            "environment of {command}"
+        );
     }
     job.finish();
     job.wait_said("succeeded");

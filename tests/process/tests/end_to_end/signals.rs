@@ -16,7 +16,11 @@ fn once() {
     send_signal(job.driver(), Signal::SIGINT);
     let ended = job.end();
     ended.expect(130, &["stopped by signal 2"]);
-    assert!(began.elapsed() < Duration::from_secs(4), "workers that can hear end at once: {:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(4),
+        "workers that can hear end at once: {:?}",
+        began.elapsed()
+    );
 }
 
 #[test]
@@ -40,7 +44,11 @@ fn twice_kills_at_once() {
     let began = Instant::now();
     send_signal(job.driver(), Signal::SIGINT);
     job.end().expect(130, &["stopped by signal 2"]);
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[test]
@@ -56,7 +64,11 @@ fn wait_for_handler(pid: u32) {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+        let caught = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .unwrap()
+            .trim();
         if u64::from_str_radix(caught, 16).unwrap() & (1 << (Signal::SIGINT as u32 - 1)) != 0 {
             return;
         }

@@ -29,9 +29,19 @@ const GARBAGE: [&[u8]; 5] = [
 fn garbage_at_every_port_changes_nothing() {
     let mut job = Job::new("-np 4 --min-np 4 -H localhost:2,127.0.0.1:2").start();
     let four = job.wait_training(4, 3);
-    let ports = Ports::of(&job, &four.iter().map(|event| event.pid).collect::<Vec<_>>());
-    assert!(!ports.driver.is_empty() && !ports.agents.is_empty() && !ports.workers.is_empty(), "{ports:?}");
-    assert_eq!(ports.sockets.len(), 2, "an agent has one socket for its workers: {ports:?}");
+    let ports = Ports::of(
+        &job,
+        &four.iter().map(|event| event.pid).collect::<Vec<_>>(),
+    );
+    assert!(
+        !ports.driver.is_empty() && !ports.agents.is_empty() && !ports.workers.is_empty(),
+        "{ports:?}"
+    );
+    assert_eq!(
+        ports.sockets.len(),
+        2,
+        "an agent has one socket for its workers: {ports:?}"
+    );
     for garbage in GARBAGE {
         for port in ports.all() {
             shout(TcpStream::connect(("127.0.0.1", port)).unwrap(), garbage);
@@ -41,7 +51,11 @@ fn garbage_at_every_port_changes_nothing() {
         }
     }
     // These hang on without a word until the job has ended.
-    let _silent: Vec<_> = ports.all().iter().map(|port| TcpStream::connect(("127.0.0.1", *port)).unwrap()).collect();
+    let _silent: Vec<_> = ports
+        .all()
+        .iter()
+        .map(|port| TcpStream::connect(("127.0.0.1", *port)).unwrap())
+        .collect();
     let before = job.wait_training(4, 0);
     job.wait_training(4, before[0].step + 50);
     job.finish();
@@ -70,9 +84,13 @@ fn the_wrong_secret_opens_no_port() {
 /// Says hello as an agent of another job would and sees that nothing but a refusal comes back.
 fn refused(port: u16, purpose: Purpose) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(15)))
+        .unwrap();
     let dialler = Dialler::new(Secret::random().unwrap(), purpose, auth::nonce().unwrap());
-    stream.write_all(&frame::to_frame(dialler.hello()).unwrap()).unwrap();
+    stream
+        .write_all(&frame::to_frame(dialler.hello()).unwrap())
+        .unwrap();
     let mut frames = FrameBuffer::unproven();
     let mut bytes = [0; 4096];
     let challenge = loop {
@@ -89,18 +107,38 @@ fn refused(port: u16, purpose: Purpose) {
         }
     };
     let error = dialler.answer(&challenge).unwrap_err();
-    assert!(matches!(error, auth::Error::WrongSecret), "it sees that the listener has another: {error}");
+    assert!(
+        matches!(error, auth::Error::WrongSecret),
+        "it sees that the listener has another: {error}"
+    );
     // Any proof at all, which must be wrong.
-    stream.write_all(&frame::to_frame(&auth::Proof { proof: challenge.nonce }).unwrap()).unwrap();
+    stream
+        .write_all(
+            &frame::to_frame(&auth::Proof {
+                proof: challenge.nonce,
+            })
+            .unwrap(),
+        )
+        .unwrap();
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
-    assert!(String::from_utf8_lossy(&rest).contains("refused"), "{:?}", String::from_utf8_lossy(&rest));
+    assert!(
+        String::from_utf8_lossy(&rest).contains("refused"),
+        "{:?}",
+        String::from_utf8_lossy(&rest)
+    );
 }
 
 /// Says something and hangs up. That the peer hangs up first is as good.
 fn shout(mut stream: impl Write, garbage: &[u8]) {
     if let Err(error) = stream.write_all(garbage) {
-        assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
+        assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+            ),
+            "{error}"
+        );
     }
 }
 
@@ -116,10 +154,15 @@ struct Ports {
 impl Ports {
     fn of(job: &Running, workers: &[u32]) -> Self {
         let processes = job.tag().processes();
-        let agents: Vec<u32> =
-            processes.iter().filter(|(_, command)| command.ends_with("elasticrun agent")).map(|(pid, _)| *pid).collect();
+        let agents: Vec<u32> = processes
+            .iter()
+            .filter(|(_, command)| command.ends_with("elasticrun agent"))
+            .map(|(pid, _)| *pid)
+            .collect();
         assert!(!agents.is_empty(), "{processes:?}");
-        let sockets = workers.iter().map(|pid| PathBuf::from(variable(*pid, "ELASTICRUN_AGENT_SOCKET")));
+        let sockets = workers
+            .iter()
+            .map(|pid| PathBuf::from(variable(*pid, "ELASTICRUN_AGENT_SOCKET")));
         Self {
             driver: listening(&[job.driver()]),
             agents: listening(&agents),
@@ -136,8 +179,12 @@ impl Ports {
 fn variable(pid: u32, name: &str) -> String {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
     let environment = String::from_utf8_lossy(&environment).into_owned();
-    let found = environment.split('\0').find_map(|variable| variable.strip_prefix(&format!("{name}=")));
-    found.unwrap_or_else(|| panic!("{pid} has no {name}")).to_owned()
+    let found = environment
+        .split('\0')
+        .find_map(|variable| variable.strip_prefix(&format!("{name}=")));
+    found
+        .unwrap_or_else(|| panic!("{pid} has no {name}"))
+        .to_owned()
 }
 
 /// The TCP ports that processes listen at, by their descriptors and the kernel's table.
@@ -147,13 +194,17 @@ fn listening(pids: &[u32]) -> Vec<u16> {
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten() {
             let target = fs::read_link(entry.path()).unwrap_or_default();
             let target = target.display().to_string();
-            if let Some(inode) = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) {
+            if let Some(inode) = target
+                .strip_prefix("socket:[")
+                .and_then(|rest| rest.strip_suffix(']'))
+            {
                 inodes.insert(inode.to_owned());
             }
         }
     }
     const LISTEN: &str = "0A";
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .map(|path| fs::read_to_string(path).unwrap_or_default());
     let mut ports = Vec::new();
     for line in tables.iter().flat_map(|table| table.lines().skip(1)) {
         let fields: Vec<_> = line.split_whitespace().collect();

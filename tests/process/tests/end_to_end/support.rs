@@ -10,19 +10,31 @@ pub(crate) const BOTH: &str = "localhost:2\n127.0.0.1:2\n";
 
 /// A fault of one rank at a step.
 pub(crate) fn at_step(rank: u32, step: u64, what: What) -> Fault {
-    let when = When { rank: Some(rank), step: Some(step), ..When::default() };
+    let when = When {
+        rank: Some(rank),
+        step: Some(step),
+        ..When::default()
+    };
     Fault::new(Point::Step, when, what)
 }
 
 /// A fault of one rank at its next step once a control file is there.
 pub(crate) fn on_file(rank: u32, file: &str, what: What) -> Fault {
-    let when = When { rank: Some(rank), file: Some(file.to_owned()), ..When::default() };
+    let when = When {
+        rank: Some(rank),
+        file: Some(file.to_owned()),
+        ..When::default()
+    };
     Fault::new(Point::Step, when, what)
 }
 
 /// The first event of a kind that a test takes for granted.
 pub(crate) fn first(events: &[Event], kind: Kind) -> Event {
-    events.iter().find(|event| event.kind == kind).cloned().unwrap_or_else(|| panic!("no {kind:?} in {events:?}"))
+    events
+        .iter()
+        .find(|event| event.kind == kind)
+        .cloned()
+        .unwrap_or_else(|| panic!("no {kind:?} in {events:?}"))
 }
 
 /// Fails unless each round began, for all its members, with the newest commit of the one before: no step is
@@ -30,22 +42,44 @@ pub(crate) fn first(events: &[Event], kind: Kind) -> Event {
 /// then says so. `lost_hosts` is how many steps may be lost with the memory of hosts.
 #[track_caller]
 pub(crate) fn assert_nothing_lost(events: &[Event], lost_hosts: u64) {
-    let mut rounds: Vec<u64> = events.iter().filter(|e| e.kind == Kind::Round).map(|e| e.round).collect();
+    let mut rounds: Vec<u64> = events
+        .iter()
+        .filter(|e| e.kind == Kind::Round)
+        .map(|e| e.round)
+        .collect();
     rounds.sort_unstable();
     rounds.dedup();
     let mut newest = 0;
     for round in rounds {
-        let of = |kind| events.iter().filter(move |e| e.round == round && e.kind == kind);
+        let of = |kind| {
+            events
+                .iter()
+                .filter(move |e| e.round == round && e.kind == kind)
+        };
         let begins: Vec<u64> = of(Kind::Round).map(|event| event.step).collect();
-        assert!(begins.iter().all(|step| *step == begins[0]), "round {round} began at different steps: {begins:?}");
+        assert!(
+            begins.iter().all(|step| *step == begins[0]),
+            "round {round} began at different steps: {begins:?}"
+        );
         let expected = (newest - lost_hosts.min(newest))..=newest + 1;
-        assert!(expected.contains(&begins[0]), "round {round} began at step {}, not in {expected:?}", begins[0]);
+        assert!(
+            expected.contains(&begins[0]),
+            "round {round} began at step {}, not in {expected:?}",
+            begins[0]
+        );
         let mut next: std::collections::BTreeMap<u32, u64> = std::collections::BTreeMap::new();
         for event in of(Kind::Step) {
             let step = next.entry(event.rank).or_insert(begins[0]);
             *step += 1;
-            assert_eq!(event.step, *step, "rank {} of round {round} missed or repeated a step", event.rank);
+            assert_eq!(
+                event.step, *step,
+                "rank {} of round {round} missed or repeated a step",
+                event.rank
+            );
         }
-        newest = of(Kind::Step).map(|event| event.step).max().unwrap_or(begins[0]);
+        newest = of(Kind::Step)
+            .map(|event| event.step)
+            .max()
+            .unwrap_or(begins[0]);
     }
 }

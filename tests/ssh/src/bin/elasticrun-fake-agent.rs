@@ -15,10 +15,16 @@ use elasticrun_protocol::{
 fn main() -> ExitCode {
     let launch = Launch::read(&mut stdin().lock()).expect("a launcher started it");
     let mut stream = TcpStream::connect(&launch.driver[0]).expect("the driver listens");
-    let dialler = Dialler::new(launch.secret, Purpose::Control, auth::nonce().expect("randomness"));
+    let dialler = Dialler::new(
+        launch.secret,
+        Purpose::Control,
+        auth::nonce().expect("randomness"),
+    );
     let mut hello = dialler.hello().clone();
     (hello.min, hello.max, hello.software) = (98, 99, "9.9.9".into());
-    stream.write_all(&frame::to_frame(&hello).expect("a small frame")).expect("the driver reads");
+    stream
+        .write_all(&frame::to_frame(&hello).expect("a small frame"))
+        .expect("the driver reads");
     let mut frames = FrameBuffer::unproven();
     let mut bytes = [0; 1024];
     loop {
