@@ -283,6 +283,7 @@ async fn agent(
         itself: true,
         memory_port: 1,
         free_port: 2,
+        address: None,
     };
     stream.write_all(&to_frame(&register)?).await?;
     let mut sent = 0;

@@ -120,12 +120,12 @@ async fn control(
     Ok(())
 }
 
-/// An agent on this machine is reached by others at the address by which it reached the driver.
+/// Others reach an agent where it says, else at the address by which it reached the driver.
 fn connected(register: Register, from: IpAddr, instance: u64) -> AgentConnected {
     AgentConnected {
         host: register.host,
         instance,
-        address: from.to_canonical(),
+        address: register.address.unwrap_or(from).to_canonical(),
         memory_port: register.memory_port,
         free_port: register.free_port,
         slots: register.slots,

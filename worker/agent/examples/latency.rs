@@ -52,7 +52,6 @@ async fn main() {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let driver = Driver::new(worker(&words)).await;
     let (agent, mut control, mut lines) = driver.with_agent().await;
-    let reader = tokio::spawn(async move { while lines.next().await.is_some() {} });
     let mut members: Vec<_> = (0..size).map(|slot| process(slot, 1)).collect();
     for slot in 0..size {
         control.spawn_of(slot, 1, size).await;
@@ -61,6 +60,12 @@ async fn main() {
     let (mut heard, mut gone) = (Vec::new(), Vec::new());
     for round in 1..=u64::from(kills) {
         control.start(round, &members, None, None).await;
+        // All train: who dies earlier is the driver's business.
+        let mut training = 0;
+        while training < size as usize {
+            let text = lines.next().await.unwrap().text;
+            training += text.matches(&format!("start round={round} ")).count();
+        }
         let slot = (round % u64::from(size)) as u32;
         let victim = pid_of(&driver.run_id, slot);
         let begun = Instant::now();
@@ -84,7 +89,6 @@ async fn main() {
     summary("SIGKILL to Exited at the driver", gone);
     agent.signal(libc::SIGTERM);
     let (_, log) = agent.end().await;
-    reader.await.unwrap();
     let own = log.lines().filter_map(|line| {
         let (_, rest) = line.split_once("micros=")?;
         let digits: String = rest.chars().filter(char::is_ascii_digit).collect();

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     future::poll_fn,
+    net::IpAddr,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -22,7 +23,7 @@ use tokio::{
 
 use crate::{
     error::PeerError,
-    execute::{Place, Region},
+    execute::Region,
     inbox::Note,
     leftovers,
     link::DriverLink,
@@ -44,7 +45,8 @@ pub(crate) struct Agent {
     pub(crate) host: HostId,
     pub(crate) setup: Setup,
     pub(crate) secret: Secret,
-    pub(crate) place: Place,
+    /// Where other hosts reach this one: data plane, commits and coordinator.
+    pub(crate) address: IpAddr,
     pub(crate) dir: RunDir,
     /// None once the driver is lost.
     pub(crate) link: Option<DriverLink>,

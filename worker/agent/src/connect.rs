@@ -123,6 +123,7 @@ impl Reached {
         mut self,
         options: &AgentOptions,
         host: &HostId,
+        address: IpAddr,
         memory_port: u16,
     ) -> Result<Joined, Error> {
         let register = Register {
@@ -131,20 +132,21 @@ impl Reached {
             slots: options.slots,
             itself: options.itself,
             memory_port,
-            free_port: free_port(self.local).await.unwrap_or(0),
+            free_port: free_port(address).await.unwrap_or(0),
+            address: (address != self.local).then_some(address),
         };
-        let address = self.candidate;
+        let candidate = self.candidate;
         let joined = async {
             wire::write(&mut self.stream, &register).await?;
             wire::read::<ToAgent>(&mut self.stream, &mut self.frames).await
         };
         let lost = |error: PeerError| Error::Unreachable {
             within: options.connect_timeout,
-            tried: format!("{address}: registered, then {error}"),
+            tried: format!("{candidate}: registered, then {error}"),
         };
         let first = match timeout(wire::HANDSHAKE, joined).await {
             Err(_) => return Err(lost(PeerError::TimedOut)),
-            Ok(Err(PeerError::Frame(_))) => return Err(Error::NoSetup { address }),
+            Ok(Err(PeerError::Frame(_))) => return Err(Error::NoSetup { address: candidate }),
             Ok(Err(error)) => return Err(lost(error)),
             Ok(Ok(first)) => first,
         };
@@ -155,7 +157,7 @@ impl Reached {
                 epoch: first.epoch,
                 setup: *setup,
             }),
-            _ => Err(Error::NoSetup { address }),
+            _ => Err(Error::NoSetup { address: candidate }),
         }
     }
 }

@@ -18,15 +18,6 @@ use crate::{
     process::{Hosted, Life, Started, Surroundings, ToStart, variables},
 };
 
-/// Addresses of this host.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    /// Where workers listen for their peers.
-    pub(crate) data: IpAddr,
-    /// Of the route to the driver.
-    pub(crate) control: IpAddr,
-}
-
 /// What the members of a round on this host share, mapped to abort it.
 #[derive(Debug)]
 pub(crate) struct Region {
@@ -72,7 +63,7 @@ impl Agent {
             self.own.push_back(Event::DriverLost);
         }
         if offered_port {
-            match free_port(self.place.control) {
+            match free_port(self.address) {
                 Ok(port) => self.machine.set_free_port(port),
                 Err(error) => tracing::warn!(%error, "no free port is found for a coordinator"),
             }
@@ -283,7 +274,7 @@ impl Agent {
         hosted.tell(
             &ToWorker::Attached {
                 data_key: Bytes32(*data_secret(&self.secret).expose()),
-                listen: self.place.data.to_string(),
+                listen: self.address.to_string(),
                 heartbeat_interval: self.setup.heartbeat_interval,
                 connect_timeout: self.setup.heartbeat_timeout,
             },

@@ -23,7 +23,7 @@ pub struct Launch {
     /// The run, so that the host's lock is taken before the driver is dialled.
     #[serde(default)]
     pub run_id: Option<String>,
-    /// Whose address the data plane listens at.
+    /// At whose address other hosts reach this one; else that of the route to the driver.
     #[serde(default)]
     pub network_interface: Option<String>,
 }

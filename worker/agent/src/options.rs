@@ -21,9 +21,9 @@ pub struct AgentOptions {
     pub itself: bool,
     /// The run, if it is known before the driver says so: then the lock is taken before the driver is dialled.
     pub run_id: Option<String>,
-    /// Whose address the data plane listens at; else that of the route to the driver.
+    /// At whose address other hosts reach this one; else that of the route to the driver.
     pub network_interface: Option<String>,
-    /// The address to listen at for data and memory, whatever the route and the interface.
+    /// The address at which other hosts reach this one, whatever the route and the interface.
     pub listen: Option<IpAddr>,
     /// How long to try to reach the driver, in all.
     pub connect_timeout: Duration,

@@ -14,7 +14,7 @@ use crate::{
     AgentOptions, Error,
     agent::{Agent, Clock, Deaths},
     connect::{self, free_port, reach},
-    execute::{Place, data_secret},
+    execute::data_secret,
     guard::Guard,
     leftovers::{self, Marked},
     link::DriverLink,
@@ -109,7 +109,7 @@ async fn serve(
         joined,
         dir,
         driver,
-        place,
+        address,
         shelf,
         mut tasks,
     } = joined;
@@ -122,13 +122,13 @@ async fn serve(
     let (notes, inbox) = mpsc::channel(INBOX);
     local::open(&dir.socket(), notes.clone(), &mut tasks)?;
     let clock = Clock::start();
-    let port = free_port(place.control).await.unwrap_or(0);
+    let port = free_port(address).await.unwrap_or(0);
     let mut agent = Agent {
         machine: Machine::new(clock.now(), joined.epoch, joined.setup.clone(), port),
         host: host.clone(),
         setup: joined.setup,
         secret: options.secret.clone(),
-        place,
+        address,
         dir,
         link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
         memories: Memories::new(shelf),
@@ -173,7 +173,7 @@ struct Ready {
     joined: connect::Joined,
     dir: RunDir,
     driver: std::net::SocketAddr,
-    place: Place,
+    address: IpAddr,
     shelf: Shelf,
     tasks: JoinSet<()>,
 }
@@ -192,16 +192,13 @@ async fn join(
             None => None,
         };
         let reached = reach(options).await?;
-        let (driver, control) = (reached.driver, reached.local);
-        let place = Place {
-            control,
-            data: data_address(options, control)?,
-        };
+        let driver = reached.driver;
+        let address = reachable_at(options, reached.local)?;
         let (shelf, mut tasks) = (Shelf::default(), JoinSet::new());
         // Workers fetch commits there, and know no other secret.
         let secret = data_secret(&options.secret);
-        let port = memory_port::open(control, secret, shelf.clone(), &mut tasks).await?;
-        let joined = reached.join(options, host, port).await?;
+        let port = memory_port::open(address, secret, shelf.clone(), &mut tasks).await?;
+        let joined = reached.join(options, host, address, port).await?;
         let known = run_id.as_ref() == Some(&joined.setup.run_id);
         if !known {
             dir = RunDir::try_lock(&root, &joined.setup.run_id, host)?;
@@ -216,14 +213,15 @@ async fn join(
             joined,
             dir,
             driver,
-            place,
+            address,
             shelf,
             tasks,
         });
     }
 }
 
-fn data_address(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error> {
+/// Where other hosts reach this one: as the user says, else by the route to the driver.
+fn reachable_at(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error> {
     match (&options.listen, &options.network_interface) {
         (Some(address), _) => Ok(*address),
         (None, None) => Ok(control),

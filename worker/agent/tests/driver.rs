@@ -86,6 +86,25 @@ async fn something_else_at_the_port_is_named() {
 }
 
 #[tokio::test]
+async fn an_interface_gives_the_address_for_others() {
+    let driver = Driver::new(shell("true")).await;
+    let mut launch = driver.launch();
+    launch.network_interface = Some("lo".into());
+    let _agent = Agent::start(&launch, &[]);
+    let (control, _lines) = driver.welcome().await;
+    assert_eq!(control.register.address, None, "it is that of the route");
+    launch.host = "another".into();
+    launch.network_interface = Some("no-such0".into());
+    let agent = Agent::start(&launch, &[]);
+    Peer::accept(&driver.listener, &driver.secret)
+        .await
+        .unwrap();
+    let (_, stderr) = agent.end().await;
+    let last = stderr.lines().last().unwrap();
+    assert!(last.contains("network interface no-such0"), "{last}");
+}
+
+#[tokio::test]
 async fn a_second_agent_waits_for_the_first_and_takes_over() {
     let driver = Driver::new(shell("sleep 1000")).await;
     let (first, mut control, _lines) = driver.with_agent().await;

@@ -4,7 +4,11 @@
 //! a worker carries its [`Process`] (slot and start). Whatever is stale is refused by type, and a
 //! repeated message changes nothing (invariant R3). Fields are only ever added; unknown ones are ignored.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +29,9 @@ pub struct Register {
     pub memory_port: u16,
     /// A port that was free, for a coordinator of the user's library.
     pub free_port: u16,
+    /// Where other hosts reach this one, if not at the address that this connection comes from.
+    #[serde(default)]
+    pub address: Option<IpAddr>,
 }
 
 /// An order to an agent.
