@@ -2,7 +2,7 @@
 //!
 //! What an operator acts on is told by the reporter in plain lines; the log is for who looks closer.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::filter::LevelFilter;
 
