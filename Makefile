@@ -40,7 +40,8 @@ setup: ## Installs what the tests need: sshd and ip (as root), cargo-nextest
 	@cargo nextest --version >/dev/null 2>&1 || cargo install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
 
 demo: ## Trains digits on hosts that come, go and fail while it runs
-	examples/digits/demo.sh
+	cargo build --locked -p elasticrun -p elasticrun-digits
+	examples/digits/demo.sh $${CARGO_TARGET_DIR:-target}/debug
 
 check: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, licences and sources of dependencies
 	cargo fmt --all --check
