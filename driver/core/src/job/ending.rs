@@ -32,6 +32,21 @@ impl Shortage {
     }
 }
 
+/// Processes before the first round, since the job began or began again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Early {
+    pub(super) starts: u32,
+    /// How many of them failed by themselves.
+    pub(super) failures: u32,
+}
+
+impl Early {
+    /// So many as a round needs were started, and every one failed by itself: it is the program.
+    fn all_failed(self, min_np: u32) -> bool {
+        self.failures > 0 && self.failures >= self.starts && self.starts >= min_np
+    }
+}
+
 impl Job {
     /// Ends the job if what has happened ends it.
     pub(super) fn conclude(&mut self, now: Time, out: &mut Out) {
@@ -55,11 +70,8 @@ impl Job {
                 if self.fleet.done() >= u64::from(self.settings.min_np.min(self.capacity.total())) {
                     return self.end(Outcome::Succeeded, out);
                 }
-            } else if self.results.failures() > 0 && census.stopping == 0 {
-                let spawned_all_failed = u64::from(self.results.failures()) >= self.fleet.starts();
-                if spawned_all_failed && self.fleet.starts() >= u64::from(self.settings.min_np) {
-                    return self.restart_or_fail(now, out);
-                }
+            } else if census.stopping == 0 && self.early.all_failed(self.settings.min_np) {
+                return self.restart_or_fail(now, out);
             }
         }
         if self.discovered && self.capacity.all_lost() {
@@ -85,6 +97,7 @@ impl Job {
         // It was the program, not the hosts.
         self.blacklist.forgive_episode();
         self.registry = Default::default();
+        self.early = Default::default();
         self.rounds.disturb(now, Cause::Restart);
         self.count_capacity(out);
     }
@@ -95,9 +108,9 @@ impl Job {
             self.shortage = Shortage::default();
             return;
         }
-        let census = self.fleet.census();
-        // A process that ended well without ever waiting is no worker for those that wait, nor ever again.
-        let scripts = self.budgets.started() == 0 && census.waiting == 0 && census.starting > 0;
+        // The slot of a process that ended well without joining is used up; unless it was a script and others
+        // of its kind still run.
+        let scripts = !self.joined && self.fleet.census().starting > 0;
         let done = if scripts { 0 } else { self.fleet.done() as u32 };
         let usable = self.capacity.total().saturating_sub(done);
         let needed = self.needed();

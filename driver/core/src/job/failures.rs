@@ -97,6 +97,7 @@ impl Job {
         out: &mut Out,
     ) {
         let process = live.process;
+        self.early.failures += 1;
         self.waitlist.leave(host, process);
         self.note_failure(host, process, exit, tail, out);
         let domain = Domain::Slot(host.clone(), process.local_rank);

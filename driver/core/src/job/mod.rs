@@ -33,7 +33,7 @@ use crate::{
     waitlist::WaitList,
 };
 use capacity::Capacity;
-use ending::Shortage;
+use ending::{Early, Shortage};
 
 type Out = Vec<Command>;
 
@@ -66,6 +66,10 @@ pub struct Job {
     starts: VecDeque<(Time, HostId, Option<Process>)>,
     /// A list of discovery has come.
     discovered: bool,
+    /// What became of processes before the first round.
+    early: Early,
+    /// Somebody has come to `run()`: these are no scripts without the SDK.
+    joined: bool,
     /// Too few usable slots.
     shortage: Shortage,
     /// The memory of a host is lost that may have held commits.
@@ -106,6 +110,8 @@ impl Job {
             touched: BTreeSet::new(),
             starts: VecDeque::new(),
             discovered: false,
+            early: Early::default(),
+            joined: false,
             shortage: Shortage::at_start(),
             memory_lost: false,
             settle_for_less: false,
@@ -246,7 +252,9 @@ impl Job {
             return;
         }
         self.plan_or_hold(now, out);
-        self.fill_slots(now, out);
+        if self.results.outcome().is_none() {
+            self.fill_slots(now, out);
+        }
     }
 
     fn discovered(&mut self, list: &[crate::hosts::HostRecord]) {

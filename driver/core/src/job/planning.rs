@@ -393,6 +393,7 @@ impl Job {
         if self.suspect_until.is_some_and(|until| until <= now) {
             self.suspect_until = None;
         }
+        let patience = self.answer_timeout();
         match &mut self.rounds.phase {
             Phase::Idle => {}
             Phase::Training(training) => {
@@ -408,7 +409,7 @@ impl Job {
             Phase::Forming(forming) if forming.deadline > now => {}
             Phase::Forming(forming) => match forming.leaving.take() {
                 Some(left) => {
-                    forming.deadline = now + self.answer_timeout();
+                    forming.deadline = now + patience;
                     self.abort_left(left.round, out);
                 }
                 None => {

@@ -80,6 +80,10 @@ impl Job {
                     .set_data_port(host, worker.process, worker.data_port);
                 self.fleet.set_life(host, worker.process, Life::Waiting);
                 self.waitlist.join(now, host, worker.process);
+                if !std::mem::replace(&mut self.joined, true) && self.fleet.done() > 0 {
+                    // Who ended without joining did no work: others are needed in its place.
+                    self.stale = true;
+                }
                 if matches!(live.life, Life::Training { .. }) {
                     self.member_left();
                 }
@@ -162,6 +166,7 @@ impl Job {
         if live.life != (Life::Training { round }) {
             return reject(out, host, Rejected::StaleRound(round));
         }
+        let patience = self.answer_timeout();
         if let Phase::Forming(forming) = &mut self.rounds.phase
             && forming
                 .leaving
@@ -169,7 +174,7 @@ impl Job {
                 .is_some()
         {
             // Those that were to leave at the boundary would wait for it in vain.
-            forming.deadline = now + self.answer_timeout();
+            forming.deadline = now + patience;
             return self.abort_left(round, out);
         }
         let trains = matches!(&self.rounds.phase, Phase::Training(t) if t.round == round);

@@ -98,6 +98,7 @@ impl Job {
         for host in idle {
             self.send(&host, Order::Shutdown, out);
             out.push(Command::Disconnect { host: host.clone() });
+            self.memory_lost |= self.fleet.host(&host).is_some_and(|h| h.has_memory);
             self.fleet.lose_agent(&host);
         }
     }
@@ -112,8 +113,7 @@ impl Job {
             .settings
             .max_np
             .map_or(usize::MAX, |max| (max + self.settings.spares) as usize);
-        let mut wanted =
-            target.saturating_sub(self.fleet.census().staying() + self.fleet.done() as usize);
+        let mut wanted = target.saturating_sub(self.fleet.census().staying() + self.done_scripts());
         if wanted == 0 || self.touched.is_empty() {
             return;
         }
@@ -161,6 +161,7 @@ impl Job {
                 break;
             };
             let process = self.fleet.start(now, &host, slot);
+            self.early.starts += 1;
             self.starts.push_back((now, host.clone(), Some(process)));
             self.send(
                 &host,
@@ -171,6 +172,15 @@ impl Job {
                 }),
                 out,
             );
+        }
+    }
+
+    /// Scripts without the SDK that have ended well: nothing takes their place.
+    fn done_scripts(&self) -> usize {
+        if self.joined {
+            0
+        } else {
+            self.fleet.done() as usize
         }
     }
 

@@ -288,12 +288,15 @@ fn state_that_is_lost_is_said_to_be_lost() {
     play.lose("a");
     assert_eq!(
         (play.outcome.clone(), play.started()),
-        (None, 2),
+        (None, 3),
         "b holds it too"
     );
     play.commit();
+    play.passive.insert("c".into());
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
     play.lose("b");
-    play.list(&[host("c", 1)]);
+    play.connects("c");
+    play.joins("c", 0);
     assert_eq!(play.outcome, Some(Outcome::NoStateLeft));
 }
 

@@ -1,13 +1,18 @@
 //! R10: a job ends in exactly one outcome, nothing is begun after it, and the outcome is true.
 
+use std::collections::BTreeSet;
+
 use elasticrun_core::{
     Command, Note,
     results::{Outcome, Reason},
 };
-use elasticrun_protocol::{Order, control::Exit};
+use elasticrun_protocol::{
+    Order,
+    control::{Exit, StopReason},
+};
 
 use super::r9;
-use crate::world::World;
+use crate::world::{World, host::index_of};
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -17,6 +22,8 @@ pub(super) struct Memory {
     /// A member finished in some round.
     finished_ever: bool,
     failures: u32,
+    /// Hosts that were lost for the job at some time.
+    lost: BTreeSet<usize>,
 }
 
 pub(super) fn note(world: &mut World, note: &Note) {
@@ -24,7 +31,20 @@ pub(super) fn note(world: &mut World, note: &Note) {
     match note {
         Note::Finishing => (memory.finishing, memory.finished_ever) = (true, true),
         Note::RoundStarted { .. } => memory.finishing = false,
-        Note::WorkerFailed { .. } | Note::HostFailed { .. } => memory.failures += 1,
+        Note::WorkerFailed { .. } => memory.failures += 1,
+        Note::HostFailed { host, .. } => {
+            memory.failures += 1;
+            memory.lost.extend(index_of(host));
+        }
+        Note::Stopped {
+            host,
+            process,
+            why: StopReason::DomainFailed,
+        } => {
+            if let Some(host) = index_of(host) {
+                world.member_stopped(host, *process);
+            }
+        }
         _ => {}
     }
 }
@@ -101,7 +121,7 @@ fn succeeded(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Every member of the last round ended by itself.
+/// Every member of the last round ended by itself, or was stopped since its domain had failed.
 fn all_failed(world: &World) -> Result<(), String> {
     let Some((_, round)) = world.rounds.last_key_value() else {
         return Ok(());
@@ -121,7 +141,10 @@ fn all_failed(world: &World) -> Result<(), String> {
 
 /// Nobody who can be asked has anything, though there was something.
 fn no_state_left(world: &World) -> Result<(), String> {
-    if !world.history.has_commits() {
+    // What a lost host had nobody can know.
+    let mut seats = world.rounds.values().flat_map(|round| &round.seats);
+    let lost = seats.any(|seat| world.invariants.r10.lost.contains(&seat.host));
+    if !lost && !world.history.has_commits() {
         return Err("nobody ever committed anything, so nothing is lost".into());
     }
     for (index, host) in world.hosts.iter().enumerate() {

@@ -20,7 +20,11 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         started.base.is_some() && world.hosts[*host].newest(*process) == started.base
     };
     let survivors: Vec<bool> = members.iter().map(holds).collect();
-    if survivors.contains(&true) && !survivors[0] {
+    // What a host had that is gone nobody knows.
+    let known = members
+        .first()
+        .is_some_and(|(host, _)| world.reaches(*host));
+    if known && survivors.contains(&true) && !survivors[0] {
         return Err("rank 0 does not hold the base and another member does".into());
     }
     let mut order: Vec<(usize, u32)> = Vec::new();
@@ -44,7 +48,8 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         .filter(|member| !members.contains(member))
         .filter(|(host, process)| {
             let id = &world.hosts[*host].id;
-            world.reference.is_usable(world.now, id, process.local_rank)
+            world.reaches(*host)
+                && world.reference.is_usable(world.now, id, process.local_rank)
                 && world.waits_well(*host, *process)
                 && world.hosts[*host].newest(*process) == started.base
                 && started.base.is_some()

@@ -34,7 +34,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         let what = format!("{why}, and the job commands {command:?}");
         world.violate("R3", what);
     }
-    if refused && world.plan.calm {
+    if refused && world.plan.calm && world.driver.inert.is_none() {
         let what = format!("nothing goes wrong and the job refuses: {command:?}");
         world.violate("R3", what);
     }

@@ -280,7 +280,6 @@ impl World {
             Command::Report(report) => self.report(host, report),
             Command::Spawn(spawn) => self.spawn(host, spawn),
             Command::Signal { process, signal } => {
-                self.member_stopped(host, process);
                 let wait = self.dice.micros(5, 2_000);
                 let term = signal == Signal::Terminate;
                 self.after(
@@ -302,10 +301,7 @@ impl World {
                     self.after(wait, Ev::Wake { host, process });
                 }
             }
-            Command::TellStop { process, .. } => {
-                self.member_stopped(host, process);
-                self.tell(host, process, Tell::Stop);
-            }
+            Command::TellStop { process, .. } => self.tell(host, process, Tell::Stop),
             Command::Forget { process } => {
                 invariants::r12::may_forget(self, host, process);
                 if !self.hosts[host].workers.contains_key(&process) {
@@ -319,6 +315,14 @@ impl World {
     fn report(&mut self, host: usize, report: Report) {
         if let Report::Ready { round, .. } = &report {
             self.hosts[host].answered = Some((*round, self.hosts[host].commits()));
+        }
+        if let Report::Lost {
+            process,
+            silent: true,
+        } = &report
+        {
+            // It is as good as dead, though the signal is still on its way.
+            self.member_stopped(host, *process);
         }
         let Some(agent) = &mut self.hosts[host].agent else {
             return;

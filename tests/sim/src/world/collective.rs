@@ -5,7 +5,11 @@
 
 use elasticrun_protocol::{CommitId, Process, Rank, Round, control::Exit};
 
-use super::{Ev, World, memory::State, worker::Act};
+use super::{
+    Ev, World,
+    memory::State,
+    worker::{Act, Phase},
+};
 use crate::invariants;
 
 /// A member's seat in a round.
@@ -20,7 +24,7 @@ pub(crate) struct Seat {
     pub(crate) end: Option<Exit>,
     /// It went with its agent.
     pub(crate) lost: bool,
-    /// It was told to stop before it ended.
+    /// It was told to stop as its domain had failed.
     pub(crate) stopped: bool,
 }
 
@@ -179,12 +183,17 @@ impl World {
     }
 
     /// A member left or died: who waits for it may see that.
-    pub(super) fn seat_gone(&mut self, number: Round, rank: Rank) {
+    pub(super) fn seat_gone(&mut self, number: Round, rank: Rank, from: Phase) {
         let Some(round) = self.rounds.get_mut(&number) else {
             return;
         };
-        round.seats[rank.0 as usize].gone = true;
-        let reached = round.seats[rank.0 as usize].reached;
+        let seat = &mut round.seats[rank.0 as usize];
+        seat.gone = true;
+        if let Phase::Collective(index) = from {
+            // It did not stay until all were there.
+            seat.reached = index;
+        }
+        let reached = seat.reached;
         let waiting: Vec<_> = (round.seats.iter())
             .filter(|seat| !seat.gone && seat.reached > reached)
             .map(|seat| (seat.host, seat.process))

@@ -32,8 +32,8 @@ impl World {
         }
     }
 
-    /// A member of the last round is told to stop.
-    pub(super) fn member_stopped(&mut self, host: usize, process: Process) {
+    /// A member of the last round is told to stop, as its domain has failed.
+    pub(crate) fn member_stopped(&mut self, host: usize, process: Process) {
         if let Some(seat) = self.last_seat(host, process) {
             seat.stopped = true;
         }

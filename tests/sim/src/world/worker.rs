@@ -275,8 +275,9 @@ impl World {
             return;
         };
         worker.last_round = Some(round.start.round);
+        let from = worker.phase;
         self.turn(host, process, Phase::Busy);
-        self.seat_gone(round.start.round, round.rank);
+        self.seat_gone(round.start.round, round.rank, from);
         let wait = self.dice.micros(20, 5_000);
         let wait = wait + self.take_away(host, process);
         self.note(format_args!(
@@ -343,8 +344,10 @@ impl World {
             return;
         };
         if worker.phase != Phase::Joined {
-            let what =
-                format!("h{host} {process:?} is told to start {round:?} and is not at run()");
+            let what = format!(
+                "h{host} {process:?} is told to start {round:?} and is not at run() but {:?}",
+                worker.phase
+            );
             return self.violate("R3", what);
         }
         worker.round = Some(InRound {
@@ -677,7 +680,7 @@ impl World {
             .round
             .as_ref()
             .map(|round| (round.start.round, round.rank));
-        let finished = worker.phase == Phase::Finished;
+        let from = worker.phase;
         let lost = worker.orphan;
         worker.phase = Phase::Dead;
         worker.token += 1;
@@ -687,8 +690,8 @@ impl World {
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
             shared.stop_beating(now);
         }
-        if let Some((round, rank)) = seat.filter(|_| !finished) {
-            self.seat_gone(round, rank);
+        if let Some((round, rank)) = seat.filter(|_| from != Phase::Finished) {
+            self.seat_gone(round, rank, from);
         }
         if attached && self.dice.percent(90) {
             let wait = self.dice.micros(50, 2_000);
