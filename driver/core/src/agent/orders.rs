@@ -229,7 +229,12 @@ impl Machine {
     /// Answers a plan once all its members of this host are at `run()`.
     pub(super) fn answer_plan(&mut self, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let Some(plan) = &mut self.plan else { return };
-        if plan.answered {
+        // Who still runs to the boundary of the round before is waited for, planned or not: what it commits
+        // there is the base, and no two rounds train at once (R11, R12).
+        let number = plan.round;
+        let trains =
+            |worker: &Worker| matches!(worker.life, Life::Training { round, .. } if round < number);
+        if plan.answered || self.workers.values().any(trains) {
             return;
         }
         let mut members = Vec::with_capacity(plan.members.len());

@@ -42,7 +42,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
             why: StopReason::DomainFailed,
         } => {
             if let Some(host) = index_of(host) {
-                world.member_stopped(host, *process);
+                world.given_up(host, *process);
             }
         }
         _ => {}
@@ -111,10 +111,11 @@ fn succeeded(world: &World) -> Result<(), String> {
         };
     };
     for seat in &round.seats {
-        if seat.end != Some(Exit::Code(0)) {
+        let end = world.fate(seat.host, seat.process).end;
+        if end != Some(Exit::Code(0)) {
             return Err(format!(
-                "{number:?} h{} {:?}: {:?}",
-                seat.host, seat.process, seat.end
+                "{number:?} h{} {:?}: {end:?}",
+                seat.host, seat.process
             ));
         }
     }
@@ -128,12 +129,10 @@ fn all_failed(world: &World) -> Result<(), String> {
     };
     let failed = |end: &Exit| !end.is_success();
     for seat in &round.seats {
-        let by_itself = seat.end.as_ref().is_some_and(failed) && !seat.lost;
-        if !by_itself && !seat.stopped {
-            return Err(format!(
-                "h{} {:?}: {:?}, lost: {}",
-                seat.host, seat.process, seat.end, seat.lost
-            ));
+        let fate = world.fate(seat.host, seat.process);
+        let by_itself = fate.end.as_ref().is_some_and(failed) && !fate.lost;
+        if !by_itself && !fate.given_up {
+            return Err(format!("h{} {:?}: {fate:?}", seat.host, seat.process));
         }
     }
     Ok(())

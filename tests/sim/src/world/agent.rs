@@ -322,7 +322,7 @@ impl World {
         } = &report
         {
             // It is as good as dead, though the signal is still on its way.
-            self.member_stopped(host, *process);
+            self.given_up(host, *process);
         }
         let Some(agent) = &mut self.hosts[host].agent else {
             return;

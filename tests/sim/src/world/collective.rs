@@ -3,7 +3,7 @@
 //! A collective is complete when all members have come to it; if one is gone it never is, and whether the
 //! others see that by themselves is a matter of luck: they must be told.
 
-use elasticrun_protocol::{CommitId, Process, Rank, Round, control::Exit};
+use elasticrun_protocol::{CommitId, Process, Rank, Round};
 
 use super::{
     Ev, World,
@@ -21,11 +21,6 @@ pub(crate) struct Seat {
     reached: u64,
     /// It left or died.
     gone: bool,
-    pub(crate) end: Option<Exit>,
-    /// It went with its agent.
-    pub(crate) lost: bool,
-    /// It was told to stop as its domain had failed.
-    pub(crate) stopped: bool,
 }
 
 /// A round that was started.
@@ -51,9 +46,6 @@ impl RoundSim {
                     process,
                     reached: 0,
                     gone: false,
-                    end: None,
-                    lost: false,
-                    stopped: false,
                 })
                 .collect(),
             state: None,

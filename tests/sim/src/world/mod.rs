@@ -46,7 +46,7 @@ use crate::{
     scenario::Scenario,
     trace::{Detail, Trace},
 };
-pub(crate) use collective::{RoundSim, Seat};
+pub(crate) use collective::RoundSim;
 use discovery::Discovery;
 use driver::Driver;
 use host::Host;
@@ -193,6 +193,7 @@ pub(crate) struct World {
     pending: strike::Pending,
     pub(crate) healed: bool,
     swept: bool,
+    fates: BTreeMap<(usize, Process), view::Fate>,
 }
 
 /// A run that needs more events than this has lost its way.
@@ -222,6 +223,7 @@ impl World {
             pending: strike::Pending::default(),
             healed: false,
             swept: false,
+            fates: BTreeMap::new(),
             plan,
         };
         world.begin();

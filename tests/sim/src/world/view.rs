@@ -2,7 +2,7 @@
 
 use elasticrun_protocol::{Process, control::Exit};
 
-use super::{Seat, World, worker::Phase};
+use super::{World, worker::Phase};
 
 impl World {
     /// Whether the driver can reach the agent of a host now, as an onlooker sees it.
@@ -24,25 +24,31 @@ impl World {
         worker.is_some_and(|w| w.phase == Phase::Joined && !w.told_to_stop && !w.suspended)
     }
 
-    /// How a member of the last round ended, if it has.
-    pub(super) fn member_ends(&mut self, host: usize, process: Process, end: &Exit, lost: bool) {
-        if let Some(seat) = self.last_seat(host, process) {
-            seat.end = Some(end.clone());
-            seat.lost = lost;
-        }
+    /// How a process ended, if it has.
+    pub(crate) fn fate(&self, host: usize, process: Process) -> Fate {
+        self.fates
+            .get(&(host, process))
+            .cloned()
+            .unwrap_or_default()
     }
 
-    /// A member of the last round is told to stop, as its domain has failed.
-    pub(crate) fn member_stopped(&mut self, host: usize, process: Process) {
-        if let Some(seat) = self.last_seat(host, process) {
-            seat.stopped = true;
-        }
+    pub(super) fn ends(&mut self, host: usize, process: Process, end: &Exit, lost: bool) {
+        let fate = self.fates.entry((host, process)).or_default();
+        (fate.end, fate.lost) = (Some(end.clone()), lost);
     }
 
-    fn last_seat(&mut self, host: usize, process: Process) -> Option<&mut Seat> {
-        let (_, last) = self.rounds.iter_mut().next_back()?;
-        last.seats
-            .iter_mut()
-            .find(|seat| seat.host == host && seat.process == process)
+    /// A process is told to stop, as its domain has failed, or is given up by its agent.
+    pub(crate) fn given_up(&mut self, host: usize, process: Process) {
+        self.fates.entry((host, process)).or_default().given_up = true;
     }
+}
+
+/// What became of a process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fate {
+    pub(crate) end: Option<Exit>,
+    /// It went with its agent.
+    pub(crate) lost: bool,
+    /// It was told to stop as its domain had failed, or did not beat.
+    pub(crate) given_up: bool,
 }

@@ -686,7 +686,7 @@ impl World {
         worker.token += 1;
         worker.end = Some(exit.clone());
         self.note(format_args!("h{host} {process:?} dies: {exit}"));
-        self.member_ends(host, process, &exit, lost);
+        self.ends(host, process, &exit, lost);
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
             shared.stop_beating(now);
         }
