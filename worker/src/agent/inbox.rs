@@ -93,6 +93,14 @@ impl Inbox {
         self.lock().ended.as_ref().map(Ended::error)
     }
 
+    /// Whether the newest round that was started is over.
+    pub(crate) fn is_over(&self) -> bool {
+        let heard = self.lock();
+        heard
+            .current
+            .is_some_and(|current| heard.aborted >= Some(current))
+    }
+
     /// Waits for the answer to the attach.
     pub(super) fn wait_for_welcome(&self, deadline: Instant) -> Result<Welcome, Error> {
         let mut heard = self.lock();

@@ -14,7 +14,8 @@ use crate::{Error, Interrupt, agent::Inbox};
 /// What a failed collective means to the worker.
 ///
 /// A worker that was told to stop hears that. Whatever says that another member is not there is an
-/// interrupt; what a new round would not change (calls that do not match, no memory) is an error.
+/// interrupt; what a new round would not change (calls that do not match, no memory) is an error, unless the
+/// round is over anyway.
 pub(crate) fn judge(error: GroupError, inbox: &Inbox) -> Error {
     match error {
         GroupError::Aborted { .. }
@@ -26,6 +27,7 @@ pub(crate) fn judge(error: GroupError, inbox: &Inbox) -> Error {
             tracing::debug!(%error, "the round is over");
             inbox.ended().unwrap_or(Interrupt::WorkersFailed.into())
         }
+        GroupError::Mismatch { .. } if inbox.is_over() => Interrupt::WorkersFailed.into(),
         error => Error::Collective(error),
     }
 }

@@ -1,0 +1,135 @@
+//! The worker: makes the calls that it reads, one a line.
+//!
+//! | call | prints |
+//! |---|---|
+//! | `add N` | `value V` |
+//! | `commit` | `committed ID` |
+//! | `check` | `checked` |
+//! | `barrier` | `passed` |
+//! | `sum` | `sum S`, of a 1 from each worker |
+//! | `wrong` | a broadcast from a rank that is not there |
+//! | `busy MS` | `idle`, after burning that time |
+//! | `return` | returns from the training function |
+//! | `fail` | returns an error of its own |
+//!
+//! A call that fails prints its error, and an interrupt returns to `run()`.
+
+use std::{
+    io::{self, BufRead, Write},
+    time::{Duration, Instant},
+};
+
+use elasticrun_worker::{Error, Op, Session, State, World, run, state};
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Sdk(#[from] Error),
+    #[error("an error of my own")]
+    Own,
+}
+
+#[derive(Default)]
+struct Counter {
+    value: u64,
+    restored: u32,
+    reset: u32,
+}
+
+impl State for Counter {
+    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.value.save(out)
+    }
+
+    fn restore(&mut self, from: &mut &[u8]) -> Result<(), state::Error> {
+        self.restored += 1;
+        self.value.restore(from)
+    }
+
+    fn reset(&mut self, _: &World) {
+        self.reset += 1;
+    }
+}
+
+fn say(text: impl std::fmt::Display) {
+    println!("> {text}");
+    io::stdout().flush().expect("the test reads");
+}
+
+/// Plays the worker until its stdin ends or it is told to end; gives the exit code.
+pub(crate) fn puppet() -> i32 {
+    let mut counter = Counter::default();
+    let ended = run(&mut counter, train);
+    let code = match &ended {
+        Ok(()) => 0,
+        Err(Failure::Sdk(Error::Removed)) => 0,
+        Err(_) => 1,
+    };
+    match ended {
+        Ok(()) => say("done"),
+        Err(error) => say(format!("ended: {error}")),
+    }
+    if run(&mut counter, train).is_err_and(|error| matches!(error, Failure::Sdk(Error::RunTwice))) {
+        return code;
+    }
+    unreachable!("a process is a worker once");
+}
+
+fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure> {
+    let Counter {
+        value,
+        restored,
+        reset,
+    } = counter;
+    let (rank, size, round) = (session.rank(), session.size(), session.world().round());
+    say(format!(
+        "round {round} rank {rank} of {size} value {value} restored {restored} reset {reset}"
+    ));
+    loop {
+        let mut line = String::new();
+        io::stdin()
+            .lock()
+            .read_line(&mut line)
+            .expect("the test writes");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let said = match words[..] {
+            ["add", more] => {
+                counter.value += more.parse::<u64>().expect("a number");
+                Ok(format!("value {}", counter.value))
+            }
+            ["commit"] => session.commit(counter).map(|id| format!("committed {id}")),
+            ["check"] => session
+                .check_host_updates(counter)
+                .map(|()| "checked".to_owned()),
+            ["barrier"] => session.barrier().map(|()| "passed".to_owned()),
+            ["sum"] => {
+                let mut one = [1.0_f32];
+                session
+                    .allreduce(&mut one, Op::Sum)
+                    .map(|()| format!("sum {}", one[0]))
+            }
+            ["wrong"] => session
+                .broadcast(&mut [0_u8], size)
+                .map(|()| "right".to_owned()),
+            ["busy", millis] => {
+                let end = Instant::now() + Duration::from_millis(millis.parse().expect("a number"));
+                while Instant::now() < end {
+                    std::hint::spin_loop();
+                }
+                Ok("idle".to_owned())
+            }
+            ["return"] => return Ok(()),
+            ["fail"] | [] => return Err(Failure::Own),
+            _ => panic!("{line}"),
+        };
+        match said {
+            Ok(said) => say(said),
+            Err(error) => {
+                say(&error);
+                if error.interrupt().is_some() || !matches!(error, Error::Collective(_)) {
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+}

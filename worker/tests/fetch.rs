@@ -1,0 +1,180 @@
+//! Fetching the base from the agent of another host.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    thread,
+};
+
+use common::{Agent, KEY, Kept, id, start_from};
+use elasticrun_protocol::{
+    Round,
+    auth::{self, Bytes32, Hello, Listener, Proof, Purpose, Secret, Verdict},
+    control::{MemoryAnswer, MemoryRequest},
+    frame::{self, FrameBuffer},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Not a test: the worker process of the others.
+#[test]
+#[ignore = "run by the other tests"]
+fn a_worker() {
+    std::process::exit(common::puppet());
+}
+
+struct Peer {
+    stream: TcpStream,
+    frames: FrameBuffer,
+}
+
+impl Peer {
+    fn send(&mut self, message: &impl Serialize) {
+        let bytes = frame::to_frame(message).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    fn receive<T: DeserializeOwned>(&mut self) -> Option<T> {
+        loop {
+            if let Some(message) = self.frames.next_message().unwrap() {
+                return Some(message);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.frames.extend(&bytes[..count]),
+            }
+        }
+    }
+
+    /// The handshake, as far as the dialler likes it.
+    fn shake(&mut self, key: Bytes32) -> Option<MemoryRequest> {
+        let secret = Secret::from_hex(&key.to_string()).unwrap();
+        let hello: Hello = self.receive()?;
+        let nonce = auth::nonce().unwrap();
+        let listener = Listener::new(secret, &[Purpose::Memory], hello, nonce).unwrap();
+        self.send(&listener.challenge());
+        let proof: Proof = self.receive()?;
+        listener.verify(&proof).unwrap();
+        self.send(&Verdict::Welcome);
+        self.receive()
+    }
+}
+
+/// An agent that keeps a commit: answers `times` requests by `answer`.
+fn keeper(times: usize, key: Bytes32, answer: impl Fn(&mut Peer) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for _ in 0..times {
+            let (stream, _) = listener.accept().unwrap();
+            let mut peer = Peer {
+                stream,
+                frames: FrameBuffer::default(),
+            };
+            if let Some(request) = peer.shake(key) {
+                assert_eq!(request.commit, id(1, 4));
+                answer(&mut peer);
+            }
+        }
+    });
+    address
+}
+
+fn found(digest_of: u64) -> MemoryAnswer {
+    MemoryAnswer::Found {
+        length: 8,
+        digest: xxh3_64(&digest_of.to_le_bytes()),
+    }
+}
+
+fn there(address: SocketAddr) -> Kept<'static> {
+    Kept {
+        here: None,
+        there: Some(address),
+    }
+}
+
+#[test]
+fn rank_0_fetches_the_base_and_the_others_get_it_from_there() {
+    let agent = Agent::new();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    let address = keeper(1, KEY, |peer| {
+        // The bytes come with the answer, or later.
+        let mut bytes = frame::to_frame(&found(77)).unwrap();
+        bytes.extend_from_slice(&77_u64.to_le_bytes()[..3]);
+        peer.stream.write_all(&bytes).unwrap();
+        peer.stream.write_all(&77_u64.to_le_bytes()[3..]).unwrap();
+    });
+    start_from(&mut [&mut a, &mut b], 2, Some(id(1, 4)), there(address));
+    for worker in [&mut a, &mut b] {
+        let said = worker.line();
+        assert!(said.contains(" value 77 "), "{said}");
+        assert_eq!(worker.committed(id(1, 4)), 77);
+    }
+}
+
+#[test]
+fn a_base_that_is_gone_or_damaged_ends_the_worker() {
+    let agent = Agent::new();
+    let gone = keeper(1, KEY, |peer| peer.send(&MemoryAnswer::Missing));
+    let damaged = keeper(1, KEY, |peer| {
+        peer.send(&found(77));
+        peer.stream.write_all(&78_u64.to_le_bytes()).unwrap();
+    });
+    for (address, why) in [
+        (gone, "is not where the driver saw it"),
+        (damaged, "came damaged from"),
+    ] {
+        let mut worker = agent.worker(0);
+        start_from(&mut [&mut worker], 2, Some(id(1, 4)), there(address));
+        let said = worker.line();
+        assert!(said.contains(why), "{said}");
+        assert_eq!(worker.end().code(), Some(1));
+        assert_eq!(worker.newest(), None);
+    }
+}
+
+#[test]
+fn a_keeper_that_cannot_be_used_is_tried_in_three_rounds() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    // It hangs up, it is a stranger, and nobody listens.
+    let silent = keeper(1, KEY, |_| ());
+    let stranger = keeper(1, Bytes32([6; 32]), |_| ());
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    for (round, address) in [(2, silent), (3, stranger)] {
+        start_from(&mut [&mut worker], round, Some(id(1, 4)), there(address));
+        assert_eq!(worker.join(), (Some(Round(round)), false, None));
+    }
+    start_from(&mut [&mut worker], 4, Some(id(1, 4)), there(nobody));
+    let said = worker.line();
+    assert!(
+        said.starts_with("ended: cannot fetch the state of commit 1.1.4 from"),
+        "{said}"
+    );
+    assert_eq!(worker.end().code(), Some(1));
+}
+
+#[test]
+fn an_abort_ends_a_fetch_at_once() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    let (asked, was_asked) = std::sync::mpsc::channel();
+    let slow = keeper(1, KEY, move |peer| {
+        asked.send(()).unwrap();
+        // Ends when the worker cuts the connection.
+        assert_eq!(peer.receive::<MemoryRequest>(), None);
+    });
+    start_from(&mut [&mut worker], 2, Some(id(1, 4)), there(slow));
+    was_asked.recv().unwrap();
+    worker.abort(2);
+    assert_eq!(worker.join(), (Some(Round(2)), true, None));
+}

@@ -1,0 +1,326 @@
+//! What a worker does in rounds, against an agent that the test plays.
+
+mod common;
+
+use std::time::Instant;
+
+use common::{Agent, BEAT, Kept, Worker, id, start, start_apart, start_from, until};
+use elasticrun_protocol::{Boundary, FromWorker, Round, ToWorker, control::StopReason};
+use elasticrun_shared::page::Phase;
+
+const FAILED: &str = "a worker of the round failed: return this error to run(), which continues from the newest commit";
+const UPDATED: &str =
+    "the hosts of the job change: return this error to run(), which continues in the next round";
+
+/// Not a test: the worker process of the others.
+#[test]
+#[ignore = "run by the other tests"]
+fn a_worker() {
+    std::process::exit(common::puppet());
+}
+
+/// Ends the round of a worker that waits for a call, as an agent does.
+fn lose(worker: &mut Worker, round: u64) {
+    worker.page.abort(Round(round));
+    worker.abort(round);
+    assert_eq!(worker.ask("check"), FAILED);
+    assert!(matches!(worker.join(), (Some(left), true, _) if left == Round(round)));
+}
+
+#[test]
+fn a_first_round_begins_with_the_state_of_rank_0_and_ends_well() {
+    let agent = Agent::new();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    assert_eq!(a.page.phase(), Phase::Waiting);
+    start(&mut [&mut a, &mut b], 1, None);
+    assert_eq!(a.line(), "round 1 rank 0 of 2 value 0 restored 0 reset 1");
+    assert_eq!(b.line(), "round 1 rank 1 of 2 value 0 restored 1 reset 1");
+    assert_eq!((a.newest(), b.newest()), (Some(id(1, 0)), Some(id(1, 0))));
+    assert_eq!(a.page.phase(), Phase::Training);
+    for worker in [&mut a, &mut b] {
+        assert_eq!(worker.ask("add 5"), "value 5");
+        assert_eq!(worker.ask("commit"), "committed 1.1.1");
+        assert_eq!(worker.committed(id(1, 1)), 5);
+        assert_eq!(worker.page.count(Round(1)), Boundary(1));
+        assert_eq!(worker.page.commits(), 1);
+    }
+    a.call("sum");
+    b.call("sum");
+    assert_eq!((a.line(), b.line()), ("sum 2".into(), "sum 2".into()));
+    for worker in [&mut a, &mut b] {
+        worker.call("return");
+        assert_eq!(worker.hear(), FromWorker::Finished { round: Round(1) });
+        assert_eq!(worker.line(), "done");
+        assert!(worker.end().success());
+        assert_eq!(worker.page.phase_at_exit(), Some(Phase::Finished));
+    }
+}
+
+#[test]
+fn an_abort_ends_a_collective_at_once_and_the_state_goes_back_to_the_base() {
+    let agent = Agent::new();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    // Over TCP, where no shared region helps.
+    start_apart(&mut [&mut a, &mut b], 1, None);
+    a.line();
+    b.line();
+    a.ask("add 5");
+    a.ask("commit");
+    a.ask("add 100");
+    a.call("sum");
+    a.abort(1);
+    assert_eq!(a.line(), FAILED);
+    assert_eq!(a.join(), (Some(Round(1)), true, Some(id(1, 1))));
+    // The other one was not told; it loses its peer when it looks.
+    // What a had sent before may complete one call.
+    let said = b.ask("sum");
+    assert!(
+        said == FAILED || (said == "sum 2" && b.ask("sum") == FAILED),
+        "{said}"
+    );
+    assert_eq!(b.join(), (Some(Round(1)), false, Some(id(1, 0))));
+    start(&mut [&mut a, &mut b], 3, Some(id(1, 1)));
+    assert_eq!(a.line(), "round 3 rank 0 of 2 value 5 restored 1 reset 2");
+    assert_eq!(b.line(), "round 3 rank 1 of 2 value 5 restored 2 reset 2");
+    assert_eq!(b.newest(), Some(id(1, 1)));
+}
+
+#[test]
+fn an_abort_that_came_before_a_call_is_seen_by_it() {
+    let agent = Agent::new();
+    for call in ["commit", "check", "barrier"] {
+        let mut worker = agent.worker(0);
+        start(&mut [&mut worker], 1, None);
+        worker.line();
+        // As the agent does, and what it says comes later.
+        worker.page.abort(Round(1));
+        if call == "barrier" {
+            worker.abort(1);
+            // The SDK's thread has heard it when it says so in the page, and beats on.
+            let beats = worker.page.beats();
+            until("it beats", || worker.page.beats() > beats + 1);
+        }
+        assert_eq!(worker.ask(call), FAILED, "{call}");
+        assert_eq!(worker.join(), (Some(Round(1)), true, Some(id(1, 0))));
+    }
+}
+
+#[test]
+fn a_round_that_is_over_before_it_begins_is_left_at_once() {
+    let agent = Agent::new();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    start(&mut [&mut a, &mut b], 1, None);
+    a.line();
+    b.line();
+    lose(&mut a, 1);
+    lose(&mut b, 1);
+    // Only a learns of round 2, then that it is over.
+    let mut alone = agent.worker(2);
+    let (page, round) = (a.page.clone(), Round(2));
+    start_apart(&mut [&mut a, &mut alone], 2, Some(id(1, 0)));
+    page.abort(round);
+    a.abort(2);
+    alone.abort(2);
+    assert_eq!(a.join().0, Some(Round(2)));
+    assert_eq!(alone.join().0, Some(Round(2)));
+    // A late word of an old round changes nothing.
+    start(&mut [&mut a], 3, Some(id(1, 0)));
+    a.abort(1);
+    a.abort(2);
+    assert_eq!(a.line(), "round 3 rank 0 of 1 value 0 restored 1 reset 2");
+    assert_eq!(a.ask("barrier"), "passed");
+}
+
+#[test]
+fn all_leave_at_the_same_boundary_which_is_a_commit_and_nothing_is_restored() {
+    let agent = Agent::new();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    start(&mut [&mut a, &mut b], 1, None);
+    a.line();
+    b.line();
+    a.ask("add 7");
+    b.ask("add 7");
+    assert_eq!(a.ask("check"), "checked");
+    // a is at boundary 1, b at 0: K is 2.
+    let counts = [&a, &b].map(|worker| worker.page.hold(Round(1)).unwrap());
+    assert_eq!(counts, [Boundary(1), Boundary(0)]);
+    a.call("check");
+    b.call("check");
+    until("b waits", || b.page.count(Round(1)) == Boundary(1));
+    for worker in [&a, &b] {
+        assert!(worker.page.set_leave_at(Round(1), Boundary(2)));
+    }
+    assert_eq!(b.line(), "checked");
+    b.call("check");
+    for worker in [&mut a, &mut b] {
+        assert_eq!(worker.line(), UPDATED);
+        assert_eq!(worker.join(), (Some(Round(1)), true, Some(id(1, 1))));
+        assert_eq!(worker.committed(id(1, 1)), 7);
+    }
+    start(&mut [&mut b, &mut a], 2, Some(id(1, 1)));
+    assert_eq!(b.line(), "round 2 rank 0 of 2 value 7 restored 1 reset 2");
+    assert_eq!(a.line(), "round 2 rank 1 of 2 value 7 restored 0 reset 2");
+    assert_eq!(a.ask("commit"), "committed 1.2.1");
+}
+
+#[test]
+fn newcomers_and_members_that_committed_something_else_get_what_rank_0_has() {
+    let agent = Agent::new();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    start(&mut [&mut a, &mut b], 1, None);
+    a.line();
+    b.line();
+    a.ask("add 1");
+    b.ask("add 2");
+    a.ask("commit");
+    b.ask("commit");
+    // A void one is forgotten.
+    b.ask("add 4");
+    b.ask("commit");
+    lose(&mut a, 1);
+    lose(&mut b, 1);
+    let mut c = agent.worker(2);
+    start(&mut [&mut a, &mut b, &mut c], 2, Some(id(1, 1)));
+    for worker in [&mut a, &mut b, &mut c] {
+        assert!(worker.line().contains(" value 1 "));
+        assert_eq!(worker.newest(), Some(id(1, 1)));
+        assert_eq!(worker.committed(id(1, 1)), 1);
+    }
+}
+
+#[test]
+fn a_dead_process_of_this_host_keeps_the_base() {
+    let agent = Agent::new();
+    let mut dead = agent.worker(0);
+    start(&mut [&mut dead], 1, None);
+    dead.line();
+    dead.ask("add 9");
+    dead.ask("commit");
+    dead.child.kill().unwrap();
+    dead.end();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    let kept = Kept {
+        here: Some(&dead.commits),
+        there: None,
+    };
+    start_from(&mut [&mut a, &mut b], 2, Some(id(1, 1)), kept);
+    for worker in [&mut a, &mut b] {
+        assert!(worker.line().contains(" value 9 "));
+        assert_eq!(worker.committed(id(1, 1)), 9);
+    }
+}
+
+#[test]
+fn a_base_that_nobody_holds_ends_the_worker() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 2, Some(id(1, 1)));
+    let said = worker.line();
+    assert!(
+        said.starts_with("ended: the state of commit 1.1.1 is not where"),
+        "{said}"
+    );
+    assert_eq!(worker.end().code(), Some(1));
+}
+
+#[test]
+fn a_removed_worker_says_so_and_ends_well() {
+    let agent = Agent::new();
+    let removed = "ended: this worker's slot is no longer part of the job (its rank is -1): the process can end";
+    let mut waiting = agent.worker(0);
+    waiting.tell(
+        &ToWorker::Stop {
+            why: StopReason::Removed,
+        },
+        &[],
+    );
+    assert_eq!(waiting.line(), removed);
+    assert!(waiting.end().success());
+
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    start(&mut [&mut a, &mut b], 1, None);
+    a.line();
+    b.line();
+    a.call("barrier");
+    a.tell(
+        &ToWorker::Stop {
+            why: StopReason::JobEnded,
+        },
+        &[],
+    );
+    assert_eq!(a.line(), "this worker was told to stop: the job is over");
+    assert!(a.line().starts_with("ended: this worker was told to stop"));
+    assert_eq!(a.end().code(), Some(1));
+}
+
+#[test]
+fn errors_of_ones_own_and_wrong_calls_are_no_interrupts() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    let said = worker.ask("wrong");
+    assert!(
+        said.starts_with("bad argument: root 1 is not a rank"),
+        "{said}"
+    );
+    assert_eq!(worker.ask("barrier"), "passed");
+    worker.call("fail");
+    assert_eq!(worker.line(), "ended: an error of my own");
+    assert_eq!(worker.end().code(), Some(1));
+    assert_eq!(worker.page.phase_at_exit(), Some(Phase::Training));
+}
+
+#[test]
+fn it_beats_whatever_the_training_thread_does() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    worker.call("busy 400");
+    let (before, began) = (worker.page.beats(), Instant::now());
+    assert_eq!(worker.line(), "idle");
+    let due = began.elapsed().as_millis() / BEAT.as_millis();
+    let beats = u128::from(worker.page.beats() - before);
+    // A busy machine may be late by a few.
+    assert!(beats * 2 > due && beats <= due + 2, "{beats} of {due}");
+}
+
+#[test]
+fn an_agent_that_is_gone_ends_the_worker() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    worker.hang_up();
+    assert!(
+        worker
+            .line()
+            .starts_with("ended: the agent of this host is gone")
+    );
+    assert_eq!(worker.end().code(), Some(1));
+
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    worker.page.hold(Round(1));
+    worker.call("check");
+    until("it waits", || worker.page.count(Round(1)) == Boundary(1));
+    worker.hang_up();
+    assert!(worker.line().starts_with("the agent of this host is gone"));
+}
+
+#[test]
+fn who_is_refused_says_why() {
+    let agent = Agent::new();
+    let mut guest = agent.knock(3);
+    guest.tell(
+        &ToWorker::Refused {
+            why: "no such slot".into(),
+        },
+        &[],
+    );
+    assert_eq!(
+        guest.line(),
+        "ended: the agent refused this process: no such slot"
+    );
+    assert_eq!(guest.end().code(), Some(1));
+}
