@@ -6,8 +6,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     env, fs,
+    io::Write,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -392,11 +394,12 @@ impl Lines {
 /// An agent as a process; killed if the test ends before it does.
 pub(crate) struct Agent {
     pub(crate) child: Child,
+    /// Reads what it writes to stderr, from its start: it must not block by it.
+    log: Option<JoinHandle<String>>,
 }
 
 impl Agent {
     pub(crate) fn start(launch: &Launch, env: &[(&str, &str)]) -> Self {
-        use std::io::Write;
         let mut child = Command::new(example("agent"))
             .envs(env.iter().copied())
             .stdin(Stdio::piped())
@@ -406,16 +409,20 @@ impl Agent {
         let mut stdin = child.stdin.take().unwrap();
         // An agent that is gone already says so by its status.
         let _ = stdin.write_all(launch.to_line().as_bytes());
-        Self { child }
+        let stderr = child.stderr.take().unwrap();
+        let log = thread::spawn(move || std::io::read_to_string(stderr).unwrap());
+        Self {
+            child,
+            log: Some(log),
+        }
     }
 
     /// Its end and what it wrote to stderr.
-    pub(crate) async fn end(self) -> (ExitStatus, String) {
-        let mut this = self;
-        let stderr = this.child.stderr.take().unwrap();
-        let text = tokio::task::spawn_blocking(move || std::io::read_to_string(stderr).unwrap());
-        let text = timeout(SOON, text).await.expect("the agent ends").unwrap();
-        (this.child.wait().unwrap(), text)
+    pub(crate) async fn end(mut self) -> (ExitStatus, String) {
+        let log = self.log.take().unwrap();
+        let log = tokio::task::spawn_blocking(move || log.join().unwrap());
+        let log = timeout(SOON, log).await.expect("the agent ends").unwrap();
+        (self.child.wait().unwrap(), log)
     }
 
     pub(crate) fn signal(&self, signal: i32) {
