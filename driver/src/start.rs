@@ -185,6 +185,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
         abort_timeout: timeouts.abort,
         interrupt_timeout: timeouts.interrupt,
         exit_timeout: timeouts.exit,
+        fence: timeouts.heartbeat_interval + timeouts.heartbeat + timeouts.orphan,
         last_call: timeouts.last_call,
         reset_limit: failures.reset_limit,
         max_restarts: failures.max_restarts,

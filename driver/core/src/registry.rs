@@ -137,6 +137,12 @@ impl Registry {
         self.count(State::StoppedWithDomain)
     }
 
+    /// Every member went with its host or agent: if they are only cut off, they may train on.
+    pub fn all_lost_with_hosts(&self) -> bool {
+        let lost = self.count(State::LostWithHost);
+        lost > 0 && lost == self.counts.iter().sum::<u32>()
+    }
+
     /// Members that have neither ended nor been told to stop.
     pub fn alive(&self) -> u32 {
         self.count(State::Ready) + self.count(State::Finished)

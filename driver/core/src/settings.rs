@@ -50,6 +50,9 @@ pub struct Settings {
     pub interrupt_timeout: Duration,
     /// How long the others may take after the first success.
     pub exit_timeout: Duration,
+    /// How long workers of an agent that is lost may train on by themselves at most: until the agent misses its
+    /// driver, and then the orphan time-out.
+    pub fence: Duration,
     /// How long a growth waits for more after the first newcomer.
     pub last_call: Duration,
     /// Started rounds after the first; the next fails the job.
@@ -80,6 +83,7 @@ impl Settings {
             abort_timeout: Duration::from_secs(60),
             interrupt_timeout: Duration::from_secs(60),
             exit_timeout: Duration::from_secs(300),
+            fence: Duration::from_secs(11),
             last_call: Duration::from_secs(1),
             reset_limit: None,
             max_restarts: 0,

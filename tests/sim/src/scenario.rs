@@ -98,6 +98,8 @@ impl Scenario {
             calm,
             settings,
         };
+        scenario.settings.fence =
+            scenario.heartbeat_interval + scenario.heartbeat_timeout + scenario.orphan_timeout;
         scenario.faults = scenario.draw_faults(dice);
         scenario
     }
@@ -147,7 +149,7 @@ impl Scenario {
             + self.grace * 6
             + (self.connect_timeout + self.stall_timeout) * 4
             + self.import * 6;
-        waits + self.step * (self.steps as u32) * 4 + Duration::from_secs(60)
+        waits + settings.fence * 3 + self.step * (self.steps as u32) * 4 + Duration::from_secs(60)
     }
 }
 

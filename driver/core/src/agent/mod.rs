@@ -275,6 +275,8 @@ impl Machine {
             }
         }
         if self.orphan_deadline().is_some_and(|until| until <= now) {
+            // A driver may start the next round elsewhere from now on (R11).
+            self.abort_all(now, out);
             self.end_all(now, out);
         }
         self.end_when_alone(out);

@@ -1,5 +1,7 @@
 //! What the driver orders, what workers say, and how they end.
 
+use std::collections::BTreeSet;
+
 use elasticrun_protocol::{
     Boundary, FromWorker, Order, Process, Report, Round, ToAgent,
     control::{Exit, Kept, Start, StopReason},
@@ -173,6 +175,18 @@ impl Machine {
         }
         if !members.is_empty() {
             out.push(Command::Abort { round, members });
+        }
+    }
+
+    /// Ends every round that trains here.
+    pub(super) fn abort_all(&mut self, now: Time, out: &mut Vec<Command>) {
+        let trains = |worker: &Worker| match worker.life {
+            Life::Training { round, .. } => Some(round),
+            _ => None,
+        };
+        let rounds: BTreeSet<_> = self.workers.values().filter_map(trains).collect();
+        for round in rounds {
+            self.abort_members(now, round, out);
         }
     }
 

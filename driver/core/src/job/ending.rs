@@ -61,7 +61,8 @@ impl Job {
             return;
         }
         if self.registry.all_failed_by_themselves() && matches!(self.rounds.phase, Phase::Idle) {
-            return self.restart_or_fail(now, out);
+            self.restart_or_fail(now, out);
+            return self.watch_shortage(now, out);
         }
         let none_left = census.staying() == 0;
         if self.budgets.started() == 0 && none_left && self.fleet.starts() > 0 {
@@ -71,7 +72,8 @@ impl Job {
                     return self.end(Outcome::Succeeded, out);
                 }
             } else if census.stopping == 0 && self.early.all_failed(self.settings.min_np) {
-                return self.restart_or_fail(now, out);
+                self.restart_or_fail(now, out);
+                return self.watch_shortage(now, out);
             }
         }
         if self.discovered && self.capacity.all_lost() {

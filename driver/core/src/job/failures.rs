@@ -134,6 +134,9 @@ impl Job {
                 .record(host, live.process, State::LostWithHost);
         }
         self.memory_lost |= had_memory;
+        if !lost.is_empty() && self.registry.all_lost_with_hosts() {
+            self.fenced_until = Some(now + self.settings.fence);
+        }
         self.rounds.forget_answer(host);
         out.push(Command::Disconnect { host: host.clone() });
         if self.results.outcome().is_some() {

@@ -76,6 +76,8 @@ pub struct Job {
     memory_lost: bool,
     /// The elastic time-out has passed before the first round: `min_np` workers are enough.
     settle_for_less: bool,
+    /// All members of the last round are lost with their hosts and may train on until then (R11).
+    fenced_until: Option<Time>,
     /// Somebody lost a peer: wait until then for news of who it was.
     suspect_until: Option<Time>,
     /// Since when the members are given the exit time-out: one has succeeded, or not all can any more.
@@ -115,6 +117,7 @@ impl Job {
             shortage: Shortage::at_start(),
             memory_lost: false,
             settle_for_less: false,
+            fenced_until: None,
             suspect_until: None,
             exits_since: None,
             settings,

@@ -207,6 +207,11 @@ impl Job {
         if base.is_none() && self.has_lost_state(forming) {
             return self.end(Outcome::NoStateLeft, out);
         }
+        if self.fenced_until.is_some_and(|until| now < until) {
+            // The round before may still train where nobody hears of it (R11); it starts when that is over.
+            return;
+        }
+        self.fenced_until = None;
         let ordered = self.ranks_of(forming, base);
         let survivors = ordered.iter().filter(|c| c.survivor).count() as u32;
         let holders = if base.is_some() {
@@ -406,6 +411,7 @@ impl Job {
                     self.abort_rounds(out);
                 }
             }
+            Phase::Forming(forming) if forming.missing.is_empty() => self.start_round(now, out),
             Phase::Forming(forming) if forming.deadline > now => {}
             Phase::Forming(forming) => match forming.leaving.take() {
                 Some(left) => {
@@ -454,6 +460,8 @@ impl Job {
         let ripe = self.ripe_at().filter(|ripe| *ripe > self.settled);
         let phase = match &self.rounds.phase {
             Phase::Idle => ripe,
+            // All have answered: only the fence is waited for.
+            Phase::Forming(forming) if forming.missing.is_empty() => self.fenced_until,
             Phase::Forming(forming) => Some(forming.deadline),
             Phase::Training(training) => match &training.hold {
                 Some(hold) => Some(hold.deadline),

@@ -98,7 +98,6 @@ impl Job {
         for host in idle {
             self.send(&host, Order::Shutdown, out);
             out.push(Command::Disconnect { host: host.clone() });
-            self.memory_lost |= self.fleet.host(&host).is_some_and(|h| h.has_memory);
             self.fleet.lose_agent(&host);
         }
     }

@@ -32,10 +32,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
         Note::Finishing => (memory.finishing, memory.finished_ever) = (true, true),
         Note::RoundStarted { .. } => memory.finishing = false,
         Note::WorkerFailed { .. } => memory.failures += 1,
-        Note::HostFailed { host, .. } => {
-            memory.failures += 1;
-            memory.lost.extend(index_of(host));
-        }
+        Note::HostFailed { .. } => memory.failures += 1,
         Note::Stopped {
             host,
             process,
@@ -63,6 +60,9 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         if !quiet {
             world.violate("R10", format!("the job has ended and commands {command:?}"));
         }
+    }
+    if let Command::Disconnect { host } = command {
+        world.invariants.r10.lost.extend(index_of(host));
     }
     if let Command::End(outcome) = command {
         world.invariants.r10.ended = true;
