@@ -11,14 +11,14 @@
 //!                (a thread each)                  <-- output thread --> driver (second connection)
 //!                                                 <-- door (who knocks at the socket)
 //! ```
-//! [`agent::Agent`] is the loop: it folds all sources into one event, lets the machine step, and executes what
+//! `agent::Agent` is the loop: it folds all sources into one event, lets the machine step, and executes what
 //! that commands. On the way of a recovery, from a worker's death to the report of it and the abort of its
 //! peers, nothing waits and nothing is awaited: reads and writes of the loop never block.
 //!
 //! # Invariants
-//! - A1 One agent per run and host: it holds a lock while it lives ([`rundir`]).
-//! - A2 No process outlives its agent. At its end the agent kills all its descendants ([`leftovers`]); if it is
-//!   killed itself, a parent-death signal ends its workers and a [`guard`] what these have started.
+//! - A1 One agent per run and host: it holds a lock while it lives (`rundir`).
+//! - A2 No process outlives its agent. At its end the agent kills all its descendants (`leftovers`); if it is
+//!   killed itself, a parent-death signal ends its workers and a `guard` what these have started.
 //! - A3 A process's exit is reported after all that it said and wrote.
 //! - A4 At the agent's end the connection for output is closed before the control connection: a driver that
 //!   has seen the end of the latter has all lines.

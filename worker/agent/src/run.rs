@@ -113,10 +113,12 @@ async fn serve(
         shelf,
         mut tasks,
     } = joined;
-    // Of an agent of this run and host that was killed, and its guard with it.
-    let left = Marked::new(&dir.socket()).end_all();
-    if left > 0 {
-        tracing::warn!(left, "ended processes of an agent that is gone");
+    if !dir.is_fresh() {
+        // Of an agent of this run and host that was killed, and its guard with it.
+        let left = Marked::new(&dir.socket()).end_all();
+        if left > 0 {
+            tracing::warn!(left, "ended processes of an agent that is gone");
+        }
     }
     let guard = Guard::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
     let (notes, inbox) = mpsc::channel(INBOX);
@@ -186,6 +188,7 @@ async fn join(
     run_id: &mut Option<String>,
 ) -> Result<Ready, Error> {
     let root = rundir::root()?;
+    rundir::remove_stale(&root);
     loop {
         let mut dir = match &run_id {
             Some(run_id) => Some(RunDir::lock(&root, run_id, host).await?),

@@ -5,7 +5,8 @@
 //! two hosts, so two agents of a run may live on one machine.
 //!
 //! Who holds the lock (`flock`) is the only agent of this run and host (invariant R4: a slot has at most
-//! one live process, also when agents change).
+//! one live process, also when agents change). The directory of an agent that was killed stays behind until
+//! the next agent of this run and host, or any agent of this user some time later.
 
 use std::{
     env,
@@ -29,6 +30,9 @@ use crate::Error;
 /// The longest directory in which a socket's path still fits.
 const LONGEST: usize = 60;
 
+/// After which time what a killed agent left is removed by others.
+const STALE: Duration = Duration::from_secs(600);
+
 /// Beyond the other agent's orphan time-out.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -37,6 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct RunDir {
     path: PathBuf,
     lock: File,
+    is_fresh: bool,
 }
 
 /// Where the directories of all agents of this user are.
@@ -55,18 +60,17 @@ pub(crate) fn root() -> Result<PathBuf, Error> {
     Ok(dir)
 }
 
-/// Makes a directory that is ours alone, or checks that it is.
-fn make(dir: &Path, user: u32) -> Result<(), Error> {
+/// Makes a directory that is ours alone, or checks that it is. Gives whether it is new.
+fn make(dir: &Path, user: u32) -> Result<bool, Error> {
     let fail = |why: String| Error::RunDirectory {
         path: dir.to_owned(),
         why,
     };
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(fail(error.to_string()));
-        }
-        _ => {}
-    }
+    let is_new = match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(fail(error.to_string())),
+    };
     // Not following a link that somebody else may have put there.
     let found = fs::symlink_metadata(dir).map_err(|error| fail(error.to_string()))?;
     if !found.is_dir() {
@@ -81,7 +85,23 @@ fn make(dir: &Path, user: u32) -> Result<(), Error> {
             found.mode() & 0o777
         )));
     }
-    Ok(())
+    Ok(is_new)
+}
+
+/// Removes directories of agents that were killed a while ago.
+pub(crate) fn remove_stale(root: &Path) {
+    let Ok(all) = fs::read_dir(root) else { return };
+    for entry in all.flatten() {
+        let path = entry.path();
+        let written = fs::metadata(path.join("lock")).and_then(|lock| lock.modified());
+        let age = written.ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age > STALE)
+            && let Ok(Some(stale)) = RunDir::open(&path, libc::LOCK_EX | libc::LOCK_NB)
+        {
+            tracing::debug!(path = %path.display(), "removing what a killed agent left");
+            drop(stale);
+        }
+    }
 }
 
 fn path_of(root: &Path, run_id: &str, host: &HostId) -> PathBuf {
@@ -145,7 +165,7 @@ impl RunDir {
         };
         loop {
             // SAFETY: geteuid has no arguments and cannot fail.
-            make(path, unsafe { libc::geteuid() })?;
+            let is_fresh = make(path, unsafe { libc::geteuid() })?;
             let name = path.join("lock");
             let opened = OpenOptions::new()
                 .create(true)
@@ -166,7 +186,11 @@ impl RunDir {
             let ours = lock.metadata().map_err(fail)?.ino();
             if fs::metadata(&name).is_ok_and(|found| found.ino() == ours) {
                 let path = path.to_owned();
-                return Ok(Some(Self { path, lock }));
+                return Ok(Some(Self {
+                    path,
+                    lock,
+                    is_fresh,
+                }));
             }
         }
     }
@@ -177,6 +201,11 @@ impl RunDir {
         self.lock.set_len(0)?;
         self.lock.rewind()?;
         self.lock.write_all(text.as_bytes())
+    }
+
+    /// Whether no other agent of this run and host was killed here, or is remembered.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.is_fresh
     }
 
     /// The socket for workers.
@@ -254,8 +283,34 @@ mod tests {
         let three = lock(root.path(), "s", "localhost").await.unwrap();
         let sockets = [one.socket(), two.socket(), three.socket()];
         assert!(sockets.iter().all(|path| path.as_os_str().len() < 108));
+        assert!(one.is_fresh() && two.is_fresh() && three.is_fresh());
         drop((one, two, three));
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_killed_agents_left_is_found_and_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let hour = Duration::from_secs(3600);
+        for (name, age) in [("old", hour), ("new", Duration::ZERO)] {
+            let dir = root.path().join(name);
+            DirBuilder::new().mode(0o700).create(&dir).unwrap();
+            let lock = File::create(dir.join("lock")).unwrap();
+            lock.set_modified(std::time::SystemTime::now() - age)
+                .unwrap();
+        }
+        let held = lock(root.path(), "r", "h").await.unwrap();
+        held.lock
+            .set_modified(std::time::SystemTime::now() - hour)
+            .unwrap();
+        remove_stale(root.path());
+        assert!(!root.path().join("old").exists());
+        assert!(root.path().join("new").exists() && held.path.exists());
+        // A crash: the lock goes, the directory stays.
+        let copy = held.lock.try_clone().unwrap();
+        std::mem::forget(held);
+        flock(&copy, libc::LOCK_UN).unwrap();
+        assert!(!lock(root.path(), "r", "h").await.unwrap().is_fresh());
     }
 
     #[tokio::test]

@@ -187,6 +187,20 @@ async fn an_agent_that_came_by_itself_joins_anew() {
 }
 
 #[tokio::test]
+async fn one_that_came_by_itself_waits_for_the_lock_without_a_driver_that_counts_on_it() {
+    let mut driver = Driver::new(shell("sleep 1000")).await;
+    driver.setup.orphan_timeout = Duration::from_secs(20);
+    let (first, _control, _lines) = driver.with_agent().await;
+    let mut launch = driver.launch();
+    launch.run_id = None;
+    let _second = Agent::start(&launch, &[("ELASTICRUN_TEST_ITSELF", "1")]);
+    let mut refused = driver.register().await;
+    assert_eq!(refused.report().await, None, "it hangs up");
+    first.signal(libc::SIGTERM);
+    driver.welcome().await;
+}
+
+#[tokio::test]
 async fn a_silent_driver_is_lost_and_a_late_one_is_not() {
     let mut driver = Driver::new(shell("sleep 1000")).await;
     driver.setup.heartbeat_timeout = Duration::from_millis(300);

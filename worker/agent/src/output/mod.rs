@@ -7,9 +7,9 @@
 //! - O1 A worker is blocked while the queue is full, at most as long as the driver takes nothing for the
 //!   time of its patience; then lines are dropped, counted, and a note says how many.
 //! - O2 The last lines are not lost: when a process has ended, what is in its pipes is read to the end before
-//!   its exit is reported, but no longer than [`LAST_LINES`] while a grandchild holds a pipe. The pump goes
+//!   its exit is reported, but no longer than `LAST_LINES` while a grandchild holds a pipe. The pump goes
 //!   on for that one in the background.
-//! - O3 Memory is bounded: [`queue::ROOM`], and for the last lines of dead processes some more.
+//! - O3 Memory is bounded: `queue::ROOM`, and for the last lines of dead processes some more.
 
 mod lines;
 mod pump;
