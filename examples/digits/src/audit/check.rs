@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use elasticrun_worker::CommitId;
@@ -73,13 +74,26 @@ pub enum Error {
     },
 }
 
+/// A round that began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Its commit 0.
+    pub id: CommitId,
+    /// The commit that it began with.
+    pub base: Option<CommitId>,
+    /// Its workers.
+    pub size: u32,
+    /// From the beginning of the last step before it to that of its first one; `None` if one is missing.
+    pub pause: Option<Duration>,
+}
+
 /// What the journals of a job say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Worker processes that were in a round.
     pub processes: usize,
-    /// Sizes of the rounds that began, in order.
-    pub sizes: Vec<u32>,
+    /// The rounds that began, in order.
+    pub rounds: Vec<Round>,
     /// Rows used in commits that count.
     pub used: u64,
     /// Rows used in vain, in commits that are void.
@@ -93,27 +107,10 @@ pub struct Summary {
 /// See [`Error`].
 pub fn check(directory: &Path, rows: u64, epochs: u64) -> Result<Summary, Error> {
     let journals = read(directory)?;
-    let mut rounds: BTreeMap<CommitId, (Option<CommitId>, u32)> = BTreeMap::new();
-    for line in journals.iter().flatten() {
-        if let Line::Start {
-            round, base, size, ..
-        } = line
-        {
-            let (one, _) = *rounds.entry(*round).or_insert((*base, *size));
-            if one != *base {
-                return Err(Error::Bases {
-                    round: *round,
-                    one,
-                    other: *base,
-                });
-            }
-        }
-    }
+    let rounds = rounds(journals.iter().flatten())?;
     let is_void = |commit: CommitId| {
-        let later = rounds
-            .range(commit..)
-            .filter(|(round, _)| round.round > commit.round);
-        later.into_iter().any(|(_, (base, _))| Some(commit) > *base)
+        let mut later = rounds.iter().filter(|round| round.id.round > commit.round);
+        later.any(|round| Some(commit) > round.base)
     };
     let mut times = vec![vec![0_u64; rows as usize]; epochs as usize];
     let (mut used, mut void) = (0, 0);
@@ -122,6 +119,7 @@ pub fn check(directory: &Path, rows: u64, epochs: u64) -> Result<Summary, Error>
             commit,
             epoch,
             rows,
+            ..
         } = line
         else {
             continue;
@@ -155,10 +153,51 @@ pub fn check(directory: &Path, rows: u64, epochs: u64) -> Result<Summary, Error>
     }
     Ok(Summary {
         processes: journals.iter().filter(|lines| !lines.is_empty()).count(),
-        sizes: rounds.values().map(|(_, size)| *size).collect(),
+        rounds,
         used,
         void,
     })
+}
+
+/// The rounds, as the first worker of each saw it.
+fn rounds<'a>(lines: impl Iterator<Item = &'a Line> + Clone) -> Result<Vec<Round>, Error> {
+    let mut rounds: BTreeMap<CommitId, Round> = BTreeMap::new();
+    let mut steps: Vec<(CommitId, u64)> = Vec::new();
+    for line in lines {
+        match line {
+            Line::Rows { at, commit, .. } => steps.push((*commit, *at)),
+            Line::Start {
+                round, base, size, ..
+            } => {
+                let first = rounds.entry(*round).or_insert(Round {
+                    id: *round,
+                    base: *base,
+                    size: *size,
+                    pause: None,
+                });
+                if first.base != *base {
+                    return Err(Error::Bases {
+                        round: *round,
+                        one: first.base,
+                        other: *base,
+                    });
+                }
+            }
+        }
+    }
+    for round in rounds.values_mut() {
+        let before = steps.iter().filter(|(commit, _)| *commit < round.id);
+        let own = steps
+            .iter()
+            .filter(|(commit, _)| commit.round == round.id.round);
+        if let (Some((_, last)), Some((_, first))) = (
+            before.max_by_key(|(_, at)| *at),
+            own.min_by_key(|(_, at)| *at),
+        ) {
+            round.pause = Some(Duration::from_micros(first.saturating_sub(*last)));
+        }
+    }
+    Ok(rounds.into_values().collect())
 }
 
 fn read(directory: &Path) -> Result<Vec<Vec<Line>>, Error> {
@@ -206,22 +245,24 @@ mod tests {
     fn rows_of_void_commits_do_not_count() {
         let directory = journals(&[
             // Commit 2 was made here, but the worker died with it.
-            "start 1.1.0 - 0 2 7\nrows 1.1.1 0 0,1\nrows 1.1.2 0 4\n",
-            "start 1.1.0 - 1 2 8\nrows 1.1.1 0 2,3\nrows 1.1.2 0 5\nstart 1.2.0 1.1.1 0 1 8\nrows 1.2.1 0 4,5\n",
+            "start 5 1.1.0 - 0 2 7\nrows 1000 1.1.1 0 0,1\nrows 3000 1.1.2 0 4\n",
+            "start 5 1.1.0 - 1 2 8\nrows 1001 1.1.1 0 2,3\nrows 3010 1.1.2 0 5\nstart 3500 1.2.0 1.1.1 0 1 8\nrows 4510 1.2.1 0 4,5\n",
         ]);
         let summary = check(directory.path(), 6, 1).unwrap();
-        let expected = Summary {
-            processes: 2,
-            sizes: vec![2, 1],
-            used: 6,
-            void: 2,
-        };
-        assert_eq!(summary, expected);
+        assert_eq!((summary.processes, summary.used, summary.void), (2, 6, 2));
+        let sizes: Vec<u32> = summary.rounds.iter().map(|round| round.size).collect();
+        assert_eq!(sizes, [2, 1]);
+        let pause = Some(Duration::from_micros(1500));
+        assert_eq!(
+            (summary.rounds[0].pause, summary.rounds[1].pause),
+            (None, pause)
+        );
     }
 
     #[test]
     fn rows_left_out_or_used_twice_are_found() {
-        let directory = journals(&["start 1.1.0 - 0 1 7\nrows 1.1.1 0 0,1\nrows 1.1.2 0 1\n"]);
+        let directory =
+            journals(&["start 5 1.1.0 - 0 1 7\nrows 9 1.1.1 0 0,1\nrows 9 1.1.2 0 1\n"]);
         let error = check(directory.path(), 3, 1).unwrap_err();
         assert!(
             matches!(
@@ -259,10 +300,10 @@ mod tests {
         let directory = journals(&[]);
         let error = check(directory.path(), 1, 1).unwrap_err();
         assert!(matches!(error, Error::Empty { .. }), "{error}");
-        let directory = journals(&["start 1.1.0 - 0 1 7\nrow 1\n"]);
+        let directory = journals(&["start 5 1.1.0 - 0 1 7\nrow 1\n"]);
         let error = check(directory.path(), 1, 1).unwrap_err();
         assert!(matches!(error, Error::Line { number: 2, .. }), "{error}");
-        let directory = journals(&["start 1.2.0 1.1.1 0 2 7\n", "start 1.2.0 1.1.2 1 2 8\n"]);
+        let directory = journals(&["start 5 1.2.0 1.1.1 0 2 7\n", "start 5 1.2.0 1.1.2 1 2 8\n"]);
         let error = check(directory.path(), 1, 1).unwrap_err();
         assert!(matches!(error, Error::Bases { .. }), "{error}");
     }

@@ -5,6 +5,7 @@ use std::{
     fs::{File, create_dir_all},
     io::{self, Write},
     path::Path,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use elasticrun_worker::{CommitId, Session};
@@ -42,7 +43,8 @@ impl Journal {
     /// Those of the file.
     pub fn started(&mut self, session: &Session<'_>) -> io::Result<()> {
         let world = session.world();
-        self.write(|| Line::Start {
+        self.write(|at| Line::Start {
+            at,
             round: CommitId {
                 count: 0,
                 ..session.next_commit()
@@ -64,17 +66,20 @@ impl Journal {
         epoch: u64,
         rows: impl Iterator<Item = u64>,
     ) -> io::Result<()> {
-        self.write(|| Line::Rows {
+        self.write(|at| Line::Rows {
+            at,
             commit,
             epoch,
             rows: rows.collect(),
         })
     }
 
-    fn write(&mut self, line: impl FnOnce() -> Line) -> io::Result<()> {
-        match &mut self.0 {
-            Some(file) => file.write_all(format!("{}\n", line()).as_bytes()),
-            None => Ok(()),
-        }
+    fn write(&mut self, line: impl FnOnce(u64) -> Line) -> io::Result<()> {
+        let Some(file) = &mut self.0 else {
+            return Ok(());
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let at = now.map_or(0, |since| since.as_micros() as u64);
+        file.write_all(format!("{}\n", line(at)).as_bytes())
     }
 }

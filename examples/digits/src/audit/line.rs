@@ -1,10 +1,10 @@
 //! The lines of a journal, as text.
 //!
 //! ```text
-//! start ROUND BASE RANK SIZE PROCESS-ID
-//! rows COMMIT EPOCH ROW,ROW,...
+//! start TIME ROUND BASE RANK SIZE PROCESS-ID
+//! rows TIME COMMIT EPOCH ROW,ROW,...
 //! ```
-//! Commits are `driver epoch.round.count`, a round is its commit 0, no base is `-`.
+//! Times are microseconds since 1970, for people only. Commits are `driver epoch.round.count`, a round is its commit 0, no base is `-`.
 
 use std::{fmt, str::FromStr};
 
@@ -14,6 +14,7 @@ use elasticrun_worker::{CommitId, DriverEpoch, Round};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Line {
     Start {
+        at: u64,
         /// Commit 0 of the round.
         round: CommitId,
         base: Option<CommitId>,
@@ -22,6 +23,7 @@ pub(super) enum Line {
         pid: u32,
     },
     Rows {
+        at: u64,
         commit: CommitId,
         epoch: u64,
         rows: Vec<u64>,
@@ -32,6 +34,7 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start {
+                at,
                 round,
                 base,
                 rank,
@@ -39,15 +42,16 @@ impl fmt::Display for Line {
                 pid,
             } => {
                 let base = base.map_or("-".to_owned(), |base| base.to_string());
-                write!(f, "start {round} {base} {rank} {size} {pid}")
+                write!(f, "start {at} {round} {base} {rank} {size} {pid}")
             }
             Self::Rows {
+                at,
                 commit,
                 epoch,
                 rows,
             } => {
                 let rows: Vec<String> = rows.iter().map(u64::to_string).collect();
-                write!(f, "rows {commit} {epoch} {}", rows.join(","))
+                write!(f, "rows {at} {commit} {epoch} {}", rows.join(","))
             }
         }
     }
@@ -59,7 +63,8 @@ impl FromStr for Line {
     fn from_str(line: &str) -> Result<Self, ()> {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["start", round, base, rank, size, pid] => Ok(Self::Start {
+            ["start", at, round, base, rank, size, pid] => Ok(Self::Start {
+                at: number(at)?,
                 round: commit(round)?,
                 base: match base {
                     "-" => None,
@@ -69,7 +74,8 @@ impl FromStr for Line {
                 size: number(size)?,
                 pid: number(pid)?,
             }),
-            ["rows", id, epoch, rows] => Ok(Self::Rows {
+            ["rows", at, id, epoch, rows] => Ok(Self::Rows {
+                at: number(at)?,
                 commit: commit(id)?,
                 epoch: number(epoch)?,
                 rows: rows
@@ -108,6 +114,7 @@ mod tests {
         let id = commit("1.2.3").unwrap();
         for line in [
             Line::Start {
+                at: 1,
                 round: id,
                 base: None,
                 rank: 0,
@@ -115,6 +122,7 @@ mod tests {
                 pid: 17,
             },
             Line::Start {
+                at: 1,
                 round: id,
                 base: Some(id),
                 rank: 3,
@@ -122,11 +130,13 @@ mod tests {
                 pid: 17,
             },
             Line::Rows {
+                at: 2,
                 commit: id,
                 epoch: 5,
                 rows: vec![],
             },
             Line::Rows {
+                at: 2,
                 commit: id,
                 epoch: 5,
                 rows: vec![7, 9],
@@ -137,9 +147,9 @@ mod tests {
         for text in [
             "",
             "start",
-            "rows 1.2 3 4",
-            "rows 1.2.3 4 5,x",
-            "start 1.2.3 - 0 4",
+            "rows 1 1.2 3 4",
+            "rows 1 1.2.3 4 5,x",
+            "start 1 1.2.3 - 0 4",
         ] {
             assert_eq!(text.parse::<Line>(), Err(()), "{text}");
         }

@@ -23,13 +23,20 @@ fn main() -> anyhow::Result<()> {
     let rows = Digits::read(&arguments.data)?.train.len() as u64;
     let epochs = arguments.epochs;
     let summary = check(&arguments.directory, rows, epochs)?;
-    let sizes: Vec<String> = summary.sizes.iter().map(u32::to_string).collect();
-    println!(
-        "{} worker processes in {} rounds of sizes {}",
-        summary.processes,
-        sizes.len(),
-        sizes.join(", ")
-    );
+    println!("{} worker processes", summary.processes);
+    for round in &summary.rounds {
+        let base = round
+            .base
+            .map_or("the start".to_owned(), |base| format!("commit {base}"));
+        let pause = round.pause.map_or(String::new(), |pause| {
+            let millis = pause.as_secs_f64() * 1e3;
+            format!(", {millis:.1} ms from the last step before it to its first one")
+        });
+        println!(
+            "round {}: {} workers from {base}{pause}",
+            round.id.round, round.size
+        );
+    }
     println!(
         "rows used: {} = {epochs} epochs x {rows} rows, each exactly once; used in vain, in void commits: {}",
         summary.used, summary.void
