@@ -81,6 +81,8 @@ impl Registry {
         let open = match member.state {
             State::Ready => true,
             State::Finished => state != State::Ready && state != State::Finished,
+            // It was dying by itself when it was told.
+            State::StoppedWithDomain => state == State::Failed,
             _ => false,
         };
         if member.generation != process.generation || !open {
@@ -125,16 +127,10 @@ impl Registry {
         self.round.is_some() && self.count(State::Ready) + self.count(State::Finished) == 0
     }
 
-    /// Every member ended by itself, or was stopped because its domain had failed.
+    /// Every member ended by itself, and not well. Who was stopped with its failure domain did not.
     pub fn all_failed_by_themselves(&self) -> bool {
-        self.count(State::Failed) > 0
-            && self.count(State::Failed) + self.count(State::StoppedWithDomain)
-                == self.counts.iter().sum::<u32>()
-    }
-
-    /// Members that were well and were told to stop since their failure domain had failed.
-    pub fn stopped_with_domain(&self) -> u32 {
-        self.count(State::StoppedWithDomain)
+        let failed = self.count(State::Failed);
+        failed > 0 && failed == self.counts.iter().sum::<u32>()
     }
 
     /// Every member went with its host or agent: if they are only cut off, they may train on.
@@ -186,7 +182,10 @@ mod tests {
             "a repeat changes nothing"
         );
         assert!(!registry.all_failed_by_themselves());
-        assert!(registry.record(&host, process(1), State::StoppedWithDomain));
+        let mut stopped = registry.clone();
+        assert!(stopped.record(&host, process(1), State::StoppedWithDomain));
+        assert!(!stopped.all_failed_by_themselves());
+        assert!(registry.record(&host, process(1), State::Failed));
         assert!(registry.all_failed_by_themselves());
     }
 

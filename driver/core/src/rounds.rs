@@ -103,6 +103,14 @@ pub struct Forming {
     pub cause: Cause,
 }
 
+impl Forming {
+    /// Whether a process is planned to be a member.
+    pub fn has(&self, host: &HostId, process: Process) -> bool {
+        let members = self.members.get(host);
+        members.is_some_and(|members| members.contains(&process))
+    }
+}
+
 /// A request that all leave at a common boundary.
 #[derive(Clone, Debug)]
 pub struct Hold {

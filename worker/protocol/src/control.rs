@@ -258,7 +258,8 @@ pub enum Report {
         /// Who came back.
         process: Process,
     },
-    /// A process has died or fell silent and was killed; how it ended follows as [`Report::Exited`].
+    /// A process has died or fell silent and was killed; how it ended follows as [`Report::Exited`]. Also of
+    /// one that was told to stop and died before it could have heard.
     Lost {
         /// Which one.
         process: Process,

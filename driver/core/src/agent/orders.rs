@@ -89,7 +89,8 @@ impl Machine {
         if attached {
             out.push(Command::TellStop { process, why });
         }
-        if !attached || why != StopReason::Removed {
+        let by_word = matches!(why, StopReason::Removed | StopReason::DomainFailed);
+        if !attached || !by_word {
             out.push(Command::Signal {
                 process,
                 signal: Signal::Terminate,
@@ -299,7 +300,7 @@ impl Machine {
         if before == Life::Dying || (before == Life::Finished && !silent) {
             return;
         }
-        let expected = worker.is_stopping();
+        let expected = worker.is_stopping() && !worker.fails_by_itself();
         worker.life = Life::Dying;
         worker.must_be_gone(now + self.setup.grace);
         if silent {

@@ -113,13 +113,24 @@ impl Worker {
         self.life != Life::Dying && *since + limit <= now
     }
 
-    /// Begins to stop it; gives whether that is news. Who is merely removed may end by itself first.
+    /// It is told to stop and has not come back to hear that, nor has it been sent a signal: if it ends now it
+    /// does so by itself.
+    pub(super) fn fails_by_itself(&self) -> bool {
+        let in_a_round = matches!(self.life, Life::Training { .. } | Life::Returning { .. });
+        let asked = |stopping: &Stopping| stopping.next == Signal::Terminate;
+        in_a_round && self.stopping.as_ref().is_none_or(asked)
+    }
+
+    /// Begins to stop it; gives whether that is news. Who is merely removed may end by itself first, and who
+    /// is told since a peer failed shows by its end whether it was failing as well.
     pub(super) fn stop(&mut self, now: Time, why: StopReason, grace: Duration) -> bool {
         if self.stopping.is_some() || self.life == Life::Dying {
             return false;
         }
         let next = match why {
-            StopReason::Removed if self.is_attached() => Signal::Terminate,
+            StopReason::Removed | StopReason::DomainFailed if self.is_attached() => {
+                Signal::Terminate
+            }
             _ => Signal::Kill,
         };
         self.stopping = Some(Stopping {

@@ -76,7 +76,9 @@ impl Job {
                 return self.watch_shortage(now, out);
             }
         }
-        if self.discovered && self.capacity.all_lost() {
+        // Who is told to stop with its host may yet show that it was the program and not the host.
+        let known = census.stopping == 0;
+        if known && self.discovered && self.capacity.all_lost() {
             return self.end(Outcome::WorkerFailed(Reason::AllHostsOut), out);
         }
         self.watch_shortage(now, out);
@@ -85,14 +87,7 @@ impl Job {
     /// All workers ended by themselves: begin again from the last commit, if that is allowed.
     fn restart_or_fail(&mut self, now: Time, out: &mut Out) {
         let Some(used) = self.budgets.restart() else {
-            // Some were well, and were stopped since the last of their hosts was out.
-            let spared = self.registry.stopped_with_domain() > 0 && self.capacity.all_lost();
-            let reason = if spared {
-                Reason::AllHostsOut
-            } else {
-                Reason::AllFailed
-            };
-            return self.end(Outcome::WorkerFailed(reason), out);
+            return self.end(Outcome::WorkerFailed(Reason::AllFailed), out);
         };
         let allowed = self.budgets.max_restarts();
         out.push(Command::Note(Note::Restarting { used, allowed }));
@@ -106,6 +101,9 @@ impl Job {
 
     /// Starts or stops the clocks of the elastic time-out.
     fn watch_shortage(&mut self, now: Time, out: &mut Out) {
+        if self.results.outcome().is_some() {
+            return;
+        }
         if matches!(self.rounds.phase, Phase::Training(_)) {
             self.shortage = Shortage::default();
             return;

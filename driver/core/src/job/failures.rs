@@ -28,7 +28,10 @@ impl Job {
         let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };
-        if live.life != Life::Stopping {
+        if live.life == Life::Stopping {
+            // It was failing by itself when it was told to stop.
+            self.registry.record(host, process, State::Failed);
+        } else {
             // The slot is free again only when the process is reaped (R4).
             self.fleet.set_life(host, process, Life::Stopping);
             self.process_failed(now, host, live, None, &[], out);
@@ -83,7 +86,14 @@ impl Job {
                 process,
             },
         );
-        self.after_failure(now, out);
+        // A round that is formed without it goes on.
+        let concerned = match &self.rounds.phase {
+            Phase::Forming(forming) => forming.leaving.is_some() || forming.has(host, process),
+            Phase::Idle | Phase::Training(_) => true,
+        };
+        if concerned || !self.settings.elastic {
+            self.after_failure(now, out);
+        }
     }
 
     /// A process failed before it was in a round: that costs its own slot, and nobody a round.
@@ -103,10 +113,7 @@ impl Job {
         let domain = Domain::Slot(host.clone(), process.local_rank);
         self.domain_failed(now, domain, live.since, out);
         let planned = match &self.rounds.phase {
-            Phase::Forming(forming) => forming
-                .members
-                .get(host)
-                .is_some_and(|members| members.contains(&process)),
+            Phase::Forming(forming) => forming.has(host, process),
             _ => false,
         };
         if planned {

@@ -39,6 +39,8 @@ impl Job {
                     self.rounds.disturb(now, Cause::Removed);
                     self.abort_rounds(out);
                     self.stop_unusable(out);
+                    // The capacity is that of now, and what the abort made unusable is stopped.
+                    self.stale = false;
                     self.plan_when_possible(now, out);
                 }
             }
@@ -71,14 +73,16 @@ impl Job {
         self.plan(now, chosen, cause, out);
     }
 
-    /// When those that wait may be planned, if more are starting that would be planned as well.
+    /// When those that wait may be planned: at once if nobody else can come who would be planned as well, else
+    /// after the last call. A usable slot that is not filled yet is somebody who can come.
     fn ripe_at(&self) -> Option<Time> {
         let census = self.fleet.census();
-        let room = self.settings.max_np.map_or(usize::MAX, |max| {
-            (max as usize).saturating_sub(census.waiting + census.returning + census.training)
-        });
+        let there = census.waiting + census.returning + census.training;
+        let max = self.settings.max_np.map_or(usize::MAX, |max| max as usize);
+        let most =
+            max.min((self.capacity.total() as usize).saturating_sub(self.fleet.done() as usize));
         self.waitlist
-            .ripe_at(census.starting.min(room), self.settings.last_call)
+            .ripe_at(most.saturating_sub(there), self.settings.last_call)
     }
 
     /// Candidates for a round, cut and in order of what they would become.

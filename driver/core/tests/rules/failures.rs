@@ -109,6 +109,38 @@ fn one_rank_of_each_host_dies_and_all_hosts_are_out() {
 }
 
 #[test]
+fn who_is_stopped_with_its_host_did_not_fail_by_itself() {
+    let mut play = Play::new(elastic(2, 1, 3));
+    play.list(&[host("a", 2)]);
+    play.commit();
+    play.slow = true;
+    play.list(&[host("a", 2), host("b", 1)]);
+    play.kill("a", 0);
+    assert_eq!(play.outcome, None, "b can go on from what a keeps");
+    play.joins("b", 0);
+    assert_eq!(
+        (play.outcome.clone(), play.started(), play.base()),
+        (None, 2, Some(commit(1, 1)))
+    );
+}
+
+#[test]
+fn who_was_dying_when_it_was_told_to_stop_failed_by_itself() {
+    let mut play = Play::new(elastic(2, 1, 3));
+    play.list(&[host("a", 2)]);
+    play.commit();
+    play.passive.insert("a".into());
+    play.slow = true;
+    play.list(&[host("a", 2), host("b", 1)]);
+    for slot in 0..2 {
+        let process = play.current("a", slot);
+        let silent = false;
+        play.report("a", Report::Lost { process, silent });
+    }
+    assert_eq!(play.outcome, Some(Outcome::WorkerFailed(Reason::AllFailed)));
+}
+
+#[test]
 fn failures_of_one_domain_between_two_rounds_count_once() {
     let mut play = Play::new(Settings {
         cooldown: range(0, 10),
@@ -288,7 +320,7 @@ fn state_that_is_lost_is_said_to_be_lost() {
     play.lose("a");
     assert_eq!(
         (play.outcome.clone(), play.started()),
-        (None, 3),
+        (None, 2),
         "b holds it too"
     );
     play.commit();
