@@ -158,6 +158,7 @@ impl Driver {
                     epoch: self.epoch,
                     order: Order::Setup(Box::new(self.setup.clone())),
                 });
+                self.launcher.connected(&host);
                 self.agents.insert(host.clone(), Agent { instance, writer });
                 if let Some(list) = self.hosts.probed(&host, agent.slots) {
                     self.step(Event::Discovered(list));
@@ -195,6 +196,7 @@ impl Driver {
                     .is_some_and(|agent| agent.instance == instance)
                 {
                     self.agents.remove(&host);
+                    self.launcher.abandon(&host);
                 }
                 self.step(Event::AgentLost {
                     host,
@@ -219,11 +221,13 @@ impl Driver {
     }
 
     fn launch_ended(&mut self, ended: launch::Ended) {
-        self.launcher.ended(&ended.host);
-        self.step(Event::LaunchFailed {
-            host: ended.host,
-            why: ended.why,
-        });
+        // One that was abandoned says nothing of the host any more.
+        if self.launcher.ended(&ended) {
+            self.step(Event::LaunchFailed {
+                host: ended.host,
+                why: ended.why,
+            });
+        }
     }
 
     fn signalled(&mut self, signal: i32) {
@@ -290,7 +294,9 @@ impl Driver {
                 Command::Disconnect { host, .. } => {
                     if let Some(agent) = self.agents.remove(&host) {
                         agent.writer.close();
+                        self.launcher.abandon(&host);
                     }
+                    self.launcher.abandon_unless_connected(&host);
                 }
                 Command::Reject { host, why } => tracing::debug!(%host, %why, "refused a message"),
                 Command::Note(note) => self.reporter.note(&note, &self.job),
@@ -301,12 +307,13 @@ impl Driver {
                         deadline,
                         killed: false,
                     });
-                    self.launcher.cancel_pending();
+                    self.launcher.end();
                 }
             }
         }
         for (host, instance) in unheard {
             if self.agents.remove(&host).is_some() {
+                self.launcher.abandon(&host);
                 let why = "its agent does not read its orders".to_owned();
                 self.step(Event::AgentLost {
                     host,

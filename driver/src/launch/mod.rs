@@ -8,10 +8,12 @@ mod local;
 mod ssh;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     path::PathBuf,
+    pin::pin,
     process::ExitStatus,
+    time::Duration,
 };
 
 use elasticrun_agent::Launch;
@@ -20,22 +22,41 @@ use elasticrun_protocol::{HostId, auth::Secret};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, Command},
-    sync::mpsc,
+    sync::{mpsc, watch},
+    time::timeout,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use crate::config::{self, launcher_of};
 
 /// Lines of an agent's standard error that are kept to say why it ended.
 const TAIL: usize = 5;
 
+/// How long an agent that is not wanted any more may take to end by itself.
+const ABANDONED: Duration = Duration::from_secs(3);
+
+/// How long an agent may take to end with its job, before its launch is ended.
+const WITH_THE_JOB: Duration = Duration::from_secs(8);
+
 /// A launch has ended: the agent, or what was to start it, is gone.
 #[derive(Debug)]
 pub struct Ended {
     /// On which host.
-    pub host: HostId,
+    pub(crate) host: HostId,
+    /// Which launch.
+    number: u64,
     /// For a person.
-    pub why: String,
+    pub(crate) why: String,
+}
+
+/// A launch whose process has not ended.
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    /// It has led to an agent.
+    connected: bool,
+    /// Tells it to end within a time.
+    stop: watch::Sender<Option<Duration>>,
 }
 
 /// Starts agents. See the module.
@@ -47,12 +68,14 @@ pub(crate) struct Launcher {
     port: u16,
     /// What discovery says of the hosts.
     hosts: BTreeMap<HostId, Host>,
-    /// Launches whose process has not ended.
-    running: BTreeSet<HostId>,
+    /// The last launch of each host, unless it has ended.
+    running: BTreeMap<HostId, Running>,
+    /// Launches ever made.
+    launches: u64,
+    /// Launches that have not ended, those of a host that is launched anew among them.
+    unended: usize,
     ended: mpsc::Sender<Ended>,
     tasks: TaskTracker,
-    /// Ends launches that have not led to an agent.
-    pending: CancellationToken,
 }
 
 impl Launcher {
@@ -71,10 +94,11 @@ impl Launcher {
             run_id,
             port,
             hosts: BTreeMap::new(),
-            running: BTreeSet::new(),
+            running: BTreeMap::new(),
+            launches: 0,
+            unended: 0,
             ended,
             tasks,
-            pending: CancellationToken::new(),
         }
     }
 
@@ -87,17 +111,60 @@ impl Launcher {
 
     /// Whether no launched process is left.
     pub(crate) fn is_idle(&self) -> bool {
-        self.running.is_empty()
+        self.unended == 0
     }
 
-    /// A launched process has ended.
-    pub(crate) fn ended(&mut self, host: &HostId) {
-        self.running.remove(host);
+    /// A launched process has ended. Gives whether it was the last launch of its host.
+    pub(crate) fn ended(&mut self, ended: &Ended) -> bool {
+        self.unended -= 1;
+        let current = |running: &Running| running.number == ended.number;
+        let is_current = self.running.get(&ended.host).is_some_and(current);
+        if is_current {
+            self.running.remove(&ended.host);
+        }
+        is_current
     }
 
-    /// The job is over: what has not led to an agent by now need not.
-    pub(crate) fn cancel_pending(&self) {
-        self.pending.cancel();
+    /// The agent of a host has connected.
+    pub(crate) fn connected(&mut self, host: &HostId) {
+        if let Some(running) = self.running.get_mut(host) {
+            running.connected = true;
+        }
+    }
+
+    /// The agent of a host is not wanted any more, or will not come: whatever is left of its launch ends.
+    pub(crate) fn abandon(&mut self, host: &HostId) {
+        if let Some(running) = self.running.remove(host) {
+            let patience = if running.connected {
+                ABANDONED
+            } else {
+                Duration::ZERO
+            };
+            running.stop.send_replace(Some(patience));
+        }
+    }
+
+    /// Ends a launch that has not led to an agent.
+    pub(crate) fn abandon_unless_connected(&mut self, host: &HostId) {
+        if self
+            .running
+            .get(host)
+            .is_some_and(|running| !running.connected)
+        {
+            self.abandon(host);
+        }
+    }
+
+    /// The job is over: agents end by their order, and what has not led to an agent by now need not.
+    pub(crate) fn end(&self) {
+        for running in self.running.values() {
+            let patience = if running.connected {
+                WITH_THE_JOB
+            } else {
+                Duration::ZERO
+            };
+            running.stop.send_replace(Some(patience));
+        }
     }
 
     /// Starts the agent of a host. How it ends is told by [`Ended`].
@@ -108,27 +175,38 @@ impl Launcher {
             .cloned()
             .unwrap_or_else(|| Host::new(id.as_str()));
         let launcher = self.by(&host);
-        let command = match launcher {
-            config::Launcher::Local => local::command().map(|agent| Start { push: None, agent }),
-            config::Launcher::Ssh => ssh::start(&self.settings, &host),
-            config::Launcher::Agent => return,
+        if launcher == config::Launcher::Agent {
+            return;
+        }
+        self.abandon(id);
+        self.launches += 1;
+        self.unended += 1;
+        let (number, (stop, stopped)) = (self.launches, watch::channel(None));
+        let running = Running {
+            number,
+            connected: false,
+            stop,
         };
+        self.running.insert(id.clone(), running);
         let launch = Launch {
-            driver: self.addresses(&host, launcher),
+            driver: Vec::new(),
             secret: self.secret.clone(),
             run_id: Some(self.run_id.clone()),
             host: id.clone(),
             slots: host.slots.unwrap_or(0),
             network_interface: self.settings.network_interfaces.first().cloned(),
         };
-        self.running.insert(id.clone());
-        let (host, ended, pending) = (id.clone(), self.ended.clone(), self.pending.clone());
+        let plan = Plan {
+            launcher,
+            toward: self.toward(&host, launcher),
+            port: self.port,
+            settings: self.settings.clone(),
+            host,
+        };
+        let (host, ended) = (id.clone(), self.ended.clone());
         self.tasks.spawn(async move {
-            let why = match command {
-                Ok(start) => supervise(start, &launch, &host, pending).await,
-                Err(error) => format!("cannot start its agent: {error}"),
-            };
-            let _ = ended.send(Ended { host, why }).await;
+            let why = supervise(plan, launch, stopped).await;
+            let _ = ended.send(Ended { host, number, why }).await;
         });
     }
 
@@ -142,25 +220,41 @@ impl Launcher {
         launcher_of(self.settings.launcher, &spec)
     }
 
-    /// Where an agent on this host may reach the driver, best first.
-    fn addresses(&self, host: &Host, launcher: config::Launcher) -> Vec<String> {
-        let mut others = self
-            .hosts
-            .values()
-            .filter(|other| self.by(other) == config::Launcher::Ssh);
-        let address = match launcher {
+    /// The hosts on whose route the driver's address is to be found, best first.
+    fn toward(&self, host: &Host, launcher: config::Launcher) -> Vec<String> {
+        match launcher {
             // By the route to any other host, so that other hosts reach this one's workers.
-            config::Launcher::Local => others.find_map(|other| own_address_toward(&other.address)),
-            _ => own_address_toward(&host.address),
-        };
-        let mut addresses: Vec<IpAddr> = address.into_iter().collect();
-        if addresses.is_empty() {
-            addresses.push(Ipv4Addr::LOCALHOST.into());
+            config::Launcher::Local => (self.hosts.values())
+                .filter(|other| self.by(other) == config::Launcher::Ssh)
+                .map(|other| other.address.clone())
+                .collect(),
+            _ => vec![host.address.clone()],
         }
-        addresses
-            .into_iter()
-            .map(|ip| SocketAddr::new(ip, self.port).to_string())
-            .collect()
+    }
+}
+
+/// What a launch needs to know. Names are resolved and files are read by its own task, which may wait for them.
+struct Plan {
+    launcher: config::Launcher,
+    host: Host,
+    settings: config::Launch,
+    toward: Vec<String>,
+    port: u16,
+}
+
+impl Plan {
+    /// What to start, and where its agent finds the driver. Blocks.
+    fn prepare(self) -> std::io::Result<(Start, String)> {
+        let start = match self.launcher {
+            config::Launcher::Ssh => ssh::start(&self.settings, &self.host)?,
+            _ => Start {
+                push: None,
+                agent: local::command()?,
+            },
+        };
+        let own = self.toward.iter().find_map(|to| own_address_toward(to));
+        let own = own.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        Ok((start, SocketAddr::new(own, self.port).to_string()))
     }
 }
 
@@ -195,42 +289,68 @@ pub(crate) struct Push {
 
 /// Runs a launch to its end and says why it ended.
 async fn supervise(
-    start: Start,
-    launch: &Launch,
-    host: &HostId,
-    pending: CancellationToken,
+    plan: Plan,
+    mut launch: Launch,
+    mut stop: watch::Receiver<Option<Duration>>,
 ) -> String {
-    if let Some(push) = start.push
-        && let Err(why) = ssh::push(push).await
-    {
-        return why;
+    const STOPPED: &str = "its launch was ended";
+    let prepared = tokio::task::spawn_blocking(|| plan.prepare());
+    let start = match unless_stopped(&mut stop, prepared).await {
+        None => return STOPPED.into(),
+        Some(Ok(Ok((start, driver)))) => {
+            launch.driver = vec![driver];
+            start
+        }
+        Some(Ok(Err(error))) => return format!("cannot start its agent: {error}"),
+        Some(Err(error)) => return format!("cannot start its agent: {error}"),
+    };
+    if let Some(push) = start.push {
+        match unless_stopped(&mut stop, ssh::push(push)).await {
+            None => return STOPPED.into(),
+            Some(Ok(())) => {}
+            Some(Err(why)) => return why,
+        }
     }
     let mut command = start.agent;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return format!("cannot start {:?}: {error}", command.as_std().get_program()),
     };
-    if let Err(error) = hand_over(&mut child, launch).await {
-        tracing::debug!(%host, %error, "the agent did not take its settings");
+    if let Err(error) = hand_over(&mut child, &launch).await {
+        tracing::debug!(host = %launch.host, %error, "the agent did not take its settings");
     }
     let mut tail = Vec::new();
-    let status = tokio::select! {
-        status = follow(&mut child, host, &mut tail) => status,
-        () = pending.cancelled() => {
-            // An agent that runs ends by its order; whatever only tries to start one is ended here.
-            match tokio::time::timeout(std::time::Duration::from_secs(8), follow(&mut child, host, &mut tail)).await {
-                Ok(status) => status,
-                Err(_) => {
-                    let _ = child.kill().await;
-                    return "ended with the job".into();
-                }
-            }
+    let followed = unless_stopped(&mut stop, follow(&mut child, &launch.host, &mut tail)).await;
+    match followed {
+        None => {
+            let _ = child.kill().await;
+            STOPPED.into()
         }
+        Some(Ok(status)) if tail.is_empty() => format!("its agent ended ({status})"),
+        Some(Ok(_)) => tail.join("; "),
+        Some(Err(error)) => format!("its agent cannot be followed: {error}"),
+    }
+}
+
+/// Works until it is done, or until it is told to end within a time and that has passed.
+async fn unless_stopped<T>(
+    stop: &mut watch::Receiver<Option<Duration>>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let patience = tokio::select! {
+        done = &mut work => return Some(done),
+        patience = told(stop) => patience,
     };
-    match status {
-        Ok(status) if tail.is_empty() => format!("its agent ended ({status})"),
-        Ok(_) => tail.join("; "),
-        Err(error) => format!("its agent cannot be followed: {error}"),
+    timeout(patience, work).await.ok()
+}
+
+/// Waits until it is told to end; gives the time for that. Cancel-safe.
+async fn told(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
+    match stop.wait_for(Option::is_some).await {
+        Ok(patience) => (*patience).unwrap_or_default(),
+        // The launcher has let go of it only after telling, or is gone with the driver.
+        Err(_) => Duration::ZERO,
     }
 }
 
