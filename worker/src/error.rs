@@ -137,6 +137,12 @@ impl Error {
         }
     }
 
+    /// Whether the process was told to end: the job goes on without it or is over, nothing is wrong here, and the
+    /// exit code does not count.
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Removed | Self::Stopped { .. })
+    }
+
     /// The interrupt, if it is one.
     pub fn interrupt(&self) -> Option<Interrupt> {
         match self {

@@ -53,8 +53,8 @@ fn main() -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        // The job goes on without this worker, and what it did is not lost.
-        Err(error) if matches!(error.downcast_ref(), Some(Error::Removed)) => {
+        // The job goes on without this worker or is over, and what it did is not lost.
+        Err(error) if error.downcast_ref().is_some_and(Error::is_stop) => {
             eprintln!("{error}");
             Ok(ExitCode::SUCCESS)
         }
