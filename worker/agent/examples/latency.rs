@@ -89,13 +89,17 @@ async fn main() {
     summary("SIGKILL to Exited at the driver", gone);
     agent.signal(libc::SIGTERM);
     let (_, log) = agent.end().await;
-    let own = log.lines().filter_map(|line| {
-        let (_, rest) = line.split_once("micros=")?;
-        let digits: String = rest.chars().filter(char::is_ascii_digit).collect();
-        digits.parse().ok()
-    });
+    let field = |name: &str| {
+        let numbers = log.lines().filter_map(|line| {
+            let (_, rest) = line.split_once(name)?;
+            let digits = rest.chars().take_while(char::is_ascii_digit);
+            digits.collect::<String>().parse().ok()
+        });
+        numbers.collect::<Vec<_>>()
+    };
+    summary("agent: sign of death to its loop", field("woken="));
     summary(
         "agent: sign of death to report written and round aborted",
-        own.collect(),
+        field("micros="),
     );
 }

@@ -259,11 +259,12 @@ impl Agent {
             tracing::debug!(%process, how = ?death.how, "a worker ends in good order");
             return;
         }
+        let woken = death.at.elapsed().as_micros() as u64;
         self.step(Event::Died { process }, out);
         // The report and the abort go first.
         self.execute(out);
         let micros = death.at.elapsed().as_micros() as u64;
-        tracing::debug!(%process, micros, "a worker died; reported and aborted");
+        tracing::debug!(%process, woken, micros, "a worker died; reported and aborted");
         if let Some(hosted) = self.processes.get(&process) {
             hosted.kill_attached();
         }
