@@ -211,7 +211,9 @@ impl<'a> Session<'a> {
         }
         operation(&mut self.group).map_err(|error| {
             let error = judge(error, &self.link.inbox);
-            self.interrupt = self.interrupt.or(error.interrupt());
+            // Who is told to stop leaves the round as well, and its agent hears that it came back for that.
+            let stopped = self.link.inbox.ended().map(|_| Interrupt::WorkersFailed);
+            self.interrupt = self.interrupt.or(error.interrupt()).or(stopped);
             error
         })
     }
