@@ -94,8 +94,8 @@ impl Reference {
         *self.moves.entry(host.clone()).or_default() += 1;
     }
 
-    /// A decision of the job is known. `itself`: hosts that come by themselves go when they fail.
-    pub(crate) fn note(&mut self, note: &Note, itself: bool) {
+    /// A decision of the job is known.
+    pub(crate) fn note(&mut self, note: &Note) {
         match note {
             Note::Blacklisted { domain, out } => {
                 self.out.insert(domain.clone(), *out);
@@ -110,11 +110,13 @@ impl Reference {
                     self.out.remove(&domain);
                 }
             }
-            Note::HostFailed { host, .. } if itself => {
-                self.known.remove(host);
-            }
             _ => {}
         }
+    }
+
+    /// A host that came by itself has gone.
+    pub(crate) fn gone(&mut self, host: &HostId) {
+        self.known.remove(host);
     }
 
     /// Whether a slot may be used now.

@@ -339,6 +339,10 @@ impl Machine {
         } else {
             self.kept.insert(process);
         }
+        // The driver has lost this agent, and so its workers: that they are stopped now is no failure of theirs.
+        if self.ending && self.orphan_since.is_some() {
+            return;
+        }
         out.push(Command::Report(Report::Exited {
             process,
             exit,

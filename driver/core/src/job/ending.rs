@@ -66,11 +66,8 @@ impl Job {
         }
         let none_left = census.staying() == 0;
         if self.budgets.started() == 0 && none_left && self.fleet.starts() > 0 {
-            if self.fleet.done() > 0 && self.results.failures() == 0 {
-                // Scripts without the SDK: all ended with 0.
-                if self.fleet.done() >= u64::from(self.settings.min_np.min(self.capacity.total())) {
-                    return self.end(Outcome::Succeeded, out);
-                }
+            if self.scripts_have_succeeded() {
+                return self.end(Outcome::Succeeded, out);
             } else if census.stopping == 0 && self.early.all_failed(self.settings.min_np) {
                 self.restart_or_fail(now, out);
                 return self.watch_shortage(now, out);
@@ -82,6 +79,18 @@ impl Job {
             return self.end(Outcome::WorkerFailed(Reason::AllHostsOut), out);
         }
         self.watch_shortage(now, out);
+    }
+
+    /// Scripts without the SDK: as many have ended with 0 as were needed, or as can be run if some had failed.
+    fn scripts_have_succeeded(&self) -> bool {
+        let total = self.capacity.total();
+        let most = total.min(self.target().try_into().unwrap_or(u32::MAX));
+        let enough = match self.results.failures() {
+            0 => self.settings.np.min(total),
+            _ => most,
+        };
+        let done = self.done_scripts() as u64;
+        done > 0 && done >= u64::from(enough.max(self.settings.min_np))
     }
 
     /// All workers ended by themselves: begin again from the last commit, if that is allowed.

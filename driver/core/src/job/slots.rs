@@ -108,10 +108,7 @@ impl Job {
         if matches!(self.rounds.phase, Phase::Forming(_)) {
             return;
         }
-        let target = self
-            .settings
-            .max_np
-            .map_or(usize::MAX, |max| (max + self.settings.spares) as usize);
+        let target = self.target();
         let mut wanted = target.saturating_sub(self.fleet.census().staying() + self.done_scripts());
         if wanted == 0 || self.touched.is_empty() {
             return;
@@ -174,8 +171,14 @@ impl Job {
         }
     }
 
+    /// Processes that the job may have: members and spares.
+    pub(super) fn target(&self) -> usize {
+        let most = |max: u32| (max + self.settings.spares) as usize;
+        self.settings.max_np.map_or(usize::MAX, most)
+    }
+
     /// Scripts without the SDK that have ended well: nothing takes their place.
-    fn done_scripts(&self) -> usize {
+    pub(super) fn done_scripts(&self) -> usize {
         if self.joined {
             0
         } else {

@@ -23,6 +23,7 @@ use crate::world::{RoundSim, World};
 #[derive(Debug, Default)]
 pub(crate) struct Invariants {
     r2: r2::Memory,
+    r3: r3::Memory,
     r6: r6::Memory,
     r10: r10::Memory,
 }
@@ -63,9 +64,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     for command in commands {
         match command {
             Command::Note(note) => {
-                world.reference.note(note, itself);
+                world.reference.note(note);
                 r10::note(world, note);
             }
+            Command::Disconnect { host } if itself => world.reference.gone(host),
             Command::Send {
                 order: Order::Start(start),
                 ..

@@ -6,10 +6,7 @@ use elasticrun_core::{
     Command, Note,
     results::{Outcome, Reason},
 };
-use elasticrun_protocol::{
-    Order,
-    control::{Exit, StopReason},
-};
+use elasticrun_protocol::{Order, control::Exit};
 
 use super::r9;
 use crate::world::{World, host::index_of};
@@ -33,13 +30,9 @@ pub(super) fn note(world: &mut World, note: &Note) {
         Note::RoundStarted { .. } => memory.finishing = false,
         Note::WorkerFailed { .. } => memory.failures += 1,
         Note::HostFailed { .. } => memory.failures += 1,
-        Note::Stopped {
-            host,
-            process,
-            why: StopReason::DomainFailed,
-        } => {
+        Note::Stopped { host, process, .. } => {
             if let Some(host) = index_of(host) {
-                world.given_up(host, *process);
+                world.told_to_stop(host, *process);
             }
         }
         _ => {}
@@ -122,7 +115,7 @@ fn succeeded(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Every member of the last round ended by itself, or was stopped since its domain had failed.
+/// Every member of the last round ended by itself, or hung.
 fn all_failed(world: &World) -> Result<(), String> {
     let Some((_, round)) = world.rounds.last_key_value() else {
         return Ok(());
@@ -130,7 +123,7 @@ fn all_failed(world: &World) -> Result<(), String> {
     let failed = |end: &Exit| !end.is_success();
     for seat in &round.seats {
         let fate = world.fate(seat.host, seat.process);
-        let by_itself = fate.end.as_ref().is_some_and(failed) && !fate.lost;
+        let by_itself = fate.end.as_ref().is_some_and(failed) && !fate.lost && !fate.signalled;
         if !by_itself && !fate.given_up {
             return Err(format!("h{} {:?}: {fate:?}", seat.host, seat.process));
         }

@@ -48,7 +48,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         .filter(|member| !members.contains(member))
         .filter(|(host, process)| {
             let id = &world.hosts[*host].id;
-            !world.fate(*host, *process).given_up
+            !world.fate(*host, *process).told
                 && world.reaches(*host)
                 && world.reference.is_usable(world.now, id, process.local_rank)
                 && world.waits_well(*host, *process)

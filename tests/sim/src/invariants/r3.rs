@@ -1,10 +1,16 @@
 //! R3: no event of an older round, driver epoch or generation changes anything, and a repeat changes
 //! nothing. Where nothing goes wrong nothing is refused either.
 
-use elasticrun_core::{Command, agent};
+use elasticrun_core::{Command, Note, agent};
 use elasticrun_protocol::Report;
 
 use crate::world::World;
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// A round was aborted, be it that its slots were taken away while it was formed.
+    aborted: bool,
+}
 
 /// An event that came too late or twice has been applied.
 pub(crate) fn unchanged(world: &mut World, before: &str, after: &str, what: &str, why: &str) {
@@ -29,12 +35,17 @@ pub(crate) fn unchanged(world: &mut World, before: &str, after: &str, what: &str
 }
 
 pub(super) fn on_command(world: &mut World, command: &Command) {
+    if matches!(command, Command::Note(Note::RoundAborted { .. })) {
+        world.invariants.r3.aborted = true;
+    }
     let refused = matches!(command, Command::Reject { .. });
     if let Some(why) = world.driver.inert.filter(|_| !refused) {
         let what = format!("{why}, and the job commands {command:?}");
         world.violate("R3", what);
     }
-    if refused && world.plan.calm && world.driver.inert.is_none() {
+    // Who answers a plan that was just aborted is refused, and that is as it should be.
+    let aborted = world.invariants.r3.aborted;
+    if refused && world.plan.calm && world.driver.inert.is_none() && !aborted {
         let what = format!("nothing goes wrong and the job refuses: {command:?}");
         world.violate("R3", what);
     }

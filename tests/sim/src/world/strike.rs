@@ -101,6 +101,8 @@ impl World {
                 }
             }
             Fault::FailStarts(count) => self.pending.fail_starts += count,
+            // In a standard job a script may run as long as it likes before it joins, if it ever does.
+            Fault::HangStarts(_) if !self.plan.settings.elastic => {}
             Fault::HangStarts(count) => self.pending.hang_starts += count,
             Fault::QuitStarts(count) => self.pending.quit_starts += count,
             Fault::RefuseStarts(count) => self.pending.refuse_starts += count,

@@ -37,8 +37,18 @@ impl World {
         (fate.end, fate.lost) = (Some(end.clone()), lost);
     }
 
-    /// A process is told to stop, as its domain has failed, or is given up by its agent.
-    pub(crate) fn given_up(&mut self, host: usize, process: Process) {
+    /// A process is ended by a signal of its agent.
+    pub(super) fn signal_ends(&mut self, host: usize, process: Process) {
+        self.fates.entry((host, process)).or_default().signalled = true;
+    }
+
+    /// The job has told a process to stop.
+    pub(crate) fn told_to_stop(&mut self, host: usize, process: Process) {
+        self.fates.entry((host, process)).or_default().told = true;
+    }
+
+    /// A process did not beat, or did not come back, and its agent kills it.
+    pub(super) fn given_up(&mut self, host: usize, process: Process) {
         self.fates.entry((host, process)).or_default().given_up = true;
     }
 }
@@ -49,6 +59,10 @@ pub(crate) struct Fate {
     pub(crate) end: Option<Exit>,
     /// It went with its agent.
     pub(crate) lost: bool,
-    /// It was told to stop as its domain had failed, or did not beat.
+    /// The job has told it to stop.
+    pub(crate) told: bool,
+    /// It did not beat, or did not come back.
     pub(crate) given_up: bool,
+    /// It ended by a signal of its agent.
+    pub(crate) signalled: bool,
 }

@@ -244,26 +244,25 @@ impl World {
         let Some(worker) = self.worker(host, process) else {
             return;
         };
-        let left = worker.last_round;
-        if worker.told_to_stop {
-            return self.act_after(
-                host,
-                process,
-                Duration::from_millis(1),
-                Act::Exit(Exit::Code(0)),
-            );
-        }
+        let (left, told_to_stop) = (worker.last_round, worker.told_to_stop);
         let data_port = 1000 + process.local_rank.0 as u16;
-        self.say(
-            host,
-            process,
-            FromWorker::Join {
-                left,
-                told,
-                data_port,
-                commit,
-            },
-        );
+        let join = FromWorker::Join {
+            left,
+            told,
+            data_port,
+            commit,
+        };
+        self.say(host, process, join);
+        // Who was told to stop says that it is back, and then ends.
+        if told_to_stop {
+            self.end_as_told(host, process);
+        }
+    }
+
+    fn end_as_told(&mut self, host: usize, process: Process) {
+        let wait = self.dice.micros(500, 20_000);
+        let code = i32::from(self.dice.percent(50));
+        self.act_after(host, process, wait, Act::Exit(Exit::Code(code)));
     }
 
     /// Goes back to `run()`.
@@ -330,9 +329,7 @@ impl World {
                 };
                 worker.told_to_stop = true;
                 if worker.phase == Phase::Joined {
-                    let wait = self.dice.micros(100, 20_000);
-                    let code = i32::from(self.dice.percent(50));
-                    self.act_after(host, process, wait, Act::Exit(Exit::Code(code)));
+                    self.end_as_told(host, process);
                 }
             }
         }
@@ -666,6 +663,9 @@ impl World {
         // Some scripts do not end by SIGTERM.
         if term && self.dice.percent(20) {
             return;
+        }
+        if self.worker(host, process).is_some() {
+            self.signal_ends(host, process);
         }
         self.die(host, process, Exit::Signal(if term { 15 } else { 9 }));
     }
