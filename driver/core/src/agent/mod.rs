@@ -154,6 +154,8 @@ pub struct Machine {
     /// When the driver was heard last.
     heard: Time,
     orphan_since: Option<Time>,
+    /// Its driver was silent for too long: it obeys nobody any more.
+    orphaned: bool,
     ending: bool,
     ended: bool,
 }
@@ -176,6 +178,7 @@ impl Machine {
             waiting: Vec::new(),
             heard: now,
             orphan_since: None,
+            orphaned: false,
             ending: false,
             ended: false,
         }
@@ -276,6 +279,7 @@ impl Machine {
         }
         if self.orphan_deadline().is_some_and(|until| until <= now) {
             // A driver may start the next round elsewhere from now on (R11).
+            self.orphaned = true;
             self.abort_all(now, out);
             self.end_all(now, out);
         }

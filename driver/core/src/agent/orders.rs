@@ -21,8 +21,8 @@ impl Machine {
         memory: &mut dyn Memory,
         out: &mut Vec<Command>,
     ) {
-        // An older driver is obeyed no more (R3).
-        if order.epoch < self.epoch {
+        // An older driver is obeyed no more (R3), nor one that was given up.
+        if order.epoch < self.epoch || self.orphaned {
             return;
         }
         self.heard = now;
@@ -340,7 +340,7 @@ impl Machine {
             self.kept.insert(process);
         }
         // The driver has lost this agent, and so its workers: that they are stopped now is no failure of theirs.
-        if self.ending && self.orphan_since.is_some() {
+        if self.orphaned {
             return;
         }
         out.push(Command::Report(Report::Exited {

@@ -1,7 +1,7 @@
 //! R3: no event of an older round, driver epoch or generation changes anything, and a repeat changes
 //! nothing. Where nothing goes wrong nothing is refused either.
 
-use elasticrun_core::{Command, Note, agent};
+use elasticrun_core::{Command, Note, Rejected, agent};
 use elasticrun_protocol::Report;
 
 use crate::world::World;
@@ -43,9 +43,16 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         let what = format!("{why}, and the job commands {command:?}");
         world.violate("R3", what);
     }
-    // Who answers a plan that was just aborted is refused, and that is as it should be.
-    let aborted = world.invariants.r3.aborted;
-    if refused && world.plan.calm && world.driver.inert.is_none() && !aborted {
+    // Who answers a plan that was just aborted is refused, as is who counts when the first has finished.
+    let aborted = world.invariants.r3.aborted || world.invariants.r10.finishing;
+    let unknown = matches!(
+        command,
+        Command::Reject {
+            why: Rejected::UnknownHost,
+            ..
+        }
+    );
+    if refused && !unknown && world.plan.calm && world.driver.inert.is_none() && !aborted {
         let what = format!("nothing goes wrong and the job refuses: {command:?}");
         world.violate("R3", what);
     }
