@@ -3,16 +3,29 @@
 use std::time::Duration;
 
 use elasticrun_process_tests::{
-    Ended, Event, Fault, Job, Kind, Point, Running, What, When, monotonic, send_signal,
+    Ended, Event, Fault, Job, Kind, Point, What, When, monotonic, send_signal,
 };
 use nix::sys::signal::Signal;
 
 use crate::support::{BOTH, USUAL, assert_nothing_lost, at_step, first, on_file};
 
 /// Four train, rank 0 dies at once, its host is out: the two of the other host go on.
-fn rank_0_dies(mut job: Running) {
+fn rank_0_dies(job: Job, what: What) {
+    // It waits before it dies, so that all others have the last commit and wait for it.
+    let faults = [on_file(0, "die", What::Wait), on_file(0, "die", what)];
+    let mut job = faults.into_iter().fold(job, Job::fault).start();
     let four = job.wait_training(4, 3);
     job.touch("die");
+    job.wait_for("all are at the last step", |events| {
+        let last = events.iter().find(|event| event.kind == Kind::Fault)?.step;
+        let has = |rank| {
+            events
+                .iter()
+                .any(|e| e.kind == Kind::Step && e.step == last && e.rank == rank)
+        };
+        (0..4).all(has).then_some(())
+    });
+    job.touch("release");
     let two = job.wait_training(2, four[0].step + 2);
     assert_eq!(
         (two[0].pid, two[1].pid),
@@ -29,80 +42,79 @@ fn rank_0_dies(mut job: Running) {
 
 #[test]
 fn rank_0_dies_by_exception() {
-    rank_0_dies(
-        Job::new(USUAL)
-            .discovered(BOTH)
-            .fault(on_file(0, "die", What::Error))
-            .start(),
-    );
+    rank_0_dies(Job::new(USUAL).discovered(BOTH), What::Error);
 }
 
 #[test]
 fn rank_0_dies_by_sigkill() {
-    rank_0_dies(
-        Job::new(USUAL)
-            .discovered(BOTH)
-            .fault(on_file(0, "die", What::Kill))
-            .start(),
-    );
+    rank_0_dies(Job::new(USUAL).discovered(BOTH), What::Kill);
 }
 
 #[test]
 fn rank_0_dies_by_panic() {
-    rank_0_dies(
-        Job::new(USUAL)
-            .discovered(BOTH)
-            .fault(on_file(0, "die", What::Panic))
-            .start(),
-    );
+    rank_0_dies(Job::new(USUAL).discovered(BOTH), What::Panic);
 }
 
 #[test]
 fn rank_0_dies_by_exception_on_fixed_hosts() {
-    let job = Job::new(USUAL).flag(["-H", "localhost:2,127.0.0.1:2"]);
-    rank_0_dies(job.fault(on_file(0, "die", What::Error)).start());
+    rank_0_dies(
+        Job::new(USUAL).flag(["-H", "localhost:2,127.0.0.1:2"]),
+        What::Error,
+    );
 }
 
 #[test]
 fn rank_0_dies_by_sigkill_on_fixed_hosts() {
-    let job = Job::new(USUAL).flag(["-H", "localhost:2,127.0.0.1:2"]);
-    rank_0_dies(job.fault(on_file(0, "die", What::Kill)).start());
+    rank_0_dies(
+        Job::new(USUAL).flag(["-H", "localhost:2,127.0.0.1:2"]),
+        What::Kill,
+    );
 }
 
-fn all_die(flags: &str) -> Ended {
-    let dies = Fault::new(
-        Point::Step,
-        When {
+/// All four come to the same place and die there within a moment, whatever the others do.
+fn all_die(restarts: &str) -> Ended {
+    let at_ten = |what| {
+        let when = When {
             step: Some(10),
-            round: Some(1),
+            generation: Some(1),
             ..When::default()
-        },
-        What::Exit(3),
-    );
-    let job = Job::new(USUAL)
-        .flag(["-H", "localhost:2,127.0.0.1:2"])
-        .fault(dies.always());
-    let flags: Vec<_> = flags.split_whitespace().collect();
-    let job = flags.iter().fold(job, |job, flag| job.flag([flag]));
-    job.plan(|plan| plan.steps = Some(40)).run()
+        };
+        Fault::new(Point::Step, when, what).always()
+    };
+    let job = Job::new(USUAL).flag(["-H", "localhost:2,127.0.0.1:2", "--max-restarts", restarts]);
+    let job = job.fault(at_ten(What::Wait)).fault(at_ten(What::Exit(3)));
+    let mut job = job.plan(|plan| plan.steps = Some(40)).start();
+    job.wait_for("all are there", |events| {
+        (events
+            .iter()
+            .filter(|event| event.kind == Kind::Fault)
+            .count()
+            == 4)
+            .then_some(())
+    });
+    job.touch("release");
+    job.end()
 }
 
 #[test]
 fn all_ranks_die_by_themselves_and_the_job_names_the_first() {
-    let ended = all_die("");
-    // Who was told to stop since its host had failed may have failed by itself as well: both words are true.
-    let last = ended.last_line();
-    assert!(
-        last.contains("all workers failed by themselves") || last.contains("all hosts are out"),
-        "{last}"
+    let ended = all_die("0");
+    ended.expect(
+        1,
+        &[
+            "all workers failed by themselves",
+            "first failure",
+            "rank",
+            "round 1",
+            "exit code 3",
+        ],
     );
-    ended.expect(1, &["first failure", "rank", "round 1", "exit code 3"]);
     assert_eq!(ended.sizes(), [4]);
 }
 
 #[test]
 fn after_a_restart_the_job_goes_on_from_the_last_commit() {
-    let ended = all_die("--max-restarts 1");
+    let ended = all_die("1");
     ended.expect(0, &["succeeded"]);
     assert_eq!(ended.sizes(), [4, 4]);
     let again = &ended.rounds()[1];
@@ -124,7 +136,7 @@ fn one_rank_of_each_host_dies_and_no_host_is_left() {
         .fault(at_step(2, 10, What::Kill))
         .run();
     ended.expect(1, &["all hosts are out for good", "signal 9"]);
-    assert_eq!(ended.sizes(), [4]);
+    assert_eq!(ended.sizes()[0], 4);
     assert!(
         monotonic() - began < 10_000_000_000,
         "at once, not after a time-out"
@@ -335,11 +347,10 @@ fn all_agents_die_and_no_state_is_left() {
     assert_eq!(ended.sizes(), [2]);
 }
 
-#[test]
-fn all_workers_of_all_hosts_die_one_after_the_other_and_their_commit_is_kept() {
-    // min-np 2: after the first death nobody trains until the slot's cooldown is over; then the second dies.
+/// The second dies while nobody trains, since the job waits for the slot of the first.
+fn both_die_one_after_the_other(restarts: &str) -> Ended {
     let flags = "-np 2 --min-np 2 --max-np 2 -H localhost:2 --blacklist-cooldown-range 300ms 2s";
-    let mut job = Job::new(flags).start();
+    let mut job = Job::new(flags).flag(["--max-restarts", restarts]).start();
     let two = job.wait_training(2, 5);
     send_signal(two[0].pid, Signal::SIGKILL);
     job.wait_for("the other has left", |events| {
@@ -349,16 +360,31 @@ fn all_workers_of_all_hosts_die_one_after_the_other_and_their_commit_is_kept() {
             .then_some(())
     });
     send_signal(two[1].pid, Signal::SIGKILL);
-    job.wait_for("two new workers train", |events| {
-        let new = |rank| {
-            events
-                .iter()
-                .any(|e| e.kind == Kind::Step && e.generation == 2 && e.rank == rank && e.size == 2)
-        };
-        (new(0) && new(1)).then_some(())
-    });
-    job.finish();
-    let ended = job.end();
+    if restarts != "0" {
+        job.wait_for("two new workers train", |events| {
+            let new = |rank| {
+                events
+                    .iter()
+                    .any(|e| e.kind == Kind::Step && e.generation == 2 && e.rank == rank)
+            };
+            (new(0) && new(1)).then_some(())
+        });
+        job.finish();
+    }
+    job.end()
+}
+
+#[test]
+fn the_last_member_dies_while_the_job_waits_for_slots() {
+    both_die_one_after_the_other("0").expect(
+        1,
+        &["all workers failed by themselves", "rank 0", "signal 9"],
+    );
+}
+
+#[test]
+fn after_a_restart_the_commit_of_the_dead_is_the_base() {
+    let ended = both_die_one_after_the_other("1");
     ended.expect(0, &["succeeded"]);
     assert_nothing_lost(&ended.events, 0);
 }

@@ -174,20 +174,21 @@ fn a_spare_waits_and_takes_the_place_of_the_dead() {
     let flags = "-np 2 --min-np 2 --max-np 2 --spares 1 -H localhost:3 --blacklist forever";
     let mut job = Job::new(flags).fault(dies).start();
     let before = job.wait_training(2, 3);
+    let trains = |pid| before.iter().any(|event| event.pid == pid);
     let spare = job.wait_for("the spare begins", |events| {
-        let spare = events
-            .iter()
-            .find(|e| e.kind == Kind::Begin && e.local_rank == 2)?;
-        Some(spare.pid)
+        let mut begun = events.iter().filter(|event| event.kind == Kind::Begin);
+        begun.find(|event| !trains(event.pid)).cloned()
     });
     job.touch("die");
     let after = job.wait_for("the spare trains", |events| {
-        events
-            .iter()
-            .find(|event| event.kind == Kind::Step && event.pid == spare)
-            .cloned()
+        let mut steps = events.iter().filter(|event| event.kind == Kind::Step);
+        steps.find(|event| event.pid == spare.pid).cloned()
     });
-    assert_eq!((after.rank, after.size), (1, 2));
+    assert_eq!(
+        (after.generation, after.size),
+        (1, 2),
+        "it was there before"
+    );
     assert!(
         after.step > before[0].step,
         "it has the state of the others: {after:?}"

@@ -119,18 +119,16 @@ fn a_worker_that_never_comes_to_wait_is_killed_and_nobody_waits_for_it() {
 #[test]
 fn a_worker_that_does_not_reach_the_common_boundary_is_not_waited_for() {
     let hangs = on_file(1, "hang", What::Hang);
-    let flags = "-np 2 --min-np 1 --max-np 3 --blacklist forever --interrupt-timeout 700ms --abort-timeout 700ms";
+    let flags = "-np 2 --min-np 1 --max-np 3 --blacklist forever --failure-domain slot \
+                 --interrupt-timeout 700ms --abort-timeout 700ms";
     let mut job = Job::new(flags)
         .discovered("localhost:2\n")
         .fault(hangs)
         .start();
     let two = job.wait_training(2, 3);
     job.touch("hang");
-    job.wait_for("rank 1 hangs", |events| {
-        events
-            .iter()
-            .any(|event| event.kind == Kind::Fault)
-            .then_some(())
+    let hung = job.wait_for("rank 1 hangs", |events| {
+        events.iter().find(|e| e.kind == Kind::Fault).cloned()
     });
     job.set_hosts("localhost:2\n127.0.0.1:1\n");
     job.wait_for("the new host trains with rank 0", |events| {
@@ -142,6 +140,34 @@ fn a_worker_that_does_not_reach_the_common_boundary_is_not_waited_for() {
         (trains(&|event| event.host == "127.0.0.1") && trains(&|event| event.pid == two[0].pid))
             .then_some(())
     });
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_nothing_lost(&ended.events, 0);
+    let waited = since(&ended.events, hung.at, |event| {
+        event.kind == Kind::Step && event.host == "127.0.0.1"
+    });
+    assert!(
+        waited < Duration::from_secs(3),
+        "one time-out to reach the boundary, one to come back: {waited:?}"
+    );
+}
+
+#[test]
+fn a_host_whose_worker_hangs_is_left_and_the_newcomer_has_its_state() {
+    let hangs = on_file(1, "hang", What::Hang);
+    let flags = "-np 2 --min-np 1 --max-np 3 --blacklist forever --interrupt-timeout 400ms --abort-timeout 400ms";
+    let mut job = Job::new(flags)
+        .discovered("localhost:2\n")
+        .fault(hangs)
+        .start();
+    job.wait_training(2, 3);
+    job.touch("hang");
+    job.wait_for("rank 1 hangs", |events| {
+        events.iter().any(|e| e.kind == Kind::Fault).then_some(())
+    });
+    job.set_hosts("localhost:2\n127.0.0.1:1\n");
+    job.wait_training(1, 5);
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
