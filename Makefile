@@ -24,7 +24,7 @@ SEEDS ?= 10000
 
 # All packages in every build: cargo unites their features, so that nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
-PROCESS := package(elasticrun-process-tests)
+PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ unit: setup ## Unit tests, laws, doc tests and 1,000 simulation seeds
 	cargo build --locked --workspace
 	cargo test --locked --workspace --doc -q
 	$${CARGO_TARGET_DIR:-target}/debug/elasticrun-sim --seeds 1000
-	$(NEXTEST) -E 'not $(PROCESS)'
+	$(NEXTEST) -E 'not ($(PROCESS))'
 
 process: setup ## Real drivers, agents and workers, with signals, sshd and network namespaces
 	cargo build --locked --workspace
