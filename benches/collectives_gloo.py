@@ -1,7 +1,8 @@
 """One rank of torch.distributed over gloo, driven by lines on stdin.
 
 Started by bench_collectives once per rank: `collectives_gloo.py RANK SIZE STORE_FILE`. Reads
-`OPERATION BYTES ITERATIONS`, runs it, and prints the nanoseconds per iteration; ends at end of file.
+`OPERATION BYTES ITERATIONS`, runs it, and prints the nanoseconds of time and of processor per iteration;
+ends at end of file.
 """
 
 import os
@@ -46,10 +47,12 @@ def main() -> None:
             prepared[1]()
         run = prepared[1]
         dist.barrier()
-        start = time.perf_counter_ns()
+        start, processor = time.perf_counter_ns(), time.process_time_ns()
         for _ in range(int(iterations)):
             run()
-        print((time.perf_counter_ns() - start) // int(iterations), flush=True)
+        elapsed = (time.perf_counter_ns() - start) // int(iterations)
+        processor = (time.process_time_ns() - processor) // int(iterations)
+        print(elapsed, processor, flush=True)
     dist.destroy_process_group()
 
 

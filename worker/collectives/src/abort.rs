@@ -116,17 +116,23 @@ impl Target {
         }
     }
 
-    /// The reason to stop, if there is one: an abort here, or a failure or abort in the region.
+    /// Why the group is over, when it is known that it is.
+    pub(crate) fn reason(&self) -> Error {
+        let session = self.session;
+        match (self.fired.load(Ordering::Acquire), &self.region) {
+            (false, Some(region)) => region.failure(session),
+            _ => Error::Aborted { session },
+        }
+    }
+
+    /// The reason to stop, if there is one: an abort here, or a failure or abort in the region. That a
+    /// member left is none: it matters to who waits for it.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.fired.load(Ordering::Acquire) {
-            return Err(Error::Aborted {
-                session: self.session,
-            });
+        let aborted = |region: &Arc<RegionMap>| region.is_aborted();
+        if self.fired.load(Ordering::Acquire) || self.region.as_ref().is_some_and(aborted) {
+            return Err(self.reason());
         }
-        match &self.region {
-            Some(region) if region.is_aborted() => Err(region.failure(self.session)),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     pub(crate) fn event(&self) -> BorrowedFd<'_> {

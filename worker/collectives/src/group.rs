@@ -145,6 +145,12 @@ impl Group {
     /// # Errors
     /// The reason, if it is.
     pub fn check(&self) -> Result<(), Error> {
+        if self.owner != getpid() {
+            return Err(Error::Config(
+                "a group cannot be used in a forked child: use it in the process that connected it"
+                    .to_owned(),
+            ));
+        }
         match &self.failed {
             Some(error) => Err(error.clone()),
             None => self.target.check(),
@@ -157,12 +163,10 @@ impl Group {
         call: impl FnOnce(u64) -> Call,
         operation: impl FnOnce(&mut Self, Run<'_>) -> Result<R, Stop>,
     ) -> Result<R, Error> {
-        self.check()?;
-        if self.owner != getpid() {
-            return Err(Error::Config(
-                "a group cannot be used in a forked child: use it in the process that connected it"
-                    .to_owned(),
-            ));
+        if let Err(error) = self.check() {
+            // Seen for the first time here: the neighbours learn of it as from a failed operation (N3).
+            let ours = self.failed.is_none() && self.owner == getpid();
+            return Err(if ours { self.fail(error) } else { error });
         }
         let call = call(self.sequence);
         self.sequence += 1;
@@ -174,12 +178,7 @@ impl Group {
         operation(self, run).map_err(|stop| {
             let error = match stop {
                 Stop::Error(error) => error,
-                Stop::Local(Failure::Aborted) => match self.target.check() {
-                    Err(error) => error,
-                    Ok(()) => Error::Aborted {
-                        session: self.target.session,
-                    },
-                },
+                Stop::Local(Failure::Over) => self.target.reason(),
                 Stop::Local(Failure::TimedOut(missing)) => Error::TimedOut {
                     waited: run.timeout,
                     missing,
@@ -206,10 +205,19 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // In a forked child the region and the connections are the parent's.
-        if self.failed.is_none() && self.owner == getpid() {
+        if self.failed.is_some() || self.owner != getpid() {
+            return;
+        }
+        if let Err(error) = self.target.check() {
+            self.fail(error);
+            return;
+        }
+        if let Some(region) = &self.target.region {
             let rank = self.topology.rank;
-            let why = self.target.check().err();
-            self.fail(why.unwrap_or(Error::PeerLeft { rank }));
+            region.leave(Record::of(&Error::PeerLeft { rank }));
+        }
+        if let Some(net) = &mut self.net {
+            net.leave();
         }
     }
 }

@@ -112,7 +112,9 @@ fn one_member_is_missing_and_the_others_are_freed() {
             aborters.iter().for_each(|aborter| aborter.abort(SESSION));
             for waiting in waiting {
                 let (end, error) = waiting.join().unwrap();
-                assert!(is_abort(&error), "{error}");
+                // Who was freed closed its connections, which another may have seen first.
+                let lost = matches!(error, Error::PeerLost { .. });
+                assert!(is_abort(&error) || lost, "{error}");
                 assert!(end - start < AT_ONCE);
             }
         });

@@ -61,7 +61,10 @@ mod tests {
         for hosts in 2..70u32 {
             for host in 1..hosts {
                 let parent = host & (host - 1);
-                assert!(neighbours(host, hosts).contains(&parent), "{host} of {hosts}");
+                assert!(
+                    neighbours(host, hosts).contains(&parent),
+                    "{host} of {hosts}"
+                );
             }
         }
     }

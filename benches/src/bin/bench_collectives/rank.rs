@@ -1,4 +1,5 @@
-//! One rank of ours: reads what to run from stdin, prints nanoseconds per operation.
+//! One rank of ours: reads what to run from stdin, prints nanoseconds of time and of processor per
+//! operation.
 
 use std::{
     collections::BTreeMap,
@@ -11,6 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use elasticrun_collectives::{Aborter, Group, GroupConfig, Op, Session, Topology};
+use nix::time::{ClockId, clock_gettime};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -65,14 +67,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let (operation, bytes, iterations) = (word()?, word()?.parse()?, word()?.parse::<u32>()?);
         buffers.prepare(&mut group, operation, bytes)?;
         group.barrier()?;
-        let start = Instant::now();
+        let (start, processor) = (Instant::now(), processor_time()?);
         for _ in 0..iterations {
             buffers.once(&mut group)?;
         }
-        println!("{}", start.elapsed().as_nanos() / u128::from(iterations));
+        let elapsed = start.elapsed() / iterations;
+        let processor = (processor_time()? - processor) / iterations;
+        println!("{} {}", elapsed.as_nanos(), processor.as_nanos());
         stdout().flush()?;
     }
     Ok(())
+}
+
+/// What this process has used.
+fn processor_time() -> Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
 }
 
 /// An operation and its data, kept while the same one is measured again.

@@ -2,14 +2,16 @@
 
 use std::{fmt::Write, time::Duration};
 
+use crate::team::Sample;
+
 /// Medians of one operation, number of ranks and size.
 pub(crate) struct Cell {
     pub(crate) operation: String,
     pub(crate) ranks: u32,
     pub(crate) bytes: usize,
-    pub(crate) shared: Duration,
-    pub(crate) tcp: Duration,
-    pub(crate) gloo: Option<Duration>,
+    pub(crate) shared: Sample,
+    pub(crate) tcp: Sample,
+    pub(crate) gloo: Option<Sample>,
 }
 
 /// All that was measured.
@@ -20,33 +22,41 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn new() -> Self {
         println!(
-            "{:<10} {:>5} {:>8} | {:>10} {:>10} | {:>12} {:>12} {:>12} | bandwidth of shared memory, TCP, gloo",
+            "{:<10} {:>5} {:>8} | {:>10} {:>10} | {:>12} {:>12} {:>12} | GB/s of the three  | processor time of all ranks",
             "operation", "ranks", "size", "shm / gloo", "TCP / gloo", "shared mem.", "TCP", "gloo"
         );
         Self { cells: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, cell: Cell) {
-        let ratio = |ours: Duration| {
+        let ratio = |ours: Sample| {
             cell.gloo.map_or("-".to_owned(), |gloo| {
-                format!("{:.4}x", ours.as_secs_f64() / gloo.as_secs_f64())
+                format!("{:.4}x", ours.time.as_secs_f64() / gloo.time.as_secs_f64())
             })
         };
-        let bandwidth =
-            |time: Duration| format!("{:.2} GB/s", cell.bytes as f64 / time.as_secs_f64() / 1e9);
+        let all = [Some(cell.shared), Some(cell.tcp), cell.gloo];
+        let show =
+            |each: &dyn Fn(Sample) -> String| all.map(|sample| sample.map_or("-".to_owned(), each));
+        let times = show(&|sample| time(sample.time));
+        let bandwidths =
+            show(&|sample| format!("{:.2}", cell.bytes as f64 / sample.time.as_secs_f64() / 1e9));
+        let processors = show(&|sample| time(sample.processor));
         println!(
-            "{:<10} {:>5} {:>8} | {:>10} {:>10} | {:>12} {:>12} {:>12} | {}, {}, {}",
+            "{:<10} {:>5} {:>8} | {:>10} {:>10} | {:>12} {:>12} {:>12} | {:>5} {:>5} {:>5} | {}, {}, {}",
             cell.operation,
             cell.ranks,
             size(cell.bytes),
             ratio(cell.shared),
             ratio(cell.tcp),
-            time(cell.shared),
-            time(cell.tcp),
-            cell.gloo.map_or("-".to_owned(), time),
-            bandwidth(cell.shared),
-            bandwidth(cell.tcp),
-            cell.gloo.map_or("-".to_owned(), bandwidth),
+            times[0],
+            times[1],
+            times[2],
+            bandwidths[0],
+            bandwidths[1],
+            bandwidths[2],
+            processors[0],
+            processors[1],
+            processors[2],
         );
         self.cells.push(cell);
     }
@@ -56,9 +66,9 @@ impl Report {
     /// most ranks, on one host.
     pub(crate) fn finish(&self) {
         let mut line = r#"{"bench":"collectives""#.to_owned();
-        let ratio = |cell: &Cell, ours: Duration| {
-            let gloo = cell.gloo?;
-            Some(ours.as_secs_f64() / gloo.as_secs_f64())
+        let ratio = |cell: &Cell, ours: Sample| {
+            let gloo = cell.gloo?.time;
+            Some(ours.time.as_secs_f64() / gloo.as_secs_f64())
         };
         let number = |value: Option<f64>| value.map_or("null".to_owned(), |v| format!("{v:.5}"));
         let most = self.cells.iter().map(|cell| cell.ranks).max();
@@ -87,7 +97,7 @@ impl Report {
                 size(cell.bytes)
             );
             let name = name.to_lowercase();
-            let us = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e6);
+            let us = |sample: Sample| format!("{:.1}", sample.time.as_secs_f64() * 1e6);
             let gloo = cell.gloo.map_or("null".to_owned(), us);
             let (shared, tcp) = (us(cell.shared), us(cell.tcp));
             let shared_ratio = number(ratio(cell, cell.shared));

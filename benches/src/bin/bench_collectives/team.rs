@@ -20,6 +20,13 @@ pub(crate) struct Team {
     _store: Option<TempDir>,
 }
 
+/// What one operation took.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sample {
+    pub(crate) time: Duration,
+    pub(crate) processor: Duration,
+}
+
 struct Member {
     process: Child,
     orders: ChildStdin,
@@ -106,19 +113,21 @@ impl Team {
         Ok(team)
     }
 
-    /// The slowest rank's time per operation.
+    /// The slowest rank's time per operation, and the processor's time of all ranks together.
     pub(crate) fn measure(
         &mut self,
         operation: &str,
         bytes: usize,
         iterations: usize,
-    ) -> Result<Duration> {
+    ) -> Result<Sample> {
         self.order(&format!("{operation} {bytes} {iterations}"))?;
-        let mut slowest = 0;
+        let mut sample = Sample::default();
         for answer in self.answers()? {
-            slowest = slowest.max(answer.parse()?);
+            let (time, processor) = answer.split_once(' ').context("two numbers")?;
+            sample.time = sample.time.max(Duration::from_nanos(time.parse()?));
+            sample.processor += Duration::from_nanos(processor.parse()?);
         }
-        Ok(Duration::from_nanos(slowest))
+        Ok(sample)
     }
 
     fn order(&mut self, line: &str) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::{
     call::Call,
     error::{Error, Record},
     local::slices::Slices,
-    region::{RegionMap, Wake},
+    region::{RING, RegionMap, Wake},
     topology::Topology,
 };
 
@@ -101,7 +101,7 @@ impl Local {
                 .wait(calls_for_leader, self.spins, deadline)
             {
                 Wake::Rung => {}
-                Wake::Aborted => return Err(Failure::Aborted.into()),
+                Wake::Over => return Err(Failure::Over.into()),
                 Wake::TimedOut => return Err(self.missing().into()),
             }
         }
@@ -112,8 +112,8 @@ impl Local {
     }
 
     fn arrive(&mut self, call: Option<&Call>) -> Result<bool, Failure> {
-        if self.map.is_aborted() {
-            return Err(Failure::Aborted);
+        if self.map.release().is_over() {
+            return Err(Failure::Over);
         }
         if let Some(call) = call {
             self.map.set_call(self.me, self.writes(), call);
@@ -137,14 +137,14 @@ impl Local {
                 self.advance();
                 Ok(())
             }
-            Wake::Aborted => Err(Failure::Aborted),
+            Wake::Over => Err(Failure::Over),
             Wake::TimedOut => Err(self.missing()),
         }
     }
 
     fn advance(&mut self) {
         self.next = self.next.wrapping_add(1);
-        self.rings = self.rings.wrapping_add(2);
+        self.rings = self.rings.wrapping_add(RING);
     }
 
     fn missing(&self) -> Failure {
@@ -179,7 +179,7 @@ impl Local {
                 other_call,
             };
             self.map.fail(Record::of(&error));
-            return Err(Failure::Aborted);
+            return Err(Failure::Over);
         }
         Ok(())
     }
@@ -188,8 +188,8 @@ impl Local {
 /// Why a barrier was not passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The region was aborted; it may hold the reason.
-    Aborted,
+    /// The region was aborted, or a member left; it may hold the reason.
+    Over,
     /// These ranks did not come.
     TimedOut(Vec<u32>),
 }

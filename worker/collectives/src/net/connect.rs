@@ -68,15 +68,12 @@ pub(crate) fn establish(plan: &Plan<'_>, target: Arc<Target>) -> Result<Net, Err
         meeting.sleep(&target, deadline)?;
     }
     let links = std::mem::take(&mut meeting.links);
+    let mut all_here = true;
     for link in links.values() {
-        socket2::SockRef::from(&link.fd())
-            .set_tcp_nodelay(true)
-            .map_err(Error::io("setsockopt"))?;
+        all_here &= link.tune().map_err(Error::io("setsockopt"))?;
     }
     let mut net = Net::new(plan.topology, links.into_values().collect(), target);
-    if plan.topology.size > plan.topology.host_count {
-        net.learn_places(plan.topology, deadline, plan.timeout)?;
-    }
+    net.meet(plan.topology, all_here, deadline, plan.timeout)?;
     Ok(net)
 }
 

@@ -16,6 +16,9 @@ use nix::{
 use super::frame::{Frame, HEAD, Head, decode, encode_failure};
 use crate::error::Record;
 
+/// Bytes of a socket's buffers within a machine; the kernel doubles it, and a segment fits.
+const HERE_BUFFER: usize = 256 << 10;
+
 /// A connection and the frames in flight on it.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -79,6 +82,25 @@ impl Link {
             asked: None,
             question_rest: Vec::new(),
         }
+    }
+
+    /// Sets the socket up for frames. Whether the other end is on this machine.
+    ///
+    /// There is no line to fill then: what is in flight should stay in the caches. Elsewhere the kernel
+    /// finds the size of the buffers by itself.
+    pub(super) fn tune(&self) -> io::Result<bool> {
+        let socket = socket2::SockRef::from(&self.stream);
+        socket.set_tcp_nodelay(true)?;
+        let (own, other) = (
+            self.stream.local_addr()?.ip(),
+            self.stream.peer_addr()?.ip(),
+        );
+        let here = own == other || other.is_loopback();
+        if here {
+            socket.set_send_buffer_size(HERE_BUFFER)?;
+            socket.set_recv_buffer_size(HERE_BUFFER)?;
+        }
+        Ok(here)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -229,8 +251,8 @@ impl Link {
         }
     }
 
-    /// The reason that a send failed: what the neighbour said before it closed, if anything.
-    fn lost(&mut self, reason: &str) -> Fault {
+    /// Why nothing more can be sent: what the neighbour said before it closed, if anything.
+    pub(super) fn lost(&mut self, reason: &str) -> Fault {
         let mut head = self.incoming;
         while self.got < HEAD {
             match (&self.stream).read(&mut head[self.got..]) {
@@ -275,6 +297,15 @@ impl Link {
             }
         }
         self.close();
+    }
+
+    /// Ends the connection in good order: what was sent still arrives.
+    pub(super) fn leave(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        // Questions that nobody read would turn the close into a reset, which takes along what is
+        // still on its way.
+        let mut drain = [0; 4096];
+        while (&self.stream).read(&mut drain).is_ok_and(|got| got > 0) {}
     }
 
     /// Closes for all processes that may share the descriptor (a fork of this one).

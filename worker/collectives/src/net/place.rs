@@ -57,11 +57,12 @@ impl Net {
         }
     }
 
-    /// Learns the lowest rank of each host: up the tree and down again. Part of connecting, so that it
+    /// Tells all hosts of each other: up the tree and down again. The last part of connecting, which so
     /// returns when all leaders are connected.
-    pub(super) fn learn_places(
+    pub(super) fn meet(
         &mut self,
         topology: &Topology,
+        all_here: bool,
         deadline: Instant,
         timeout: Duration,
     ) -> Result<(), Error> {
@@ -72,17 +73,21 @@ impl Net {
             deadline: Some(deadline),
             timeout,
         };
-        let mut starts = vec![0u32; hosts];
-        starts[self.me as usize] = topology.first_rank;
+        // Of each host its lowest rank, and whether all its neighbours are on its machine.
+        let mut table = vec![[0u32; 2]; hosts];
+        table[self.me as usize] = [topology.first_rank, u32::from(all_here)];
         let bounds: Vec<usize> = (0..=hosts).collect();
-        self.tree_allgather(order, bytemuck::cast_slice_mut(&mut starts), &bounds, 4)?;
-        starts.push(topology.size);
-        if !starts.is_sorted_by(|a, b| a < b) || starts[0] != 0 {
+        let unit = size_of::<[u32; 2]>();
+        self.tree_allgather(order, bytemuck::cast_slice_mut(&mut table), &bounds, unit)?;
+        let places = table.iter().map(|host| host[0]);
+        self.starts = places.chain([topology.size]).collect();
+        self.one_machine = table.iter().all(|host| host[1] == 1);
+        if !self.starts.is_sorted_by(|a, b| a < b) || self.starts[0] != 0 {
             return Err(Error::Config(format!(
-                "the hosts of the round do not agree on their ranks: {starts:?}"
+                "the hosts of the round do not agree on their ranks: {:?}",
+                self.starts
             )));
         }
-        self.starts = starts;
         Ok(())
     }
 

@@ -15,12 +15,17 @@ use crate::{
 };
 
 /// Bytes of a segment: what is received stays in the second-level cache until it is combined and sent.
-const SEGMENT: usize = 256 << 10;
+const SEGMENT: usize = 512 << 10;
+/// Segments of a piece of a block: while one is on its way the other is worked on. Within a machine
+/// there is no way to hide, and a smaller piece stays in the caches.
+const SEGMENTS: usize = 2;
+const SEGMENTS_HERE: usize = 1;
 /// Up to this many bytes the tree is faster than the ring.
 const TREE: usize = 64 << 10;
 
 /// A walk of blocks around the ring: in step s this host sends block `me + shift - s` and receives
-/// the one before it, which it sends in the next step.
+/// the one before it, which it sends in the next step. Large blocks walk piece by piece, all steps of
+/// the first pieces before the second pieces, so that a piece is still cached when it comes by again.
 #[derive(Clone, Copy, Debug)]
 struct Walk {
     /// Host count less one or zero, so that all is unsigned.
@@ -30,9 +35,10 @@ struct Walk {
     combining: u32,
 }
 
-/// A place in the walk: segment `segment` of step `step`.
+/// A place in the walk: segment `segment` of piece `piece` of the block of step `step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
+    piece: usize,
     step: u32,
     segment: usize,
     /// Frames before this one.
@@ -169,59 +175,75 @@ impl Net {
         let (prev, next) = self.ring();
         let (me, count) = (self.me, self.count);
         let unit = SEGMENT / size_of::<T>();
-        let block = |back: u32| {
-            let host = (me + walk.shift + 2 * count - back % count) % count;
-            bounds[host as usize]..bounds[host as usize + 1]
+        let segments = if self.one_machine {
+            SEGMENTS_HERE
+        } else {
+            SEGMENTS
         };
-        let part = |block: &Range<usize>, segment: usize| {
-            let start = block.start + segment * unit;
-            start.min(block.end)..(start + unit).min(block.end)
+        let per_piece = unit * segments;
+        let longest = bounds.windows(2).map(|pair| pair[1] - pair[0]).max();
+        let pieces = longest.unwrap_or(0).div_ceil(per_piece).max(1);
+        // The elements of a piece, and of a segment of it. An empty piece is one empty segment, so that
+        // each step has a frame.
+        let range = |piece: usize, step: u32| {
+            let host = (me + walk.shift + 2 * count - step % count) % count;
+            let (start, end) = (bounds[host as usize], bounds[host as usize + 1]);
+            let start = end.min(start + piece * per_piece);
+            start..end.min(start + per_piece)
         };
-        // An empty block is one empty segment, so that each step has a frame.
-        let advance = |place: &mut Place, block: &Range<usize>| {
+        let part = |range: &Range<usize>, segment: usize| {
+            let start = range.start + segment * unit;
+            start..range.end.min(start + unit)
+        };
+        let advance = |place: &mut Place, range: &Range<usize>| {
             place.index += 1;
             place.segment += 1;
-            if place.segment * unit >= block.len() {
+            if place.segment * unit >= range.len() {
                 place.segment = 0;
                 place.step += 1;
+                if place.step == walk.steps {
+                    place.step = 0;
+                    place.piece += 1;
+                }
             }
         };
         let start = Place {
+            piece: 0,
             step: 0,
             segment: 0,
             index: 0,
         };
+        // What was received in a step is sent in the next; the first step sends own data.
+        let may_send = |sent: &Place, received: &Place| {
+            let place = |place: &Place| (place.piece, place.step, place.segment);
+            sent.piece < pieces
+                && (sent.step == 0 || place(received) > (sent.piece, sent.step - 1, sent.segment))
+        };
         let (mut sent, mut received) = (start, start);
-        while sent.step < walk.steps || received.step < walk.steps {
-            // What was received in a step is sent in the next; the first step sends own data.
-            let may_send = |sent: &Place, received: &Place| {
-                sent.step < walk.steps
-                    && (sent.step == 0
-                        || (received.step, received.segment) > (sent.step - 1, sent.segment))
-            };
+        while sent.piece < pieces || received.piece < pieces {
             let before = (sent, received);
             while may_send(&sent, &received) {
-                let from = block(sent.step);
-                let piece = bytemuck::cast_slice(&data[part(&from, sent.segment)]);
-                match self.push(order, next, sent.index, piece)? {
+                let from = range(sent.piece, sent.step);
+                let bytes = bytemuck::cast_slice(&data[part(&from, sent.segment)]);
+                match self.push(order, next, sent.index, bytes)? {
                     Progress::Done => advance(&mut sent, &from),
                     Progress::Stuck => break,
                 }
             }
-            if received.step < walk.steps {
-                let into = block(received.step + 1);
-                let piece = &mut data[part(&into, received.segment)];
+            if received.piece < pieces {
+                let into = range(received.piece, received.step + 1);
+                let target = &mut data[part(&into, received.segment)];
                 let progress = if received.step < walk.combining {
-                    let other = aligned::<T>(scratch, piece.len());
+                    let other = aligned::<T>(scratch, target.len());
                     let bytes = bytemuck::cast_slice_mut(&mut other[..]);
                     let progress = self.pull(order, prev, received.index, bytes)?;
                     if progress == Progress::Done {
                         let last = received.step + 1 == walk.combining;
-                        T::combine(op, piece, other, if last { finish } else { Finish::Keep });
+                        T::combine(op, target, other, if last { finish } else { Finish::Keep });
                     }
                     progress
                 } else {
-                    let bytes = bytemuck::cast_slice_mut(piece);
+                    let bytes = bytemuck::cast_slice_mut(target);
                     self.pull(order, prev, received.index, bytes)?
                 };
                 if progress == Progress::Done {
@@ -229,7 +251,7 @@ impl Net {
                 }
             }
             if before == (sent, received) {
-                let receiving = received.step < walk.steps;
+                let receiving = received.piece < pieces;
                 let sending = may_send(&sent, &received);
                 self.wait_both(order, (prev, receiving), (next, sending))?;
             }

@@ -6,14 +6,12 @@
 
 use std::{
     collections::VecDeque,
+    os::fd::{AsRawFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use nix::{
-    errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-};
+use nix::{errno::Errno, poll::PollFlags};
 
 use super::{
     frame::Head,
@@ -53,6 +51,8 @@ pub(crate) struct Net {
     pub(super) scratch: Vec<u8>,
     /// Lowest rank of each host, and the size of the round at the end.
     pub(super) starts: Vec<u32>,
+    /// Whether all hosts are on one machine. All leaders know the same.
+    pub(super) one_machine: bool,
 }
 
 /// One operation on the wire: what is compared and when to give up.
@@ -66,7 +66,6 @@ pub(crate) struct Order<'a> {
 
 impl Net {
     pub(super) fn new(topology: &Topology, links: Vec<Link>, target: Arc<Target>) -> Self {
-        let size = topology.size;
         Self {
             me: topology.host_index,
             count: topology.host_count,
@@ -75,8 +74,8 @@ impl Net {
             target,
             history: VecDeque::with_capacity(HISTORY),
             scratch: Vec::new(),
-            // Right if each host has one rank; else they are still to be learned.
-            starts: (0..=size).collect(),
+            starts: Vec::new(),
+            one_machine: false,
         }
     }
 
@@ -176,13 +175,15 @@ impl Net {
         let mut slept = Duration::ZERO;
         while slept < STALL {
             let timeout = self.pause(order)?;
-            let mut fds: [PollFd<'_>; 3] =
-                std::array::from_fn(|_| PollFd::new(self.target.event(), PollFlags::POLLIN));
+            let mut fds = [entry(self.target.event(), PollFlags::POLLIN); 3];
             for (slot, (peer, events)) in fds[1..].iter_mut().zip(wanted) {
-                *slot = PollFd::new(self.links[self.at(*peer)].fd(), *events);
+                *slot = entry(self.links[self.at(*peer)].fd(), *events);
             }
             if self.poll(&mut fds[..=wanted.len()], timeout)? {
-                return Ok(());
+                return match gone(&fds[1..=wanted.len()], wanted) {
+                    Some(peer) => Err(self.went(order, peer)),
+                    None => Ok(()),
+                };
             }
             slept += timeout;
         }
@@ -212,18 +213,20 @@ impl Net {
                 }
             }
             let timeout = self.pause(order)?;
-            let mut fds = vec![PollFd::new(self.target.event(), PollFlags::POLLIN)];
+            let mut fds = vec![entry(self.target.event(), PollFlags::POLLIN)];
             for (peer, events) in wanted {
-                fds.push(PollFd::new(self.links[self.at(*peer)].fd(), *events));
+                fds.push(entry(self.links[self.at(*peer)].fd(), *events));
             }
             for (link, listen) in self.links.iter().zip(&listen) {
                 if *listen {
-                    fds.push(PollFd::new(link.fd(), PollFlags::POLLIN));
+                    fds.push(entry(link.fd(), PollFlags::POLLIN));
                 }
             }
             if self.poll(&mut fds, timeout)? {
-                let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
-                if fds[1..=wanted.len()].iter().any(is_ready) {
+                if let Some(peer) = gone(&fds[1..=wanted.len()], wanted) {
+                    return Err(self.went(order, peer));
+                }
+                if fds[1..=wanted.len()].iter().any(|fd| fd.revents != 0) {
                     return Ok(());
                 }
             }
@@ -264,9 +267,16 @@ impl Net {
     }
 
     /// Whether something is ready.
-    fn poll(&self, fds: &mut [PollFd<'_>], timeout: Duration) -> Result<bool, Error> {
-        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
-        match poll(fds, timeout) {
+    fn poll(&self, fds: &mut [libc::pollfd], timeout: Duration) -> Result<bool, Error> {
+        // SAFETY: `fds` is valid for as many entries as it has, and the kernel keeps no pointer.
+        let ready = unsafe {
+            libc::poll(
+                fds.as_mut_ptr(),
+                fds.len() as libc::nfds_t,
+                timeout.as_millis() as libc::c_int,
+            )
+        };
+        match Errno::result(ready) {
             Ok(0) | Err(Errno::EINTR) => Ok(false),
             Ok(_) => self.target.check().map(|()| true),
             Err(errno) => Err(Error::System {
@@ -274,6 +284,12 @@ impl Net {
                 errno,
             }),
         }
+    }
+
+    /// The error for a neighbour that closed its side while this one has still to send.
+    fn went(&mut self, order: Order<'_>, peer: u32) -> Error {
+        let fault = self.link(peer).lost("it closed the connection");
+        self.error(order, peer, fault)
     }
 
     fn error(&self, order: Order<'_>, peer: u32, fault: Fault) -> Error {
@@ -302,6 +318,11 @@ impl Net {
         }
     }
 
+    /// Closes all connections after what was sent.
+    pub(crate) fn leave(&mut self) {
+        self.links.iter().for_each(Link::leave);
+    }
+
     /// Closes all connections; a failure other than an abort is told to the neighbours before.
     pub(crate) fn close(&mut self, why: Option<&Error>) {
         match why {
@@ -314,5 +335,26 @@ impl Net {
             }
             _ => self.links.iter().for_each(Link::close),
         }
+        // With them goes what nobody will read any more, so that no sender waits for room.
+        self.links.clear();
+    }
+}
+
+/// The first neighbour that closed its side although this one waits for room to send to it. Who only
+/// receives finds the end by reading; who waits for room would find nothing, since a full window stays
+/// full.
+fn gone(fds: &[libc::pollfd], wanted: &[(u32, PollFlags)]) -> Option<u32> {
+    fds.iter().zip(wanted).find_map(|(fd, (peer, events))| {
+        let sends_only = !events.contains(PollFlags::POLLIN);
+        (sends_only && fd.revents & libc::POLLRDHUP != 0).then_some(*peer)
+    })
+}
+
+/// An entry for poll(2), which also tells when the other end has closed its side.
+fn entry(fd: BorrowedFd<'_>, events: PollFlags) -> libc::pollfd {
+    libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: events.bits() | libc::POLLRDHUP,
+        revents: 0,
     }
 }

@@ -5,32 +5,41 @@ use std::{
     time::Instant,
 };
 
-/// A futex word in shared memory: bit 0 is set once and for ever by an abort, the other bits count
-/// rings and wrap around. Both are one word so that nobody can fall asleep between looking at the one
-/// and at the other: the kernel compares the whole word before it puts a waiter to sleep.
+/// A futex word in shared memory: bit 0 is set once and for ever by an abort, bit 1 when a member
+/// leaves, the other bits count rings and wrap around. All are one word so that nobody can fall asleep
+/// between looking at the one and at the other: the kernel compares the whole word before it puts a
+/// waiter to sleep.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Bell(AtomicU32);
 
 const ABORTED: u32 = 1;
-const RING: u32 = 2;
+const LEFT: u32 = 2;
+const OVER: u32 = ABORTED | LEFT;
+pub(crate) const RING: u32 = 4;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     Rung,
-    Aborted,
+    /// Aborted, or a member left.
+    Over,
     TimedOut,
 }
 
 impl Bell {
     /// The count of rings now, to be given to [`Bell::wait`].
     pub(crate) fn rings(&self) -> u32 {
-        self.0.load(Ordering::Acquire) & !ABORTED
+        self.0.load(Ordering::Acquire) & !OVER
     }
 
     pub(crate) fn is_aborted(&self) -> bool {
         self.0.load(Ordering::Acquire) & ABORTED != 0
+    }
+
+    /// Whether no further ring can come: aborted, or a member left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) & OVER != 0
     }
 
     /// Lets all waiters go. What this process wrote before is visible to them (release here, acquire
@@ -46,6 +55,12 @@ impl Bell {
         self.wake_all();
     }
 
+    /// Lets all waiters go, since a member left: it will not come to where they wait.
+    pub(crate) fn leave(&self) {
+        self.0.fetch_or(LEFT, Ordering::AcqRel);
+        self.wake_all();
+    }
+
     /// Waits until the count differs from `seen`. A ring counts more than an abort: what all ranks had
     /// reached before an abort came is still complete.
     ///
@@ -54,11 +69,11 @@ impl Bell {
         let mut left = spins;
         loop {
             let now = self.0.load(Ordering::Acquire);
-            if now & !ABORTED != seen {
+            if now & !OVER != seen {
                 return Wake::Rung;
             }
-            if now & ABORTED != 0 {
-                return Wake::Aborted;
+            if now & OVER != 0 {
+                return Wake::Over;
             }
             if left > 0 {
                 left -= 1;
@@ -109,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_count_wraps_without_touching_the_abort_bit() {
-        let bell = Bell(AtomicU32::new(u32::MAX - 1));
+        let bell = Bell(AtomicU32::new(u32::MAX - OVER));
         bell.ring();
         assert!(!bell.is_aborted());
         assert_eq!(bell.rings(), 0);
@@ -124,7 +139,15 @@ mod tests {
         bell.ring();
         bell.abort();
         assert_eq!(bell.wait(0, 0, None), Wake::Rung);
-        assert_eq!(bell.wait(2, 0, None), Wake::Aborted);
+        assert_eq!(bell.wait(RING, 0, None), Wake::Over);
+    }
+
+    #[test]
+    fn a_leave_is_no_abort() {
+        let bell = Bell(AtomicU32::new(0));
+        bell.leave();
+        assert!(bell.is_over() && !bell.is_aborted());
+        assert_eq!(bell.wait(0, 0, None), Wake::Over);
     }
 
     #[test]
@@ -139,7 +162,7 @@ mod tests {
                 .collect();
             bell.abort();
             for waiter in waiters {
-                assert_eq!(waiter.join().unwrap(), Wake::Aborted);
+                assert_eq!(waiter.join().unwrap(), Wake::Over);
             }
         });
     }

@@ -255,6 +255,19 @@ impl RegionMap {
 
     /// Leaves word of a failure, unless somebody did before, then aborts.
     pub(crate) fn fail(&self, record: Record) {
+        self.record(record);
+        abort_region(self);
+    }
+
+    /// Leaves word that a member is gone, and frees those who wait for it at a barrier. A leader that
+    /// still serves other hosts in an operation which the member completed is not disturbed.
+    pub(crate) fn leave(&self, record: Record) {
+        self.record(record);
+        self.release().leave();
+        self.leader().leave();
+    }
+
+    fn record(&self, record: Record) {
         let failure = &self.header().failure.0;
         // Acquire/release on the state orders the words between the one writer and all readers.
         if failure
@@ -267,7 +280,6 @@ impl RegionMap {
             }
             failure.state.store(2, Ordering::Release);
         }
-        abort_region(self);
     }
 
     /// What the first to fail said; an abort if nobody did.

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! offset 0     u32 magic, u32 version, u32 members, u64 session mark (at 16)
-//! offset 64    u32 release bell: bit 0 = ABORTED, bits 1.. = barriers passed   <- the abort word
-//! offset 128   u32 leader's bell: bit 0 = ABORTED, bits 1.. = calls for the leader
+//! offset 64    u32 release bell: bit 0 = ABORTED, bit 1 = LEFT, bits 2.. = barriers   <- the abort word
+//! offset 128   u32 leader's bell: the same, bits 2.. = calls for the leader
 //! offset 192   u32 members that have arrived at the next barrier
 //! offset 256   u32 failure state (0 none, 1 being written, 2 there), 6 x u64 record (at 264)
 //! offset 4096  per member 256 bytes: attached, barrier it waits at, two calls (even and odd barriers)
@@ -18,6 +18,6 @@
 mod bell;
 mod map;
 
-pub(crate) use bell::Wake;
+pub(crate) use bell::{RING, Wake};
 pub(crate) use map::SLICE;
 pub use map::{RegionMap, abort_region, create_region, region_len};
