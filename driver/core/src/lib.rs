@@ -40,6 +40,8 @@ pub mod fleet;
 pub mod hosts;
 mod job;
 pub mod lineage;
+#[doc(hidden)]
+pub mod mutant;
 pub mod random;
 pub mod registry;
 pub mod results;

@@ -231,6 +231,18 @@ impl Rounds {
         Some(forming.missing.is_empty())
     }
 
+    /// Takes an answer that was given already for that of another host: a planted mistake.
+    pub(crate) fn miscount(&mut self, round: Round) -> Option<bool> {
+        let Phase::Forming(forming) = &mut self.phase else {
+            return None;
+        };
+        if forming.round != round {
+            return None;
+        }
+        forming.missing.pop_first();
+        Some(forming.missing.is_empty())
+    }
+
     /// The planned round starts; so many members hold its base. Gives it, and when its first cause was seen.
     pub fn start(&mut self, holders: u32) -> Option<(Forming, Time)> {
         let Phase::Forming(forming) = std::mem::replace(&mut self.phase, Phase::Idle) else {

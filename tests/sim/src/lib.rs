@@ -17,6 +17,6 @@ mod scenario;
 mod trace;
 mod world;
 
-pub use runner::{Report, Summary, run_seed, run_seeds};
+pub use runner::{Report, Summary, run_mutant, run_seed, run_seeds};
 pub use trace::Detail;
 pub use world::Violation;

@@ -30,6 +30,10 @@ pub(crate) struct Scenario {
     pub(crate) step: Duration,
     /// Every so manieth boundary is a commit; the others only look.
     pub(crate) commit_every: u64,
+    /// Longest time to seal a commit.
+    pub(crate) seal: Duration,
+    /// Longest time of a sync.
+    pub(crate) sync: Duration,
     /// Longest import of a process.
     pub(crate) import: Duration,
     /// Usual delay of a message between hosts.
@@ -76,6 +80,12 @@ impl Scenario {
                 .pick(&[1, 10, 100, 400])
                 .map_or(Duration::ZERO, Duration::from_millis),
             commit_every: dice.pick(&[1, 1, 2, 5]).unwrap_or(1),
+            seal: dice
+                .pick(&[1, 3, 3, 300])
+                .map_or(Duration::ZERO, Duration::from_millis),
+            sync: dice
+                .pick(&[5, 20, 20, 1_000])
+                .map_or(Duration::ZERO, Duration::from_millis),
             import: dice
                 .pick(&[50, 500, 3_000])
                 .map_or(Duration::ZERO, Duration::from_millis),

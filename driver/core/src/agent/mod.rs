@@ -21,7 +21,7 @@ use elasticrun_protocol::{
     control::{Exit, Setup, Spawn, Start, StopReason},
 };
 
-use crate::{Time, time::earliest};
+use crate::{Time, mutant::Planted, time::earliest};
 use worker::{Life, Worker};
 
 /// The memory that the agent shares with its workers.
@@ -158,6 +158,7 @@ pub struct Machine {
     orphaned: bool,
     ending: bool,
     ended: bool,
+    planted: Planted,
 }
 
 impl Machine {
@@ -181,7 +182,15 @@ impl Machine {
             orphaned: false,
             ending: false,
             ended: false,
+            planted: Planted::default(),
         }
+    }
+
+    /// Plants a mistake that the simulation must see.
+    #[cfg(feature = "mutants")]
+    #[doc(hidden)]
+    pub fn plant(&mut self, mutant: crate::mutant::Mutant) {
+        self.planted.plant(mutant);
     }
 
     /// A port that was found free, for the next coordinator.

@@ -11,7 +11,7 @@ use super::{
     Command, Machine, Memory, Plan, Signal,
     worker::{Life, Worker},
 };
-use crate::Time;
+use crate::{Time, mutant::Mutant};
 
 impl Machine {
     pub(super) fn ordered(
@@ -39,6 +39,7 @@ impl Machine {
                     .any(|process| process.local_rank == slot);
                 let newest = self.starts.get(&slot);
                 let repeated = newest.is_some_and(|newest| *newest >= spawn.process.generation);
+                let repeated = repeated && !self.planted.is(Mutant::RepeatedSpawn);
                 if !taken && !repeated && !self.ending {
                     self.starts.insert(slot, spawn.process.generation);
                     self.workers.insert(spawn.process, Worker::starting());
@@ -249,7 +250,8 @@ impl Machine {
         let number = plan.round;
         let trains =
             |worker: &Worker| matches!(worker.life, Life::Training { round, .. } if round < number);
-        if plan.answered || self.workers.values().any(trains) {
+        let busy = self.workers.values().any(trains) && !self.planted.is(Mutant::EarlyAnswer);
+        if plan.answered || busy {
             return;
         }
         let mut members = Vec::with_capacity(plan.members.len());

@@ -11,6 +11,7 @@ use crate::{
     blacklist::Domain,
     fleet::{Life, Live},
     job::reject,
+    mutant::Mutant,
     registry::State,
     results::{Failure, Outcome, Reason},
     rounds::{Cause, Phase},
@@ -199,6 +200,10 @@ impl Job {
     fn after_failure(&mut self, now: Time, out: &mut Out) {
         if !self.settings.elastic {
             return self.end(Outcome::WorkerFailed(Reason::Standard), out);
+        }
+        let forming = matches!(self.rounds.phase, Phase::Forming(_));
+        if forming && self.planted.is(Mutant::SecondFailure) {
+            return;
         }
         self.abort_rounds(out);
         if self.is_ending() {

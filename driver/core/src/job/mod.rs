@@ -25,6 +25,7 @@ use crate::{
     fleet::{Agent, Fleet},
     hosts::HostSet,
     lineage::Lineage,
+    mutant::{Mutant, Planted},
     random::Random,
     registry::Registry,
     results::Results,
@@ -80,6 +81,7 @@ pub struct Job {
     fenced_until: Option<Time>,
     /// Somebody lost a peer: wait until then for news of who it was.
     suspect_until: Option<Time>,
+    planted: Planted,
     /// Since when the members are given the exit time-out: one has succeeded, or not all can any more.
     exits_since: Option<Time>,
 }
@@ -119,9 +121,17 @@ impl Job {
             settle_for_less: false,
             fenced_until: None,
             suspect_until: None,
+            planted: Planted::default(),
             exits_since: None,
             settings,
         }
+    }
+
+    /// Plants a mistake that the simulation must see.
+    #[cfg(feature = "mutants")]
+    #[doc(hidden)]
+    pub fn plant(&mut self, mutant: Mutant) {
+        self.planted.plant(mutant);
     }
 
     /// Applies one event and appends what must be done.
@@ -251,7 +261,8 @@ impl Job {
             self.recheck = true;
         }
         self.conclude(now, out);
-        if self.results.outcome().is_some() || self.is_ending() {
+        let ending = self.is_ending() && !self.planted.is(Mutant::LateSpare);
+        if self.results.outcome().is_some() || ending {
             return;
         }
         self.plan_or_hold(now, out);
@@ -261,6 +272,10 @@ impl Job {
     }
 
     fn discovered(&mut self, list: &[crate::hosts::HostRecord]) {
+        let early = self.discovered && !self.joined;
+        if early && self.planted.is(Mutant::EarlyChange) {
+            return;
+        }
         self.discovered = true;
         self.hosts.update(list);
         self.stale = true;

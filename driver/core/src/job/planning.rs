@@ -16,6 +16,7 @@ use crate::{
     Command, Note, Time,
     assignment::{self, Candidate},
     fleet::Life,
+    mutant::Mutant,
     results::Outcome,
     rounds::{Cause, Forming, Phase},
     time::earliest,
@@ -35,7 +36,7 @@ impl Job {
                 let broken = self.recheck
                     && (forming.members.iter()).any(|(h, m)| m.iter().any(|p| unusable(h, p)));
                 self.recheck = false;
-                if broken {
+                if broken && !self.planted.is(Mutant::LateRemoval) {
                     self.rounds.disturb(now, Cause::Removed);
                     self.abort_rounds(out);
                     self.stop_unusable(out);
@@ -211,7 +212,8 @@ impl Job {
         if base.is_none() && self.has_lost_state(forming) {
             return self.end(Outcome::NoStateLeft, out);
         }
-        if self.fenced_until.is_some_and(|until| now < until) {
+        let fenced = self.fenced_until.is_some_and(|until| now < until);
+        if fenced && !self.planted.is(Mutant::NoFence) {
             // The round before may still train where nobody hears of it (R11); it starts when that is over.
             return;
         }
@@ -280,7 +282,8 @@ impl Job {
 
     /// The newest commit of the history that anyone holds (R12), and its keeper if no member holds it.
     fn base_of(&self, forming: &Forming) -> (Option<CommitId>, Option<Keeper>) {
-        let valid = |commit: &CommitId| self.lineage.is_valid(*commit);
+        let all = self.planted.is(Mutant::VoidCommit);
+        let valid = |commit: &CommitId| all || self.lineage.is_valid(*commit);
         let members = (forming.ready.values())
             .flat_map(|host| &host.members)
             .filter_map(|held| held.commit)
@@ -291,6 +294,7 @@ impl Job {
             .flat_map(|(id, kept)| kept.commits.iter().map(move |c| (*c, id, kept.process)))
             .filter(|(commit, ..)| valid(commit))
             .max_by_key(|(commit, ..)| *commit);
+        let kept = kept.filter(|_| !self.planted.is(Mutant::MembersOnly));
         match kept {
             Some((commit, host, process)) if Some(commit) > members => {
                 let address = self.fleet.host(host).and_then(|state| state.up());

@@ -9,6 +9,7 @@ use super::{Job, Out, reject};
 use crate::{
     Note, Rejected, Time,
     fleet::{Life, Live},
+    mutant::Mutant,
     registry::State,
     rounds::{Cause, Phase, ReadyHost},
 };
@@ -68,7 +69,7 @@ impl Job {
             Life::Returning => worker.left != self.registry.round(),
             _ => false,
         };
-        if late {
+        if late && !self.planted.is(Mutant::RepeatedWaiting) {
             return reject(out, host, Rejected::Repeated);
         }
         match live.life {
@@ -115,7 +116,16 @@ impl Job {
         let ports: Vec<_> = (answer.members.iter())
             .map(|held| (held.process, held.data_port))
             .collect();
-        let Some(complete) = self.rounds.ready(host, round, answer) else {
+        let round = self.mistaken(Mutant::StaleReady, round);
+        let counted = self.rounds.ready(host, round, answer);
+        let twice = self.planted.is(Mutant::RepeatedReady);
+        let again = counted.is_none() && twice;
+        let counted = if again {
+            self.rounds.miscount(round)
+        } else {
+            counted
+        };
+        let Some(complete) = counted else {
             return reject(out, host, Rejected::StaleRound(round));
         };
         self.set_free_port(host, free_port);
@@ -127,6 +137,15 @@ impl Job {
         }
     }
 
+    /// The round a message is taken to be about: its own, but for planted mistakes.
+    fn mistaken(&self, mutant: Mutant, round: Round) -> Round {
+        match &self.rounds.phase {
+            Phase::Forming(forming) if self.planted.is(mutant) => forming.round,
+            Phase::Training(training) if self.planted.is(mutant) => training.round,
+            _ => round,
+        }
+    }
+
     fn host_counted(
         &mut self,
         now: Time,
@@ -135,6 +154,7 @@ impl Job {
         highest: Boundary,
         out: &mut Out,
     ) {
+        let round = self.mistaken(Mutant::StaleCount, round);
         match self.rounds.counted(host, round, highest) {
             None => reject(out, host, Rejected::StaleRound(round)),
             Some(None) => {}

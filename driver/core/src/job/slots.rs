@@ -10,6 +10,7 @@ use crate::{
     AgentConnected, Command, Note, Rejected, Time,
     fleet::{Agent, AgentUp, Life},
     job::reject,
+    mutant::Mutant,
     rounds::{Cause, Phase},
 };
 
@@ -86,7 +87,8 @@ impl Job {
     /// Agents of hosts that are no longer known, run nothing and keep nothing that could be needed: while
     /// members hold the base of the round that trains, nobody has to fetch it from a host that goes.
     pub(super) fn dismiss_agents(&mut self, out: &mut Out) {
-        if !matches!(&self.rounds.phase, Phase::Training(training) if training.holders > 0) {
+        let any = self.planted.is(Mutant::KeeperDismissed);
+        if !matches!(&self.rounds.phase, Phase::Training(training) if any || training.holders > 0) {
             return;
         }
         let idle: Vec<_> = (self.fleet.hosts())
@@ -284,7 +286,8 @@ impl Job {
                 self.hosts.move_to_end(host);
             }
             out.push(Command::Note(Note::CooldownOver { domain }));
-            self.stale = true;
+            let waits = matches!(self.rounds.phase, Phase::Idle);
+            self.stale |= !(waits && self.planted.is(Mutant::CooldownWhileWaiting));
         }
     }
 

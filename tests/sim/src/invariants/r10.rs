@@ -27,6 +27,10 @@ pub(super) fn note(world: &mut World, note: &Note) {
     let memory = &mut world.invariants.r10;
     match note {
         Note::Finishing => (memory.finishing, memory.finished_ever) = (true, true),
+        Note::RoundPlanned { .. } | Note::Interrupting { .. } if memory.finishing => {
+            let what = format!("a member has finished and the job goes on: {note:?}");
+            world.violate("R10", what);
+        }
         Note::RoundStarted { .. } => memory.finishing = false,
         Note::WorkerFailed { .. } => memory.failures += 1,
         Note::HostFailed { .. } => memory.failures += 1,

@@ -1,7 +1,7 @@
 //! R12: the base of a started round is the newest complete commit (not void) that any reachable agent held.
 //! Nor does an agent forget a commit that a later round may need.
 
-use elasticrun_protocol::{CommitId, Process};
+use elasticrun_protocol::{CommitId, HostId, Process};
 
 use super::Started;
 use crate::world::World;
@@ -79,5 +79,28 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
             "R12",
             format!("h{host} forgets {newest:?} of {process:?}, which may be needed"),
         );
+    }
+}
+
+/// The agent of a host is sent away before the job has ended.
+pub(super) fn dismissed(world: &mut World, host: &HostId) {
+    let Some(index) = world.host_index(host) else {
+        return;
+    };
+    if !world.reaches(index) {
+        return;
+    }
+    let newest = |index: usize| {
+        let commits = world.hosts[index].commits().into_iter();
+        commits
+            .filter(|commit| world.history.is_valid(*commit))
+            .max()
+    };
+    let own = newest(index);
+    let others = (0..world.hosts.len()).filter(|other| *other != index && world.reaches(*other));
+    let best = others.filter_map(newest).max();
+    if own > best {
+        let what = format!("{host} is sent away with {own:?} and the others have {best:?}");
+        world.violate("R12", what);
     }
 }

@@ -5,7 +5,7 @@ use std::{rc::Rc, time::Duration};
 use elasticrun_core::agent::{Command, Event as AgentEvent, Machine, Signal};
 use elasticrun_protocol::{
     FromAgent, HostId, Order, Process, Report, ToAgent,
-    control::{Exit, Spawn, Start},
+    control::{Exit, Setup, Spawn, Start},
 };
 
 use super::{
@@ -139,7 +139,7 @@ impl World {
         if let Order::Setup(setup) = &order.order
             && !self.has_machine(host)
         {
-            let machine = Machine::new(self.now, EPOCH, (**setup).clone(), 7);
+            let machine = self.new_machine((**setup).clone());
             if let Some(agent) = &mut self.hosts[host].agent {
                 agent.machine = Some(machine);
             }
@@ -150,6 +150,16 @@ impl World {
             self.after(wait, Ev::RepeatDown(link, order.clone()));
         }
         self.machine_event(host, agent, AgentEvent::Ordered(order));
+    }
+
+    #[allow(unused_mut, reason = "mistakes are planted only with the feature")]
+    fn new_machine(&self, setup: Setup) -> Machine {
+        let mut machine = Machine::new(self.now, EPOCH, setup, 7);
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.mutant {
+            machine.plant(mutant);
+        }
+        machine
     }
 
     pub(super) fn repeat_down(&mut self, link: usize, order: ToAgent) {

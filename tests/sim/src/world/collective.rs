@@ -131,7 +131,8 @@ impl World {
         if index >= 2 {
             invariants::r11::step_done(self, number);
         }
-        let slow = if index == 1 { 20_000 } else { 500 };
+        let sync = self.plan.sync.as_micros() as u64;
+        let slow = if index == 1 { sync } else { 500 };
         for seat in seats {
             let wait = self.dice.micros(5, slow);
             self.act_after(seat.host, seat.process, wait, Act::Done(index));

@@ -34,7 +34,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent};
+use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent, mutant::Mutant};
 use elasticrun_protocol::{FromAgent, HostId, Process, Round, ToAgent};
 
 use crate::{
@@ -193,6 +193,12 @@ pub(crate) struct World {
     pending: strike::Pending,
     pub(crate) healed: bool,
     swept: bool,
+    /// A mistake that is planted into the core.
+    #[cfg_attr(
+        not(feature = "mutants"),
+        expect(dead_code, reason = "nothing is planted")
+    )]
+    mutant: Option<Mutant>,
     fates: BTreeMap<(usize, Process), view::Fate>,
 }
 
@@ -200,7 +206,7 @@ pub(crate) struct World {
 const MOST_EVENTS: u64 = 3_000_000;
 
 impl World {
-    pub(crate) fn new(seed: u64, detail: Detail) -> Self {
+    pub(crate) fn new(seed: u64, detail: Detail, mutant: Option<Mutant>) -> Self {
         let mut dice = Dice::new(seed);
         let plan = Scenario::draw(&mut dice);
         let mut world = Self {
@@ -223,6 +229,7 @@ impl World {
             pending: strike::Pending::default(),
             healed: false,
             swept: false,
+            mutant,
             fates: BTreeMap::new(),
             plan,
         };
@@ -231,6 +238,10 @@ impl World {
     }
 
     fn begin(&mut self) {
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.mutant {
+            self.driver.job.plant(mutant);
+        }
         if self.trace_is_on() {
             let plan = format!("{:?}", self.plan);
             self.note(format_args!("scenario {plan}"));

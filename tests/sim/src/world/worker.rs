@@ -533,7 +533,8 @@ impl World {
 
     /// Begins a commit.
     fn commit(&mut self, host: usize, process: Process, then: Then) {
-        let wait = self.dice.micros(50, 3_000);
+        let most = self.plan.seal.as_micros() as u64;
+        let wait = self.dice.micros(50, most);
         self.turn(host, process, Phase::Busy);
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
             let slot = shared.begin();
