@@ -1,31 +1,83 @@
-//! The peer: a raw gloo that makes its survivors a group again, in process.
+//! The peer: survivors that destroy their gloo group and make it anew.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, ensure};
 
-/// Times of `trials` times destroy + init + barrier on so many ranks, from the first's start to the last's end.
-pub(crate) fn trials(python: &Path, ranks: usize, trials: usize) -> Result<Vec<Duration>> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/recovery_gloo.py");
-    let output = Command::new(python)
-        .arg(script)
-        .args([ranks.to_string(), trials.to_string()])
-        .output()
-        .with_context(|| format!("cannot run {}", python.display()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "gloo failed: {}", said.trim());
-    let text = String::from_utf8(output.stdout)?;
-    let millis: Vec<f64> = text
-        .split_whitespace()
-        .map(str::parse)
-        .collect::<Result<_, _>>()?;
-    ensure!(
-        millis.len() == trials,
-        "gloo gave {} times, not {trials}",
-        millis.len()
-    );
-    Ok(millis
-        .into_iter()
-        .map(|millis| Duration::from_secs_f64(millis / 1e3))
-        .collect())
+/// One survivor.
+struct Rank {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+/// All survivors; dropping them ends them.
+pub(crate) struct Gloo {
+    ranks: Vec<Rank>,
+    groups: u32,
+}
+
+impl Gloo {
+    /// Starts so many and waits until they have their first group.
+    pub(crate) fn start(python: &Path, size: u32) -> anyhow::Result<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("recovery_gloo.py");
+        // Free by now; the store of rank 0 takes it.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut gloo = Self {
+            ranks: Vec::new(),
+            groups: 0,
+        };
+        for rank in 0..size {
+            let mut child = Command::new(python)
+                .arg(&script)
+                .args([rank.to_string(), size.to_string(), port.to_string()])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .with_context(|| python.display().to_string())?;
+            let to = child.stdin.take().context("a pipe")?;
+            let from = BufReader::new(child.stdout.take().context("a pipe")?);
+            gloo.ranks.push(Rank { child, to, from });
+        }
+        gloo.wait_for("ready")?;
+        Ok(gloo)
+    }
+
+    /// Has all make the group anew; the time until the last has it and has summed a number.
+    pub(crate) fn rebuild(&mut self) -> anyhow::Result<Duration> {
+        self.groups += 1;
+        let began = Instant::now();
+        for rank in &mut self.ranks {
+            writeln!(rank.to, "group{}", self.groups)?;
+        }
+        self.wait_for("ok")?;
+        Ok(began.elapsed())
+    }
+
+    fn wait_for(&mut self, word: &str) -> anyhow::Result<()> {
+        for rank in &mut self.ranks {
+            let mut line = String::new();
+            rank.from.read_line(&mut line)?;
+            ensure!(
+                line.starts_with(word),
+                "a rank of gloo said {line:?} instead of {word}"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Gloo {
+    fn drop(&mut self) {
+        for rank in &mut self.ranks {
+            let _ = rank.child.kill();
+            let _ = rank.child.wait();
+        }
+    }
 }

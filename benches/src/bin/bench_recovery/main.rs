@@ -1,140 +1,140 @@
-//! From the kill of a worker to the survivors' next committed step.
+//! `bench-recovery`: how long survivors of a SIGKILL are without a committed step.
 //!
-//! The real driver, its agent and eight workers on one host; a worker is killed at a random moment, 200
-//! times, and the clock runs from the return of kill(2) until the last survivor has committed the next step
-//! in the new round. Three kinds of step: one that waits 1 ms as for a GPU, one that burns 1 ms of CPU, and
-//! a victim with 1 GiB of resident memory. Beside it, in alternation, what a raw gloo needs to make its
-//! seven survivors a group again (destroy, init and a barrier, in process).
-//!
-//! `bench_recovery [--trials N] [--python PATH]`; without a Python that has torch the peer is null.
+//! A trial kills a worker at a random moment and takes the time from the return of kill(2) until the last
+//! survivor has committed its first step in the next round. Workers write their times to a page that they
+//! share with the bench ([`board`]), so that nothing is logged on the way. Beside it, in alternation, the
+//! time that torch's gloo takes to destroy and make a group of as many survivors.
 
+mod board;
 mod gloo;
-mod stamps;
-mod trials;
+mod job;
+mod report;
 mod worker;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, thread, time::Duration};
 
-use anyhow::Result;
-use clap::{Parser, Subcommand};
+use anyhow::Context;
+use clap::Parser;
 
-use trials::{Job, Kind};
+use board::Board;
+use gloo::Gloo;
+use job::Job;
+use report::Report;
 
-/// Workers of a job.
-pub(crate) const RANKS: usize = 8;
+/// What a step does beside its allreduce, and how heavy the victim is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// Waits 1 ms, as for a GPU.
+    Wait,
+    /// Burns 1 ms of a processor.
+    Burn,
+    /// Waits 1 ms, and the victim has 1 GiB of resident memory.
+    Rss,
+}
 
-#[derive(Parser)]
+#[derive(Parser, Debug)]
 struct Options {
-    #[command(subcommand)]
-    role: Option<Role>,
-    /// Kills of each kind.
+    /// Kills in each mode.
     #[arg(long, default_value_t = 200)]
     trials: usize,
-    /// A Python that has torch.
+    /// Workers.
+    #[arg(long, default_value_t = 8)]
+    ranks: u32,
+    /// What to measure.
+    #[arg(long, value_delimiter = ',', default_value = "wait,burn,rss")]
+    modes: Vec<Mode>,
+    /// A python with torch, for the peer.
     #[arg(long)]
-    python: Option<PathBuf>,
-    /// The binary `elasticrun`; else the one beside this binary.
+    torch_python: Option<PathBuf>,
+    /// Leave the peer out.
     #[arg(long)]
-    driver: Option<PathBuf>,
+    no_gloo: bool,
+    /// Keep the driver's log of each job in this file.
+    #[arg(long)]
+    log: Option<PathBuf>,
 }
 
-#[derive(Subcommand)]
-enum Role {
-    /// A worker of the job (started by elasticrun).
-    Worker {
-        /// File of the stamps.
-        #[arg(long)]
-        stamps: PathBuf,
-        /// What a step does.
-        #[arg(long, value_enum)]
-        kind: Kind,
-    },
-}
+/// Kills between two turns of the peer; each turn is a job of its own.
+const BLOCK: usize = 40;
 
-fn main() -> Result<()> {
+/// Groups that the peer makes in its turn.
+const PEER_BLOCK: usize = 10;
+
+fn main() -> anyhow::Result<()> {
+    if let Some(how) = worker::Options::from_environment()? {
+        return worker::main(&how);
+    }
     let options = Options::parse();
-    if let Some(Role::Worker { stamps, kind }) = options.role {
-        return worker::run(&stamps, kind);
-    }
-    let driver = match options.driver {
-        Some(driver) => driver,
-        None => std::env::current_exe()?.with_file_name("elasticrun"),
+    let mut gloo = match (&options.torch_python, options.no_gloo) {
+        (Some(python), false) => Some(Gloo::start(python, options.ranks - 1)?),
+        _ => None,
     };
-    println!(
-        "recovery: {RANKS} workers on one host, {} kills of a kind (50 of 1 GiB), 1 MB of state",
-        options.trials
-    );
-    println!(
-        "{:>22} {:>7} {:>10} {:>10} {:>10}",
-        "steps that", "kills", "median ms", "p99 ms", "max ms"
-    );
-    let mut json = format!(
-        "{{\"bench\":\"recovery\",\"ranks\":{RANKS},\"trials\":{}",
-        options.trials
-    );
-    let mut gloo = Vec::new();
-    let mut waiting_median = None;
-    for (kind, name, key) in [
-        (Kind::Wait, "wait 1 ms", ""),
-        (Kind::Burn, "burn 1 ms", "burn_"),
-        (Kind::Large, "wait; victim 1 GiB", "rss_1gib_"),
-    ] {
-        if let Some(python) = &options.python {
-            gloo.extend(gloo::trials(python, RANKS - 1, 10)?);
+    let mut report = Report::new(options.ranks);
+    for mode in &options.modes {
+        let mut left = options.trials;
+        while left > 0 {
+            let block = left.min(BLOCK);
+            let times = kills(*mode, block, &options)?;
+            report.add(*mode, &times);
+            left -= block;
+            if let Some(gloo) = gloo.as_mut().filter(|_| *mode == Mode::Wait) {
+                for _ in 0..PEER_BLOCK {
+                    report.add_gloo(gloo.rebuild()?);
+                }
+            }
         }
-        let mut job = Job::start(&driver, kind)?;
-        let mut taken: Vec<Duration> = Vec::with_capacity(options.trials);
-        for _ in 0..kind.trials(options.trials) {
-            taken.push(job.kill_one()?);
-        }
-        job.stop()?;
-        let Spread { median, p99, max } = Spread::of(&mut taken);
-        println!(
-            "{name:>22} {:>7} {median:>10.2} {p99:>10.2} {max:>10.2}",
-            taken.len()
-        );
-        json += &format!(
-            ",\"{key}median_ms\":{median:.2},\"{key}p99_ms\":{p99:.2},\"{key}max_ms\":{max:.2}"
-        );
-        waiting_median.get_or_insert(median);
+        report.print_mode(*mode);
     }
-    if gloo.is_empty() {
-        println!("gloo was not run: give --python (benches/setup_torch.sh makes one)");
-        println!("{json},\"gloo_median_ms\":null}}");
-        return Ok(());
-    }
-    let Spread { median, p99, max } = Spread::of(&mut gloo);
-    println!(
-        "{:>22} {:>7} {median:>10.2} {p99:>10.2} {max:>10.2}",
-        "gloo destroy + init",
-        gloo.len()
-    );
-    let ratio = waiting_median.unwrap_or(0.0) / median;
-    println!("waiting median / gloo median = {ratio:.3}");
-    println!(
-        "{json},\"gloo_median_ms\":{median:.2},\"gloo_p99_ms\":{p99:.2},\"gloo_ratio\":{ratio:.3}}}"
-    );
+    report.finish();
     Ok(())
 }
 
-/// Milliseconds.
-struct Spread {
-    median: f64,
-    p99: f64,
-    max: f64,
+/// One job that loses so many workers.
+fn kills(mode: Mode, trials: usize, options: &Options) -> anyhow::Result<Vec<Duration>> {
+    let page = tempfile::Builder::new()
+        .prefix("elasticrun-recovery.")
+        .tempfile_in("/dev/shm")?;
+    let board = Board::create(page.as_file(), options.ranks)?;
+    let job = Job::start(mode, options.ranks, page.path(), options.log.as_deref())?;
+    let mut random = Random::new()?;
+    let mut times = Vec::with_capacity(trials);
+    while times.len() < trials {
+        let round = board.wait_steady(&job)?;
+        thread::sleep(Duration::from_micros(random.below(20_000)));
+        if board.steady() != Some(round) {
+            continue;
+        }
+        let victim = match mode {
+            Mode::Rss => worker::HEAVY[times.len() % worker::HEAVY.len()],
+            _ => random.below(u64::from(options.ranks)) as u32,
+        };
+        let killed = board.kill(victim)?;
+        let last = board
+            .wait_survivors(round, victim, &job)
+            .with_context(|| format!("after the kill of local rank {victim} in round {round}"))?;
+        times.push(Duration::from_nanos(last.saturating_sub(killed)));
+    }
+    board.wait_steady(&job)?;
+    board.stop();
+    job.end()?;
+    Ok(times)
 }
 
-impl Spread {
-    fn of(taken: &mut [Duration]) -> Self {
-        taken.sort_unstable();
-        let at = |share: f64| {
-            let place = ((taken.len() as f64 * share).ceil() as usize).clamp(1, taken.len());
-            taken[place - 1].as_secs_f64() * 1e3
-        };
-        Self {
-            median: at(0.5),
-            p99: at(0.99),
-            max: at(1.0),
-        }
+/// Splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn new() -> anyhow::Result<Self> {
+        let mut seed = [0; 8];
+        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut seed)?;
+        Ok(Self(u64::from_le_bytes(seed)))
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
     }
 }

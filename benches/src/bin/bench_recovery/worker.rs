@@ -1,74 +1,107 @@
-//! A worker of the measured job: 1 MB of state, one allreduce and one commit a step.
+//! The worker: steps with one allreduce, a state of 1 MiB, a commit a step.
 
-use std::{
-    hint::black_box,
-    path::Path,
-    process,
-    sync::atomic::Ordering,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{env, hint::black_box, path::PathBuf, thread, time::Duration};
 
-use anyhow::Result;
-use elasticrun_worker::{Error, Op};
+use anyhow::Context;
+use elasticrun_worker::{Op, Session};
+use nix::time::{ClockId, clock_gettime};
 
-use crate::{
-    stamps::Stamps,
-    trials::{Kind, VICTIM},
-};
+use crate::{Mode, board::Board};
+
+/// Names the page; without it this process is the bench.
+pub(crate) const PAGE: &str = "BENCH_RECOVERY_PAGE";
+
+/// Names the mode.
+pub(crate) const MODE: &str = "BENCH_RECOVERY_MODE";
+
+/// Slots whose workers have 1 GiB of memory in mode `rss`.
+pub(crate) const HEAVY: [u32; 2] = [0, 5];
+
+/// Numbers of the model: 1 MiB.
+const WEIGHTS: usize = 1 << 18;
+
+/// Numbers of the gradient: 4 KiB.
+const GRADIENT: usize = 1 << 10;
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// Trains until it is ended.
-pub(crate) fn run(stamps: &Path, kind: Kind) -> Result<()> {
-    let stamps = Stamps::open(stamps)?;
-    let local_rank: usize = std::env::var("ELASTICRUN_LOCAL_RANK")?.parse()?;
-    let slot = stamps.slot(local_rank);
-    slot.pid.store(process::id(), Ordering::Release);
-    // Touched, so that it is resident and the kernel has to give it back.
-    let ballast = if kind == Kind::Large && local_rank == VICTIM {
-        vec![1_u8; 1 << 30]
-    } else {
-        Vec::new()
-    };
+/// What the bench told this worker.
+pub(crate) struct Options {
+    page: PathBuf,
+    mode: Mode,
+}
+
+impl Options {
+    /// None in the bench itself.
+    pub(crate) fn from_environment() -> anyhow::Result<Option<Self>> {
+        let Some(page) = env::var_os(PAGE) else {
+            return Ok(None);
+        };
+        let mode = match env::var(MODE)?.as_str() {
+            "wait" => Mode::Wait,
+            "burn" => Mode::Burn,
+            _ => Mode::Rss,
+        };
+        Ok(Some(Self {
+            page: page.into(),
+            mode,
+        }))
+    }
+}
+
+/// The whole program.
+pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
+    let board = Board::open(&options.page)?;
+    let slot: u32 = env::var("LOCAL_RANK").context("LOCAL_RANK")?.parse()?;
+    let heavy = options.mode == Mode::Rss && HEAVY.contains(&slot);
+    let ballast = heavy.then(|| vec![1_u8; 1 << 30]);
+    board.enter(slot);
+    let mut model = vec![0.0_f32; WEIGHTS];
+    elasticrun_worker::run(&mut model, |session, model| {
+        train(session, model, &board, slot, options.mode)
+    })?;
     black_box(&ballast);
-    let mut weights = vec![0.0_f32; 250_000];
-    run_elastic(&mut weights, slot, kind)?;
     Ok(())
 }
 
-fn run_elastic(
-    weights: &mut Vec<f32>,
-    slot: &crate::stamps::Slot,
-    kind: Kind,
-) -> Result<(), Error> {
-    elasticrun_worker::run(weights, |session, weights: &mut Vec<f32>| {
-        loop {
-            let mut gradient = [1.0_f32; 256];
-            match kind {
-                Kind::Burn => burn(STEP),
-                Kind::Wait | Kind::Large => thread::sleep(STEP),
-            }
-            session.allreduce(&mut gradient, Op::Average)?;
-            for (weight, slope) in weights.iter_mut().zip(&gradient) {
-                *weight += slope;
-            }
-            session.commit(weights)?;
-            slot.committed(session.world().round().0, session.size());
+fn train(
+    session: &mut Session<'_>,
+    model: &mut Vec<f32>,
+    board: &Board,
+    slot: u32,
+    mode: Mode,
+) -> Result<(), elasticrun_worker::Error> {
+    let round = session.world().round().0;
+    let share = 1.0 / session.size() as f32;
+    let mut gradient = vec![0.0_f32; GRADIENT];
+    board.begin(slot, round, session.size());
+    loop {
+        match mode {
+            Mode::Wait | Mode::Rss => thread::sleep(STEP),
+            Mode::Burn => burn(STEP),
         }
-    })
+        gradient.fill(1.0);
+        gradient[0] = f32::from(u8::from(board.stops()));
+        session.allreduce(&mut gradient, Op::Sum)?;
+        if gradient[0] > 0.0 {
+            return Ok(());
+        }
+        for (weight, slope) in model.iter_mut().zip(gradient.iter().cycle()) {
+            *weight += share * slope;
+        }
+        session.commit(model)?;
+        board.committed(slot, round);
+    }
 }
 
-/// Uses that much time of the processor, not of the clock: others may have the processor meanwhile.
+/// Takes so much of the processor's own time, however often it is taken away.
 fn burn(time: Duration) {
-    use nix::time::{ClockId, clock_gettime};
-    let used =
-        || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from);
-    let (began, until) = (Instant::now(), used() + time);
-    while used() < until {
-        black_box((0..1000_u32).fold(0, |sum: u32, n| sum.wrapping_add(black_box(n))));
-        if began.elapsed() > time * 100 {
-            return;
-        }
+    let spent = || {
+        let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+        used.map_or(Duration::MAX, Duration::from)
+    };
+    let end = spent() + time;
+    while spent() < end {
+        black_box((0..1000_u64).fold(0, |sum: u64, n| sum.wrapping_mul(31) ^ n));
     }
 }

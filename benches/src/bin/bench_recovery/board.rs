@@ -1,0 +1,200 @@
+//! The page that workers and bench share: who is at which round, and when its first step was committed.
+
+use std::{
+    fs::File,
+    num::NonZeroUsize,
+    path::Path,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use nix::{
+    sys::{
+        mman::{MapFlags, ProtFlags, mmap},
+        signal::{Signal, kill},
+    },
+    time::{ClockId, clock_gettime},
+    unistd::Pid,
+};
+
+use crate::job::Job;
+
+/// Slots that there is room for.
+const SLOTS: usize = 64;
+
+/// Rounds that are remembered.
+const ROUNDS: usize = 64;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Steps in a round before it counts as steady.
+const SETTLED: u64 = 5;
+
+#[repr(C)]
+struct Page {
+    slots: AtomicU32,
+    stop: AtomicU32,
+    slot: [Slot; SLOTS],
+}
+
+#[repr(C)]
+struct Slot {
+    pid: AtomicU32,
+    size: AtomicU32,
+    round: AtomicU64,
+    /// Steps committed in the round.
+    steps: AtomicU64,
+    /// By round.
+    first: [First; ROUNDS],
+}
+
+#[repr(C)]
+struct First {
+    round: AtomicU64,
+    at: AtomicU64,
+}
+
+/// See the module. Mapped until the process ends.
+pub(crate) struct Board(&'static Page);
+
+impl Board {
+    /// Makes the page in an empty file.
+    pub(crate) fn create(file: &File, slots: u32) -> anyhow::Result<Self> {
+        file.set_len(size_of::<Page>() as u64)?;
+        let board = Self::map(file)?;
+        board.0.slots.store(slots, Ordering::Relaxed);
+        Ok(board)
+    }
+
+    /// Opens the page of a bench.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = File::options().read(true).write(true).open(path)?;
+        Self::map(&file).with_context(|| path.display().to_string())
+    }
+
+    fn map(file: &File) -> anyhow::Result<Self> {
+        let length = NonZeroUsize::new(size_of::<Page>()).context("an empty page")?;
+        // SAFETY: a fresh shared mapping of a file of this length; never unmapped.
+        let start = unsafe {
+            let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+            mmap(None, length, protection, MapFlags::MAP_SHARED, file, 0)?
+        };
+        // SAFETY: it is aligned to a page, as long as `Page`, made of atomics only, and zeros are valid.
+        Ok(Self(unsafe { start.cast::<Page>().as_ref() }))
+    }
+
+    // Worker's side.
+
+    /// A process is the worker of a slot.
+    pub(crate) fn enter(&self, slot: u32) {
+        self.slot(slot)
+            .pid
+            .store(std::process::id(), Ordering::Release);
+    }
+
+    /// A round begins for a worker.
+    pub(crate) fn begin(&self, slot: u32, round: u64, size: u32) {
+        let slot = self.slot(slot);
+        slot.steps.store(0, Ordering::Relaxed);
+        slot.size.store(size, Ordering::Relaxed);
+        slot.round.store(round, Ordering::Release);
+    }
+
+    /// A step is committed.
+    pub(crate) fn committed(&self, slot: u32, round: u64) {
+        let slot = self.slot(slot);
+        if slot.steps.fetch_add(1, Ordering::Release) == 0 {
+            let first = &slot.first[round as usize % ROUNDS];
+            first.at.store(now(), Ordering::Relaxed);
+            first.round.store(round, Ordering::Release);
+        }
+    }
+
+    /// Whether the bench wants the job to end.
+    pub(crate) fn stops(&self) -> bool {
+        self.0.stop.load(Ordering::Relaxed) != 0
+    }
+
+    // The bench's side.
+
+    pub(crate) fn stop(&self) {
+        self.0.stop.store(1, Ordering::Relaxed);
+    }
+
+    /// The round, if all slots train in one and have done so for some steps.
+    pub(crate) fn steady(&self) -> Option<u64> {
+        let slots = self.0.slots.load(Ordering::Relaxed);
+        let round = self.slot(0).round.load(Ordering::Acquire);
+        (0..slots)
+            .all(|number| {
+                let slot = self.slot(number);
+                slot.steps.load(Ordering::Acquire) >= SETTLED
+                    && slot.round.load(Ordering::Acquire) == round
+                    && slot.size.load(Ordering::Relaxed) == slots
+            })
+            .then_some(round)
+    }
+
+    /// Waits until all slots train in one round.
+    pub(crate) fn wait_steady(&self, job: &Job) -> anyhow::Result<u64> {
+        wait(job, || self.steady())
+    }
+
+    /// Kills the worker of a slot; gives when kill(2) had returned.
+    pub(crate) fn kill(&self, slot: u32) -> anyhow::Result<u64> {
+        let pid = self.slot(slot).pid.load(Ordering::Acquire);
+        kill(Pid::from_raw(pid as i32), Signal::SIGKILL)?;
+        Ok(now())
+    }
+
+    /// Waits until all but the victim have committed a step in a round after this one; gives when the last
+    /// one had.
+    pub(crate) fn wait_survivors(&self, round: u64, victim: u32, job: &Job) -> anyhow::Result<u64> {
+        let slots = self.0.slots.load(Ordering::Relaxed);
+        let survivors: Vec<_> = (0..slots).filter(|slot| *slot != victim).collect();
+        wait(job, || {
+            let times: Option<Vec<_>> = survivors
+                .iter()
+                .map(|slot| self.first_after(*slot, round))
+                .collect();
+            times?.into_iter().max()
+        })
+    }
+
+    /// When a slot committed its first step in the first round after this one in which it did.
+    fn first_after(&self, slot: u32, round: u64) -> Option<u64> {
+        (round + 1..round + ROUNDS as u64).find_map(|later| {
+            let first = &self.slot(slot).first[later as usize % ROUNDS];
+            (first.round.load(Ordering::Acquire) == later).then(|| first.at.load(Ordering::Relaxed))
+        })
+    }
+
+    fn slot(&self, number: u32) -> &Slot {
+        &self.0.slot[number as usize]
+    }
+}
+
+/// Waits for a condition without taking the processor from those that are measured.
+fn wait<T>(job: &Job, mut condition: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition() {
+            return Ok(value);
+        }
+        if Instant::now() > deadline {
+            bail!("nothing happened for {PATIENCE:?}\n{}", job.said());
+        }
+        job.check()?;
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds: the same in all processes.
+fn now() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+    })
+}

@@ -1,0 +1,119 @@
+//! The job that is measured: its command, and what it says.
+
+use std::{
+    cell::RefCell,
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use tempfile::TempDir;
+
+use crate::{Mode, worker};
+
+/// A running job. Dropping it ends it.
+pub(crate) struct Job {
+    child: RefCell<Child>,
+    directory: TempDir,
+}
+
+/// The flags of a job of so many workers on one host that lose one after the other.
+pub(crate) fn flags(ranks: u32) -> Vec<String> {
+    format!(
+        "-np {ranks} --min-np 2 --max-np {ranks} -H localhost:{ranks} --failure-domain slot \
+         --blacklist-cooldown-range 0 0 --max-host-failures 0"
+    )
+    .split_whitespace()
+    .map(str::to_owned)
+    .collect()
+}
+
+impl Job {
+    /// Starts it with workers that write to `page`.
+    pub(crate) fn start(
+        mode: Mode,
+        ranks: u32,
+        page: &Path,
+        log: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let own = env::current_exe()?;
+        let driver = own.with_file_name("elasticrun");
+        ensure!(driver.is_file(), "{} is not built", driver.display());
+        let mut command = Command::new(driver);
+        command.args(flags(ranks));
+        if log.is_some() {
+            command.args(["--log-level", "trace"]);
+        }
+        let said: PathBuf = log.map_or_else(|| directory.path().join("stderr"), Into::into);
+        let said = File::options().create(true).append(true).open(said)?;
+        let name = match mode {
+            Mode::Wait => "wait",
+            Mode::Burn => "burn",
+            Mode::Rss => "rss",
+        };
+        let child = command
+            .arg(own)
+            .env(worker::PAGE, page)
+            .env(worker::MODE, name)
+            .stdin(Stdio::null())
+            .stdout(File::create(directory.path().join("stdout"))?)
+            .stderr(said)
+            .spawn()
+            .context("elasticrun cannot be started")?;
+        Ok(Self {
+            child: child.into(),
+            directory,
+        })
+    }
+
+    /// Fails if it has ended.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        match self.child.borrow_mut().try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the job ended ({status})\n{}", self.said()),
+        }
+    }
+
+    /// What driver and workers have said.
+    pub(crate) fn said(&self) -> String {
+        let read = |name| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
+        let text = read("stderr") + &read("stdout");
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    /// Waits until it has ended well.
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.borrow_mut().try_wait()? {
+                ensure!(
+                    status.success(),
+                    "the job ended ({status})\n{}",
+                    self.said()
+                );
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the job does not end\n{}",
+                self.said()
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let child = self.child.get_mut();
+        // Its agent ends the workers once the driver is gone.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}

@@ -1,0 +1,131 @@
+//! Figures: a table for people, one line of JSON for programs.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{Mode, job};
+
+/// All times, by what was measured.
+pub(crate) struct Report {
+    ranks: u32,
+    wait: Vec<f64>,
+    burn: Vec<f64>,
+    rss: Vec<f64>,
+    gloo: Vec<f64>,
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct Line {
+    bench: &'static str,
+    ranks: u32,
+    trials: usize,
+    median_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    max_ms: Option<f64>,
+    burn_median_ms: Option<f64>,
+    burn_p99_ms: Option<f64>,
+    burn_max_ms: Option<f64>,
+    rss_1gib_median_ms: Option<f64>,
+    rss_1gib_p99_ms: Option<f64>,
+    rss_1gib_max_ms: Option<f64>,
+    gloo_median_ms: Option<f64>,
+    ratio_to_gloo: Option<f64>,
+}
+
+impl Report {
+    pub(crate) fn new(ranks: u32) -> Self {
+        let command = job::flags(ranks).join(" ");
+        println!("elasticrun {command} WORKER");
+        println!("state 1 MiB, one allreduce of 4 KiB and one commit a step; times in ms\n");
+        println!(
+            "{:34} {:>6} {:>8} {:>8} {:>8} {:>8}",
+            "", "trials", "median", "p90", "p99", "max"
+        );
+        Self {
+            ranks,
+            wait: Vec::new(),
+            burn: Vec::new(),
+            rss: Vec::new(),
+            gloo: Vec::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, mode: Mode, times: &[Duration]) {
+        self.of(mode)
+            .extend(times.iter().map(|time| time.as_secs_f64() * 1e3));
+    }
+
+    pub(crate) fn add_gloo(&mut self, time: Duration) {
+        self.gloo.push(time.as_secs_f64() * 1e3);
+    }
+
+    pub(crate) fn print_mode(&mut self, mode: Mode) {
+        let name = match mode {
+            Mode::Wait => "steps that wait 1 ms",
+            Mode::Burn => "steps that burn 1 ms",
+            Mode::Rss => "wait 1 ms, victim of 1 GiB",
+        };
+        print(name, self.of(mode));
+        if mode == Mode::Wait && !self.gloo.is_empty() {
+            let name = format!("gloo destroy + init, {} survivors", self.ranks - 1);
+            print(&name, &mut self.gloo);
+        }
+    }
+
+    pub(crate) fn finish(mut self) {
+        let trials = self.wait.len().max(self.burn.len()).max(self.rss.len());
+        let (median, gloo) = (at(&mut self.wait, 0.5), at(&mut self.gloo, 0.5));
+        let ratio = median.zip(gloo).map(|(ours, theirs)| round(ours / theirs));
+        let line = Line {
+            bench: "recovery",
+            ranks: self.ranks,
+            trials,
+            median_ms: median,
+            p99_ms: at(&mut self.wait, 0.99),
+            max_ms: at(&mut self.wait, 1.0),
+            burn_median_ms: at(&mut self.burn, 0.5),
+            burn_p99_ms: at(&mut self.burn, 0.99),
+            burn_max_ms: at(&mut self.burn, 1.0),
+            rss_1gib_median_ms: at(&mut self.rss, 0.5),
+            rss_1gib_p99_ms: at(&mut self.rss, 0.99),
+            rss_1gib_max_ms: at(&mut self.rss, 1.0),
+            gloo_median_ms: gloo,
+            ratio_to_gloo: ratio,
+        };
+        println!("\n{}", serde_json::to_string(&line).unwrap_or_default());
+    }
+
+    fn of(&mut self, mode: Mode) -> &mut Vec<f64> {
+        match mode {
+            Mode::Wait => &mut self.wait,
+            Mode::Burn => &mut self.burn,
+            Mode::Rss => &mut self.rss,
+        }
+    }
+}
+
+fn print(name: &str, times: &mut [f64]) {
+    let shares = [0.5, 0.9, 0.99, 1.0].map(|share| at(times, share));
+    let columns = shares.map(|time| time.map_or("-".to_owned(), |ms| format!("{ms:.2}")));
+    println!(
+        "{name:34} {:>6} {:>8} {:>8} {:>8} {:>8}",
+        times.len(),
+        columns[0],
+        columns[1],
+        columns[2],
+        columns[3]
+    );
+}
+
+/// The time that this share of all does not pass.
+fn at(times: &mut [f64], share: f64) -> Option<f64> {
+    times.sort_by(f64::total_cmp);
+    let rank = (share * times.len() as f64).ceil() as usize;
+    times.get(rank.max(1) - 1).copied().map(round)
+}
+
+fn round(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
