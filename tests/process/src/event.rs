@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{Read, Seek, SeekFrom, Write},
+    io::{Read, Write},
     path::Path,
 };
 
@@ -111,9 +111,6 @@ impl Log {
     /// # Panics
     /// When a line is no event.
     pub fn events(&mut self) -> &[Event] {
-        self.file
-            .seek(SeekFrom::Current(0))
-            .expect("a file can be sought");
         self.file
             .read_to_end(&mut self.rest)
             .expect("the log can be read");

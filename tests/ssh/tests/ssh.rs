@@ -1,5 +1,8 @@
 //! Jobs over ssh between network namespaces: a host that is cut, and everything that can be wrong with ssh.
 
+// A test panics where it fails; its helpers too.
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use elasticrun_process_tests::{Kind, binaries, monotonic};

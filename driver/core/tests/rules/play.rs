@@ -432,29 +432,29 @@ impl Play {
                     self.answer(id);
                 }
             }
-            Order::Stop { process, why } if !self.passive.contains(id) => {
-                if self.hosts[id].workers.contains_key(&process) {
-                    let exit = if why == StopReason::Removed {
-                        Exit::Code(0)
-                    } else {
-                        Exit::Signal(15)
-                    };
-                    let state = self.hosts.get_mut(id).expect("it was found above");
-                    if let Some(worker) = state.workers.remove(&process)
-                        && let Some(commit) = worker.commit
-                    {
-                        state.kept.insert(process, commit);
-                    }
-                    let tail = Vec::new();
-                    self.report(
-                        &name,
-                        Report::Exited {
-                            process,
-                            exit,
-                            tail,
-                        },
-                    );
+            Order::Stop { process, why }
+                if !self.passive.contains(id) && self.hosts[id].workers.contains_key(&process) =>
+            {
+                let exit = if why == StopReason::Removed {
+                    Exit::Code(0)
+                } else {
+                    Exit::Signal(15)
+                };
+                let state = self.hosts.get_mut(id).expect("it was found above");
+                if let Some(worker) = state.workers.remove(&process)
+                    && let Some(commit) = worker.commit
+                {
+                    state.kept.insert(process, commit);
                 }
+                let tail = Vec::new();
+                self.report(
+                    &name,
+                    Report::Exited {
+                        process,
+                        exit,
+                        tail,
+                    },
+                );
             }
             _ => {}
         }

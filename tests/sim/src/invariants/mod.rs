@@ -60,7 +60,9 @@ impl Started<'_> {
 /// Looks at what one step of the job commands, before it is done.
 pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     let ends = |command: &Command| matches!(command, Command::End(_));
-    let goes_on = world.driver.ended.is_none() && !commands.iter().any(ends);
+    let goes_on = !world.invariants.r10.finishing
+        && world.driver.ended.is_none()
+        && !commands.iter().any(ends);
     let mut started = None;
     let itself = world.plan.settings.self_registration;
     for command in commands {
@@ -83,10 +85,9 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             host,
             order: Order::Shutdown,
         } = command
+            && goes_on
         {
-            if goes_on {
-                r12::dismissed(world, host);
-            }
+            r12::dismissed(world, host);
         }
         r3::on_command(world, command);
         r10::on_command(world, command);

@@ -145,7 +145,7 @@ impl World {
             }
             return self.schedule_agent_tick(host);
         }
-        if !matches!(order.order, Order::Beat) && self.repeats() {
+        if !matches!(order.order, Order::Beat { .. }) && self.repeats() {
             let wait = self.dice.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatDown(link, order.clone()));
         }
@@ -185,7 +185,8 @@ impl World {
         if !self.hosts[host].is_agent(agent) || !self.has_machine(host) {
             return;
         }
-        if !matches!(&event, AgentEvent::Ordered(order) if order.order == Order::Beat) {
+        let beat = |order: &Order| matches!(order, Order::Beat { .. });
+        if !matches!(&event, AgentEvent::Ordered(order) if beat(&order.order)) {
             self.note(format_args!("h{host} < {event:?}"));
         }
         let commands = self.step_machine(host, event);

@@ -125,13 +125,11 @@ impl World {
             self.dice.range(0, any as u64 - 1) as usize
         };
         match fault {
-            Fault::Add => {
-                if self.discovery.next < self.hosts.len() {
-                    let host = self.discovery.next;
-                    self.discovery.next += 1;
-                    let new = listed(host, self.hosts[host].slots);
-                    self.discovery.list.push(new);
-                }
+            Fault::Add if self.discovery.next < self.hosts.len() => {
+                let host = self.discovery.next;
+                self.discovery.next += 1;
+                let new = listed(host, self.hosts[host].slots);
+                self.discovery.list.push(new);
             }
             Fault::Remove if any > 0 => {
                 let gone = self.discovery.list.remove(index);

@@ -113,7 +113,7 @@ impl World {
             if !matches!(
                 &command,
                 Command::Send {
-                    order: Order::Beat,
+                    order: Order::Beat { .. },
                     ..
                 }
             ) {
@@ -250,8 +250,17 @@ impl World {
 
     fn reported(&mut self, link: usize, host: HostId, instance: u64, report: FromAgent) {
         let open = self.links[link].driver_open;
-        if matches!(report.report, Report::Beat { .. }) && open {
-            return;
+        if let Report::Beat { count, .. } = report.report
+            && open
+        {
+            let order = Order::Beat { heard: count };
+            return self.push_down(
+                link,
+                Down::Order(ToAgent {
+                    epoch: EPOCH,
+                    order,
+                }),
+            );
         }
         // What was read before a connection was closed may still be in the shell's hands: half of it is.
         if !open && self.dice.percent(50) {
@@ -369,7 +378,7 @@ impl World {
         }
     }
 
-    /// The heartbeat of a connection, and the look whether its agent beats.
+    /// The look whether an agent beats.
     pub(super) fn heart(&mut self, link: usize) {
         let Link {
             host,
@@ -387,14 +396,6 @@ impl World {
             self.links[link].driver_open = true;
             return self.lost(link, id, instance.unwrap_or(0), "it fell silent");
         }
-        let order = Order::Beat;
-        self.push_down(
-            link,
-            Down::Order(ToAgent {
-                epoch: EPOCH,
-                order,
-            }),
-        );
         self.after(self.plan.heartbeat_interval, Ev::Heart(link));
     }
 
