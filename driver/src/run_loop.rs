@@ -175,8 +175,9 @@ impl Driver {
                         tracing::debug!(%host, "a report to another driver");
                         continue;
                     }
-                    if let Report::Beat { commits } = report.report {
+                    if let Report::Beat { commits, count } = report.report {
                         self.reporter.commits(&host, commits);
+                        self.answer(&host, instance, Order::Beat { heard: count });
                     }
                     self.step(Event::Reported {
                         host: host.clone(),
@@ -260,8 +261,15 @@ impl Driver {
     }
 
     fn beat(&mut self) {
-        self.send_to_all(Order::Beat);
         self.reporter.beat(&self.job);
+    }
+
+    fn answer(&self, host: &HostId, instance: u64, order: Order) {
+        let epoch = self.epoch;
+        let agent = self.agents.get(host);
+        if let Some(agent) = agent.filter(|agent| agent.instance == instance) {
+            agent.writer.send(&ToAgent { epoch, order });
+        }
     }
 
     fn send_to_all(&self, order: Order) {

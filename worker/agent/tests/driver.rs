@@ -214,7 +214,7 @@ async fn a_silent_driver_is_lost_and_a_late_one_is_not() {
         control.beat().await;
     }
     let heard = Instant::now();
-    control.order(Order::Beat).await;
+    control.answer_beat().await;
     let (status, stderr) = agent.end().await;
     assert!(
         status.success() && stderr.contains("ended: Orphaned"),

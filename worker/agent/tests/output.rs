@@ -13,7 +13,7 @@ async fn all_of_ten_megabytes_comes_in_order() {
     let driver = Driver::new(shell("seq 1 1500000; echo done >&2")).await;
     let (agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
-    control.order(Order::Beat).await;
+    control.answer_beat().await;
     let reader = tokio::spawn(async move {
         let mut stdout = String::new();
         while let Some(Output { stderr, text, .. }) = lines.next().await {

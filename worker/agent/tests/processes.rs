@@ -202,7 +202,7 @@ async fn a_worker_that_does_not_beat_is_killed() {
     waiting_worker(&driver, &mut control).await;
     let report = loop {
         // The driver must be heard meanwhile.
-        control.order(Order::Beat).await;
+        control.answer_beat().await;
         control.beat().await;
         if let Some(report) = control.seen.pop_front() {
             break report;

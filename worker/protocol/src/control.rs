@@ -90,8 +90,12 @@ pub enum Order {
         /// Which round.
         round: Round,
     },
-    /// The driver lives. Sent every heartbeat interval.
-    Beat,
+    /// The driver lives: the answer to a [`Report::Beat`].
+    Beat {
+        /// The count of the beat that it answers. An agent is obeyed, and obeys, for a heartbeat time-out from
+        /// when it sent that one: what comes late extends nothing.
+        heard: u64,
+    },
     /// End all processes, then yourself.
     Shutdown,
     /// Kill all processes, then end yourself: the user has asked twice.
@@ -286,6 +290,9 @@ pub enum Report {
     Beat {
         /// Commits made by the workers of this host, in sum, since their start.
         commits: u64,
+        /// Beats of this agent up to this one, from 1.
+        #[serde(default)]
+        count: u64,
     },
 }
 

@@ -11,7 +11,7 @@ mod orders;
 mod worker;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -151,9 +151,16 @@ pub struct Machine {
     seen: Round,
     waiting: Vec<Process>,
     next_beat: Time,
-    /// When the driver was heard last.
+    /// Beats that were sent.
+    beats: u64,
+    /// Those of them that the driver has not answered, and when they were sent.
+    unanswered: VecDeque<(u64, Time)>,
+    /// When the last one was sent that the driver has answered: it declares nobody lost for a heartbeat
+    /// time-out after that, and later nobody obeys it.
     heard: Time,
     orphan_since: Option<Time>,
+    /// The connection to the driver has ended.
+    closed: bool,
     /// Its driver was silent for too long: it obeys nobody any more.
     orphaned: bool,
     ending: bool,
@@ -177,8 +184,11 @@ impl Machine {
             plan: None,
             seen: Round(0),
             waiting: Vec::new(),
+            beats: 0,
+            unanswered: VecDeque::new(),
             heard: now,
             orphan_since: None,
+            closed: false,
             orphaned: false,
             ending: false,
             ended: false,
@@ -218,7 +228,10 @@ impl Machine {
     ) {
         match event {
             Event::Ordered(order) => self.ordered(now, order, memory, out),
-            Event::DriverLost => self.driver_lost(now, memory),
+            Event::DriverLost => {
+                self.closed = true;
+                self.driver_lost(now, memory);
+            }
             Event::Attached { process } => {
                 if let Some(worker) = self.workers.get_mut(&process) {
                     worker.attached(now);
@@ -261,7 +274,10 @@ impl Machine {
         if self.next_beat <= now {
             self.next_beat = now + self.setup.heartbeat_interval;
             let commits = self.workers.keys().map(|p| memory.commit_count(*p)).sum();
-            out.push(Command::Report(Report::Beat { commits }));
+            self.beats += 1;
+            let count = self.beats;
+            self.unanswered.push_back((count, now));
+            out.push(Command::Report(Report::Beat { commits, count }));
             self.check_beats(now, memory, out);
             if self.orphan_since.is_none() && self.heard + self.setup.heartbeat_timeout <= now {
                 self.driver_lost(now, memory);

@@ -25,11 +25,9 @@ impl Machine {
         if order.epoch < self.epoch || self.orphaned {
             return;
         }
-        self.heard = now;
-        // A driver that was silent and is not gone: holds were taken back, all else is as it was.
-        self.orphan_since = None;
         match order.order {
-            Order::Setup(_) | Order::Beat => {}
+            Order::Setup(_) => {}
+            Order::Beat { heard } => self.beat_answered(now, heard),
             Order::Spawn(spawn) => {
                 let slot = spawn.process.local_rank;
                 // One process a slot (R4): the driver waits for the last one to be reaped, so do we.
@@ -76,6 +74,17 @@ impl Machine {
                     signal: Signal::Kill,
                 }));
             }
+        }
+    }
+
+    /// The driver has heard a beat. What it says now, however late it comes, holds from when that was sent.
+    fn beat_answered(&mut self, now: Time, count: u64) {
+        while let Some((_, sent)) = self.unanswered.pop_front_if(|(sent, _)| *sent <= count) {
+            self.heard = sent;
+        }
+        if now.since(self.heard) < self.setup.heartbeat_timeout && !self.closed {
+            // It was silent and is not gone: holds were taken back, all else is as it was.
+            self.orphan_since = None;
         }
     }
 

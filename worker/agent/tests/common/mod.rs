@@ -222,6 +222,7 @@ impl Driver {
             peer,
             register,
             reports: 0,
+            heard: 0,
             seen: VecDeque::new(),
         };
         control
@@ -236,6 +237,8 @@ pub(crate) struct Control {
     peer: Peer,
     pub(crate) register: Register,
     reports: u64,
+    /// The last beat.
+    heard: u64,
     /// Reports that came before a beat that was waited for.
     pub(crate) seen: VecDeque<Report>,
 }
@@ -270,12 +273,21 @@ impl Control {
         }
     }
 
+    /// Says that the last beat was heard.
+    pub(crate) async fn answer_beat(&mut self) {
+        let heard = self.heard;
+        self.order(Order::Beat { heard }).await;
+    }
+
     pub(crate) async fn beat(&mut self) {
         loop {
             let report: FromAgent = self.peer.read().await.expect("the agent lives");
             self.reports += 1;
             match report.report {
-                Report::Beat { .. } => return,
+                Report::Beat { count, .. } => {
+                    self.heard = count;
+                    return;
+                }
                 other => self.seen.push_back(other),
             }
         }
