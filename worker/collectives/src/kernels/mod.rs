@@ -3,6 +3,7 @@
 
 pub(crate) mod half;
 pub(crate) mod native;
+pub(crate) mod stream;
 
 /// Elements that are worked on at a time: what is accumulated stays in the first-level cache.
 const BLOCK_BYTES: usize = 4096;

@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Instant};
 
 use super::barrier::{Failure, Local};
-use crate::call::Call;
+use crate::{call::Call, kernels::stream::LARGE};
 
 impl Local {
     /// Brings each member's `own` bytes to all. `lens` are the members' sizes; `out(member)` is where
@@ -18,6 +18,7 @@ impl Local {
     ) -> Result<(), Failure> {
         debug_assert_eq!(lens.len(), self.count as usize);
         let longest = lens.iter().copied().max().unwrap_or(0);
+        let large = lens.iter().sum::<usize>() >= LARGE;
         let mut part = self.slices.next(0, longest, 1);
         self.put_part(own, &part);
         self.barrier(Some(call), deadline, |_| {})?;
@@ -33,7 +34,7 @@ impl Local {
                 if member == self.me {
                     to[part.clone()].copy_from_slice(&own[part]);
                 } else {
-                    self.get(member, reads, &mut to[part]);
+                    self.get(member, reads, &mut to[part], large);
                 }
             }
             match next {

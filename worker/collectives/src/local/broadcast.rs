@@ -3,7 +3,10 @@
 use std::{ops::Range, time::Instant};
 
 use super::barrier::{Failure, Local};
-use crate::call::Call;
+use crate::{
+    call::Call,
+    kernels::stream::{self, LARGE},
+};
 
 impl Local {
     /// Waits until all members are here.
@@ -43,7 +46,8 @@ impl Local {
             let reads = self.reads();
             let next = (slice.end < data.len()).then(|| self.slices.next(slice.end, data.len(), 1));
             if self.me != root {
-                self.get(root, reads, &mut data[slice]);
+                let large = data.len() >= LARGE;
+                self.get(root, reads, &mut data[slice], large);
             } else if let Some(next) = &next {
                 self.put(data, next);
             }
@@ -81,7 +85,7 @@ impl Local {
         });
         self.leader_barrier(Some(call), deadline, work)?;
         if !is_root {
-            self.get(root, self.reads(), data);
+            self.get(root, self.reads(), data, false);
         }
         Ok(())
     }
@@ -98,12 +102,12 @@ impl Local {
     }
 
     /// Copies the start of a member's input buffer of the last barrier.
-    pub(super) fn get(&self, member: u32, parity: usize, data: &mut [u8]) {
+    pub(super) fn get(&self, member: u32, parity: usize, data: &mut [u8], large: bool) {
         debug_assert_eq!(parity, self.reads());
         // SAFETY: L1: nobody writes buffers of the last barrier's parity now; a slice lies within.
         unsafe {
             let theirs = self.map.input(member, parity);
-            std::ptr::copy_nonoverlapping(theirs, data.as_mut_ptr(), data.len());
+            stream::copy(theirs, data.as_mut_ptr(), data.len(), large);
         }
     }
 }

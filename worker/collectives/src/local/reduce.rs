@@ -9,6 +9,7 @@ use super::{
 use crate::{
     call::Call,
     element::{Element, Finish, Op},
+    kernels::stream::{self, LARGE},
     region::SLICE,
 };
 
@@ -59,7 +60,7 @@ impl Local {
                 unsafe { local.reduce_all::<T>(len, op, finish) };
             })?;
             if let Some(output) = data.output() {
-                self.take(output);
+                self.take(output, false);
             }
             return Ok(());
         }
@@ -74,7 +75,7 @@ impl Local {
             }
             self.barrier(None, deadline, |_| {})?;
             if let Some(output) = data.output() {
-                self.take(&mut output[slice]);
+                self.take(&mut output[slice], len * unit >= LARGE);
             }
             match next {
                 Some(next) => slice = next,
@@ -108,7 +109,7 @@ impl Local {
             }
         });
         self.leader_barrier(Some(call), deadline, work)?;
-        self.take(data);
+        self.take(data, false);
         Ok(())
     }
 
@@ -229,12 +230,12 @@ impl Local {
     }
 
     /// Copies the start of the output buffer of the last barrier.
-    pub(super) fn take<T: Element>(&self, data: &mut [T]) {
+    pub(super) fn take<T: Element>(&self, data: &mut [T], large: bool) {
         // SAFETY: L1: nobody writes the output of the last barrier's parity now; at most a slice is
         // taken, and at least as much was put there.
         unsafe {
-            let output = self.map.output(self.reads()).cast::<T>();
-            std::ptr::copy_nonoverlapping(output, data.as_mut_ptr(), data.len());
+            let output = self.map.output(self.reads());
+            stream::copy(output, data.as_mut_ptr().cast(), size_of_val(data), large);
         }
     }
 

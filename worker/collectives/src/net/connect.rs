@@ -149,8 +149,12 @@ impl<'a> Meeting<'a> {
         for mut guest in std::mem::take(&mut self.guests) {
             match guest.step(self.plan, now) {
                 Heard::Waits => self.guests.push(guest),
-                Heard::Dropped(reason) => {
-                    tracing::info!(from = %guest.from, reason, "dropped a connection to the data plane's port");
+                Heard::Gone(reason) => {
+                    tracing::debug!(from = %guest.from, reason, "a connection to the data plane's port ended");
+                    self.last_word = reason.to_owned();
+                }
+                Heard::Stranger(reason) => {
+                    tracing::info!(from = %guest.from, reason, "dropped a stranger at the data plane's port");
                     self.last_word = reason.to_owned();
                 }
                 Heard::Proved(peer) => {

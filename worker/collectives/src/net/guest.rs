@@ -35,7 +35,10 @@ pub(super) struct Guest {
 #[derive(Debug)]
 pub(super) enum Heard {
     Waits,
-    Dropped(&'static str),
+    /// It left, or is in another round.
+    Gone(&'static str),
+    /// It is none of ours.
+    Stranger(&'static str),
     /// It is the leader of this host.
     Proved(u32),
 }
@@ -61,25 +64,25 @@ impl Guest {
     /// Does what can be done without waiting.
     pub(super) fn step(&mut self, plan: &Plan<'_>, now: Instant) -> Heard {
         match self.advance(plan) {
-            Ok(Heard::Waits) if now >= self.deadline => Heard::Dropped("it said nothing for long"),
+            Ok(Heard::Waits) if now >= self.deadline => Heard::Stranger("it said nothing for long"),
             Ok(heard) => heard,
             Err(error) if is_pending(&error) && now < self.deadline => Heard::Waits,
-            Err(error) if is_pending(&error) => Heard::Dropped("it took too long"),
-            Err(_) => Heard::Dropped("the connection broke"),
+            Err(error) if is_pending(&error) => Heard::Stranger("it took too long"),
+            Err(_) => Heard::Gone("the connection broke"),
         }
     }
 
     fn advance(&mut self, plan: &Plan<'_>) -> io::Result<Heard> {
         if self.challenged.is_none() {
             if !fill(&mut self.stream, &mut self.hello, &mut self.got)? {
-                return Ok(Heard::Dropped("it closed the connection"));
+                return Ok(Heard::Gone("it closed the connection"));
             }
             let Some(hello) = Hello::decode(&self.hello) else {
-                return Ok(Heard::Dropped("it speaks another protocol"));
+                return Ok(Heard::Stranger("it speaks another protocol"));
             };
             if hello.session > plan.session {
                 // It comes again when this side has followed.
-                return Ok(Heard::Dropped("it is in a newer round"));
+                return Ok(Heard::Gone("it is in a newer round"));
             }
             let status = judge(plan, &hello);
             let challenge =
@@ -88,23 +91,23 @@ impl Guest {
             self.stream.write_all(&challenge.bytes)?;
             match status {
                 Status::Welcome => {}
-                Status::Stale => return Ok(Heard::Dropped("it is in an older round")),
+                Status::Stale => return Ok(Heard::Gone("it is in an older round")),
                 Status::Disagrees => {
-                    return Ok(Heard::Dropped("it has another view of this round"));
+                    return Ok(Heard::Stranger("it has another view of this round"));
                 }
             }
             self.challenged = Some((hello.from, challenge));
             self.got = 0;
         }
         if !fill(&mut self.stream, &mut self.proof, &mut self.got)? {
-            return Ok(Heard::Dropped("it closed the connection"));
+            return Ok(Heard::Gone("it closed the connection"));
         }
         if let Some((from, challenge)) = self.challenged.take()
             && challenge.accepts(&self.proof)
         {
             return Ok(Heard::Proved(from));
         }
-        Ok(Heard::Dropped("it does not know the key of this run"))
+        Ok(Heard::Stranger("it does not know the key of this run"))
     }
 
     /// The socket to wait for.

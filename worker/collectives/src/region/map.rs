@@ -101,7 +101,8 @@ pub fn create_region(local_count: u32) -> Result<OwnedFd, Error> {
 /// Aborts the round of this region: each member of the host that waits in the data plane, or calls it
 /// from now on, returns [`Error::Aborted`] (a leader that waits for another host within 5 ms).
 ///
-/// For the agent: when a member died, or an abort came. Does not block; may be repeated.
+/// For the agent: when a member died, or an abort came. Does not block; may be repeated. It sets bit 0
+/// of the words at offsets 64 and 128 of the region and wakes who sleeps on them (futex, shared).
 pub fn abort_region(map: &RegionMap) {
     map.release().abort();
     map.leader().abort();
