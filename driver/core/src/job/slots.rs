@@ -85,10 +85,14 @@ impl Job {
     }
 
     /// Agents of hosts that are no longer known, run nothing and keep nothing that could be needed: while
-    /// members hold the base of the round that trains, nobody has to fetch it from a host that goes.
+    /// members hold the base of the round that trains and none leaves it, nobody has to fetch anything from a
+    /// host that goes.
     pub(super) fn dismiss_agents(&mut self, out: &mut Out) {
-        let any = self.planted.is(Mutant::KeeperDismissed);
-        if !matches!(&self.rounds.phase, Phase::Training(training) if any || training.holders > 0) {
+        let Phase::Training(training) = &self.rounds.phase else {
+            return;
+        };
+        let safe = training.holders > 0 && training.hold.is_none();
+        if !safe && !self.planted.is(Mutant::KeeperDismissed) {
             return;
         }
         let idle: Vec<_> = (self.fleet.hosts())

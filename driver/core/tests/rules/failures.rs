@@ -516,3 +516,23 @@ fn a_process_that_never_joins_is_stopped_in_time() {
     assert!(play.orders.contains(&("b".into(), stop)));
     assert_eq!((play.started(), blacklisted(&play)), (1, 1));
 }
+
+#[test]
+fn what_was_committed_last_on_hosts_that_go_is_kept() {
+    let mut play = Play::new(elastic(1, 1, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.pass(seconds(1));
+    play.commit();
+    play.passive.insert("b".into());
+    // Both go; a leaves at the boundary and ends, b has not come to it yet.
+    play.list(&[]);
+    play.list(&[]);
+    let round = play.round();
+    let highest = elasticrun_protocol::Boundary(4);
+    play.report("b", Report::Counted { round, highest });
+    assert_eq!(play.runs("a"), 0);
+    play.list(&[]);
+    let dismissed =
+        |(host, order): &(HostId, Order)| *host == "a".into() && *order == Order::Shutdown;
+    assert!(!play.orders.iter().any(dismissed));
+}

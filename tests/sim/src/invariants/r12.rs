@@ -97,7 +97,9 @@ pub(super) fn dismissed(world: &mut World, host: &HostId) {
             .max()
     };
     let own = newest(index);
-    let others = (0..world.hosts.len()).filter(|other| *other != index && world.reaches(*other));
+    // Of one that is cut off nobody knows yet.
+    let connected = |other: &usize| *other != index && world.hosts[*other].agent.is_some();
+    let others = (0..world.hosts.len()).filter(connected);
     let best = others.filter_map(newest).max();
     if own > best {
         let what = format!("{host} is sent away with {own:?} and the others have {best:?}");

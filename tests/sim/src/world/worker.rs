@@ -366,6 +366,13 @@ impl World {
 
     /// Comes to a collective.
     fn reach(&mut self, host: usize, process: Process, index: u64) {
+        // With its agent its memory is gone, and soon it will be.
+        if self
+            .worker(host, process)
+            .is_none_or(|worker| worker.orphan)
+        {
+            return;
+        }
         if self.is_aborted(host, process) {
             return self.leave(host, process, true);
         }
