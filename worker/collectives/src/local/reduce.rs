@@ -64,6 +64,7 @@ impl Local {
             }
             return Ok(());
         }
+        let large = size_of_val(data.input()) >= LARGE;
         let mut slice = self.slices.next(0, len, unit);
         self.give_others(data.input(), &slice);
         self.barrier(Some(call), deadline, |_| {})?;
@@ -75,7 +76,7 @@ impl Local {
             }
             self.barrier(None, deadline, |_| {})?;
             if let Some(output) = data.output() {
-                self.take(&mut output[slice], len * unit >= LARGE);
+                self.take(&mut output[slice], large);
             }
             match next {
                 Some(next) => slice = next,
