@@ -47,14 +47,39 @@ struct Slot {
     round: AtomicU64,
     /// Steps committed in the round.
     steps: AtomicU64,
-    /// By round.
-    first: [First; ROUNDS],
+    /// By round: when it was left, when it began, when its first step was committed.
+    left: [Stamp; ROUNDS],
+    begun: [Stamp; ROUNDS],
+    first: [Stamp; ROUNDS],
 }
 
+/// When something happened in a round.
 #[repr(C)]
-struct First {
+struct Stamp {
     round: AtomicU64,
     at: AtomicU64,
+}
+
+impl Stamp {
+    fn set(&self, round: u64) {
+        self.at.store(now(), Ordering::Relaxed);
+        self.round.store(round, Ordering::Release);
+    }
+
+    fn get(&self, round: u64) -> Option<u64> {
+        (self.round.load(Ordering::Acquire) == round).then(|| self.at.load(Ordering::Relaxed))
+    }
+}
+
+/// When the last survivor was where, after a kill.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// It knew of the death.
+    pub(crate) left: u64,
+    /// It had the state and began to train.
+    pub(crate) begun: u64,
+    /// It had committed a step.
+    pub(crate) committed: u64,
 }
 
 /// See the module. Mapped until the process ends.
@@ -100,6 +125,7 @@ impl Board {
         let slot = self.slot(slot);
         slot.steps.store(0, Ordering::Relaxed);
         slot.size.store(size, Ordering::Relaxed);
+        slot.begun[round as usize % ROUNDS].set(round);
         slot.round.store(round, Ordering::Release);
     }
 
@@ -107,10 +133,13 @@ impl Board {
     pub(crate) fn committed(&self, slot: u32, round: u64) {
         let slot = self.slot(slot);
         if slot.steps.fetch_add(1, Ordering::Release) == 0 {
-            let first = &slot.first[round as usize % ROUNDS];
-            first.at.store(now(), Ordering::Relaxed);
-            first.round.store(round, Ordering::Release);
+            slot.first[round as usize % ROUNDS].set(round);
         }
+    }
+
+    /// A worker leaves a round that is over.
+    pub(crate) fn leave(&self, slot: u32, round: u64) {
+        self.slot(slot).left[round as usize % ROUNDS].set(round);
     }
 
     /// Whether the bench wants the job to end.
@@ -151,24 +180,33 @@ impl Board {
     }
 
     /// Waits until all but the victim have committed a step in a round after this one; gives when the last
-    /// one had.
-    pub(crate) fn wait_survivors(&self, round: u64, victim: u32, job: &Job) -> anyhow::Result<u64> {
+    /// of them was where.
+    pub(crate) fn wait_survivors(&self, round: u64, victim: u32, job: &Job) -> anyhow::Result<Way> {
         let slots = self.0.slots.load(Ordering::Relaxed);
         let survivors: Vec<_> = (0..slots).filter(|slot| *slot != victim).collect();
         wait(job, || {
-            let times: Option<Vec<_>> = survivors
+            let ways: Option<Vec<_>> = survivors
                 .iter()
-                .map(|slot| self.first_after(*slot, round))
+                .map(|slot| self.way(*slot, round))
                 .collect();
-            times?.into_iter().max()
+            ways?.into_iter().reduce(|one, other| Way {
+                left: one.left.max(other.left),
+                begun: one.begun.max(other.begun),
+                committed: one.committed.max(other.committed),
+            })
         })
     }
 
-    /// When a slot committed its first step in the first round after this one in which it did.
-    fn first_after(&self, slot: u32, round: u64) -> Option<u64> {
+    /// The way of a slot into the first round after this one in which it committed a step.
+    fn way(&self, slot: u32, round: u64) -> Option<Way> {
+        let slot = self.slot(slot);
+        let of = |round: u64| round as usize % ROUNDS;
         (round + 1..round + ROUNDS as u64).find_map(|later| {
-            let first = &self.slot(slot).first[later as usize % ROUNDS];
-            (first.round.load(Ordering::Acquire) == later).then(|| first.at.load(Ordering::Relaxed))
+            Some(Way {
+                left: slot.left[of(round)].get(round)?,
+                begun: slot.begun[of(later)].get(later)?,
+                committed: slot.first[of(later)].get(later)?,
+            })
         })
     }
 

@@ -81,14 +81,19 @@ impl Job {
 
     /// What driver and workers have said.
     pub(crate) fn said(&self) -> String {
-        let read = |name| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
-        let text = read("stderr") + &read("stdout");
+        let text = self.text();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Waits until it has ended well.
-    pub(crate) fn end(self) -> anyhow::Result<()> {
+    fn text(&self) -> String {
+        let read = |name| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
+        read("stderr") + &read("stdout")
+    }
+
+    /// Waits until it has ended well. Gives what its summary says of the rounds that followed a failure:
+    /// milliseconds from the first word of it to the start.
+    pub(crate) fn end(self) -> anyhow::Result<Vec<f64>> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             if let Some(status) = self.child.borrow_mut().try_wait()? {
@@ -97,7 +102,7 @@ impl Job {
                     "the job ended ({status})\n{}",
                     self.said()
                 );
-                return Ok(());
+                return Ok(formed(&self.text()));
             }
             ensure!(
                 Instant::now() < deadline,
@@ -107,6 +112,21 @@ impl Job {
             thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// A line of the summary: round, time, `s`, workers, survivors, commit, time, `ms`, cause.
+fn formed(text: &str) -> Vec<f64> {
+    text.lines()
+        .filter(|line| line.contains("worker failed (") && !line.contains("started with"))
+        .filter_map(|line| {
+            let words: Vec<_> = line
+                .trim_start_matches("elasticrun:")
+                .split_whitespace()
+                .collect();
+            let is_summary = words.get(2) == Some(&"s") && words.get(7) == Some(&"ms");
+            is_summary.then(|| words[6].parse().ok())?
+        })
+        .collect()
 }
 
 impl Drop for Job {

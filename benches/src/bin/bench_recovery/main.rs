@@ -16,7 +16,7 @@ use std::{path::PathBuf, thread, time::Duration};
 use anyhow::Context;
 use clap::Parser;
 
-use board::Board;
+use board::{Board, Way};
 use gloo::Gloo;
 use job::Job;
 use report::Report;
@@ -74,8 +74,8 @@ fn main() -> anyhow::Result<()> {
         let mut left = options.trials;
         while left > 0 {
             let block = left.min(BLOCK);
-            let times = kills(*mode, block, &options)?;
-            report.add(*mode, &times);
+            let (trials, formed) = kills(*mode, block, &options)?;
+            report.add(*mode, &trials, &formed);
             left -= block;
             if let Some(gloo) = gloo.as_mut().filter(|_| *mode == Mode::Wait) {
                 for _ in 0..PEER_BLOCK {
@@ -90,7 +90,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// One job that loses so many workers.
-fn kills(mode: Mode, trials: usize, options: &Options) -> anyhow::Result<Vec<Duration>> {
+fn kills(mode: Mode, trials: usize, options: &Options) -> anyhow::Result<(Vec<Trial>, Vec<f64>)> {
     let page = tempfile::Builder::new()
         .prefix("elasticrun-recovery.")
         .tempfile_in("/dev/shm")?;
@@ -109,15 +109,34 @@ fn kills(mode: Mode, trials: usize, options: &Options) -> anyhow::Result<Vec<Dur
             _ => random.below(u64::from(options.ranks)) as u32,
         };
         let killed = board.kill(victim)?;
-        let last = board
+        let way = board
             .wait_survivors(round, victim, &job)
             .with_context(|| format!("after the kill of local rank {victim} in round {round}"))?;
-        times.push(Duration::from_nanos(last.saturating_sub(killed)));
+        times.push(Trial::new(killed, way));
     }
     board.wait_steady(&job)?;
     board.stop();
-    job.end()?;
-    Ok(times)
+    let formed = job.end()?;
+    Ok((times, formed))
+}
+
+/// One kill: times since the return of kill(2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trial {
+    pub(crate) left: Duration,
+    pub(crate) begun: Duration,
+    pub(crate) committed: Duration,
+}
+
+impl Trial {
+    fn new(killed: u64, way: Way) -> Self {
+        let since = |at: u64| Duration::from_nanos(at.saturating_sub(killed));
+        Self {
+            left: since(way.left),
+            begun: since(way.begun),
+            committed: since(way.committed),
+        }
+    }
 }
 
 /// Splitmix64.

@@ -58,12 +58,18 @@ pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
     board.enter(slot);
     let mut model = vec![0.0_f32; WEIGHTS];
     elasticrun_worker::run(&mut model, |session, model| {
-        train(session, model, &board, slot, options.mode)
+        let round = session.world().round().0;
+        let trained = train(session, model, &board, slot, options.mode);
+        if trained.is_err() {
+            board.leave(slot, round);
+        }
+        trained
     })?;
     black_box(&ballast);
     Ok(())
 }
 
+/// Trains until the bench wants the end, or the round is over.
 fn train(
     session: &mut Session<'_>,
     model: &mut Vec<f32>,
