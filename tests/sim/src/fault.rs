@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     Busy(Duration),
     /// An agent dies, and its workers with it.
     KillAgent,
+    /// The host asks an agent to end (SIGTERM).
+    TermAgent,
     /// A host dies and comes back.
     KillHost { back: Duration },
     /// Nothing passes between a host and the driver, in one or both directions, and perhaps its peers.
@@ -90,7 +92,8 @@ impl Fault {
                 hang: dice.percent(50),
             },
             45..=47 => Self::Busy(dice.millis(10, 12_000)),
-            48..=54 => Self::KillAgent,
+            48..=53 => Self::KillAgent,
+            54 => Self::TermAgent,
             55..=59 => Self::KillHost {
                 back: dice.millis(100, 20_000),
             },
@@ -123,6 +126,15 @@ impl Fault {
                 fatal: dice.percent(30),
             },
             3 => Self::HangPoll(dice.millis(10, 10_000)),
+            _ => Self::draw_change(dice),
+        }
+    }
+
+    /// A worker dies, or the hosts change.
+    pub(crate) fn draw_gentle(dice: &mut Dice) -> Self {
+        match dice.range(0, 2) {
+            0 => Self::KillWorker,
+            1 => Self::FailWorker,
             _ => Self::draw_change(dice),
         }
     }

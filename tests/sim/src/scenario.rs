@@ -50,16 +50,24 @@ pub(crate) struct Scenario {
     pub(crate) heal: Time,
     /// Nothing fails at all: then nothing may be refused either.
     pub(crate) calm: bool,
+    /// Only workers fail, and the network is well: then no recovery may wait for a time-out.
+    pub(crate) gentle: bool,
 }
 
 impl Scenario {
     /// The scenario of a seed.
     pub(crate) fn draw(dice: &mut Dice) -> Self {
-        let count = dice.range(1, 5) as usize;
+        let count = if dice.percent(3) {
+            dice.range(6, 12) as usize
+        } else {
+            dice.range(1, 5) as usize
+        };
         let most = if count > 3 { 2 } else { 4 };
         let hosts: Vec<u32> = (0..count + 3).map(|_| dice.range(1, most) as u32).collect();
         let total: u32 = hosts[..count].iter().sum();
-        let calm = dice.percent(8);
+        let kind = dice.range(0, 99);
+        let (calm, gentle) = (kind < 8, (8..16).contains(&kind));
+        let quiet = calm || gentle;
         let settings = draw_settings(dice, total);
         let heal = Time::from_start(dice.millis(2_000, 30_000));
         let mut scenario = Self {
@@ -92,20 +100,21 @@ impl Scenario {
             delay: dice
                 .pick(&[100, 1_000, 20_000])
                 .map_or(Duration::ZERO, Duration::from_micros),
-            repeats: if calm {
+            repeats: if quiet {
                 0
             } else {
                 dice.pick(&[0, 0, 3, 20]).unwrap_or(0)
             },
             notice: dice.pick(&[0, 50, 100]).unwrap_or(0),
             faults: Vec::new(),
-            ambushes: if calm {
+            ambushes: if quiet {
                 0
             } else {
                 dice.pick(&[0, 1, 2, 4]).unwrap_or(0)
             },
             heal,
             calm,
+            gentle,
             settings,
         };
         scenario.settings.fence =
@@ -133,6 +142,8 @@ impl Scenario {
             let at = Time::from_start(dice.micros(0, latest));
             let fault = if self.calm {
                 Fault::draw_change(dice)
+            } else if self.gentle {
+                Fault::draw_gentle(dice)
             } else {
                 Fault::draw(dice)
             };

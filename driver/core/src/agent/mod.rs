@@ -161,8 +161,8 @@ pub struct Machine {
     orphan_since: Option<Time>,
     /// The connection to the driver has ended.
     closed: bool,
-    /// Its driver was silent for too long: it obeys nobody any more.
-    orphaned: bool,
+    /// It ends without its driver's wish, silent for too long or by its host's: it obeys nobody any more.
+    by_itself: bool,
     ending: bool,
     ended: bool,
     planted: Planted,
@@ -189,7 +189,7 @@ impl Machine {
             heard: now,
             orphan_since: None,
             closed: false,
-            orphaned: false,
+            by_itself: false,
             ending: false,
             ended: false,
             planted: Planted::default(),
@@ -246,7 +246,10 @@ impl Machine {
             } => {
                 self.exited(process, exit, tail, memory, out);
             }
-            Event::StopRequested => self.end_all(now, out),
+            Event::StopRequested => {
+                self.by_itself |= !self.ending;
+                self.end_all(now, out);
+            }
         }
         self.answer_plan(memory, out);
         self.end_when_alone(out);
@@ -304,7 +307,7 @@ impl Machine {
         }
         if self.orphan_deadline().is_some_and(|until| until <= now) {
             // A driver may start the next round elsewhere from now on (R11).
-            self.orphaned = true;
+            self.by_itself = true;
             self.abort_all(now, out);
             self.end_all(now, out);
         }

@@ -21,8 +21,8 @@ impl Machine {
         memory: &mut dyn Memory,
         out: &mut Vec<Command>,
     ) {
-        // An older driver is obeyed no more (R3), nor one that was given up.
-        if order.epoch < self.epoch || self.orphaned {
+        // An older driver is obeyed no more (R3), nor any when it ends by itself.
+        if order.epoch < self.epoch || self.by_itself {
             return;
         }
         match order.order {
@@ -350,8 +350,8 @@ impl Machine {
         } else {
             self.kept.insert(process);
         }
-        // The driver has lost this agent, and so its workers: that they are stopped now is no failure of theirs.
-        if self.orphaned {
+        // To the driver they are lost with this agent; that it stops them is no failure of theirs.
+        if self.by_itself {
             return;
         }
         out.push(Command::Report(Report::Exited {

@@ -25,6 +25,7 @@ pub(crate) struct Invariants {
     r2: r2::Memory,
     r3: r3::Memory,
     r6: r6::Memory,
+    r9: r9::Memory,
     r10: r10::Memory,
 }
 
@@ -69,6 +70,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         match command {
             Command::Note(note) => {
                 world.reference.note(note);
+                r9::note(world, note);
                 r10::note(world, note);
             }
             Command::Disconnect { host } if itself => world.reference.gone(host),

@@ -90,6 +90,15 @@ pub(super) fn dismissed(world: &mut World, host: &HostId) {
     if !world.reaches(index) {
         return;
     }
+    // A member's host may be dead or cut off without anybody knowing.
+    let last = world.rounds.last_key_value().map(|(_, round)| &round.seats);
+    if last
+        .into_iter()
+        .flatten()
+        .any(|seat| !world.reaches(seat.host))
+    {
+        return;
+    }
     let newest = |index: usize| {
         let commits = world.hosts[index].commits().into_iter();
         commits

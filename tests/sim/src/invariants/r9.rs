@@ -1,10 +1,53 @@
 //! R9: if faults stop and at least min_np usable slots stay, the job ends; if not, it ends at the elastic
 //! time-out with that reason. Here: it ends within a bound after the faults stopped (the world asks), a
-//! time-out is said only after so long a shortage, and no clock runs in circles.
+//! time-out is said only after so long a shortage, and no clock runs in circles. And where only workers fail
+//! no recovery waits for a time-out: the next round starts as soon as the survivors are back.
 
-use elasticrun_core::{results::Outcome, rounds::Phase};
+use std::time::Duration;
+
+use elasticrun_core::{
+    Note, Time,
+    results::Outcome,
+    rounds::{Cause, Phase},
+};
 
 use crate::world::World;
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Survivors are enough and on their way back since then.
+    recovers: Option<Time>,
+}
+
+/// Whether a recovery takes no longer than it must.
+pub(super) fn note(world: &mut World, note: &Note) {
+    match note {
+        // Replacements or changes may be waited for; only what follows the last failure counts.
+        Note::WorkerFailed { .. } => {
+            let census = world.driver.job.fleet().census();
+            let enough = census.returning + census.waiting >= world.plan.settings.min_np as usize;
+            let survives = census.returning > 0;
+            world.invariants.r9.recovers = (enough && survives).then_some(world.now);
+        }
+        Note::RoundStarted {
+            survivors, cause, ..
+        } => {
+            let recovery = *survivors > 0 && matches!(cause, Cause::WorkerFailed { .. });
+            let plan = &world.plan;
+            let bound = plan.step * 2 + plan.seal + plan.delay * 10 + Duration::from_millis(300);
+            let since = world.invariants.r9.recovers.take();
+            let took = since.map_or(Duration::ZERO, |since| world.now.since(since));
+            if world.plan.gentle && recovery && took > bound {
+                world.violate(
+                    "R9",
+                    format!("a recovery took {took:?}, more than {bound:?}"),
+                );
+            }
+        }
+        Note::Finishing => world.invariants.r9.recovers = None,
+        _ => {}
+    }
+}
 
 /// After every step of the job.
 pub(super) fn on_step(world: &mut World) {

@@ -179,7 +179,8 @@ impl World {
             }
             Fault::Remove | Fault::Gone => {
                 let host = self.dice.range(0, self.discovery.next as u64 - 1) as usize;
-                if self.hosts[host].alive && !self.plan.calm {
+                let quiet = self.plan.calm || self.plan.gentle;
+                if self.hosts[host].alive && !quiet {
                     self.kill_host(host, None);
                 }
             }

@@ -200,7 +200,8 @@ impl World {
     /// How long one message takes; now and then the network holds its breath.
     fn delay(&mut self) -> Duration {
         let most = self.plan.delay.as_micros() as u64;
-        if !self.plan.calm && !self.healed && self.dice.percent(1) {
+        let quiet = self.plan.calm || self.plan.gentle;
+        if !quiet && !self.healed && self.dice.percent(1) {
             return self.dice.millis(10, 800);
         }
         self.dice.micros(most / 4, most)

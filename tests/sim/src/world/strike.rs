@@ -121,6 +121,14 @@ impl World {
                     self.agent_ends(host);
                 }
             }
+            Fault::TermAgent => {
+                let host = self.some_agent();
+                if let Some(agent) = host.and_then(|host| self.hosts[host].agent.as_ref()) {
+                    let number = agent.number;
+                    let event = elasticrun_core::agent::Event::StopRequested;
+                    self.machine_event(host.unwrap_or(0), number, event);
+                }
+            }
             Fault::KillHost { back } => {
                 if let Some(host) = self.some_agent() {
                     self.kill_host(host, Some(back));
