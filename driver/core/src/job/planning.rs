@@ -15,7 +15,7 @@ use super::{Job, Out};
 use crate::{
     Command, Note, Time,
     assignment::{self, Candidate},
-    fleet::Life,
+    fleet::{Life, Live},
     mutant::Mutant,
     results::Outcome,
     rounds::{Cause, Forming, Phase},
@@ -256,7 +256,8 @@ impl Job {
         }));
         self.budgets.round_started();
         self.shortage = Default::default();
-        // Who trained in the round before and is not in this one has left it by now, or never will.
+        // Who trained in the round before and is not in this one has left it by now. If its slot is there (again)
+        // it will say that it waits.
         self.stop_left_behind(forming.round, out);
         self.stale = true;
     }
@@ -267,13 +268,11 @@ impl Job {
         }
         let mut stop = Vec::new();
         for (host, state) in self.fleet.hosts() {
-            let left = |life| matches!(life, Life::Training { round: other } if other != round);
-            stop.extend(
-                state
-                    .live()
-                    .filter(|l| left(l.life))
-                    .map(|l| (host.clone(), l.process)),
-            );
+            let left = |live: &Live| {
+                matches!(live.life, Life::Training { round: other } if other != round)
+                    && !self.capacity.is_usable(host, live.process.local_rank)
+            };
+            stop.extend(state.live().filter(left).map(|l| (host.clone(), l.process)));
         }
         for (host, process) in stop {
             self.stop_outsider(&host, process, out);

@@ -2,6 +2,8 @@
 //! order of arrival, a host that was away returns at the end; rank 0 is a survivor whenever there is one.
 //! Nor is a survivor left out for a newcomer.
 
+use std::collections::BTreeMap;
+
 use elasticrun_protocol::Process;
 
 use super::Started;
@@ -12,6 +14,8 @@ pub(super) struct Memory {
     /// Hosts of the last round that had a survivor, in order, each with how often it had moved by then.
     order: Vec<(usize, u32)>,
     members: Vec<(usize, Process)>,
+    /// How often the host of each had moved.
+    moves: BTreeMap<usize, u32>,
 }
 
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
@@ -48,7 +52,11 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         .filter(|member| !members.contains(member))
         .filter(|(host, process)| {
             let id = &world.hosts[*host].id;
-            !world.fate(*host, *process).told
+            // A host that was away while the round was planned comes too late for it.
+            let away =
+                memory.moves.get(host) != Some(&world.reference.moves(&world.hosts[*host].id));
+            !away
+                && !world.fate(*host, *process).told
                 && world.reaches(*host)
                 && world.reference.is_usable(world.now, id, process.local_rank)
                 && world.waits_well(*host, *process)
@@ -64,6 +72,13 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             "{left_out:?} hold the base and were left out for newcomers"
         ));
     }
-    world.invariants.r2 = Memory { order, members };
+    let moves = (members.iter())
+        .map(|(host, _)| (*host, world.reference.moves(&world.hosts[*host].id)))
+        .collect();
+    world.invariants.r2 = Memory {
+        order,
+        members,
+        moves,
+    };
     Ok(())
 }
