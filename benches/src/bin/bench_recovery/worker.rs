@@ -92,8 +92,10 @@ fn train(
         if gradient[0] > 0.0 {
             return Ok(());
         }
-        for (weight, slope) in model.iter_mut().zip(gradient.iter().cycle()) {
-            *weight += share * slope;
+        for weights in model.chunks_mut(GRADIENT) {
+            for (weight, slope) in weights.iter_mut().zip(&gradient) {
+                *weight += share * slope;
+            }
         }
         session.commit(model)?;
         board.committed(slot, round);

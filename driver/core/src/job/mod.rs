@@ -79,6 +79,8 @@ pub struct Job {
     settle_for_less: bool,
     /// All members of the last round are lost with their hosts and may train on until then (R11).
     fenced_until: Option<Time>,
+    /// Survivors of a failure have just begun a round: newcomers leave them the processor until then.
+    calm_until: Option<Time>,
     /// Somebody lost a peer: wait until then for news of who it was.
     suspect_until: Option<Time>,
     planted: Planted,
@@ -120,6 +122,7 @@ impl Job {
             memory_lost: false,
             settle_for_less: false,
             fenced_until: None,
+            calm_until: None,
             suspect_until: None,
             planted: Planted::default(),
             exits_since: None,
@@ -153,6 +156,7 @@ impl Job {
         self.end_slow_starts(now, out);
         self.end_slow_rounds(now, out);
         self.end_waits(now, out);
+        self.calm_until = self.calm_until.filter(|until| *until > now);
         self.settle(now, out);
     }
 
@@ -166,6 +170,7 @@ impl Job {
             self.next_slow_start(),
             self.next_round_deadline(),
             self.next_wait_deadline(),
+            self.calm_until,
         ])
     }
 

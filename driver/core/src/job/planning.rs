@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
+    time::Duration,
 };
 
 use elasticrun_protocol::{
@@ -21,6 +22,9 @@ use crate::{
     rounds::{Cause, Forming, Phase},
     time::earliest,
 };
+
+/// How long survivors of a failure have the processor to themselves: to sync, and to commit a step.
+const CALM: Duration = Duration::from_millis(20);
 
 impl Job {
     /// Plans a round if none is there and one can be; asks for an interrupt if one could be better.
@@ -155,8 +159,8 @@ impl Job {
     }
 
     /// An agent kills a member that is not back after the abort time-out, so it answers soon after.
-    pub(super) fn answer_timeout(&self) -> std::time::Duration {
-        self.settings.abort_timeout + std::time::Duration::from_secs(10)
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.settings.abort_timeout + Duration::from_secs(10)
     }
 
     fn hold_when_useful(&mut self, now: Time, out: &mut Out) {
@@ -254,6 +258,11 @@ impl Job {
             cause: forming.cause.clone(),
             took: now.since(since),
         }));
+        let failed = matches!(
+            forming.cause,
+            Cause::WorkerFailed { .. } | Cause::HostFailed { .. } | Cause::PeerLost { .. }
+        );
+        self.calm_until = (failed && survivors > 0).then_some(now + CALM);
         self.budgets.round_started();
         self.shortage = Default::default();
         // Who trained in the round before and is not in this one has left it by now. If its slot is there (again)

@@ -110,8 +110,13 @@ impl Job {
 
     /// Launches agents and starts processes until the job has all it may use.
     pub(super) fn fill_slots(&mut self, now: Time, out: &mut Out) {
-        // While survivors form a round they need the processor more than a newcomer does.
-        if matches!(self.rounds.phase, Phase::Forming(_)) {
+        // While survivors form a round and sync it they need the processor more than a newcomer does.
+        let busy = match self.rounds.phase {
+            Phase::Forming(_) => true,
+            Phase::Training(_) => self.calm_until.is_some_and(|until| now < until),
+            Phase::Idle => false,
+        };
+        if busy {
             return;
         }
         let target = self.target();
