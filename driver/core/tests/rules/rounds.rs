@@ -222,7 +222,11 @@ fn hosts_that_register_themselves_are_used_and_forgotten() {
     play.lose("a");
     assert_eq!((play.started(), play.size()), (2, 1));
     play.connects("c");
-    assert_eq!(play.started(), 2, "the survivor has the processor to itself for a moment");
+    assert_eq!(
+        play.started(),
+        2,
+        "the survivor has the processor to itself for a moment"
+    );
     play.pass(std::time::Duration::from_millis(20));
     assert_eq!((play.started(), play.size()), (3, 2));
 }
