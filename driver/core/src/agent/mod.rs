@@ -8,6 +8,7 @@
 //! one that is not back after the abort time-out, or does not beat, is killed and reported lost.
 
 mod orders;
+mod reports;
 mod worker;
 
 use std::{

@@ -2,7 +2,7 @@
 //!
 //! [`Job::step`] applies one event, then [`settle`](Job::settle) brings intent and observation together.
 //! What one event means is in `reports`, `failures` and `ending`; what follows from the new state is in
-//! `slots` (agents, processes) and `planning` (rounds).
+//! `slots` (agents, processes), `planning` and `starting` (rounds).
 //!
 //! Cost: an event costs O(log hosts + its own workers); only a change of hosts, a failure, a plan and a
 //! start cost O(hosts + workers).
@@ -13,6 +13,7 @@ mod failures;
 mod planning;
 mod reports;
 mod slots;
+mod starting;
 
 use std::collections::{BTreeSet, VecDeque};
 

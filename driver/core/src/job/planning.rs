@@ -1,30 +1,22 @@
-//! Rounds: when one is planned, when one is interrupted, and how one starts.
+//! Rounds: when one is planned, and when one is interrupted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
     time::Duration,
 };
 
-use elasticrun_protocol::{
-    CommitId, HostId, LocalRank, Order, Process,
-    control::{Keeper, Member, Place, Start},
-    topology,
-};
+use elasticrun_protocol::{HostId, Order, Process};
 
 use super::{Job, Out};
 use crate::{
     Command, Note, Time,
     assignment::{self, Candidate},
-    fleet::{Life, Live},
+    fleet::Life,
     mutant::Mutant,
     results::Outcome,
-    rounds::{Cause, Forming, Phase},
+    rounds::{Cause, Phase},
     time::earliest,
 };
-
-/// How long survivors of a failure have the processor to themselves: to sync, and to commit a step.
-const CALM: Duration = Duration::from_millis(20);
 
 impl Job {
     /// Plans a round if none is there and one can be; asks for an interrupt if one could be better.
@@ -207,208 +199,6 @@ impl Job {
         // Else the hold stays until all have left or its deadline comes; then the job waits for slots.
     }
 
-    /// All have answered: choose the base and start.
-    pub(super) fn start_round(&mut self, now: Time, out: &mut Out) {
-        let Phase::Forming(forming) = &self.rounds.phase else {
-            return;
-        };
-        let (base, keeper) = self.base_of(forming);
-        if base.is_none() && self.has_lost_state(forming) {
-            return self.end(Outcome::NoStateLeft, out);
-        }
-        let fenced = self.fenced_until.is_some_and(|until| now < until);
-        if fenced && !self.planted.is(Mutant::NoFence) {
-            // The round before may still train where nobody hears of it (R11); it starts when that is over.
-            return;
-        }
-        self.fenced_until = None;
-        let ordered = self.ranks_of(forming, base);
-        let survivors = ordered.iter().filter(|c| c.survivor).count() as u32;
-        let holders = if base.is_some() {
-            survivors
-        } else {
-            forming.size
-        };
-        let Some((forming, since)) = self.rounds.start(holders) else {
-            return;
-        };
-        self.lineage.started(forming.round, base);
-        self.blacklist.round_started();
-        self.registry.round_started(
-            forming.round,
-            (ordered.iter().zip(0..))
-                .map(|(c, rank)| (c.host.clone(), c.process, elasticrun_protocol::Rank(rank))),
-        );
-        self.send_starts(&forming, &ordered, base, keeper, out);
-        for candidate in &ordered {
-            let life = Life::Training {
-                round: forming.round,
-            };
-            self.waitlist.leave(&candidate.host, candidate.process);
-            self.fleet
-                .set_life(&candidate.host, candidate.process, life);
-            self.fleet.host_mut(&candidate.host).has_memory = true;
-        }
-        out.push(Command::Note(Note::RoundStarted {
-            round: forming.round,
-            resets: self.budgets.started(),
-            size: forming.size,
-            survivors,
-            base,
-            cause: forming.cause.clone(),
-            took: now.since(since),
-        }));
-        let failed = matches!(
-            forming.cause,
-            Cause::WorkerFailed { .. } | Cause::HostFailed { .. } | Cause::PeerLost { .. }
-        );
-        self.calm_until = (failed && survivors > 0).then_some(now + CALM);
-        self.budgets.round_started();
-        self.shortage = Default::default();
-        // Who trained in the round before and is not in this one has left it by now. If its slot is there (again)
-        // it will say that it waits.
-        self.stop_left_behind(forming.round, out);
-        self.stale = true;
-    }
-
-    fn stop_left_behind(&mut self, round: elasticrun_protocol::Round, out: &mut Out) {
-        if self.fleet.census().training == self.registry.alive() as usize {
-            return;
-        }
-        let mut stop = Vec::new();
-        for (host, state) in self.fleet.hosts() {
-            let left = |live: &Live| {
-                matches!(live.life, Life::Training { round: other } if other != round)
-                    && !self.capacity.is_usable(host, live.process.local_rank)
-            };
-            stop.extend(state.live().filter(left).map(|l| (host.clone(), l.process)));
-        }
-        for (host, process) in stop {
-            self.stop_outsider(&host, process, out);
-        }
-    }
-
-    /// The newest commit of the history that anyone holds (R12), and its keeper if no member holds it.
-    fn base_of(&self, forming: &Forming) -> (Option<CommitId>, Option<Keeper>) {
-        let all = self.planted.is(Mutant::VoidCommit);
-        let valid = |commit: &CommitId| all || self.lineage.is_valid(*commit);
-        let members = (forming.ready.values())
-            .flat_map(|host| &host.members)
-            .filter_map(|held| held.commit)
-            .filter(valid)
-            .max();
-        let kept = (forming.ready.iter())
-            .flat_map(|(id, host)| host.kept.iter().map(move |kept| (id, kept)))
-            .flat_map(|(id, kept)| kept.commits.iter().map(move |c| (*c, id, kept.process)))
-            .filter(|(commit, ..)| valid(commit))
-            .max_by_key(|(commit, ..)| *commit);
-        let kept = kept.filter(|_| !self.planted.is(Mutant::MembersOnly));
-        match kept {
-            Some((commit, host, process)) if Some(commit) > members => {
-                let address = self.fleet.host(host).and_then(|state| state.up());
-                let keeper = address.map(|up| Keeper {
-                    host: host.clone(),
-                    process,
-                    address: SocketAddr::new(up.address, up.memory_port),
-                });
-                (Some(commit), keeper)
-            }
-            _ => (members, None),
-        }
-    }
-
-    /// Whether there was a commit that nobody has any more. If a round began from one, there was. If none did,
-    /// nobody may ever have committed: so it is if no memory was lost, or if a member of the last round is
-    /// there and holds nothing, since no step is done before all members have sealed the start.
-    fn has_lost_state(&self, forming: &Forming) -> bool {
-        self.lineage.has_base() || self.memory_lost && !self.has_old_worker(forming)
-    }
-
-    fn has_old_worker(&self, forming: &Forming) -> bool {
-        (forming.members.iter()).any(|(host, members)| {
-            members
-                .iter()
-                .any(|p| self.registry.rank(host, *p).is_some())
-        })
-    }
-
-    /// Members in order of rank: who holds the base is a survivor (R2).
-    fn ranks_of(&self, forming: &Forming, base: Option<CommitId>) -> Vec<Candidate> {
-        let mut candidates = Vec::with_capacity(forming.size as usize);
-        for (host, answer) in &forming.ready {
-            let arrival = self.hosts.arrival(host);
-            candidates.extend(answer.members.iter().map(|held| Candidate {
-                arrival,
-                host: host.clone(),
-                process: held.process,
-                survivor: base.is_some() && held.commit == base,
-            }));
-        }
-        assignment::choose(candidates, None)
-    }
-
-    fn send_starts(
-        &self,
-        forming: &Forming,
-        ordered: &[Candidate],
-        base: Option<CommitId>,
-        keeper: Option<Keeper>,
-        out: &mut Out,
-    ) {
-        let slots: Vec<(&HostId, LocalRank)> = ordered
-            .iter()
-            .map(|c| (&c.host, c.process.local_rank))
-            .collect();
-        let places = assignment::places(&slots);
-        let hosts: Vec<&[Candidate]> = ordered.chunk_by(|a, b| a.host == b.host).collect();
-        let leaders: Vec<SocketAddr> = hosts
-            .iter()
-            .map(|members| self.data_address(&members[0]))
-            .collect();
-        let coordinator = (hosts.first())
-            .and_then(|members| self.fleet.host(&members[0].host)?.up())
-            .map_or_else(|| leaders[0], |up| (up.address, up.free_port).into());
-        let prefix = format!("{}/{}/{}", self.run_id, self.epoch, forming.round);
-        let mut rank = 0;
-        for (index, members) in hosts.iter().enumerate() {
-            let neighbours = topology::neighbours(index as u32, hosts.len() as u32);
-            let peers = neighbours
-                .into_iter()
-                .map(|host| (host, leaders[host as usize]))
-                .collect();
-            let start = Start {
-                epoch: self.epoch,
-                round: forming.round,
-                base,
-                keeper: keeper.clone(),
-                size: forming.size,
-                members: members.iter().zip(&places[rank..]).map(member).collect(),
-                host_index: index as u32,
-                host_count: hosts.len() as u32,
-                peers,
-                coordinator,
-                prefix: prefix.clone(),
-            };
-            rank += members.len();
-            self.send(&members[0].host, Order::Start(Box::new(start)), out);
-        }
-    }
-
-    fn data_address(&self, candidate: &Candidate) -> SocketAddr {
-        let port = self
-            .fleet
-            .current(&candidate.host, candidate.process)
-            .map_or(0, |live| live.data_port);
-        let up = self
-            .fleet
-            .host(&candidate.host)
-            .and_then(|state| state.up());
-        SocketAddr::new(
-            up.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |up| up.address),
-            port,
-        )
-    }
-
     /// Members that take too long to leave, to answer, or to count.
     pub(super) fn end_slow_rounds(&mut self, now: Time, out: &mut Out) {
         if self.suspect_until.is_some_and(|until| until <= now) {
@@ -487,12 +277,5 @@ impl Job {
             },
         };
         earliest([phase, self.suspect_until])
-    }
-}
-
-fn member((candidate, place): (&Candidate, &Place)) -> Member {
-    Member {
-        process: candidate.process,
-        place: *place,
     }
 }

@@ -1,0 +1,174 @@
+//! What workers say and how they end, and what the driver hears of it.
+
+use elasticrun_protocol::{
+    FromWorker, Process, Report,
+    control::{Exit, Kept},
+};
+
+use super::{
+    Command, Machine, Memory, Signal,
+    worker::{Life, Worker},
+};
+use crate::{Time, mutant::Mutant};
+
+impl Machine {
+    pub(super) fn said(
+        &mut self,
+        now: Time,
+        process: Process,
+        message: FromWorker,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(worker) = self.workers.get_mut(&process) else {
+            return;
+        };
+        match message {
+            FromWorker::Attach { .. } => worker.attached(now),
+            FromWorker::Join {
+                left,
+                told,
+                data_port,
+                commit,
+            } => {
+                let before = worker.life;
+                if matches!(before, Life::Dying | Life::Finished) {
+                    return;
+                }
+                worker.joined(left, data_port, commit);
+                if worker.is_stopping() {
+                    return;
+                }
+                match before {
+                    Life::Training { round, leaving } if !(leaving && told) => {
+                        out.push(Command::Report(Report::Broken { round, process }));
+                    }
+                    // The driver expects it; it answers with the next plan.
+                    Life::Returning { .. } => {}
+                    _ => self.waiting.push(process),
+                }
+            }
+            FromWorker::Finished { round } => {
+                let trains =
+                    matches!(worker.life, Life::Training { round: own, .. } if own == round);
+                // An abort that comes when all is done takes nothing back.
+                if trains || matches!(worker.life, Life::Returning { .. }) {
+                    worker.life = Life::Finished;
+                    out.push(Command::Report(Report::Finished {
+                        round,
+                        workers: vec![process],
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Answers a plan once all its members of this host are at `run()`.
+    pub(super) fn answer_plan(&mut self, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+        let Some(plan) = &mut self.plan else { return };
+        // Who still runs to the boundary of the round before is waited for, planned or not: what it commits
+        // there is the base, and no two rounds train at once (R11, R12).
+        let number = plan.round;
+        let trains =
+            |worker: &Worker| matches!(worker.life, Life::Training { round, .. } if round < number);
+        let busy = self.workers.values().any(trains) && !self.planted.is(Mutant::EarlyAnswer);
+        if plan.answered || busy {
+            return;
+        }
+        let mut members = Vec::with_capacity(plan.members.len());
+        for process in &plan.members {
+            match self.workers.get(process) {
+                Some(worker) if worker.life == Life::Joined => members.push(worker.held(*process)),
+                _ => return,
+            }
+        }
+        plan.answered = true;
+        let others = self
+            .workers
+            .keys()
+            .filter(|process| !plan.members.contains(process));
+        let kept = (others.chain(&self.kept))
+            .map(|process| Kept {
+                process: *process,
+                commits: memory.commits(*process),
+            })
+            .filter(|kept| !kept.commits.is_empty())
+            .collect();
+        let (round, free_port) = (plan.round, self.free_port);
+        out.push(Command::Report(Report::Ready {
+            round,
+            members,
+            kept,
+            free_port,
+        }));
+    }
+
+    /// The kernel says that a process is dying. Its peers here need not wait for the driver to say so.
+    pub(super) fn died(&mut self, now: Time, process: Process, out: &mut Vec<Command>) {
+        self.lose(now, process, false, out);
+    }
+
+    /// A process is lost: report it, wake its peers on this host, make sure that it is dead.
+    pub(super) fn lose(
+        &mut self,
+        now: Time,
+        process: Process,
+        silent: bool,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(worker) = self.workers.get_mut(&process) else {
+            return;
+        };
+        let before = worker.life;
+        if before == Life::Dying || (before == Life::Finished && !silent) {
+            return;
+        }
+        let expected = worker.is_stopping() && !worker.fails_by_itself();
+        worker.life = Life::Dying;
+        worker.must_be_gone(now + self.setup.grace);
+        if silent {
+            out.push(Command::Signal {
+                process,
+                signal: Signal::Kill,
+            });
+        }
+        if !expected {
+            out.push(Command::Report(Report::Lost { process, silent }));
+        }
+        if let Life::Training { round, .. } = before {
+            let ending = self
+                .workers
+                .values()
+                .any(|worker| worker.life == Life::Finished);
+            if !ending {
+                self.abort_members(now, round, out);
+            }
+        }
+    }
+
+    pub(super) fn exited(
+        &mut self,
+        process: Process,
+        exit: Exit,
+        tail: Vec<String>,
+        memory: &mut dyn Memory,
+        out: &mut Vec<Command>,
+    ) {
+        if self.workers.remove(&process).is_none() {
+            return;
+        }
+        if memory.commits(process).is_empty() {
+            out.push(Command::Forget { process });
+        } else {
+            self.kept.insert(process);
+        }
+        // To the driver they are lost with this agent; that it stops them is no failure of theirs.
+        if self.by_itself {
+            return;
+        }
+        out.push(Command::Report(Report::Exited {
+            process,
+            exit,
+            tail,
+        }));
+    }
+}
