@@ -4,112 +4,19 @@ use std::{rc::Rc, time::Duration};
 
 use elasticrun_core::agent::{Command, Event as AgentEvent, Machine, Signal};
 use elasticrun_protocol::{
-    FromAgent, HostId, Order, Process, Report, ToAgent,
+    FromAgent, Order, Process, Report, ToAgent,
     control::{Exit, Setup, Spawn, Start},
 };
 
 use super::{
     Ev, World,
     driver::EPOCH,
-    host::AgentSim,
     link::{Down, Up},
     worker::Tell,
 };
 use crate::invariants;
 
 impl World {
-    /// A launched agent begins, or waits for the lock of its host.
-    pub(super) fn launch_done(&mut self, host: usize, token: u64) {
-        let state = &mut self.hosts[host];
-        if state.launch != token || self.driver.exited {
-            return;
-        }
-        if !state.alive || state.cut_down > 0 || state.cut_up > 0 {
-            let (host, why) = (state.id.clone(), "no way there".to_owned());
-            let wait = self.dice.millis(10, 3_000);
-            let event = elasticrun_core::Event::LaunchFailed { host, why };
-            return self.after(wait, Ev::Job(event));
-        }
-        if state.is_locked() {
-            state.launch_waits = true;
-        } else {
-            self.begin_agent(host);
-        }
-    }
-
-    /// A host that comes by itself begins its agent.
-    pub(super) fn register_itself(&mut self, host: usize) {
-        let over = self.driver.ended.is_some();
-        if over || !self.hosts[host].alive {
-            return;
-        }
-        if self.hosts[host].is_locked() {
-            self.hosts[host].launch_waits = true;
-        } else {
-            self.begin_agent(host);
-        }
-    }
-
-    fn begin_agent(&mut self, host: usize) {
-        self.hosts[host].agents += 1;
-        self.hosts[host].launch_waits = false;
-        let number = self.hosts[host].agents;
-        self.note(format_args!("h{host} agent {number} begins"));
-        let link = self.dial(host, number);
-        self.hosts[host].agent = Some(AgentSim {
-            number,
-            link,
-            machine: None,
-            tick_at: None,
-            flushing: false,
-            reports: 0,
-        });
-        if self.driver.exited {
-            self.agent_ends(host);
-        }
-    }
-
-    /// Something of a host has ended: who waited for its lock may get it.
-    fn unlock(&mut self, host: usize) {
-        if self.hosts[host].launch_waits && !self.hosts[host].is_locked() && self.hosts[host].alive
-        {
-            self.begin_agent(host);
-        }
-    }
-
-    /// The agent process of a host is gone, whatever ended it; its workers follow it.
-    pub(super) fn agent_ends(&mut self, host: usize) {
-        let Some(agent) = self.hosts[host].agent.take() else {
-            return;
-        };
-        self.note(format_args!("h{host} agent {} ends", agent.number));
-        self.hosts[host].memories = Default::default();
-        self.hosts[host].answered = None;
-        if std::mem::replace(&mut self.links[agent.link].agent_open, false) {
-            self.push_up(agent.link, Up::Closed);
-        }
-        let workers: Vec<_> = self.hosts[host].workers.keys().copied().collect();
-        for process in workers {
-            if let Some(worker) = self.worker(host, process) {
-                worker.orphan = true;
-            }
-            let wait = self.dice.micros(100, 30_000);
-            self.after(
-                wait,
-                Ev::Kill {
-                    host,
-                    process,
-                    term: false,
-                },
-            );
-        }
-        if self.plan.settings.self_registration {
-            let wait = self.dice.millis(50, 3_000);
-            self.after(wait, Ev::Register(host));
-        }
-        self.unlock(host);
-    }
-
     /// An order arrives, unless the way is cut.
     pub(super) fn down(&mut self, link: usize) {
         let host = self.links[link].host;
@@ -382,52 +289,5 @@ impl World {
             tail: Vec::new(),
         };
         self.after(wait, Ev::Machine { host, agent, event });
-    }
-
-    /// A dead process is reaped: its agent hears of it, and its slot of the host is free.
-    pub(super) fn reap(&mut self, host: usize, process: Process) {
-        let Some(worker) = self.hosts[host].workers.remove(&process) else {
-            return;
-        };
-        self.note(format_args!(
-            "h{host} {process:?} is gone: {:?}",
-            worker.end
-        ));
-        if let Some(exit) = worker.end
-            && self.hosts[host].is_agent(worker.agent)
-        {
-            let agent = worker.agent;
-            let event = AgentEvent::Exited {
-                process,
-                exit,
-                tail: Vec::new(),
-            };
-            self.machine_event(host, agent, event);
-        }
-        self.unlock(host);
-    }
-
-    /// Whether nothing of the job is left, when it should not be.
-    pub(super) fn check_swept(&mut self) {
-        let left = |host: &super::Host| host.agent.is_some() || !host.workers.is_empty();
-        if !self.hosts.iter().any(left) {
-            self.swept = true;
-            return;
-        }
-        let ended = self.driver.ended.as_ref().map_or(self.now, |(at, _)| *at);
-        let bound = Duration::from_secs(40)
-            + self.plan.heartbeat_timeout * 2
-            + self.plan.orphan_timeout
-            + self.plan.grace * 4;
-        if self.now.since(ended) > bound {
-            let names: Vec<&HostId> = self
-                .hosts
-                .iter()
-                .filter(|h| left(h))
-                .map(|h| &h.id)
-                .collect();
-            return self.violate("R9", format!("something is left behind on {names:?}"));
-        }
-        self.after(Duration::from_millis(500), Ev::Swept);
     }
 }

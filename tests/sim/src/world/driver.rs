@@ -1,16 +1,11 @@
 //! The driver's shell: connections by host, heartbeats, launches, and the job itself.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
-use elasticrun_core::{
-    AgentConnected, Command, Event as JobEvent, Job, Note, Time, results::Outcome,
-};
-use elasticrun_protocol::{DriverEpoch, FromAgent, HostId, Order, Report, ToAgent, control::Setup};
+use elasticrun_core::{Command, Event as JobEvent, Job, Note, Time, results::Outcome};
+use elasticrun_protocol::{DriverEpoch, HostId, Order, ToAgent};
 
-use super::{
-    Ev, World,
-    link::{Down, Lane, Link, Up},
-};
+use super::{Ev, World, link::Down};
 use crate::{invariants, scenario::Scenario};
 
 /// A job as text, but for the time at which it looked at itself last.
@@ -34,7 +29,7 @@ pub(crate) struct Driver {
     pub(crate) job: Job,
     /// The connection of each host.
     pub(super) current: Vec<Option<usize>>,
-    instances: u64,
+    pub(super) instances: u64,
     tick_at: Option<Time>,
     /// Ticks since the clock moved last.
     ticks: u32,
@@ -135,7 +130,7 @@ impl World {
         self.schedule_job_tick();
     }
 
-    fn send_order(&mut self, host: &HostId, order: Order) {
+    pub(super) fn send_order(&mut self, host: &HostId, order: Order) {
         let link = self
             .host_index(host)
             .and_then(|index| self.driver.current[index]);
@@ -161,14 +156,8 @@ impl World {
         }
     }
 
-    fn close_driver_end(&mut self, link: usize) {
-        if std::mem::replace(&mut self.links[link].driver_open, false) {
-            self.push_down(link, Down::Closed);
-        }
-    }
-
     /// Once the job has ended the driver waits for its agents, though not for ever.
-    fn exit_when_alone(&mut self) {
+    pub(super) fn exit_when_alone(&mut self) {
         if self.driver.ended.is_some() && self.driver.current.iter().all(Option::is_none) {
             self.after(Duration::ZERO, Ev::DriverExit);
         }
@@ -185,116 +174,8 @@ impl World {
         self.after(Duration::from_millis(200), Ev::Swept);
     }
 
-    pub(super) fn push_down(&mut self, link: usize, message: Down) {
-        let at = self.now + self.delay();
-        let at = self.links[link].down.push(at, message);
-        self.at(at, Ev::Down(link));
-    }
-
-    pub(super) fn push_up(&mut self, link: usize, message: Up) {
-        let at = self.now + self.delay();
-        let at = self.links[link].up.push(at, message);
-        self.at(at, Ev::Up(link));
-    }
-
-    /// How long one message takes; now and then the network holds its breath.
-    fn delay(&mut self) -> Duration {
-        let most = self.plan.delay.as_micros() as u64;
-        let quiet = self.plan.calm || self.plan.gentle;
-        if !quiet && !self.healed && self.dice.percent(1) {
-            return self.dice.millis(10, 800);
-        }
-        self.dice.micros(most / 4, most)
-    }
-
-    /// A new connection of an agent.
-    pub(super) fn dial(&mut self, host: usize, agent: u64) -> usize {
-        let link = self.links.len();
-        self.links.push(Link {
-            host,
-            agent,
-            instance: None,
-            up: Lane::default(),
-            down: Lane::default(),
-            driver_open: true,
-            agent_open: true,
-            heard: self.now,
-        });
-        self.push_up(link, Up::Register);
-        link
-    }
-
-    /// A message of an agent arrives, unless the way is cut.
-    pub(super) fn up(&mut self, link: usize) {
-        if self.hosts[self.links[link].host].cut_up > 0 {
-            return;
-        }
-        let Some(message) = self.links[link].up.pop(self.now) else {
-            return;
-        };
-        if self.driver.exited {
-            return;
-        }
-        self.links[link].heard = self.now;
-        let (host, instance) = (self.links[link].host, self.links[link].instance);
-        let id = self.hosts[host].id.clone();
-        match (message, instance) {
-            (Up::Register, _) => self.agent_registers(link),
-            (Up::Report(report), Some(instance)) => self.reported(link, id, instance, report),
-            (Up::Closed, Some(instance)) => {
-                self.lost(link, id, instance, "it closed its connection")
-            }
-            (Up::Closed, None) => self.links[link].driver_open = false,
-            (Up::Report(_), None) => unreachable!("an agent registers first"),
-        }
-    }
-
-    fn reported(&mut self, link: usize, host: HostId, instance: u64, report: FromAgent) {
-        let open = self.links[link].driver_open;
-        if let Report::Beat { count, .. } = report.report
-            && open
-        {
-            let order = Order::Beat { heard: count };
-            return self.push_down(
-                link,
-                Down::Order(ToAgent {
-                    epoch: EPOCH,
-                    order,
-                }),
-            );
-        }
-        // What was read before a connection was closed may still be in the shell's hands: half of it is.
-        if !open && self.dice.percent(50) {
-            return;
-        }
-        if self.repeats() {
-            let wait = self.dice.micros(0, 2_000_000);
-            self.after(wait, Ev::RepeatUp(link, report.clone()));
-        }
-        let event = JobEvent::Reported {
-            host,
-            instance,
-            report: report.report,
-        };
-        if open {
-            self.job_event(event);
-        } else {
-            self.inert_event(event, "it came over a connection that is closed");
-        }
-    }
-
-    pub(super) fn repeat_up(&mut self, link: usize, report: FromAgent) {
-        let (host, instance) = (self.links[link].host, self.links[link].instance);
-        let event = JobEvent::Reported {
-            host: self.hosts[host].id.clone(),
-            instance: instance.unwrap_or(0),
-            report: report.report,
-        };
-        self.inert_event(event, "it repeats what was said");
-    }
-
     /// Applies an event that must change nothing (R3).
-    fn inert_event(&mut self, event: JobEvent, why: &'static str) {
+    pub(super) fn inert_event(&mut self, event: JobEvent, why: &'static str) {
         if self.driver.exited || self.driver.ended.is_some() {
             return;
         }
@@ -309,95 +190,6 @@ impl World {
         self.driver.inert = None;
         let after = state_of(&self.driver.job);
         invariants::r3::unchanged(self, &before, &after, &what, why);
-    }
-
-    pub(super) fn repeats(&mut self) -> bool {
-        !self.healed && self.plan.repeats > 0 && self.dice.percent(self.plan.repeats)
-    }
-
-    /// The end of a connection is seen, or its silence.
-    fn lost(&mut self, link: usize, host: HostId, instance: u64, why: &str) {
-        let index = self.links[link].host;
-        let known = std::mem::replace(&mut self.links[link].driver_open, false);
-        if !known && self.dice.percent(50) {
-            return;
-        }
-        if self.driver.current[index] == Some(link) {
-            self.driver.current[index] = None;
-        }
-        let why = why.to_owned();
-        self.job_event(JobEvent::AgentLost {
-            host,
-            instance,
-            why,
-        });
-        self.exit_when_alone();
-    }
-
-    fn agent_registers(&mut self, link: usize) {
-        let index = self.links[link].host;
-        let host = self.hosts[index].id.clone();
-        if let Some(old) = self.driver.current[index].take() {
-            self.close_driver_end(old);
-            let instance = self.links[old].instance.unwrap_or(0);
-            let why = "another agent of this host has connected".to_owned();
-            self.job_event(JobEvent::AgentLost {
-                host: host.clone(),
-                instance,
-                why,
-            });
-        }
-        self.driver.instances += 1;
-        let instance = self.driver.instances;
-        self.links[link].instance = Some(instance);
-        self.driver.current[index] = Some(link);
-        let setup = Order::Setup(Box::new(self.setup()));
-        self.send_order(&host, setup);
-        self.after(self.plan.heartbeat_interval, Ev::Heart(link));
-        self.job_event(JobEvent::AgentConnected(AgentConnected {
-            host,
-            instance,
-            address: IpAddr::from([10, 0, 0, index as u8]),
-            memory_port: 1,
-            free_port: 2,
-            slots: self.hosts[index].slots,
-            itself: self.plan.settings.self_registration,
-        }));
-    }
-
-    fn setup(&self) -> Setup {
-        Setup {
-            run_id: "run".into(),
-            command: Vec::new(),
-            env: Default::default(),
-            directory: None,
-            heartbeat_interval: self.plan.heartbeat_interval,
-            heartbeat_timeout: self.plan.heartbeat_timeout,
-            orphan_timeout: self.plan.orphan_timeout,
-            abort_timeout: self.plan.settings.abort_timeout,
-            grace: self.plan.grace,
-        }
-    }
-
-    /// The look whether an agent beats.
-    pub(super) fn heart(&mut self, link: usize) {
-        let Link {
-            host,
-            heard,
-            driver_open,
-            instance,
-            ..
-        } = self.links[link];
-        if !driver_open {
-            return;
-        }
-        if self.now.since(heard) >= self.plan.heartbeat_timeout {
-            let id = self.hosts[host].id.clone();
-            self.close_driver_end(link);
-            self.links[link].driver_open = true;
-            return self.lost(link, id, instance.unwrap_or(0), "it fell silent");
-        }
-        self.after(self.plan.heartbeat_interval, Ev::Heart(link));
     }
 
     fn launch(&mut self, host: &HostId) {

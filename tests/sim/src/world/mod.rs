@@ -6,11 +6,12 @@
 //!
 //! | file | models |
 //! |---|---|
-//! | `driver` | the driver's shell: connections, heartbeats, launches |
-//! | `link` | a connection: order kept, delay, cuts |
-//! | `agent` | the agent's shell |
+//! | `queue` | what can happen, and in which order |
+//! | `driver` | the driver's shell: the job, its commands |
+//! | `network`, `link` | connections: order kept, delay, cuts, heartbeats |
+//! | `agent`, `launch` | the agent's shell, and how it begins and ends |
 //! | `memory` | pages and commit memories |
-//! | `worker` | a training process |
+//! | `worker`, `training`, `death` | a training process, what it does in a round, how it ends |
 //! | `collective` | what workers of a round do together |
 //! | `discovery` | the source of hosts |
 //! | `strike` | how faults are done |
@@ -19,27 +20,30 @@
 
 mod agent;
 mod collective;
+mod death;
 mod discovery;
 mod driver;
 pub(crate) mod host;
+mod launch;
 mod link;
 pub(crate) mod memory;
+mod network;
+mod queue;
 mod strike;
+mod training;
 mod view;
 mod worker;
 
 use std::{
-    cmp::Ordering,
     collections::{BTreeMap, BinaryHeap},
     time::Duration,
 };
 
-use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent, mutant::Mutant};
-use elasticrun_protocol::{FromAgent, HostId, Process, Round, ToAgent};
+use elasticrun_core::{Time, mutant::Mutant};
+use elasticrun_protocol::{HostId, Process, Round};
 
 use crate::{
     dice::Dice,
-    fault::Fault,
     history::History,
     invariants::Invariants,
     reference::Reference,
@@ -51,7 +55,7 @@ use discovery::Discovery;
 use driver::Driver;
 use host::Host;
 use link::Link;
-use worker::{Act, Tell};
+use queue::{Entry, Ev};
 
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,115 +64,6 @@ pub struct Violation {
     pub invariant: &'static str,
     /// What was seen.
     pub what: String,
-}
-
-/// Something that will happen.
-#[derive(Clone, Debug)]
-enum Ev {
-    JobTick,
-    Job(JobEvent),
-    Poll,
-    Up(usize),
-    Down(usize),
-    Heart(usize),
-    RepeatUp(usize, FromAgent),
-    RepeatDown(usize, ToAgent),
-    Launch {
-        host: usize,
-        token: u64,
-    },
-    Register(usize),
-    AgentTick {
-        host: usize,
-        agent: u64,
-    },
-    Flush {
-        host: usize,
-        agent: u64,
-    },
-    Machine {
-        host: usize,
-        agent: u64,
-        event: AgentEvent,
-    },
-    Worker {
-        host: usize,
-        process: Process,
-        token: u64,
-        act: Act,
-    },
-    Wake {
-        host: usize,
-        process: Process,
-    },
-    PeerLost {
-        host: usize,
-        process: Process,
-        round: Round,
-    },
-    Tell {
-        host: usize,
-        process: Process,
-        tell: Tell,
-    },
-    Kill {
-        host: usize,
-        process: Process,
-        term: bool,
-    },
-    Reap {
-        host: usize,
-        process: Process,
-    },
-    Stalled {
-        round: Round,
-        index: u64,
-    },
-    Fault(Fault),
-    Uncut {
-        host: usize,
-        up: bool,
-        down: bool,
-        data: bool,
-    },
-    Revive(usize),
-    Resume {
-        host: usize,
-        process: Process,
-    },
-    Watch,
-    Heal,
-    Patience,
-    DriverExit,
-    Swept,
-}
-
-#[derive(Debug)]
-struct Entry {
-    at: Time,
-    number: u64,
-    ev: Ev,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    /// The earliest is the greatest, as a heap wants it.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
 }
 
 /// See the module.

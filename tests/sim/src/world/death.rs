@@ -1,0 +1,105 @@
+//! How workers end, and how they are stopped for a while.
+
+use elasticrun_core::agent::Event as AgentEvent;
+use elasticrun_protocol::{Process, control::Exit};
+
+use super::{
+    Ev, World,
+    worker::{Act, Phase},
+};
+
+impl World {
+    pub(super) fn end_as_told(&mut self, host: usize, process: Process) {
+        let wait = self.dice.micros(500, 20_000);
+        let code = i32::from(self.dice.percent(50));
+        self.act_after(host, process, wait, Act::Exit(Exit::Code(code)));
+    }
+
+    /// A signal reaches a process.
+    pub(super) fn worker_signalled(&mut self, host: usize, process: Process, term: bool) {
+        if term
+            && self.defers(host, process, || Ev::Kill {
+                host,
+                process,
+                term,
+            })
+        {
+            return;
+        }
+        // Some scripts do not end by SIGTERM.
+        if term && self.dice.percent(20) {
+            return;
+        }
+        if self.worker(host, process).is_some() {
+            self.signal_ends(host, process);
+        }
+        self.die(host, process, Exit::Signal(if term { 15 } else { 9 }));
+    }
+
+    pub(super) fn die(&mut self, host: usize, process: Process, exit: Exit) {
+        let now = self.now;
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        let (attached, agent) = (worker.attached, worker.agent);
+        let seat = worker
+            .round
+            .as_ref()
+            .map(|round| (round.start.round, round.rank));
+        let from = worker.phase;
+        let lost = worker.orphan;
+        worker.phase = Phase::Dead;
+        worker.token += 1;
+        worker.end = Some(exit.clone());
+        self.note(format_args!("h{host} {process:?} dies: {exit}"));
+        self.ends(host, process, &exit, lost);
+        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+            shared.stop_beating(now);
+        }
+        if let Some((round, rank)) = seat.filter(|_| from != Phase::Finished) {
+            self.seat_gone(round, rank, from);
+        }
+        if attached && self.dice.percent(90) {
+            let wait = self.dice.micros(50, 2_000);
+            self.after(
+                wait,
+                Ev::Machine {
+                    host,
+                    agent,
+                    event: AgentEvent::Died { process },
+                },
+            );
+        }
+        let wait = self.dice.micros(100, 200_000);
+        self.after(wait, Ev::Reap { host, process });
+    }
+
+    pub(super) fn suspend(&mut self, host: usize, process: Process) {
+        let now = self.now;
+        if let Some(worker) = self.worker(host, process) {
+            worker.suspended = true;
+            if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+                shared.stop_beating(now);
+            }
+        }
+    }
+
+    pub(super) fn resume(&mut self, host: usize, process: Process) {
+        let now = self.now;
+        let Some(worker) = self.worker(host, process).filter(|worker| worker.suspended) else {
+            return;
+        };
+        worker.suspended = false;
+        let attached = worker.attached;
+        let deferred = std::mem::take(&mut worker.deferred);
+        self.note(format_args!("h{host} {process:?} is continued"));
+        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process)
+            && attached
+        {
+            shared.start_beating(now);
+        }
+        for ev in deferred {
+            self.at(now, ev);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Everything that can happen, and in which order it does.
+
+use std::cmp::Ordering;
+
+use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent};
+use elasticrun_protocol::{FromAgent, Process, Round, ToAgent};
+
+use super::worker::{Act, Tell};
+use crate::fault::Fault;
+
+/// Something that will happen.
+#[derive(Clone, Debug)]
+pub(super) enum Ev {
+    JobTick,
+    Job(JobEvent),
+    Poll,
+    Up(usize),
+    Down(usize),
+    Heart(usize),
+    RepeatUp(usize, FromAgent),
+    RepeatDown(usize, ToAgent),
+    Launch {
+        host: usize,
+        token: u64,
+    },
+    Register(usize),
+    AgentTick {
+        host: usize,
+        agent: u64,
+    },
+    Flush {
+        host: usize,
+        agent: u64,
+    },
+    Machine {
+        host: usize,
+        agent: u64,
+        event: AgentEvent,
+    },
+    Worker {
+        host: usize,
+        process: Process,
+        token: u64,
+        act: Act,
+    },
+    Wake {
+        host: usize,
+        process: Process,
+    },
+    PeerLost {
+        host: usize,
+        process: Process,
+        round: Round,
+    },
+    Tell {
+        host: usize,
+        process: Process,
+        tell: Tell,
+    },
+    Kill {
+        host: usize,
+        process: Process,
+        term: bool,
+    },
+    Reap {
+        host: usize,
+        process: Process,
+    },
+    Stalled {
+        round: Round,
+        index: u64,
+    },
+    Fault(Fault),
+    Uncut {
+        host: usize,
+        up: bool,
+        down: bool,
+        data: bool,
+    },
+    Revive(usize),
+    Resume {
+        host: usize,
+        process: Process,
+    },
+    Watch,
+    Heal,
+    Patience,
+    DriverExit,
+    Swept,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) at: Time,
+    pub(super) number: u64,
+    pub(super) ev: Ev,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    /// The earliest is the greatest, as a heap wants it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
