@@ -61,24 +61,21 @@ impl Job {
             return;
         }
         if self.registry.all_failed_by_themselves() && matches!(self.rounds.phase, Phase::Idle) {
-            self.restart_or_fail(now, out);
-            return self.watch_shortage(now, out);
+            return self.restart_or_fail(now, out);
         }
         let none_left = census.staying() == 0;
         if self.budgets.started() == 0 && none_left && self.fleet.starts() > 0 {
             if self.scripts_have_succeeded() {
                 return self.end(Outcome::Succeeded, out);
             } else if census.stopping == 0 && self.early.all_failed(self.settings.min_np) {
-                self.restart_or_fail(now, out);
-                return self.watch_shortage(now, out);
+                return self.restart_or_fail(now, out);
             }
         }
         // Who is told to stop with its host may yet show that it was the program and not the host.
         let known = census.stopping == 0;
         if known && self.discovered && self.capacity.all_lost() {
-            return self.end(Outcome::WorkerFailed(Reason::AllHostsOut), out);
+            self.end(Outcome::WorkerFailed(Reason::AllHostsOut), out);
         }
-        self.watch_shortage(now, out);
     }
 
     /// Scripts without the SDK: as many have ended with 0 as were needed, or as can be run if some had failed.
@@ -109,10 +106,7 @@ impl Job {
     }
 
     /// Starts or stops the clocks of the elastic time-out.
-    fn watch_shortage(&mut self, now: Time, out: &mut Out) {
-        if self.results.outcome().is_some() {
-            return;
-        }
+    pub(super) fn watch_shortage(&mut self, now: Time, out: &mut Out) {
         if matches!(self.rounds.phase, Phase::Training(_)) {
             self.shortage = Shortage::default();
             return;

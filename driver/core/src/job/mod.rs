@@ -274,6 +274,7 @@ impl Job {
         self.plan_or_hold(now, out);
         if self.results.outcome().is_none() {
             self.fill_slots(now, out);
+            self.watch_shortage(now, out);
         }
     }
 

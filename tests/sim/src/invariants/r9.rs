@@ -34,7 +34,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
         } => {
             let recovery = *survivors > 0 && matches!(cause, Cause::WorkerFailed { .. });
             let plan = &world.plan;
-            let bound = plan.step * 2 + plan.seal + plan.delay * 10 + Duration::from_millis(300);
+            let bound = plan.step * 2 + plan.seal + plan.delay * 10 + Duration::from_millis(500);
             let since = world.invariants.r9.recovers.take();
             let took = since.map_or(Duration::ZERO, |since| world.now.since(since));
             if world.plan.gentle && recovery && took > bound {
@@ -44,7 +44,8 @@ pub(super) fn note(world: &mut World, note: &Note) {
                 );
             }
         }
-        Note::Finishing => world.invariants.r9.recovers = None,
+        // Then it may be that slots are waited for.
+        Note::Finishing | Note::HostsChanged { .. } => world.invariants.r9.recovers = None,
         _ => {}
     }
 }
