@@ -29,6 +29,8 @@ pub(crate) struct Reference {
     recent: Vec<Domain>,
     /// How often a host has lost its place in the order.
     moves: BTreeMap<HostId, u32>,
+    /// How often it has lost slots.
+    shrinks: BTreeMap<HostId, u32>,
     pub(crate) discovered: bool,
     /// The last moment at which there was enough for a round.
     pub(crate) last_enough: Time,
@@ -48,6 +50,13 @@ impl Reference {
     }
 
     fn see(&mut self, host: &HostId, slots: u32) {
+        if self
+            .known
+            .get(host)
+            .is_some_and(|known| known.slots > slots)
+        {
+            *self.shrinks.entry(host.clone()).or_default() += 1;
+        }
         let draining = self.known.get(host).is_some_and(|known| known.draining);
         if draining || !self.known.contains_key(host) {
             self.moved(host);
@@ -156,6 +165,12 @@ impl Reference {
         any && all
     }
 
+    /// How often slots of a host were away, for all anybody knows.
+    pub(crate) fn absences(&self, host: &HostId) -> u32 {
+        self.moves(host) + self.shrinks.get(host).copied().unwrap_or(0)
+    }
+
+    /// How often a host has lost its place in the order.
     pub(crate) fn moves(&self, host: &HostId) -> u32 {
         self.moves.get(host).copied().unwrap_or(0)
     }

@@ -14,8 +14,8 @@ pub(super) struct Memory {
     /// Hosts of the last round that had a survivor, in order, each with how often it had moved by then.
     order: Vec<(usize, u32)>,
     members: Vec<(usize, Process)>,
-    /// How often the host of each had moved.
-    moves: BTreeMap<usize, u32>,
+    /// How often slots of each host were away.
+    absences: BTreeMap<usize, u32>,
 }
 
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
@@ -53,8 +53,8 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         .filter(|(host, process)| {
             let id = &world.hosts[*host].id;
             // A host that was away while the round was planned comes too late for it.
-            let away =
-                memory.moves.get(host) != Some(&world.reference.moves(&world.hosts[*host].id));
+            let away = memory.absences.get(host)
+                != Some(&world.reference.absences(&world.hosts[*host].id));
             !away
                 && !world.fate(*host, *process).told
                 && world.reaches(*host)
@@ -72,13 +72,13 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             "{left_out:?} hold the base and were left out for newcomers"
         ));
     }
-    let moves = (members.iter())
-        .map(|(host, _)| (*host, world.reference.moves(&world.hosts[*host].id)))
+    let absences = (members.iter())
+        .map(|(host, _)| (*host, world.reference.absences(&world.hosts[*host].id)))
         .collect();
     world.invariants.r2 = Memory {
         order,
         members,
-        moves,
+        absences,
     };
     Ok(())
 }

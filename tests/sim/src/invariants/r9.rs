@@ -19,15 +19,22 @@ pub(super) struct Memory {
     recovers: Option<Time>,
 }
 
+/// Enough for a round are at `run()` or on their way there, survivors among them.
+fn survivors_suffice(world: &World) -> bool {
+    let census = world.driver.job.fleet().census();
+    let there = census.returning + census.waiting;
+    census.returning > 0 && there >= world.plan.settings.min_np as usize
+}
+
 /// Whether a recovery takes no longer than it must.
 pub(super) fn note(world: &mut World, note: &Note) {
     match note {
         // Replacements or changes may be waited for; only what follows the last failure counts.
         Note::WorkerFailed { .. } => {
-            let census = world.driver.job.fleet().census();
-            let enough = census.returning + census.waiting >= world.plan.settings.min_np as usize;
-            let survives = census.returning > 0;
-            world.invariants.r9.recovers = (enough && survives).then_some(world.now);
+            world.invariants.r9.recovers = survivors_suffice(world).then_some(world.now);
+        }
+        Note::HostsChanged { .. } if !survivors_suffice(world) => {
+            world.invariants.r9.recovers = None;
         }
         Note::RoundStarted {
             survivors, cause, ..
@@ -44,8 +51,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
                 );
             }
         }
-        // Then it may be that slots are waited for.
-        Note::Finishing | Note::HostsChanged { .. } => world.invariants.r9.recovers = None,
+        Note::Finishing => world.invariants.r9.recovers = None,
         _ => {}
     }
 }
