@@ -1,6 +1,6 @@
 //! The loop around the training function.
 
-use elasticrun_shared::page::Phase;
+use elasticrun_shared::{page::Phase, slice};
 
 use crate::{
     Error, Session, State,
@@ -34,9 +34,10 @@ where
     let mut live = Live::default();
     let mut left = None;
     loop {
+        let hurry = left.and_then(|_| hurry());
         let started = link.next_round(left)?;
         let round = started.start.round;
-        let mut session = match Session::begin(&mut link, started, state, &mut live) {
+        let mut session = match Session::begin(&mut link, started, state, &mut live, hurry) {
             Ok(session) => session,
             Err(error) if error.interrupt().is_some() => {
                 link.page.set_phase(Phase::Left);
@@ -58,4 +59,10 @@ where
             },
         }
     }
+}
+
+/// Who comes from a round competes for the processor with all others that do, and with those that train
+/// already: until its first boundary it takes turns quickly, so that nobody waits for a whole slice of each.
+fn hurry() -> Option<slice::Short> {
+    slice::Short::new(slice::SHORTEST).ok()
 }

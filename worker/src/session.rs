@@ -2,7 +2,10 @@
 
 use elasticrun_collectives::{Element, Group, Op};
 use elasticrun_protocol::CommitId;
-use elasticrun_shared::page::{AtBoundary, InRound, Phase};
+use elasticrun_shared::{
+    page::{AtBoundary, InRound, Phase},
+    slice,
+};
 
 use crate::{
     Error, Interrupt, State, World,
@@ -24,6 +27,8 @@ pub struct Session<'a> {
     /// The commit made last, or the one that the round began with.
     last: CommitId,
     interrupt: Option<Interrupt>,
+    /// Up to the first boundary of a round that follows another.
+    hurry: Option<slice::Short>,
 }
 
 impl<'a> Session<'a> {
@@ -33,6 +38,7 @@ impl<'a> Session<'a> {
         mut started: Started,
         state: &mut S,
         live: &'a mut Live,
+        hurry: Option<slice::Short>,
     ) -> Result<Self, Error> {
         let boundaries = link.page.enter(started.start.round);
         let region = started.region.take();
@@ -52,6 +58,7 @@ impl<'a> Session<'a> {
             },
             world,
             interrupt: None,
+            hurry,
         })
     }
 
@@ -110,6 +117,7 @@ impl<'a> Session<'a> {
     pub fn commit(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
         self.check()?;
         let id = self.seal(state)?;
+        self.hurry = None;
         match self.boundaries.boundary() {
             AtBoundary::Continue => Ok(id),
             AtBoundary::Leave => Err(self.leave_at(id)),
@@ -128,6 +136,7 @@ impl<'a> Session<'a> {
         if self.interrupt.is_some() {
             return Err(self.over());
         }
+        self.hurry = None;
         match self.boundaries.boundary() {
             AtBoundary::Continue => Ok(()),
             AtBoundary::Leave => {

@@ -20,3 +20,4 @@ pub mod futex;
 pub mod memfd;
 pub mod page;
 pub mod pidfd;
+pub mod slice;
