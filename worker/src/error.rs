@@ -103,6 +103,12 @@ pub enum Error {
         "run() was called before in this process or in the one that it was forked from: call it once, for all that is to be trained"
     )]
     RunTwice,
+    /// A call that is made within a round came outside of one, or the other way round.
+    #[error("cannot {what}: this process is not at that point of a round")]
+    OutOfRound {
+        /// What was tried.
+        what: &'static str,
+    },
     /// The base could not be fetched from the host that keeps it, several times.
     #[error("cannot fetch the state of commit {id} from {address}: do the hosts reach each other?")]
     Fetch {

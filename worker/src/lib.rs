@@ -55,9 +55,10 @@ mod run;
 pub mod sampler;
 mod session;
 pub mod state;
+pub mod worker;
 mod world;
 
-pub use elasticrun_collectives::{Element, Op};
+pub use elasticrun_collectives::{DType, Element, Error as GroupError, Group, Op};
 pub use elasticrun_protocol::{
     CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, control::StopReason,
 };
@@ -67,4 +68,5 @@ pub use run::run;
 pub use sampler::ElasticSampler;
 pub use session::Session;
 pub use state::State;
+pub use worker::Worker;
 pub use world::World;

@@ -1,12 +1,6 @@
 //! The loop around the training function.
 
-use elasticrun_shared::{page::Phase, slice};
-
-use crate::{
-    Error, Session, State,
-    agent::{Left, Link},
-    round::Live,
-};
+use crate::{Error, Session, State, Worker};
 
 /// Trains `state` through all changes of the job's hosts: calls `train` once for each round, until it
 /// returns `Ok` or an error of its own.
@@ -30,39 +24,36 @@ where
     S: State + ?Sized,
     E: From<Error>,
 {
-    let mut link = Link::open()?;
-    let mut live = Live::default();
-    let mut left = None;
+    let mut worker = Worker::attach()?;
     loop {
-        let hurry = left.and_then(|_| hurry());
-        let started = link.next_round(left)?;
-        let round = started.start.round;
-        let mut session = match Session::begin(&mut link, started, state, &mut live, hurry) {
-            Ok(session) => session,
+        // Without a limit of its patience it comes back with a round.
+        let Some(mut group) = worker.join(None)? else {
+            continue;
+        };
+        match worker.sync(&mut group, state) {
+            Ok(_) => {}
             Err(error) if error.interrupt().is_some() => {
-                link.page.set_phase(Phase::Left);
-                let told = link.page.aborted(round);
-                left = Some(Left { round, told });
+                drop(group);
+                worker.leave();
                 continue;
             }
             Err(error) => return Err(error.into()),
-        };
-        session.train();
+        }
+        if let Some(world) = worker.world() {
+            state.reset(world);
+        }
+        worker.train();
+        let mut session = Session::new(&mut worker, group)?;
         match train(&mut session, state) {
             Ok(value) => {
                 session.finish();
                 return Ok(value);
             }
-            Err(error) => match session.leave() {
-                Some(how) => left = Some(how),
-                None => return Err(error),
-            },
+            Err(error) => {
+                if !session.leave() {
+                    return Err(error);
+                }
+            }
         }
     }
-}
-
-/// Who comes from a round competes for the processor with all others that do, and with those that train
-/// already: until its first boundary it takes turns quickly, so that nobody waits for a whole slice of each.
-fn hurry() -> Option<slice::Short> {
-    slice::Short::new(slice::SHORTEST).ok()
 }

@@ -2,15 +2,10 @@
 
 use elasticrun_collectives::{Element, Group, Op};
 use elasticrun_protocol::CommitId;
-use elasticrun_shared::{
-    page::{AtBoundary, InRound, Phase},
-    slice,
-};
 
 use crate::{
-    Error, Interrupt, State, World,
-    agent::{Left, Link, Started},
-    round::{Live, connect, judge, sync},
+    Error, State, Worker, World,
+    worker::{Boundary, NO_ROUND},
 };
 
 /// A worker's place in a round: commits, boundaries and collectives.
@@ -19,46 +14,23 @@ use crate::{
 /// function. All members make the same calls of collectives, commits and checks in the same order.
 #[derive(Debug)]
 pub struct Session<'a> {
-    link: &'a mut Link,
-    live: &'a mut Live,
+    worker: &'a mut Worker,
     world: World,
     group: Group,
-    boundaries: InRound,
-    /// The commit made last, or the one that the round began with.
-    last: CommitId,
-    interrupt: Option<Interrupt>,
-    /// Up to the first boundary of a round that follows another.
-    hurry: Option<slice::Short>,
+    /// The id that the next commit will have.
+    next: CommitId,
 }
 
 impl<'a> Session<'a> {
-    /// Enters a round: connects, and brings the state to the round's base.
-    pub(crate) fn begin<S: State + ?Sized>(
-        link: &'a mut Link,
-        mut started: Started,
-        state: &mut S,
-        live: &'a mut Live,
-        hurry: Option<slice::Short>,
-    ) -> Result<Self, Error> {
-        let boundaries = link.page.enter(started.start.round);
-        let region = started.region.take();
-        let mut group = connect(link, &started, region)?;
-        sync(link, &mut started, &mut group, state, live)?;
-        let world = World::new(&started.start, &started.member);
-        state.reset(&world);
+    /// Of a worker that has joined and synced.
+    pub(crate) fn new(worker: &'a mut Worker, group: Group) -> Result<Self, Error> {
+        let next = worker.next_commit()?;
+        let world = worker.world().cloned().ok_or(NO_ROUND)?;
         Ok(Self {
-            link,
-            live,
-            group,
-            boundaries,
-            last: CommitId {
-                epoch: started.start.epoch,
-                round: started.start.round,
-                count: 0,
-            },
+            worker,
             world,
-            interrupt: None,
-            hurry,
+            group,
+            next,
         })
     }
 
@@ -99,10 +71,7 @@ impl<'a> Session<'a> {
 
     /// The id that the next commit will have.
     pub fn next_commit(&self) -> CommitId {
-        CommitId {
-            count: self.last.count + 1,
-            ..self.last
-        }
+        self.next
     }
 
     /// Commits the state: from here on no failure loses what it holds. A boundary, too: the job's hosts
@@ -115,13 +84,10 @@ impl<'a> Session<'a> {
     /// [`Interrupt::HostsUpdated`], and the commit is made; [`Interrupt::WorkersFailed`], and it may be.
     /// [`Error::Save`] and [`Error::Commit`], and the commit before is the newest.
     pub fn commit(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
-        self.check()?;
         let id = self.seal(state)?;
-        self.hurry = None;
-        match self.boundaries.boundary() {
-            AtBoundary::Continue => Ok(id),
-            AtBoundary::Leave => Err(self.leave_at(id)),
-            AtBoundary::Aborted => Err(self.over()),
+        match self.worker.boundary()? {
+            Boundary::Continue => Ok(id),
+            Boundary::Leave => Err(self.worker.leave_at_commit()),
         }
     }
 
@@ -133,17 +99,12 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Session::commit`].
     pub fn check_host_updates(&mut self, state: &(impl State + ?Sized)) -> Result<(), Error> {
-        if self.interrupt.is_some() {
-            return Err(self.over());
-        }
-        self.hurry = None;
-        match self.boundaries.boundary() {
-            AtBoundary::Continue => Ok(()),
-            AtBoundary::Leave => {
-                let id = self.seal(state)?;
-                Err(self.leave_at(id))
+        match self.worker.boundary()? {
+            Boundary::Continue => Ok(()),
+            Boundary::Leave => {
+                self.seal(state)?;
+                Err(self.worker.leave_at_commit())
             }
-            AtBoundary::Aborted => Err(self.over()),
         }
     }
 
@@ -215,68 +176,27 @@ impl<'a> Session<'a> {
         &mut self,
         operation: impl FnOnce(&mut Group) -> Result<T, elasticrun_collectives::Error>,
     ) -> Result<T, Error> {
-        if self.interrupt.is_some() {
-            return Err(self.over());
-        }
-        operation(&mut self.group).map_err(|error| {
-            let error = judge(error, &self.link.inbox);
-            // Who is told to stop leaves the round as well, and its agent hears that it came back for that.
-            let stopped = self.link.inbox.ended().map(|_| Interrupt::WorkersFailed);
-            self.interrupt = self.interrupt.or(error.interrupt()).or(stopped);
-            error
-        })
-    }
-
-    /// W1: an abort that came before is seen now.
-    fn check(&mut self) -> Result<(), Error> {
-        if self.interrupt.is_some() || self.boundaries.aborted() {
-            return Err(self.over());
-        }
-        Ok(())
-    }
-
-    /// The error of a round that is over.
-    fn over(&mut self) -> Error {
-        let interrupt = *self.interrupt.get_or_insert(Interrupt::WorkersFailed);
-        self.link.inbox.ended().unwrap_or(interrupt.into())
+        self.worker.check()?;
+        operation(&mut self.group).map_err(|error| self.worker.failed(error))
     }
 
     fn seal(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
-        let id = self.next_commit();
-        self.link.memory.save(id, state)?;
-        self.link.page.count_commit();
-        self.last = id;
+        let id = self.worker.seal(state)?;
+        self.next.count = id.count + 1;
         Ok(id)
     }
 
-    fn leave_at(&mut self, id: CommitId) -> Error {
-        *self.live = Live(Some(id));
-        self.interrupt = Some(Interrupt::HostsUpdated);
-        Interrupt::HostsUpdated.into()
-    }
-
-    /// The training function is about to run: what it does to the state is known when it leaves in order.
-    pub(crate) fn train(&mut self) {
-        *self.live = Live(None);
-    }
-
-    /// The training function gave an error. How the round was left, if it was over; else the error is its own.
-    pub(crate) fn leave(self) -> Option<Left> {
-        let interrupt = self.interrupt?;
-        let round = self.world.round();
+    /// The training function gave an error. `false` if it is its own: nothing has ended the round.
+    pub(crate) fn leave(self) -> bool {
         // The last sign for peers of this round, before the first one of the next.
         drop(self.group);
-        self.link.page.set_phase(Phase::Left);
-        Some(Left {
-            round,
-            told: interrupt == Interrupt::HostsUpdated || self.link.page.aborted(round),
-        })
+        self.worker.leave()
     }
 
     /// The training function is done. The group stays until the process ends, since others may still read
     /// from it what they need to be done as well.
     pub(crate) fn finish(self) {
-        self.link.finish(self.world.round());
+        self.worker.finish();
         std::mem::forget(self.group);
     }
 }

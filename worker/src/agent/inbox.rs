@@ -3,10 +3,11 @@
 //! Level-triggered: what has come stays until it is taken or outdated.
 
 use std::{
+    fmt,
     net::Shutdown,
     os::fd::OwnedFd,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use elasticrun_collectives::{Aborter, Session};
@@ -63,6 +64,19 @@ pub(crate) struct Inbox {
     heard: Mutex<Heard>,
     changed: Condvar,
     aborter: Aborter,
+    on_abort: Mutex<Hook>,
+}
+
+/// What a round's abort is told to, by number.
+type OnAbort = Box<dyn Fn(u64) + Send>;
+
+#[derive(Default)]
+struct Hook(Option<OnAbort>);
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Hook").field(&self.0.is_some()).finish()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -124,8 +138,13 @@ impl Inbox {
         }
     }
 
-    /// Waits for a round after `left`. There is no time-out: the agent says when this is over.
-    pub(crate) fn wait_for_start(&self, left: Option<Round>) -> Result<Started, Error> {
+    /// Waits for a round after `left`, until `deadline`: then there is `None`. Without one it waits until the
+    /// agent says that this is over.
+    pub(crate) fn wait_for_start(
+        &self,
+        left: Option<Round>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Started>, Error> {
         let mut heard = self.lock();
         loop {
             if let Some(ended) = &heard.ended {
@@ -134,13 +153,26 @@ impl Inbox {
             if let Some(started) = heard.start.take()
                 && Some(started.start.round) > left
             {
-                return Ok(started);
+                return Ok(Some(started));
             }
-            heard = self
-                .changed
-                .wait(heard)
-                .unwrap_or_else(PoisonError::into_inner);
+            let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            heard = match time {
+                Some(Duration::ZERO) => return Ok(None),
+                Some(time) => {
+                    let waited = self.changed.wait_timeout(heard, time);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let waited = self.changed.wait(heard);
+                    waited.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
         }
+    }
+
+    /// Calls `aborted` with each round that is aborted from now on, on the SDK's thread.
+    pub(crate) fn on_abort(&self, aborted: Option<OnAbort>) {
+        *self.on_abort.lock().unwrap_or_else(PoisonError::into_inner) = Hook(aborted);
     }
 
     /// Has a connection cut when the round is over. `false` if it is over already.
@@ -178,16 +210,31 @@ impl Inbox {
         // A round that never started here has nothing to end, and one that is over has ended.
         if let Some(current) = heard.current.filter(|current| current.round == round.0) {
             heard.abort(&self.aborter, current);
+            drop(heard);
+            self.tell(current);
         }
     }
 
     pub(super) fn end(&self, ended: Ended) {
         let mut heard = self.lock();
         heard.ended.get_or_insert(ended);
-        if let Some(current) = heard.current {
+        let current = heard.current;
+        if let Some(current) = current {
             heard.abort(&self.aborter, current);
         }
+        drop(heard);
         self.changed.notify_all();
+        if let Some(current) = current {
+            self.tell(current);
+        }
+    }
+
+    /// No lock of the inbox is held: the hook may take a while, and our collectives have ended by now.
+    fn tell(&self, aborted: Session) {
+        let hook = self.on_abort.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Hook(Some(hook)) = &*hook {
+            hook(aborted.round);
+        }
     }
 }
 

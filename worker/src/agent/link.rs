@@ -20,7 +20,7 @@ use elasticrun_shared::{
     page::{Phase, WorkerPage},
 };
 
-use super::{Inbox, Started, attach::attach};
+use super::{Inbox, attach::attach};
 use crate::{Error, alone, memory::Memory};
 
 /// See the module. The training thread's.
@@ -65,8 +65,8 @@ impl Link {
         }
     }
 
-    /// Says that it can be a member of a round, having left one if it was in one, and waits for the next.
-    pub(crate) fn next_round(&self, left: Option<Left>) -> Result<Started, Error> {
+    /// Says that it can be a member of a round, having left one if it was in one.
+    pub(crate) fn wait_for_round(&self, left: Option<Left>) -> Result<(), Error> {
         self.page.set_phase(Phase::Waiting);
         let round = left.map(|left| left.round);
         match &self.line {
@@ -79,11 +79,13 @@ impl Link {
                     commit: self.memory.newest(),
                 };
                 // What the agent said before it went tells more than a broken pipe.
-                say(stream, &join).map_err(|error| self.inbox.ended().unwrap_or(error))?;
+                say(stream, &join).map_err(|error| self.inbox.ended().unwrap_or(error))
             }
-            Line::Alone => self.inbox.started(alone::start(round)),
+            Line::Alone => {
+                self.inbox.started(alone::start(round));
+                Ok(())
+            }
         }
-        self.inbox.wait_for_start(round)
     }
 
     /// Says that training is done.

@@ -26,7 +26,7 @@ const PART: usize = 4 << 20;
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Live(pub(crate) Option<CommitId>);
 
-/// Brings this member's state and memory to the base of the round.
+/// Brings this member's state and memory to the base of the round. Gives whether the state was written.
 ///
 /// After an error the live state is as `live` says, or is whole nowhere but in commits.
 pub(crate) fn sync<S: State + ?Sized>(
@@ -35,7 +35,7 @@ pub(crate) fn sync<S: State + ?Sized>(
     group: &mut Group,
     state: &mut S,
     live: &mut Live,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let base = started.start.base;
     let target = base.unwrap_or(CommitId {
         epoch: started.start.epoch,
@@ -54,12 +54,13 @@ pub(crate) fn sync<S: State + ?Sized>(
     if level(&mut link.memory, &link.inbox, group, target)? {
         *live = Live(None);
     }
-    if live.0 != Some(target) {
+    let stale = live.0 != Some(target);
+    if stale {
         *live = Live(None);
         state::restore_all(state, link.memory.bytes(target)?)?;
         *live = Live(Some(target));
     }
-    Ok(())
+    Ok(stale)
 }
 
 /// Has all members hold the same bytes under the target's id. Gives whether those of this one changed.

@@ -1,0 +1,344 @@
+//! A process of the job, for who drives its rounds: [`crate::run`], and bindings to other languages.
+//!
+//! The way of a process: [`attach`](Worker::attach), then for each round [`join`](Worker::join),
+//! [`sync`](Worker::sync), [`train`](Worker::train), commits and boundaries, and [`leave`](Worker::leave) or,
+//! once, [`finish`](Worker::finish). Calls out of this order are errors ([`Error::OutOfRound`]), never
+//! damage.
+//!
+//! The collectives of a round are in the [`Group`] that `join` gives, and may be used by another thread than
+//! commits and boundaries. What a failed one means is said by a [`Judge`].
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use elasticrun_collectives::{Error as GroupError, Group};
+use elasticrun_protocol::CommitId;
+use elasticrun_shared::{
+    page::{AtBoundary, InRound, Phase},
+    slice,
+};
+
+use crate::{
+    Error, Interrupt, State, World,
+    agent::{Inbox, Left, Link, Started},
+    round::{Live, connect, judge, sync},
+    state,
+};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Worker {
+    link: Link,
+    live: Live,
+    left: Option<Left>,
+    /// The agent knows that this process waits for a round.
+    waiting: bool,
+    round: Option<Course>,
+}
+
+/// A round that this process is a member of.
+#[derive(Debug)]
+struct Course {
+    started: Started,
+    world: World,
+    boundaries: InRound,
+    /// The commit made last, or the one that the round began with.
+    last: CommitId,
+    interrupt: Option<Interrupt>,
+    /// Up to the first boundary of a round that follows another.
+    hurry: Option<slice::Short>,
+}
+
+/// What a boundary says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Boundary {
+    /// Train on.
+    Continue,
+    /// The common boundary: commit, [`Worker::leave_at_commit`], then leave the round.
+    Leave,
+}
+
+impl Worker {
+    /// Attaches to the agent that started this process; without one, this process is the world.
+    ///
+    /// # Errors
+    /// [`Error::RunTwice`] in a process that is a worker already; else what the agent or the system said.
+    pub fn attach() -> Result<Self, Error> {
+        Ok(Self {
+            link: Link::open()?,
+            live: Live::default(),
+            left: None,
+            waiting: false,
+            round: None,
+        })
+    }
+
+    /// Waits for the next round, at most as long as `patience`, and connects to its members. `None` if it did
+    /// not come: call again.
+    ///
+    /// # Errors
+    /// [`Error::Removed`] and [`Error::Stopped`] if there will be none for this process;
+    /// [`Error::OutOfRound`] before it has left the last one.
+    pub fn join(&mut self, patience: Option<Duration>) -> Result<Option<Group>, Error> {
+        if self.round.is_some() {
+            return Err(Error::OutOfRound {
+                what: "join a round before the last one was left",
+            });
+        }
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        loop {
+            let hurry = self.left.and_then(|_| hurry());
+            if !self.waiting {
+                self.link.wait_for_round(self.left)?;
+                self.waiting = true;
+            }
+            let after = self.left.map(|left| left.round);
+            let Some(mut started) = self.link.inbox.wait_for_start(after, deadline)? else {
+                return Ok(None);
+            };
+            self.waiting = false;
+            let round = started.start.round;
+            let boundaries = self.link.page.enter(round);
+            let region = started.region.take();
+            match connect(&self.link, &started, region) {
+                Ok(group) => {
+                    self.round = Some(Course {
+                        world: World::new(&started.start, &started.member),
+                        boundaries,
+                        last: CommitId {
+                            epoch: started.start.epoch,
+                            round,
+                            count: 0,
+                        },
+                        started,
+                        interrupt: None,
+                        hurry,
+                    });
+                    return Ok(Some(group));
+                }
+                Err(error) if error.interrupt().is_some() => self.leave_round(round, false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Brings `state` and this process's memory to the base of the round. Gives whether `state` was written.
+    ///
+    /// # Errors
+    /// An interrupt: leave the round, the state is whole nowhere but in commits. Else the process should end.
+    pub fn sync(
+        &mut self,
+        group: &mut Group,
+        state: &mut (impl State + ?Sized),
+    ) -> Result<bool, Error> {
+        let course = self.round.as_mut().ok_or(NO_ROUND)?;
+        let done = sync(
+            &mut self.link,
+            &mut course.started,
+            group,
+            state,
+            &mut self.live,
+        );
+        done.inspect_err(|error| course.interrupt = course.interrupt.or(error.interrupt()))
+    }
+
+    /// The state is about to change: what it is will be known again at the next common boundary or sync.
+    pub fn train(&mut self) {
+        self.live = Live(None);
+    }
+
+    /// The members of the round, if this process is one.
+    pub fn world(&self) -> Option<&World> {
+        self.round.as_ref().map(|course| &course.world)
+    }
+
+    /// The id that the next commit will have.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRound`] outside of a round, which has no commits.
+    pub fn next_commit(&self) -> Result<CommitId, Error> {
+        let course = self.round.as_ref().ok_or(NO_ROUND)?;
+        Ok(course.next())
+    }
+
+    /// Commits a state, without a look at the hosts of the job: [`Worker::boundary`] follows.
+    ///
+    /// # Errors
+    /// An interrupt if the round is over; [`Error::Save`] and [`Error::Commit`], and the commit before is the
+    /// newest.
+    pub fn seal(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
+        let course = self.round.as_mut().ok_or(NO_ROUND)?;
+        // W1: an abort that came before is seen now.
+        if course.interrupt.is_some() || course.boundaries.aborted() {
+            return Err(course.over(&self.link.inbox));
+        }
+        let id = course.next();
+        self.link.memory.save(id, state)?;
+        self.link.page.count_commit();
+        course.last = id;
+        Ok(id)
+    }
+
+    /// One boundary: a few nanoseconds and no system call while nothing changes; while the driver asks all
+    /// members for their common boundary, it blocks for a round trip.
+    ///
+    /// # Errors
+    /// An interrupt if the round is over.
+    pub fn boundary(&mut self) -> Result<Boundary, Error> {
+        let course = self.round.as_mut().ok_or(NO_ROUND)?;
+        if course.interrupt.is_some() {
+            return Err(course.over(&self.link.inbox));
+        }
+        course.hurry = None;
+        match course.boundaries.boundary() {
+            AtBoundary::Continue => Ok(Boundary::Continue),
+            AtBoundary::Leave => Ok(Boundary::Leave),
+            AtBoundary::Aborted => Err(course.over(&self.link.inbox)),
+        }
+    }
+
+    /// The state is that of the last commit, made at the common boundary: no member has to restore it.
+    pub fn leave_at_commit(&mut self) -> Error {
+        if let Some(course) = &mut self.round {
+            self.live = Live(Some(course.last));
+            course.interrupt = Some(Interrupt::HostsUpdated);
+        }
+        Interrupt::HostsUpdated.into()
+    }
+
+    /// Gives the newest commit of this process to `read`; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Commit`] if it cannot be read.
+    pub fn newest<T>(&self, read: impl FnOnce(CommitId, &[u8]) -> T) -> Result<Option<T>, Error> {
+        let Some(id) = self.link.memory.newest() else {
+            return Ok(None);
+        };
+        Ok(Some(read(id, self.link.memory.bytes(id)?)))
+    }
+
+    /// Restores from the newest commit of this process. `false` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Commit`] and [`Error::Restore`].
+    pub fn restore_newest(&self, state: &mut (impl State + ?Sized)) -> Result<bool, Error> {
+        match self.newest(|_, bytes| state::restore_all(state, bytes))? {
+            Some(restored) => restored.map(|()| true).map_err(Error::Restore),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the round goes on, as far as calls of this process have found out.
+    ///
+    /// # Errors
+    /// The interrupt that has ended it.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        match &mut self.round {
+            Some(course) if course.interrupt.is_some() => Err(course.over(&self.link.inbox)),
+            Some(_) => Ok(()),
+            None => Err(NO_ROUND),
+        }
+    }
+
+    /// A collective of the round failed with this error.
+    pub fn failed(&mut self, error: GroupError) -> Error {
+        let error = judge(error, &self.link.inbox);
+        if let Some(course) = &mut self.round {
+            // Who is told to stop leaves the round as well, and its agent hears that it came back for that.
+            let stopped = self.link.inbox.ended().map(|_| Interrupt::WorkersFailed);
+            course.interrupt = course.interrupt.or(error.interrupt()).or(stopped);
+        }
+        error
+    }
+
+    /// Tells what failed collectives mean, on any thread.
+    pub fn judge(&self) -> Judge {
+        Judge(Arc::clone(&self.link.inbox))
+    }
+
+    /// Whether the round was aborted or this process was told to stop, without a boundary.
+    pub fn is_over(&self) -> bool {
+        self.link.inbox.ended().is_some()
+            || self
+                .round
+                .as_ref()
+                .is_some_and(|course| course.interrupt.is_some() || course.boundaries.aborted())
+    }
+
+    /// Leaves a round that an interrupt has ended. The group must have been dropped before: its last sign to
+    /// peers of this round comes before the first one of the next. `false` if nothing has ended it: then this
+    /// process stays a member.
+    pub fn leave(&mut self) -> bool {
+        let Some(course) = &self.round else {
+            return false;
+        };
+        let Some(interrupt) = course.interrupt else {
+            return false;
+        };
+        let round = course.world.round();
+        self.round = None;
+        self.leave_round(round, interrupt == Interrupt::HostsUpdated);
+        true
+    }
+
+    fn leave_round(&mut self, round: elasticrun_protocol::Round, told: bool) {
+        self.link.page.set_phase(Phase::Left);
+        self.left = Some(Left {
+            round,
+            told: told || self.link.page.aborted(round),
+        });
+    }
+
+    /// Training is done: the job ends when it is for all. The group may be used on, and should be kept until
+    /// the process ends, since others may still read from it what they need to be done as well.
+    pub fn finish(&self) {
+        if let Some(course) = &self.round {
+            self.link.finish(course.world.round());
+        }
+    }
+}
+
+impl Course {
+    fn next(&self) -> CommitId {
+        CommitId {
+            count: self.last.count + 1,
+            ..self.last
+        }
+    }
+
+    /// The error of a round that is over.
+    fn over(&mut self, inbox: &Inbox) -> Error {
+        let interrupt = *self.interrupt.get_or_insert(Interrupt::WorkersFailed);
+        inbox.ended().unwrap_or(interrupt.into())
+    }
+}
+
+pub(crate) const NO_ROUND: Error = Error::OutOfRound {
+    what: "commit, sync or come to a boundary outside of a round",
+};
+
+/// Who comes from a round competes for the processor with all others that do, and with those that train
+/// already: until its first boundary it takes turns quickly, so that nobody waits for a whole slice of each.
+fn hurry() -> Option<slice::Short> {
+    slice::Short::new(slice::SHORTEST).ok()
+}
+
+/// What failed collectives mean to this worker. See [`Worker::judge`].
+#[derive(Clone, Debug)]
+pub struct Judge(Arc<Inbox>);
+
+impl Judge {
+    /// The error to hand on: an interrupt, unless a new round would not change it.
+    pub fn error(&self, error: GroupError) -> Error {
+        judge(error, &self.0)
+    }
+
+    /// Calls `aborted` with the number of each round that is aborted from now on, on the thread of the SDK, which must not be held
+    /// up. It replaces what was to be called before.
+    pub fn on_abort(&self, aborted: Option<Box<dyn Fn(u64) + Send>>) {
+        self.0.on_abort(aborted);
+    }
+}
