@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives wheel python
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -62,7 +62,13 @@ process: setup ## Real drivers, agents and workers, with signals, sshd and netwo
 	cargo build --locked --workspace
 	$(NEXTEST) -E '$(PROCESS)'
 
-test: check unit process ## All of it; what CI runs
+python: setup ## The Python package: types, unit tests, real jobs with torch
+	worker/python/test.sh
+
+wheel: ## dist/elasticrun-*.whl, for pip install
+	worker/python/build.sh release dist
+
+test: check unit process python ## All of it; what CI runs
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories

@@ -34,7 +34,7 @@ where
             Ok(_) => {}
             Err(error) if error.interrupt().is_some() => {
                 drop(group);
-                worker.leave();
+                worker.leave(false);
                 continue;
             }
             Err(error) => return Err(error.into()),

@@ -190,7 +190,7 @@ impl<'a> Session<'a> {
     pub(crate) fn leave(self) -> bool {
         // The last sign for peers of this round, before the first one of the next.
         drop(self.group);
-        self.worker.leave()
+        self.worker.leave(false)
     }
 
     /// The training function is done. The group stays until the process ends, since others may still read

@@ -268,19 +268,20 @@ impl Worker {
                 .is_some_and(|course| course.interrupt.is_some() || course.boundaries.aborted())
     }
 
-    /// Leaves a round that an interrupt has ended. The group must have been dropped before: its last sign to
-    /// peers of this round comes before the first one of the next. `false` if nothing has ended it: then this
-    /// process stays a member.
-    pub fn leave(&mut self) -> bool {
+    /// Leaves a round that an interrupt has ended, or, if `anyway`, one that this process cannot go on with for a
+    /// reason of its own. The group must have been dropped before: its last sign to peers of this round comes
+    /// before the first one of the next. `false` if this process stays a member.
+    pub fn leave(&mut self, anyway: bool) -> bool {
         let Some(course) = &self.round else {
             return false;
         };
-        let Some(interrupt) = course.interrupt else {
+        if course.interrupt.is_none() && !anyway {
             return false;
-        };
+        }
         let round = course.world.round();
+        let updated = course.interrupt == Some(Interrupt::HostsUpdated);
         self.round = None;
-        self.leave_round(round, interrupt == Interrupt::HostsUpdated);
+        self.leave_round(round, updated);
         true
     }
 

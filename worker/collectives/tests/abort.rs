@@ -54,12 +54,14 @@ fn an_abort_at_a_random_moment_frees_everybody_at_once() {
         {
             let members = members(layout);
             let aborters: Vec<_> = members.iter().map(|m| m.aborter.clone()).collect();
+            let (entered, entries) = mpsc::channel();
             let (ended, ends) = mpsc::channel();
             thread::scope(|scope| {
                 for member in members {
-                    let ended = ended.clone();
+                    let (entered, ended) = (entered.clone(), ended.clone());
                     scope.spawn(move || {
                         let mut group = member.connect().unwrap();
+                        entered.send(()).unwrap();
                         let error = until_failure(&mut group, sizes);
                         ended.send((Instant::now(), error)).unwrap();
                         // A group that was aborted stays so.
@@ -68,7 +70,11 @@ fn an_abort_at_a_random_moment_frees_everybody_at_once() {
                         assert!(again.elapsed() < AT_ONCE);
                     });
                 }
-                thread::sleep(Duration::from_micros(20_000 + 1373 * turn as u64));
+                // Only the members' own ends are left, so that a panic of one ends the test and not its wait.
+                drop((entered, ended));
+                aborters.iter().for_each(|_| entries.recv().unwrap());
+                // The moment: somewhere among the calls that all make by now.
+                thread::sleep(Duration::from_micros(5_000 + 1373 * turn as u64));
                 let start = Instant::now();
                 aborters.iter().for_each(|aborter| aborter.abort(SESSION));
                 for _ in &aborters {

@@ -18,7 +18,7 @@ use std::{
     ops::Range,
 };
 
-use permutation::Permutation;
+pub use permutation::Permutation;
 
 use crate::{State, World, state::Error};
 

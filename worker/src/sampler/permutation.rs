@@ -8,7 +8,7 @@ const ROUNDS: usize = 8;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Permutation {
+pub struct Permutation {
     len: u64,
     /// Bits of the left and the right half; they may differ by one.
     left: u32,
@@ -17,7 +17,8 @@ pub(super) struct Permutation {
 }
 
 impl Permutation {
-    pub(super) fn new(len: u64, seed: u64, epoch: u64) -> Self {
+    /// The order of one epoch.
+    pub fn new(len: u64, seed: u64, epoch: u64) -> Self {
         // Bits of the largest index.
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
         let mut key = mix(seed ^ mix(epoch.wrapping_add(STEP)));
@@ -37,7 +38,7 @@ impl Permutation {
     ///
     /// # Panics
     /// If `place` is not below the length.
-    pub(super) fn at(&self, place: u64) -> u64 {
+    pub fn at(&self, place: u64) -> u64 {
         assert!(
             place < self.len,
             "place {place} of an order of {}",

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds the wheel: the Python package with its native module, the binary and the bundled plugins.
+#
+# Usage: worker/python/build.sh PROFILE OUT    (PROFILE: dev or release)
+# Prints the path of the wheel as the last line.
+set -euo pipefail
+profile="${1:?profile: dev or release}" out="$(realpath -m "${2:?where the wheel goes}")"
+cd "$(dirname "$0")"
+
+python="$(./venv.sh wheel)"
+target="$(realpath -m "${CARGO_TARGET_DIR:-../../target}")"
+built="$target/$([ "$profile" = dev ] && echo debug || echo "$profile")"
+
+cargo build --locked --profile "$profile" -p elasticrun >&2
+mkdir -p elasticrun.data/scripts
+install "$built/elasticrun" elasticrun.data/scripts/elasticrun
+[ "$profile" = dev ] || strip elasticrun.data/scripts/elasticrun
+
+# maturin calls cargo, which finds what is built already.
+CARGO_TARGET_DIR="$target" "$python" -m maturin build --quiet --locked --profile "$profile" --out "$out" >&2
+# shellcheck disable=SC2012
+ls -t "$out"/elasticrun-*.whl | head -1

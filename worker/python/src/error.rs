@@ -1,0 +1,69 @@
+//! Errors of the SDK as exceptions of `elasticrun.errors`.
+
+use elasticrun_worker::{Error, GroupError, Interrupt};
+use pyo3::{prelude::*, sync::PyOnceLock, types::PyType};
+
+/// An exception of `elasticrun.errors` by its name.
+pub(crate) fn exception(py: Python<'_>, class: &str, message: impl Into<String>) -> PyErr {
+    static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = ERRORS.get_or_try_init(py, || {
+        Ok::<_, PyErr>(PyModule::import(py, "elasticrun.errors")?.unbind())
+    });
+    let class = module.and_then(|module| {
+        let class = module.bind(py).getattr(class)?;
+        Ok(class.cast_into::<PyType>()?)
+    });
+    match class {
+        Ok(class) => PyErr::from_type(class, (message.into(),)),
+        Err(error) => error,
+    }
+}
+
+/// What the SDK said, with its causes.
+pub(crate) fn of(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::Interrupted(Interrupt::WorkersFailed) => "WorkersFailed",
+        Error::Interrupted(Interrupt::HostsUpdated) => "HostsUpdated",
+        Error::Removed => "Removed",
+        Error::Stopped { .. } => "Stopped",
+        Error::AgentLost { .. } => "AgentLost",
+        Error::Collective(GroupError::Mismatch { .. }) => "CollectiveMismatch",
+        Error::Save(_) | Error::Restore(_) => "StateError",
+        _ => "ElasticrunError",
+    };
+    exception(py, class, told(error))
+}
+
+/// What a failed collective says: `error` as the worker's judge sees it, and the name that the caller gave.
+pub(crate) fn of_collective(
+    py: Python<'_>,
+    cause: &GroupError,
+    error: &Error,
+    name: Option<&str>,
+) -> PyErr {
+    let named = |text: String| match name {
+        Some(name) => format!("{name}: {text}"),
+        None => text,
+    };
+    match cause {
+        GroupError::TimedOut { .. } => exception(py, "CollectiveTimeout", named(cause.to_string())),
+        _ if error.interrupt().is_some() || error.is_stop() => of(py, error),
+        GroupError::Mismatch { .. } => {
+            exception(py, "CollectiveMismatch", named(cause.to_string()))
+        }
+        _ => exception(py, "ElasticrunError", named(told(error))),
+    }
+}
+
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

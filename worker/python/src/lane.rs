@@ -1,0 +1,201 @@
+//! The thread that runs the collectives of a round, in the order of their submission.
+
+use std::{
+    collections::VecDeque,
+    fmt, mem,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+};
+
+use elasticrun_worker::{Group, GroupError, worker::Judge};
+use pyo3::prelude::*;
+
+use crate::work::{Outcome, Shared, Work};
+
+/// What the lane's thread does with the group.
+pub(crate) type Task =
+    Box<dyn FnOnce(&mut Group, &mut Scratch) -> Result<Outcome, GroupError> + Send>;
+
+/// Memory for what does not fit the caller's layout, kept from call to call since fresh pages are slow.
+pub(crate) type Scratch = Vec<u64>;
+
+/// The collectives of a round.
+#[pyclass(frozen, module = "elasticrun._native")]
+#[derive(Debug)]
+pub(crate) struct Lane {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    judge: Judge,
+    #[pyo3(get)]
+    pub(crate) rank: u32,
+    #[pyo3(get)]
+    pub(crate) size: u32,
+}
+
+#[derive(Debug)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    tasks: VecDeque<(Task, Arc<Shared>)>,
+    /// `None` while an operation runs, or somebody has borrowed it.
+    group: Option<Group>,
+    failure: Option<GroupError>,
+    closed: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("tasks", &self.tasks.len())
+            .field("group", &self.group)
+            .field("failure", &self.failure)
+            .field("closed", &self.closed)
+            .finish()
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lane's thread.
+    fn run(&self) {
+        let mut scratch = Scratch::new();
+        let mut state = self.lock();
+        loop {
+            let ready = state.group.is_some() && !state.tasks.is_empty();
+            if !ready {
+                if state.closed && state.tasks.is_empty() {
+                    return;
+                }
+                state = self.wait(state);
+                continue;
+            }
+            let (Some(mut group), Some((task, work))) =
+                (state.group.take(), state.tasks.pop_front())
+            else {
+                return;
+            };
+            drop(state);
+            let outcome = task(&mut group, &mut scratch);
+            state = self.lock();
+            if let Err(error) = &outcome
+                && !matches!(error, GroupError::Argument(_))
+            {
+                state.failure.get_or_insert_with(|| error.clone());
+            }
+            state.group = Some(group);
+            drop(state);
+            self.changed.notify_all();
+            work.complete(outcome);
+            state = self.lock();
+        }
+    }
+}
+
+impl Lane {
+    /// Starts the thread.
+    pub(crate) fn start(group: Group, judge: Judge) -> PyResult<Self> {
+        let topology = *group.topology();
+        let queue = Arc::new(Queue {
+            state: Mutex::new(State {
+                tasks: VecDeque::new(),
+                group: Some(group),
+                failure: None,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        });
+        let thread = thread::Builder::new()
+            .name("elasticrun-lane".into())
+            .spawn({
+                let queue = Arc::clone(&queue);
+                move || queue.run()
+            })?;
+        Ok(Self {
+            queue,
+            thread: Mutex::new(Some(thread)),
+            judge,
+            rank: topology.rank,
+            size: topology.size,
+        })
+    }
+
+    /// Has the thread run `task` after all that were submitted before.
+    pub(crate) fn submit(&self, task: Task, keep: Option<Py<PyAny>>, name: Option<String>) -> Work {
+        let work = Shared::new(name, self.judge.clone(), keep);
+        let mut state = self.queue.lock();
+        if state.closed {
+            let failure = state.failure.clone();
+            drop(state);
+            work.complete(Err(failure.unwrap_or_else(|| {
+                GroupError::Config("the round of this lane is over".to_owned())
+            })));
+        } else {
+            state.tasks.push_back((task, Arc::clone(&work)));
+            drop(state);
+            self.queue.changed.notify_all();
+        }
+        Work(work)
+    }
+
+    /// Runs `body` with the group on this thread, after all that was submitted. Without the GIL. `None` if the lane is closed.
+    pub(crate) fn borrow<R>(&self, body: impl FnOnce(&mut Group) -> R) -> Option<R> {
+        let mut state = self.queue.lock();
+        let mut group = loop {
+            if state.closed {
+                return None;
+            }
+            if state.tasks.is_empty()
+                && let Some(group) = state.group.take()
+            {
+                break group;
+            }
+            state = self.queue.wait(state);
+        };
+        drop(state);
+        let result = body(&mut group);
+        self.queue.lock().group = Some(group);
+        self.queue.changed.notify_all();
+        Some(result)
+    }
+
+    /// Why the first operation that failed did so.
+    pub(crate) fn failure(&self) -> Option<GroupError> {
+        self.queue.lock().failure.clone()
+    }
+
+    /// Ends the lane: what is queued fails, what runs is waited for, and the group is dropped. Without the
+    /// GIL. An operation that others will not take part in ends when they leave.
+    pub(crate) fn close(&self) {
+        let mut state = self.queue.lock();
+        state.closed = true;
+        let tasks = mem::take(&mut state.tasks);
+        let session = state.failure.clone();
+        drop(state);
+        self.queue.changed.notify_all();
+        for (_, work) in tasks {
+            let gone = || GroupError::Config("the round of this lane is over".to_owned());
+            work.complete(Err(session.clone().unwrap_or_else(gone)));
+        }
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            // It panicked on its own thread if it did, and said so there.
+            let _ = thread.join();
+        }
+        drop(self.queue.lock().group.take());
+    }
+}

@@ -1,0 +1,279 @@
+//! The collectives of a [`Lane`], from addresses that Python gives.
+//!
+//! Each call checks its arguments, submits a task and gives its [`Work`]. SAFETY of all of them rests on
+//! P3: `keep` holds the memory, and callers leave it alone until the work is done, which Python's side
+//! documents.
+
+use std::time::Duration;
+
+use elasticrun_worker::{Group, GroupError, Op};
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
+
+use crate::{
+    dtype::{self, Memory, Scale, with_element},
+    lane::{Lane, Scratch, Task},
+    work::{Outcome, Work},
+};
+
+#[pymethods]
+impl Lane {
+    /// The longest time in seconds that an operation waits for other ranks; None waits until they come or the
+    /// round is over, which is the default.
+    #[pyo3(signature = (seconds))]
+    fn set_timeout(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
+        let timeout = match seconds {
+            None => None,
+            Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|error| {
+                PyValueError::new_err(format!("timeout of {seconds} s: {error}"))
+            })?),
+        };
+        py.detach(|| self.borrow(|group| group.set_timeout(timeout)));
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Lane of rank {} of {}>", self.rank, self.size)
+    }
+
+    /// Combines what lies in the buffers (address, elements), in place; several are one operation.
+    #[pyo3(signature = (buffers, dtype, op, keep = None, name = None, prescale = 1.0, postscale = 1.0))]
+    #[expect(clippy::too_many_arguments, reason = "a call of Python by keyword")]
+    fn allreduce(
+        &self,
+        buffers: Vec<(usize, usize)>,
+        dtype: &str,
+        op: &str,
+        keep: Option<Py<PyAny>>,
+        name: Option<String>,
+        prescale: f64,
+        postscale: f64,
+    ) -> PyResult<Work> {
+        let op = dtype::op(op)?;
+        let task: Task = with_element!(dtype::dtype(dtype)?, T => {
+            let buffers = buffers
+                .into_iter()
+                .map(|buffer| Memory::new(buffer).check::<T>())
+                .collect::<PyResult<Vec<_>>>()?;
+            Box::new(move |group, scratch| {
+                allreduce::<T>(group, scratch, &buffers, op, (prescale, postscale))
+            })
+        });
+        Ok(self.submit(task, keep, name))
+    }
+
+    /// Brings the bytes at `address` of rank `root` to all.
+    #[pyo3(signature = (address, nbytes, root, keep = None, name = None))]
+    fn broadcast(
+        &self,
+        address: usize,
+        nbytes: usize,
+        root: u32,
+        keep: Option<Py<PyAny>>,
+        name: Option<String>,
+    ) -> PyResult<Work> {
+        let data = Memory::new((address, nbytes)).check::<u8>()?;
+        let task: Task = Box::new(move |group, _| {
+            // SAFETY: see the module.
+            group.broadcast(unsafe { data.as_mut::<u8>() }, root)?;
+            Ok(Outcome::Written)
+        });
+        Ok(self.submit(task, keep, name))
+    }
+
+    /// Brings the bytes `own` (address, bytes) of each rank to all, in order of rank; all have as many.
+    #[pyo3(signature = (own, all, keep = None, name = None))]
+    fn allgather(
+        &self,
+        own: (usize, usize),
+        all: (usize, usize),
+        keep: Option<Py<PyAny>>,
+        name: Option<String>,
+    ) -> PyResult<Work> {
+        let own = Memory::new(own).check::<u8>()?;
+        let all = Memory::new(all).check::<u8>()?;
+        let task: Task = Box::new(move |group, _| {
+            // SAFETY: see the module.
+            let (own, all) = unsafe { (own.as_ref::<u8>(), all.as_mut::<u8>()) };
+            group.allgather(own, all)?;
+            Ok(Outcome::Written)
+        });
+        Ok(self.submit(task, keep, name))
+    }
+
+    /// Combines the `input` (address, elements) of all ranks; each gets its block of the result.
+    #[pyo3(signature = (input, output, dtype, op, keep = None, name = None))]
+    fn reduce_scatter(
+        &self,
+        input: (usize, usize),
+        output: (usize, usize),
+        dtype: &str,
+        op: &str,
+        keep: Option<Py<PyAny>>,
+        name: Option<String>,
+    ) -> PyResult<Work> {
+        let op = dtype::op(op)?;
+        let task: Task = with_element!(dtype::dtype(dtype)?, T => {
+            let input = Memory::new(input).check::<T>()?;
+            let output = Memory::new(output).check::<T>()?;
+            Box::new(move |group, _| {
+                // SAFETY: see the module.
+                let (input, output) = unsafe { (input.as_ref::<T>(), output.as_mut::<T>()) };
+                group.reduce_scatter(input, output, op)?;
+                Ok(Outcome::Written)
+            })
+        });
+        Ok(self.submit(task, keep, name))
+    }
+
+    /// Sends `input_splits[r]` bytes of the input to each rank `r` and gets `output_splits[r]` from it.
+    #[pyo3(signature = (input, input_splits, output, output_splits, keep = None, name = None))]
+    fn alltoall(
+        &self,
+        input: usize,
+        input_splits: Vec<usize>,
+        output: usize,
+        output_splits: Vec<usize>,
+        keep: Option<Py<PyAny>>,
+        name: Option<String>,
+    ) -> PyResult<Work> {
+        let size = self.size as usize;
+        for (what, splits) in [("input", &input_splits), ("output", &output_splits)] {
+            if splits.len() != size {
+                return Err(PyValueError::new_err(format!(
+                    "alltoall: {} {what} splits for {size} ranks",
+                    splits.len()
+                )));
+            }
+        }
+        let input = Memory::new((input, input_splits.iter().sum())).check::<u8>()?;
+        let output = Memory::new((output, output_splits.iter().sum())).check::<u8>()?;
+        let task: Task = Box::new(move |group, _| {
+            // SAFETY: see the module.
+            let (input, output) = unsafe { (input.as_ref::<u8>(), output.as_mut::<u8>()) };
+            alltoall(group, input, &input_splits, output, &output_splits)
+        });
+        Ok(self.submit(task, keep, name))
+    }
+
+    /// Done when all ranks have called it.
+    #[pyo3(signature = (name = None))]
+    fn barrier(&self, name: Option<String>) -> Work {
+        let task: Task = Box::new(|group, _| group.barrier().map(|()| Outcome::Written));
+        self.submit(task, None, name)
+    }
+
+    /// Brings the `data` of rank `root`, of any length, to all; the others pass None.
+    #[pyo3(signature = (data, root, name = None))]
+    fn broadcast_bytes(
+        &self,
+        data: Option<&Bound<'_, PyBytes>>,
+        root: u32,
+        name: Option<String>,
+    ) -> Work {
+        let mut bytes = data.map_or_else(Vec::new, |data| data.as_bytes().to_vec());
+        let task: Task = Box::new(move |group, _| {
+            group.broadcast_bytes(&mut bytes, root)?;
+            Ok(Outcome::Bytes(bytes))
+        });
+        self.submit(task, None, name)
+    }
+
+    /// Brings the `data` of each rank, of any length, to all.
+    #[pyo3(signature = (data, name = None))]
+    fn allgather_bytes(&self, data: &Bound<'_, PyBytes>, name: Option<String>) -> Work {
+        let own = data.as_bytes().to_vec();
+        let task: Task = Box::new(move |group, _| group.allgatherv(&own).map(Outcome::Each));
+        self.submit(task, None, name)
+    }
+}
+
+/// Several buffers travel as one message through the scratch memory; one, unscaled, lies where it is.
+fn allreduce<T: Scale>(
+    group: &mut Group,
+    scratch: &mut Scratch,
+    buffers: &[Memory],
+    op: Op,
+    (prescale, postscale): (f64, f64),
+) -> Result<Outcome, GroupError> {
+    if let [buffer] = buffers {
+        // SAFETY: see the module.
+        let data = unsafe { buffer.as_mut::<T>() };
+        scale(data, prescale);
+        group.allreduce(data, op)?;
+        scale(data, postscale);
+        return Ok(Outcome::Written);
+    }
+    let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    let words = (total * size_of::<T>()).div_ceil(size_of::<u64>());
+    if scratch.len() < words {
+        scratch.resize(words, 0);
+    }
+    // SAFETY: the elements are plain data of at most the words' alignment, and fit into the words.
+    let fused = unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast::<T>(), total) };
+    let mut rest = &mut *fused;
+    for buffer in buffers {
+        let (part, after) = rest.split_at_mut(buffer.len());
+        // SAFETY: see the module.
+        part.copy_from_slice(unsafe { buffer.as_ref::<T>() });
+        rest = after;
+    }
+    scale(fused, prescale);
+    group.allreduce(fused, op)?;
+    scale(fused, postscale);
+    let mut rest = &*fused;
+    for buffer in buffers {
+        let (part, after) = rest.split_at(buffer.len());
+        // SAFETY: see the module.
+        unsafe { buffer.as_mut::<T>() }.copy_from_slice(part);
+        rest = after;
+    }
+    Ok(Outcome::Written)
+}
+
+fn scale<T: Scale>(data: &mut [T], factor: f64) {
+    if factor != 1.0 {
+        for value in data {
+            *value = value.scale(factor);
+        }
+    }
+}
+
+/// Each rank publishes its whole input and all take their parts: `size` times the traffic of a direct
+/// exchange between hosts, one copy within a host.
+fn alltoall(
+    group: &mut Group,
+    input: &[u8],
+    input_splits: &[usize],
+    output: &mut [u8],
+    output_splits: &[usize],
+) -> Result<Outcome, GroupError> {
+    let (rank, size) = (
+        group.topology().rank as usize,
+        group.topology().size as usize,
+    );
+    let own: Vec<u64> = input_splits.iter().map(|&split| split as u64).collect();
+    let mut splits = vec![0; size * size];
+    group.allgather(&own, &mut splits)?;
+    let mut wanted = output_splits.iter();
+    for from in 0..size {
+        let (sent, wanted) = (
+            splits[from * size + rank],
+            wanted.next().copied().unwrap_or(0),
+        );
+        if sent != wanted as u64 {
+            return Err(GroupError::Argument(format!(
+                "rank {from} sends {sent} bytes to rank {rank}, which has room for {wanted}"
+            )));
+        }
+    }
+    let inputs = group.allgatherv(input)?;
+    let mut rest = output;
+    for (from, input) in inputs.iter().enumerate() {
+        let row = &splits[from * size..(from + 1) * size];
+        let start: u64 = row[..rank].iter().sum();
+        let (part, after) = rest.split_at_mut(row[rank] as usize);
+        part.copy_from_slice(&input[start as usize..][..part.len()]);
+        rest = after;
+    }
+    Ok(Outcome::Written)
+}

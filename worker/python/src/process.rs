@@ -1,0 +1,370 @@
+//! This process as a worker: one for the whole module.
+
+use std::{
+    env,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use elasticrun_worker::{CommitId, State, Worker, World, state, worker::Boundary};
+use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::MutexExt, types::PyBytes};
+
+use crate::{
+    error,
+    lane::Lane,
+    payload::{self, Adapter, Payload},
+    watch,
+};
+
+/// How long a wait for a round lasts before it looks for signals.
+const LOOK: Duration = Duration::from_millis(100);
+
+static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
+
+/// What this process is. Never locked during a call that may block: the worker is taken out for it.
+#[derive(Debug)]
+struct Process {
+    /// Who made it: a forked child is nobody's worker.
+    pid: u32,
+    /// `None` while a call uses it.
+    worker: Option<Worker>,
+    standing: Standing,
+    lane: Option<Py<Lane>>,
+}
+
+/// The place of this process in the world.
+#[pyclass(frozen, get_all, from_py_object, module = "elasticrun._native")]
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    rank: u32,
+    size: u32,
+    local_rank: u32,
+    local_size: u32,
+    cross_rank: u32,
+    cross_size: u32,
+    round: u64,
+    epoch: u64,
+    /// No other round has it.
+    prefix: String,
+    /// Where rank 0 may open a rendezvous of another library: `host:port`.
+    coordinator: String,
+    /// Name of the host in the job.
+    host: String,
+}
+
+#[pymethods]
+impl Standing {
+    fn __repr__(&self) -> String {
+        format!(
+            "<rank {} of {} in round {}>",
+            self.rank, self.size, self.round
+        )
+    }
+}
+
+impl Standing {
+    /// What the agent said when it started this process, or a world of one.
+    fn expected() -> Self {
+        let number = |name: &str, otherwise: u32| {
+            let value = env::var(name).ok().and_then(|value| value.parse().ok());
+            value.unwrap_or(otherwise)
+        };
+        let agent = env::var_os("ELASTICRUN_AGENT_SOCKET").is_some();
+        let of = |name: &str, otherwise: u32| {
+            if agent {
+                number(name, otherwise)
+            } else {
+                otherwise
+            }
+        };
+        Self {
+            rank: of("HOROVOD_RANK", 0),
+            size: of("HOROVOD_SIZE", 1),
+            local_rank: of("HOROVOD_LOCAL_RANK", 0),
+            local_size: of("HOROVOD_LOCAL_SIZE", 1),
+            cross_rank: of("HOROVOD_CROSS_RANK", 0),
+            cross_size: of("HOROVOD_CROSS_SIZE", 1),
+            round: 0,
+            epoch: 0,
+            prefix: String::new(),
+            coordinator: String::new(),
+            host: env::var("ELASTICRUN_HOST").unwrap_or_else(|_| "localhost".to_owned()),
+        }
+    }
+
+    fn of(world: &World, host: String, epoch: u64) -> Self {
+        Self {
+            rank: world.rank(),
+            size: world.size(),
+            local_rank: world.local_rank(),
+            local_size: world.local_size(),
+            cross_rank: world.cross_rank(),
+            cross_size: world.cross_size(),
+            round: world.round().0,
+            epoch,
+            prefix: world.prefix().to_owned(),
+            coordinator: world.coordinator().to_string(),
+            host,
+        }
+    }
+}
+
+fn lock(py: Python<'_>) -> MutexGuard<'_, Option<Process>> {
+    PROCESS
+        .lock_py_attached(py)
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks at this process.
+fn with<R>(py: Python<'_>, body: impl FnOnce(&mut Process) -> PyResult<R>) -> PyResult<R> {
+    match &mut *lock(py) {
+        None => Err(error::exception(
+            py,
+            "NotInitialized",
+            "elasticrun is not initialized in this process: call init() first",
+        )),
+        Some(process) if process.pid != std::process::id() => Err(error::exception(
+            py,
+            "ForkedError",
+            "this process was forked from one that had called init(): fork before init(), or start a new process",
+        )),
+        Some(process) => body(process),
+    }
+}
+
+/// Uses the worker, without a lock.
+fn use_worker<R>(py: Python<'_>, body: impl FnOnce(&mut Worker) -> PyResult<R>) -> PyResult<R> {
+    let mut worker = with(py, |process| {
+        process.worker.take().ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "another call of this process commits, syncs or waits for a round: do these on one thread, and not in a state's save() or restore()",
+            )
+        })
+    })?;
+    let result = body(&mut worker);
+    with(py, |process| {
+        process.worker = Some(worker);
+        Ok(())
+    })?;
+    result
+}
+
+/// Attaches this process to the agent that started it; without one it is a world of one. Once; again it does
+/// nothing.
+#[pyfunction]
+pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
+    if lock(py)
+        .as_ref()
+        .is_some_and(|process| process.pid == std::process::id())
+    {
+        return Ok(());
+    }
+    let worker = py
+        .detach(Worker::attach)
+        .map_err(|error| error::of(py, &error))?;
+    worker.judge().on_abort(Some(Box::new(watch::aborted)));
+    *lock(py) = Some(Process {
+        pid: std::process::id(),
+        worker: Some(worker),
+        standing: Standing::expected(),
+        lane: None,
+    });
+    Ok(())
+}
+
+/// Whether init() was called in this process and shutdown() was not.
+#[pyfunction]
+pub(crate) fn initialized(py: Python<'_>) -> bool {
+    lock(py)
+        .as_ref()
+        .is_some_and(|process| process.pid == std::process::id())
+}
+
+/// The place of this process: in its round, or, before the first, as it is expected to be.
+#[pyfunction]
+pub(crate) fn world(py: Python<'_>) -> PyResult<Standing> {
+    with(py, |process| Ok(process.standing.clone()))
+}
+
+/// Whether this process is a member of a round, which may be over.
+#[pyfunction]
+pub(crate) fn in_round(py: Python<'_>) -> PyResult<bool> {
+    with(py, |process| Ok(process.lane.is_some()))
+}
+
+/// Leaves the round it is in, waits for the next one and connects to its members.
+#[pyfunction]
+pub(crate) fn join(py: Python<'_>) -> PyResult<Standing> {
+    let last = with(py, |process| Ok(process.lane.take()))?;
+    use_worker(py, |worker| {
+        if let Some(lane) = last {
+            let lane = lane.get();
+            py.detach(|| {
+                let failure = lane.failure();
+                lane.close();
+                if let Some(failure) = failure {
+                    worker.failed(failure);
+                }
+                worker.leave(true);
+            });
+        }
+        let group = loop {
+            let joined = py.detach(|| worker.join(Some(LOOK)));
+            match joined.map_err(|error| error::of(py, &error))? {
+                Some(group) => break group,
+                None => py.check_signals()?,
+            }
+        };
+        let lane = Py::new(py, Lane::start(group, worker.judge())?)?;
+        let epoch = worker.next_commit().map_or(0, |id| id.epoch.0);
+        let Some(world) = worker.world() else {
+            return Err(error::exception(py, "ElasticrunError", "the round is gone"));
+        };
+        with(py, |process| {
+            process.standing = Standing::of(world, process.standing.host.clone(), epoch);
+            process.lane = Some(lane);
+            Ok(process.standing.clone())
+        })
+    })
+}
+
+/// The collectives of the round.
+#[pyfunction]
+pub(crate) fn lane(py: Python<'_>) -> PyResult<Py<Lane>> {
+    with(py, |process| match &process.lane {
+        Some(lane) => Ok(lane.clone_ref(py)),
+        None => Err(error::exception(
+            py,
+            "NotInitialized",
+            "this process is in no round yet: collectives are for members of a round",
+        )),
+    })
+}
+
+/// Brings the state of this member to the base of the round: True if `restore(head, buffers)` was called. `save()`
+/// gives (head, buffers) and is called if the live state of this member is what the job begins with.
+#[pyfunction]
+pub(crate) fn sync(py: Python<'_>, save: Py<PyAny>, restore: Py<PyAny>) -> PyResult<bool> {
+    let lane = lane(py)?;
+    use_worker(py, |worker| {
+        let mut adapter = Adapter {
+            save: &save,
+            restore: &restore,
+            raised: Mutex::new(None),
+        };
+        let lane = lane.get();
+        let synced = py.detach(|| lane.borrow(|group| worker.sync(group, &mut adapter)));
+        let raised = adapter.raised.into_inner().unwrap_or_default();
+        match (synced, raised) {
+            (_, Some(raised)) => Err(raised),
+            (Some(Ok(changed)), None) => Ok(changed),
+            (Some(Err(error)), None) => Err(error::of(py, &error)),
+            (None, None) => Err(error::exception(py, "WorkersFailed", "the round is over")),
+        }
+    })
+}
+
+/// The live state is about to change.
+#[pyfunction]
+pub(crate) fn training(py: Python<'_>) -> PyResult<()> {
+    use_worker(py, |worker| {
+        worker.train();
+        Ok(())
+    })
+}
+
+/// A payload as a state that is only saved.
+struct Saved<'a>(&'a Payload);
+
+impl State for Saved<'_> {
+    fn save(&self, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+        payload::write(self.0, out)
+    }
+
+    fn restore(&mut self, _: &mut &[u8]) -> Result<(), state::Error> {
+        Err(state::Error::Invalid("it is only saved".to_owned()))
+    }
+}
+
+/// Commits: copies head and buffers (address, bytes) into memory of the agent. Gives (epoch, round, count).
+#[pyfunction]
+pub(crate) fn seal(
+    py: Python<'_>,
+    head: Py<PyBytes>,
+    buffers: Vec<(usize, usize)>,
+) -> PyResult<(u64, u64, u64)> {
+    let payload = Payload::new(head, buffers)?;
+    use_worker(py, |worker| {
+        let sealed = py.detach(|| worker.seal(&Saved(&payload)));
+        let CommitId {
+            epoch,
+            round,
+            count,
+        } = sealed.map_err(|error| error::of(py, &error))?;
+        Ok((epoch.0, round.0, count))
+    })
+}
+
+/// One boundary: False to train on, True if this is the common boundary of all members: then seal(), and raise what
+/// leave_here() gives. A few hundred nanoseconds while nothing changes.
+#[pyfunction]
+pub(crate) fn boundary(py: Python<'_>) -> PyResult<bool> {
+    use_worker(py, |worker| {
+        // A held boundary sleeps until the agent has heard all members.
+        let at = py.detach(|| worker.boundary());
+        match at.map_err(|error| error::of(py, &error))? {
+            Boundary::Continue => Ok(false),
+            Boundary::Leave => Ok(true),
+        }
+    })
+}
+
+/// The state is that of the last commit, which was made at the common boundary. Gives the exception to raise.
+#[pyfunction]
+pub(crate) fn leave_here(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    use_worker(py, |worker| {
+        let left = worker.leave_at_commit();
+        Ok(error::of(py, &left).into_value(py).into_any())
+    })
+}
+
+/// Calls `read(head, buffers)` with the newest commit of this process. False if there is none.
+#[pyfunction]
+pub(crate) fn newest(py: Python<'_>, read: &Bound<'_, PyAny>) -> PyResult<bool> {
+    use_worker(py, |worker| {
+        let given = worker.newest(|_, bytes| payload::give(py, read, bytes));
+        match given.map_err(|error| error::of(py, &error))? {
+            Some(result) => result.map(|()| true),
+            None => Ok(false),
+        }
+    })
+}
+
+/// Training is done here: the job ends when it is everywhere. Collectives of the round stay usable.
+#[pyfunction]
+pub(crate) fn finish(py: Python<'_>) -> PyResult<()> {
+    use_worker(py, |worker| {
+        py.detach(|| worker.finish());
+        Ok(())
+    })
+}
+
+/// Ends what init() began as far as collectives go; the process stays the agent's worker until it ends.
+#[pyfunction]
+pub(crate) fn shutdown(py: Python<'_>) -> PyResult<()> {
+    let lane = match &mut *lock(py) {
+        Some(process) if process.pid == std::process::id() => process.lane.take(),
+        _ => None,
+    };
+    if let Some(lane) = lane {
+        py.detach(|| lane.get().close());
+    }
+    Ok(())
+}
+
+/// The worker moves between threads of Python.
+const _: fn() = || {
+    fn sent<T: Send>() {}
+    sent::<Worker>();
+    sent::<Arc<Lane>>();
+};

@@ -1,0 +1,197 @@
+//! A collective that runs, and what came of it.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use elasticrun_worker::{GroupError, worker::Judge};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyList},
+};
+
+use crate::error;
+
+/// What a collective gives beside what it wrote.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Nothing.
+    Written,
+    /// The bytes of one rank.
+    Bytes(Vec<u8>),
+    /// The bytes of each rank.
+    Each(Vec<Vec<u8>>),
+}
+
+/// How long a wait of the main thread lasts before it looks for signals.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A collective that was submitted: shared by Python and the lane.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    done: Condvar,
+    name: Option<String>,
+    judge: Judge,
+}
+
+#[derive(Debug)]
+struct State {
+    outcome: Option<Result<Outcome, GroupError>>,
+    then: Vec<Py<PyAny>>,
+    keep: Option<Py<PyAny>>,
+}
+
+impl Shared {
+    pub(crate) fn new(name: Option<String>, judge: Judge, keep: Option<Py<PyAny>>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                outcome: None,
+                then: Vec::new(),
+                keep,
+            }),
+            done: Condvar::new(),
+            name,
+            judge,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is done. Called on the lane, without the GIL.
+    pub(crate) fn complete(&self, outcome: Result<Outcome, GroupError>) {
+        let mut state = self.lock();
+        state.outcome = Some(outcome);
+        let then = std::mem::take(&mut state.then);
+        let keep = if then.is_empty() {
+            None
+        } else {
+            state.keep.take()
+        };
+        drop(state);
+        self.done.notify_all();
+        if then.is_empty() {
+            return;
+        }
+        // None while the interpreter ends: then nobody waits for these calls.
+        Python::try_attach(|py| {
+            for callback in then {
+                self.call(py, &callback);
+            }
+            drop(keep);
+        });
+    }
+
+    fn call(&self, py: Python<'_>, callback: &Py<PyAny>) {
+        let error = self.error(py).map(|error| error.into_value(py));
+        if let Err(error) = callback.call1(py, (error,)) {
+            error.write_unraisable(py, Some(callback.bind(py)));
+        }
+    }
+
+    fn error(&self, py: Python<'_>) -> Option<PyErr> {
+        let state = self.lock();
+        let cause = state.outcome.as_ref()?.as_ref().err()?.clone();
+        drop(state);
+        let judged = self.judge.error(cause.clone());
+        Some(error::of_collective(
+            py,
+            &cause,
+            &judged,
+            self.name.as_deref(),
+        ))
+    }
+
+    fn is_done(&self) -> bool {
+        self.lock().outcome.is_some()
+    }
+
+    /// Waits without the GIL until it is done. `false` at the deadline.
+    fn wait(&self, deadline: Instant) -> bool {
+        let mut state = self.lock();
+        while state.outcome.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.done.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+/// A collective that was submitted to a lane.
+#[pyclass(frozen, module = "elasticrun._native")]
+#[derive(Debug)]
+pub(crate) struct Work(pub(crate) Arc<Shared>);
+
+#[pymethods]
+impl Work {
+    /// Waits until it is done here, and raises what went wrong. TimeoutError after `timeout` seconds: it goes on.
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = timeout
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .map(|timeout| Instant::now() + timeout);
+        loop {
+            let look = Instant::now() + LOOK;
+            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            if self.0.is_done() || py.detach(|| self.0.wait(until)) {
+                break;
+            }
+            py.check_signals()?;
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(pyo3::exceptions::PyTimeoutError::new_err(format!(
+                    "{} is not done after {} s",
+                    self.0.name.as_deref().unwrap_or("the collective"),
+                    timeout.unwrap_or_default()
+                )));
+            }
+        }
+        let keep = self.0.lock().keep.take();
+        drop(keep);
+        match self.0.error(py) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it is done, well or not.
+    fn poll(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// Waits, and gives the bytes (broadcast_bytes), the list of bytes (allgather_bytes), or None.
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.wait(py, None)?;
+        let state = self.0.lock();
+        Ok(match &state.outcome {
+            Some(Ok(Outcome::Bytes(bytes))) => PyBytes::new(py, bytes).into_any(),
+            Some(Ok(Outcome::Each(each))) => {
+                PyList::new(py, each.iter().map(|bytes| PyBytes::new(py, bytes)))?.into_any()
+            }
+            _ => py.None().into_bound(py),
+        })
+    }
+
+    /// Calls `callback(error or None)` once it is done: on a thread of ours, or at once if it is done already.
+    fn then(&self, py: Python<'_>, callback: Py<PyAny>) {
+        let mut state = self.0.lock();
+        if state.outcome.is_none() {
+            state.then.push(callback);
+            return;
+        }
+        drop(state);
+        self.0.call(py, &callback);
+    }
+
+    /// What was given as the name.
+    #[getter]
+    fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+}

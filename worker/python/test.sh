@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Tests the wheel as a user gets it: installed, with real jobs of the binary in it.
+#
+# Usage: worker/python/test.sh [arguments of pytest]
+set -euo pipefail
+cd "$(dirname "$0")"
+
+python="$(./venv.sh test)"
+out="$(mktemp -d)"
+trap 'rm -rf "$out"' EXIT
+wheel="$(./build.sh dev "$out" | tail -1)"
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
+
+bin="$(dirname "$python")"
+"$bin/mypy" --config-file pyproject.toml
+"$bin/stubtest" --mypy-config-file pyproject.toml elasticrun._native
+PATH="$bin:$PATH" "$python" -m pytest "$@"
