@@ -1,0 +1,83 @@
+"""Ends the operations of torch's own groups (NCCL, gloo) the moment the round is aborted.
+
+A collective of NCCL waits for a peer that is dead until its time-out, minutes later. So groups are
+registered here, and a thread that hears of the abort from the agent aborts them at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from typing import Protocol
+
+from elasticrun import _native
+
+_log = logging.getLogger("elasticrun.torch")
+
+
+class Abortable(Protocol):
+    """A group whose blocked operations ``abort`` ends, from any thread."""
+
+    def abort(self) -> None: ...
+
+
+_lock = threading.Lock()
+_watched: dict[int, weakref.WeakSet] = {}
+_aborted: set[int] = set()
+_heard = threading.Condition(_lock)
+_listening = False
+
+
+def watch(group: Abortable, round: int) -> None:
+    """Has ``group`` aborted as soon as ``round`` is; at once if it is already."""
+    _listen()
+    with _lock:
+        late = round in _aborted
+        if not late:
+            _watched.setdefault(round, weakref.WeakSet()).add(group)
+    if late:
+        _abort(group)
+
+
+def listen() -> None:
+    """Hears of aborts from now on."""
+    _listen()
+
+
+def aborted(round: int, patience: float = 0.0) -> bool:
+    """Whether ``round`` is aborted, or is within ``patience`` seconds."""
+    with _heard:
+        return _heard.wait_for(lambda: round in _aborted, patience)
+
+
+def forget(round: int) -> None:
+    """The process has left ``round``: its groups are its own affair."""
+    with _lock:
+        _watched.pop(round, None)
+        _aborted.discard(round)
+
+
+def _listen() -> None:
+    global _listening
+    with _lock:
+        if _listening:
+            return
+        _listening = True
+    _native.on_abort(_round_aborted)
+
+
+def _round_aborted(round: int) -> None:
+    with _heard:
+        _aborted.add(round)
+        groups = list(_watched.pop(round, ()))
+        _heard.notify_all()
+    for group in groups:
+        _abort(group)
+
+
+def _abort(group: Abortable) -> None:
+    try:
+        group.abort()
+    except Exception:  # noqa: BLE001 - the others must be aborted as well
+        _log.warning("a process group of the round could not be aborted", exc_info=True)

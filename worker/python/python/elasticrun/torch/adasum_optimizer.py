@@ -1,0 +1,81 @@
+"""The step of DistributedOptimizer with op=Adasum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from . import adasum
+from .announce import Announcement, Call
+from .memory import refuse_sparse
+from .rounds import host_transport
+
+
+class AdasumStep:
+    """Each rank makes the step that its own gradients ask for; what is applied is the Adasum of the steps.
+
+    So the optimizer's momentum and scaling act before the combination. All ranks call ``step()`` as often.
+    """
+
+    def _begin(
+        self, named: Sequence[tuple[str, torch.Tensor]], passes: int, compression: Any
+    ) -> None:
+        self._trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        self._passes = passes
+        self._compression = compression
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """Backward passes whose gradients add up before a step."""
+        return self._passes
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes it, from the next step on."""
+        if passes <= 0:
+            raise ValueError(f"backward_passes_per_step is {passes}: it must be 1 or more")
+        self._passes = passes
+
+    def synchronize(self) -> None:
+        """Nothing: steps are combined, not gradients."""
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Refused.
+
+        Raises:
+            AssertionError: always; steps are combined, not gradients.
+        """
+        raise AssertionError(
+            "skip_synchronize() is not for op=Adasum: it combines the steps of the ranks, "
+            "so there are no reduced gradients to look at"
+        )
+        yield
+
+    def step(self, closure: Any = None) -> Any:
+        """The optimizer's step, combined with those of all ranks.
+
+        Raises:
+            WorkersFailed: the round is over.
+            CollectiveMismatch: the ranks have different models; the parameter is named.
+        """
+        host = host_transport()
+        parameters = [parameter for _, parameter in self._trained]
+        for name, parameter in self._trained:
+            if parameter.grad is not None:
+                refuse_sparse(parameter.grad, f"Adasum of the gradient of {name!r}")
+        detail = {"op": "adasum", "names": [name for name, _ in self._trained], "scale": [1.0, 1.0]}
+        call = Call.of("allreduce", None, parameters, **detail)
+        announcement = Announcement(host, call)
+        with torch.no_grad():
+            before = [parameter.detach().clone() for parameter in parameters]
+        loss = super().step(closure)
+        announcement.check()
+        with torch.no_grad():
+            for parameter, start in zip(parameters, before, strict=True):
+                delta, context = self._compression.compress(parameter.detach() - start)
+                adasum.combine(host, [delta])
+                parameter.copy_(start + self._compression.decompress(delta, context))
+        return loss

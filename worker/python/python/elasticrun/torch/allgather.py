@@ -1,0 +1,166 @@
+"""allgather: the tensors of all ranks, one after the other along the first dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from elasticrun import errors
+
+from .announce import JOIN, Announcement, Call, mismatch
+from .handle import Handle
+from .memory import refuse_sparse
+from .pending import Pending
+from .process_sets import global_process_set, require_global
+from .rounds import host_transport, rank, transport
+
+
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: Any = global_process_set
+) -> Handle:
+    """Starts :func:`grouped_allgather`; :func:`synchronize` gives a list of new tensors."""
+    require_global(process_set)
+    started = [_start(tensor, name) for tensor in tensors]
+    return _together(started)
+
+
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set
+) -> Handle:
+    """Starts :func:`allgather`; :func:`synchronize` gives a new tensor.
+
+    It waits until all ranks have called it, since the size of the result depends on all.
+    """
+    require_global(process_set)
+    pending, output, _ = _start(tensor, name)
+    return Handle(pending, None, lambda: output)
+
+
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set
+) -> torch.Tensor:
+    """The tensors of all ranks, concatenated along the first dimension in order of rank.
+
+    Gradients flow through it: that of the input is this rank's part of the average of the outputs'.
+
+    Args:
+        tensor: the first dimension may differ between ranks, the others and the type may not. A scalar
+            counts as one row.
+        name: compared between ranks, and named by errors.
+        process_set: only :data:`global_process_set`.
+
+    Raises:
+        WorkersFailed: the round is over.
+        CollectiveMismatch: ranks called different things, or with shapes or types that do not fit.
+    """
+    require_global(process_set)
+    return _Allgather.apply(tensor, name)
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: Any = global_process_set
+) -> list[torch.Tensor]:
+    """:func:`allgather` of several tensors; gives a list."""
+    require_global(process_set)
+    return list(_GroupedAllgather.apply(name, *tensors))
+
+
+def agree(call: Call, rank: int, calls: Sequence[Call]) -> None:
+    """Raises CollectiveMismatch unless all calls fit: they may differ in the first dimension only."""
+    for other_rank, other in enumerate(calls):
+        alike = other.kind == call.kind and other.name == call.name
+        for (dtype, shape), (other_dtype, other_shape) in zip(call.tensors, other.tensors):
+            alike = alike and dtype == other_dtype and shape[1:] == other_shape[1:]
+            alike = alike and len(shape) == len(other_shape)
+        if not alike or other.kind == JOIN:
+            raise errors.CollectiveMismatch(mismatch(other_rank, other, rank, call))
+
+
+def gather_rows(
+    tensor: torch.Tensor, rows: Sequence[int], name: str | None = None
+) -> tuple[Pending, torch.Tensor]:
+    """Brings ``rows[rank]`` rows of each rank's ``tensor`` together, once all know the counts."""
+    shape = tensor.shape[1:]
+    carrier = transport(tensor.device)
+    if len(set(rows)) == 1:
+        output = tensor.new_empty((sum(rows), *shape))
+        return carrier.allgather(tensor, output, name), output
+    # Unequal counts: all send as much as the largest, and the padding is left out at the end.
+    most = max(rows)
+    padded = tensor.new_zeros((most, *shape))
+    padded[: tensor.shape[0]].copy_(tensor)
+    every = tensor.new_empty((len(rows) * most, *shape))
+    output = tensor.new_empty((sum(rows), *shape))
+    gathered = carrier.allgather(padded, every, name)
+
+    def finish() -> None:
+        gathered.wait()
+        at = 0
+        for rank, count in enumerate(rows):
+            output[at : at + count].copy_(every[rank * most : rank * most + count])
+            at += count
+
+    return Pending(gathered.parts, finish, padded), output
+
+
+def _start(tensor: torch.Tensor, name: str | None) -> tuple[Pending, torch.Tensor, list[int]]:
+    """The operation, its result to be, and how many rows of it come from each rank."""
+    refuse_sparse(tensor, "allgather")
+    tensor = tensor.detach()
+    if tensor.dim() == 0:
+        tensor = tensor.reshape(1)
+    host = host_transport()
+    call = Call.of("allgather", name, [tensor])
+    calls = Announcement(host, call).calls()
+    agree(call, host.rank, calls)
+    rows = [other.tensors[0][1][0] for other in calls]
+    return *gather_rows(tensor, rows, name), rows
+
+
+def _together(started: Sequence[tuple[Pending, torch.Tensor, list[int]]]) -> Handle:
+    def finish() -> None:
+        for pending, _, _ in started:
+            pending.wait()
+
+    parts = [part for pending, _, _ in started for part in pending.parts]
+    return Handle(Pending(parts, finish), None, lambda: [output for _, output, _ in started])
+
+
+def _own_part(gradient: torch.Tensor, rows: Sequence[int], shape: torch.Size) -> torch.Tensor:
+    """This rank's rows of the average of all ranks' gradients."""
+    from .allreduce import allreduce
+
+    average = allreduce(gradient)
+    start = sum(rows[: rank()])
+    return average[start : start + rows[rank()]].reshape(shape)
+
+
+class _Allgather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, name):
+        pending, output, ctx.rows = _start(tensor, name)
+        ctx.shape = tensor.shape
+        pending.wait()
+        return output
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _own_part(gradient, ctx.rows, ctx.shape), None
+
+
+class _GroupedAllgather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, *tensors):
+        started = [_start(tensor, name) for tensor in tensors]
+        ctx.inputs = [(rows, tensor.shape) for (_, _, rows), tensor in zip(started, tensors)]
+        return tuple(_together(started).wait())
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        parts = [
+            _own_part(gradient, rows, shape)
+            for gradient, (rows, shape) in zip(gradients, ctx.inputs, strict=True)
+        ]
+        return (None, *parts)

@@ -1,0 +1,98 @@
+"""alltoall: each rank sends rows to each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from . import layout
+from .allgather import agree
+from .announce import Announcement, Call
+from .handle import Handle, synchronize
+from .memory import refuse_sparse
+from .process_sets import global_process_set, require_global
+from .rounds import host_transport, transport
+
+
+def alltoall_async(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: Any = global_process_set,
+) -> Handle:
+    """Starts :func:`alltoall`; :func:`synchronize` gives the rows, and with splits those received as well.
+
+    It waits until all ranks have called it, since the size of the result depends on all.
+    """
+    handle = _start(tensor, splits, name, process_set)
+    return handle if splits is not None else Handle(
+        handle._pending, None, lambda: handle._result()[0]
+    )
+
+
+def alltoall(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: Any = global_process_set,
+) -> Any:
+    """Sends rows of ``tensor`` to each rank and gives those received, in order of rank.
+
+    Gradients flow through it: they take the way back.
+
+    Args:
+        tensor: the first dimension may differ between ranks, the others and the type may not.
+        splits: rows for each rank, in order of rank; without, all get an equal share.
+        name: compared between ranks, and named by errors.
+        process_set: only :data:`global_process_set`.
+
+    Returns:
+        The rows received; with ``splits`` a pair of them and an int32 tensor of the rows from each rank.
+
+    Raises:
+        WorkersFailed: the round is over.
+        CollectiveMismatch: ranks called different things, or with shapes or types that do not fit.
+        ValueError: the splits do not fit the tensor.
+    """
+    output, received = _Alltoall.apply(tensor, splits, name, process_set)
+    return output if splits is None else (output, received)
+
+
+def _start(tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any) -> Handle:
+    require_global(process_set)
+    refuse_sparse(tensor, "alltoall")
+    tensor = tensor.detach()
+    if tensor.dim() == 0:
+        raise ValueError("alltoall of a scalar: it exchanges rows, so a dimension is needed")
+    host = host_transport()
+    given = None if splits is None else [int(split) for split in splits]
+    counts = layout.row_splits("input", tensor, given, host.size)
+    shape = tensor.shape[1:]
+    wide = max(shape.numel(), 1)
+    rows = given or [tensor.shape[0] // host.size] * host.size
+    call = Call.of("alltoall", name, [tensor], rows=rows)
+    calls = Announcement(host, call).calls()
+    agree(call, host.rank, calls)
+    received = [other.detail["rows"][host.rank] for other in calls]
+    output = tensor.new_empty((sum(received), *shape))
+    pending = transport(tensor.device).alltoall(
+        tensor, counts, output, [count * wide if shape.numel() else 0 for count in received], name
+    )
+    result = output, torch.tensor(received, dtype=torch.int32)
+    return Handle(pending, None, lambda: result)
+
+
+class _Alltoall(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, splits, name, process_set):
+        output, received = synchronize(_start(tensor, splits, name, process_set))
+        ctx.received = received
+        ctx.mark_non_differentiable(received)
+        return output, received
+
+    @staticmethod
+    def backward(ctx, gradient, _received):
+        back, _ = synchronize(_start(gradient, ctx.received, None, global_process_set))
+        return back, None, None, None

@@ -1,0 +1,93 @@
+"""broadcast: one rank's tensor to all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .announce import Announcement, Call
+from .handle import Handle, synchronize
+from .memory import refuse_sparse
+from .process_sets import global_process_set, require_global
+from .rounds import host_transport, rank, transport
+
+
+def broadcast_async_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: Any = global_process_set,
+) -> Handle:
+    """Starts :func:`broadcast_`; :func:`synchronize` gives ``tensor``."""
+    require_global(process_set)
+    refuse_sparse(tensor, "broadcast")
+    host = host_transport()
+    if not 0 <= root_rank < host.size:
+        raise ValueError(f"root_rank {root_rank} is no rank: there are ranks 0 to {host.size - 1}")
+    announcement = Announcement(host, Call.of("broadcast", name, [tensor], root=root_rank))
+    pending = transport(tensor.device).broadcast(tensor, root_rank, name)
+    return Handle(pending, announcement, lambda: tensor)
+
+
+def broadcast_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: Any = global_process_set,
+) -> Handle:
+    """Starts :func:`broadcast`; :func:`synchronize` gives a new tensor."""
+    refuse_sparse(tensor, "broadcast")
+    return broadcast_async_(tensor.detach().clone(), root_rank, name, process_set)
+
+
+def broadcast_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: Any = global_process_set,
+) -> torch.Tensor:
+    """As :func:`broadcast`, in place and without gradients."""
+    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+
+
+def broadcast(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: Any = global_process_set,
+) -> torch.Tensor:
+    """The tensor of rank ``root_rank``, as a new tensor on all ranks.
+
+    Gradients flow through it: that of the root's input is the average of the outputs', that of the other
+    ranks' inputs is zero.
+
+    Args:
+        tensor: any type and shape, the same on all ranks.
+        root_rank: whose tensor it is.
+        name: compared between ranks, and named by errors.
+        process_set: only :data:`global_process_set`.
+
+    Raises:
+        WorkersFailed: the round is over.
+        CollectiveMismatch: ranks called different things, or with different shapes or types.
+        ValueError: there is no such rank.
+    """
+    require_global(process_set)
+    return _Broadcast.apply(tensor, root_rank, name)
+
+
+class _Broadcast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, root_rank, name):
+        ctx.root_rank = root_rank
+        return synchronize(broadcast_async(tensor, root_rank, name))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        from .allreduce import allreduce
+
+        average = allreduce(gradient)
+        if rank() != ctx.root_rank:
+            average = torch.zeros_like(average)
+        return average, None, None

@@ -1,0 +1,129 @@
+"""torch.distributed in a round: made anew for each, in the same process."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from elasticrun import _native
+
+from . import abort
+from .process_group import NAME, ProcessGroup
+from .rounds import host_transport
+from .store import round_store
+
+_DEFAULT_TIMEOUT = timedelta(minutes=30)
+
+#: What the last call asked for; the next round gets the same.
+_wanted: tuple[str | None, timedelta | None] | None = None
+#: The round of the default group, if it was made here.
+_made: tuple[object, int] | None = None
+
+
+def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
+    host = host_transport()
+    if size != host.size:
+        raise NotImplementedError(
+            f"the elasticrun back end has no groups of some ranks ({size} of {host.size}): use the whole "
+            'round, or the gloo back end for them (new_group(ranks, backend="gloo"))'
+        )
+    if rank != host.rank:
+        raise ValueError(
+            f"rank {rank} of {size} was given, but this is rank {host.rank} of the round: take rank and "
+            "size from elasticrun, anew in each round"
+        )
+    return ProcessGroup(host, timeout)
+
+
+def register() -> None:
+    """Makes the back end known to torch.distributed by its name."""
+    if NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+
+
+def init_process_group(backend: str | None = None, timeout: timedelta | None = None) -> None:
+    """Initialises torch.distributed for the current round; joins the first one if none was joined.
+
+    In each later round of :func:`elasticrun.torch.elastic.run` it is done again before the training
+    function is called. Within a round further calls do nothing.
+
+    Args:
+        backend: ``elasticrun`` (the default without GPUs), ``nccl`` (the default with), ``gloo``, or what
+            else torch.distributed knows. Groups of other back ends are aborted the moment their round is.
+        timeout: longest wait of an operation; 30 minutes if not given.
+
+    Raises:
+        ValueError: torch knows no such back end.
+        WorkersFailed: the round is over.
+    """
+    global _wanted
+    _wanted = (backend, timeout)
+    _init(backend, timeout)
+
+
+def _init(backend: str | None, timeout: timedelta | None) -> None:
+    global _made
+    host = host_transport()
+    world = _native.world()
+    now = world.epoch, world.round
+    if dist.is_initialized():
+        if _made == now:
+            return
+        retire()
+    register()
+    if backend is None:
+        backend = "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else NAME
+    _describe(world)
+    ours = backend.lower() == NAME
+    # Our back end meets its peers by the round; the store is for what torch itself keeps there.
+    store = round_store(world, "torch")
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=host.rank,
+        world_size=host.size,
+        timeout=_DEFAULT_TIMEOUT if timeout is None else timeout,
+    )
+    _made = now
+    if not ours:
+        abort.watch(dist.group.WORLD, world.round)
+
+
+def refresh() -> None:
+    """A round begins: the default group of the last one goes, and comes anew if it was made here."""
+    abort.listen()
+    retire()
+    _describe(_native.world())
+    if _wanted is not None:
+        _init(*_wanted)
+
+
+def retire() -> None:
+    """Destroys the default group of a round that is over; quick, since nobody waits for peers."""
+    global _made
+    _made = None
+    if not dist.is_initialized():
+        return
+    group = dist.group.WORLD
+    if not isinstance(group, ProcessGroup):
+        # A plain destroy waits for operations that no peer will complete.
+        group.abort()
+    dist.destroy_process_group()
+
+
+def _describe(world: _native.Standing) -> None:
+    """The environment that ``init_process_group("...")`` with ``env://`` reads."""
+    address, _, port = world.coordinator.rpartition(":")
+    os.environ.update(
+        RANK=str(world.rank),
+        WORLD_SIZE=str(world.size),
+        LOCAL_RANK=str(world.local_rank),
+        LOCAL_WORLD_SIZE=str(world.local_size),
+        GROUP_RANK=str(world.cross_rank),
+        GROUP_WORLD_SIZE=str(world.cross_size),
+    )
+    if address and port:
+        os.environ.update(MASTER_ADDR=address.strip("[]"), MASTER_PORT=port)

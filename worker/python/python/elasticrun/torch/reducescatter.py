@@ -1,0 +1,183 @@
+"""reducescatter: rows of all ranks, combined; each rank gets its share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .allgather import gather_rows
+from .announce import Announcement, Call
+from .compression import Compression
+from .handle import Handle, synchronize
+from .memory import element, refuse_sparse
+from .pending import Pending
+from .process_sets import global_process_set, require_global
+from .reductions import Adasum, Average, Reduction, Sum, name_of
+from .rounds import host_transport, size, transport
+
+
+def shares(rows: int, ranks: int) -> list[int]:
+    """Rows of each rank: equal, and one more for the first ones if they do not divide."""
+    return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: Reduction = Average,
+    process_set: Any = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Starts :func:`grouped_reducescatter`; :func:`synchronize` gives a list of new tensors."""
+    require_global(process_set)
+    host = host_transport()
+    for tensor in tensors:
+        _check(tensor, op)
+    scale = [prescale_factor, postscale_factor]
+    call = Call.of("reducescatter", name, tensors, op=name_of(op), scale=scale)
+    announcement = Announcement(host, call)
+    started = [
+        _start(tensor, name_of(op), prescale_factor, postscale_factor, host.rank, host.size, name)
+        for tensor in tensors
+    ]
+    parts = [part for pending, _ in started for part in pending.parts]
+
+    def finish() -> None:
+        for pending, _ in started:
+            pending.wait()
+
+    return Handle(Pending(parts, finish), announcement, lambda: [share for _, share in started])
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: Reduction = Average,
+    process_set: Any = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Starts :func:`reducescatter`; :func:`synchronize` gives a new tensor."""
+    handle = grouped_reducescatter_async(
+        [tensor], name, op, process_set, prescale_factor, postscale_factor
+    )
+    return Handle(handle._pending, handle._announcement, lambda: handle._result()[0])
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: Reduction = Average,
+    process_set: Any = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Combines the tensors of all ranks, and gives each rank its share of the rows.
+
+    Gradients flow through it: they are gathered from all ranks.
+
+    Args:
+        tensor: any shape but a scalar, the same on all ranks. If the rows do not divide, the first ranks
+            get one more.
+        name: compared between ranks, and named by errors.
+        compression: how it travels, of :class:`Compression`.
+        op: Average, Sum, Min, Max or Product.
+        process_set: only :data:`global_process_set`.
+        prescale_factor: multiplies what comes in.
+        postscale_factor: multiplies what goes out.
+
+    Raises:
+        WorkersFailed: the round is over.
+        CollectiveMismatch: ranks called different things, or with different shapes or types.
+    """
+    require_global(process_set)
+    compressed, context = compression.compress(tensor)
+    share = _Reducescatter.apply(compressed, name, op, prescale_factor, postscale_factor)
+    return compression.decompress(share, context)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: Reduction = Average,
+    process_set: Any = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """:func:`reducescatter` of several tensors; gives a list."""
+    return [
+        reducescatter(tensor, name, compression, op, process_set, prescale_factor, postscale_factor)
+        for tensor in tensors
+    ]
+
+
+def _check(tensor: torch.Tensor, op: Reduction) -> None:
+    refuse_sparse(tensor, "reducescatter")
+    element(tensor.dtype)
+    if tensor.dim() == 0:
+        raise ValueError("reducescatter of a scalar: it shares rows, so a dimension is needed")
+    if op == Adasum:
+        raise NotImplementedError("reducescatter with Adasum is not offered: use allreduce")
+
+
+def _start(
+    tensor: torch.Tensor,
+    op: str,
+    prescale: float,
+    postscale: float,
+    rank: int,
+    ranks: int,
+    name: str | None,
+) -> tuple[Pending, torch.Tensor]:
+    tensor = tensor.detach()
+    if prescale != 1.0:
+        tensor = tensor * prescale
+    counts = shares(tensor.shape[0], ranks)
+    shape = tensor.shape[1:]
+    most = max(counts)
+    block = tensor.new_empty((most, *shape))
+    if len(set(counts)) > 1:
+        # Blocks are of one size on the way: the short ones get a row of padding.
+        padded = tensor.new_zeros((ranks * most, *shape))
+        at = 0
+        for other, count in enumerate(counts):
+            padded[other * most : other * most + count].copy_(tensor[at : at + count])
+            at += count
+        tensor = padded
+    pending = transport(tensor.device).reduce_scatter(tensor, block, op, name)
+    share = block[: counts[rank]]
+    if postscale == 1.0:
+        return pending, share
+
+    def finish() -> None:
+        pending.wait()
+        share.mul_(postscale)
+
+    return Pending(pending.parts, finish), share
+
+
+class _Reducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, name, op, prescale, postscale):
+        ctx.rows = tensor.shape[0]
+        ctx.factor = prescale * postscale
+        ctx.op = op
+        return synchronize(
+            reducescatter_async(
+                tensor, name, op, prescale_factor=prescale, postscale_factor=postscale
+            )
+        )
+
+    @staticmethod
+    def backward(ctx, gradient):
+        factor = ctx.factor * (size() if ctx.op == Sum else 1)
+        if factor != 1.0:
+            gradient = gradient * factor
+        pending, output = gather_rows(gradient.contiguous(), shares(ctx.rows, size()))
+        pending.wait()
+        return output, None, None, None, None

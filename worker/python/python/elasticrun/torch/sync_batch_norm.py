@@ -1,0 +1,115 @@
+"""Batch normalisation over the batches of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from .rounds import host_transport, transport
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation whose mean and variance are those of the batches of all ranks together.
+
+    Batches may be of different sizes. In evaluation, and in a world of one, it is torch's own. Arguments
+    are those of ``torch.nn.BatchNorm2d``; inputs have at least two dimensions, channels are the second.
+    """
+
+    def _check_input_dim(self, tensor: torch.Tensor) -> None:
+        if tensor.dim() < 2:
+            raise ValueError(
+                f"SyncBatchNorm of {tensor.dim()} dimension(s): it needs at least two (batch, channels)"
+            )
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Normalises ``tensor``, (batch, channels, ...)."""
+        self._check_input_dim(tensor)
+        alone = not self.training or host_transport().size == 1
+        if alone:
+            return super().forward(tensor)
+        momentum = self.momentum
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if momentum is None:
+                momentum = 1.0 / float(self.num_batches_tracked)
+        return _Normalise.apply(
+            tensor,
+            self.weight,
+            self.bias,
+            self.running_mean,
+            self.running_var,
+            self.eps,
+            momentum if momentum is not None else 0.0,
+        )
+
+
+def _sum(values: torch.Tensor) -> torch.Tensor:
+    """The sum over all ranks, in place."""
+    transport(values.device).allreduce([values], "sum").wait()
+    return values
+
+
+def _per_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return values.to(like.dtype).view(1, -1, *([1] * (like.dim() - 2)))
+
+
+class _Normalise(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        running_mean: torch.Tensor | None,
+        running_var: torch.Tensor | None,
+        eps: float,
+        momentum: float,
+    ) -> torch.Tensor:
+        dims = [dim for dim in range(tensor.dim()) if dim != 1]
+        channels = tensor.shape[1]
+        wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+        count = tensor.numel() // max(channels, 1)
+        # Two sums: deviations from the common mean keep the digits that a difference of squares loses.
+        sums = _sum(torch.cat([wide.sum(dims), wide.new_tensor([count])]))
+        total = sums[-1]
+        mean = sums[:-1] / total
+        centred = wide - _per_channel(mean, wide)
+        variance = _sum(centred.square().sum(dims)) / total
+        inverse = (variance + eps).rsqrt()
+        if running_mean is not None:
+            running_mean.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
+            unbiased = variance * total / (total - 1).clamp(min=1)
+            running_var.mul_(1 - momentum).add_(unbiased.to(running_var.dtype), alpha=momentum)
+        normal = centred * _per_channel(inverse, wide)
+        ctx.save_for_backward(normal, weight, inverse, total)
+        output = normal
+        if weight is not None:
+            output = output * _per_channel(weight, wide)
+        if bias is not None:
+            output = output + _per_channel(bias, wide)
+        return output.to(tensor.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        normal, weight, inverse, total = ctx.saved_tensors
+        wide = gradient.to(normal.dtype)
+        dims = [dim for dim in range(wide.dim()) if dim != 1]
+        of_bias = wide.sum(dims)
+        of_weight = (wide * normal).sum(dims)
+        # The input's gradient needs the sums of all ranks; the parameters' are summed by the optimizer.
+        means = _sum(torch.cat([of_bias, of_weight])) / total
+        bias_mean, weight_mean = means.chunk(2)
+        of_input = wide - _per_channel(bias_mean, wide) - normal * _per_channel(weight_mean, wide)
+        scale = inverse if weight is None else inverse * weight.to(inverse.dtype)
+        of_input = (of_input * _per_channel(scale, wide)).to(gradient.dtype)
+        return (
+            of_input,
+            None if weight is None else of_weight.to(weight.dtype),
+            None if weight is None else of_bias.to(weight.dtype),
+            None,
+            None,
+            None,
+            None,
+        )
