@@ -58,7 +58,7 @@ pub mod state;
 pub mod worker;
 mod world;
 
-pub use elasticrun_collectives::{DType, Element, Error as GroupError, Group, Op};
+pub use elasticrun_collectives::{DType, Element, Error as GroupError, Group, Observer, Op};
 pub use elasticrun_protocol::{
     CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, control::StopReason,
 };

@@ -134,6 +134,15 @@ impl Group {
         self.target.session
     }
 
+    /// Tells who is late, from any thread.
+    pub fn observer(&self) -> Observer {
+        Observer {
+            region: self.target.region.clone(),
+            first_rank: self.topology.first_rank,
+            count: self.topology.local_count,
+        }
+    }
+
     /// Longest time that one operation may wait for others; `None`, which is the default, waits until
     /// they come or the round is aborted.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
@@ -219,6 +228,33 @@ impl Drop for Group {
         if let Some(net) = &mut self.net {
             net.leave();
         }
+    }
+}
+
+/// A look at the members of this host while an operation waits. It outlives the group and does nothing to it.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    region: Option<Arc<RegionMap>>,
+    first_rank: u32,
+    count: u32,
+}
+
+impl Observer {
+    /// Ranks of this host that are behind the others of this host: what a waiting operation waits for, unless it
+    /// is another host. A snapshot, for a message to a person.
+    pub fn behind(&self) -> Vec<u32> {
+        let Some(region) = &self.region else {
+            return Vec::new();
+        };
+        let at = |member| region.waits_at(member);
+        let first = at(0);
+        // Numbers of barriers wrap around; members are never far apart.
+        let ahead = |number: u32| number.wrapping_sub(first).cast_signed();
+        let most = (0..self.count).map(|member| ahead(at(member))).max();
+        (0..self.count)
+            .filter(|member| Some(ahead(at(*member))) < most)
+            .map(|member| self.first_rank + member)
+            .collect()
     }
 }
 

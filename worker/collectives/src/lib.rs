@@ -38,6 +38,6 @@ pub use abort::Aborter;
 pub use call::{Call, Kind};
 pub use element::{DType, Element, Op};
 pub use error::Error;
-pub use group::{Group, GroupConfig};
+pub use group::{Group, GroupConfig, Observer};
 pub use region::{RegionMap, abort_region, create_region, region_len};
 pub use topology::{Session, Topology, neighbours};

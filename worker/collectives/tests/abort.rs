@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_collectives::{Error, Group, Op, RegionMap, Session, abort_region};
+use elasticrun_collectives::{Error, Group, Observer, Op, RegionMap, Session, abort_region};
 use support::{KEY, SESSION, members, round};
 
 const LAYOUTS: &[&[u32]] = &[&[3], &[1, 1], &[1, 1, 1, 1], &[2, 2], &[1, 3, 2]];
@@ -101,7 +101,7 @@ fn one_member_is_missing_and_the_others_are_freed() {
                 waiting.push(scope.spawn(move || {
                     let rank = member.topology.rank;
                     let mut group = member.connect().unwrap();
-                    entered.send(()).unwrap();
+                    entered.send(group.observer()).unwrap();
                     if rank == 0 {
                         // Waits elsewhere, for instance in user code, until the round is over.
                         while group.check().is_ok() {
@@ -112,8 +112,16 @@ fn one_member_is_missing_and_the_others_are_freed() {
                     (Instant::now(), error)
                 }));
             }
-            aborters.iter().for_each(|_| entries.recv().unwrap());
-            thread::sleep(Duration::from_millis(10));
+            let observers: Vec<_> = aborters.iter().map(|_| entries.recv().unwrap()).collect();
+            if layout[0] > 1 {
+                // Whoever looks sees who is late, on that host only.
+                let late = |observer: &Observer| observer.behind() == [0];
+                while observers.iter().filter(|observer| late(observer)).count()
+                    < layout[0] as usize
+                {
+                    thread::yield_now();
+                }
+            }
             let start = Instant::now();
             aborters.iter().for_each(|aborter| aborter.abort(SESSION));
             for waiting in waiting {

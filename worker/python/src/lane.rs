@@ -7,7 +7,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use elasticrun_worker::{Group, GroupError, worker::Judge};
+use elasticrun_worker::{Group, GroupError, Observer, worker::Judge};
 use pyo3::prelude::*;
 
 use crate::work::{Outcome, Shared, Work};
@@ -26,6 +26,7 @@ pub(crate) struct Lane {
     queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,
     judge: Judge,
+    observer: Observer,
     #[pyo3(get)]
     pub(crate) rank: u32,
     #[pyo3(get)]
@@ -106,6 +107,7 @@ impl Lane {
     /// Starts the thread.
     pub(crate) fn start(group: Group, judge: Judge) -> PyResult<Self> {
         let topology = *group.topology();
+        let observer = group.observer();
         let queue = Arc::new(Queue {
             state: Mutex::new(State {
                 tasks: VecDeque::new(),
@@ -125,6 +127,7 @@ impl Lane {
             queue,
             thread: Mutex::new(Some(thread)),
             judge,
+            observer,
             rank: topology.rank,
             size: topology.size,
         })
@@ -132,7 +135,7 @@ impl Lane {
 
     /// Has the thread run `task` after all that were submitted before.
     pub(crate) fn submit(&self, task: Task, keep: Option<Py<PyAny>>, name: Option<String>) -> Work {
-        let work = Shared::new(name, self.judge.clone(), keep);
+        let work = Shared::new(name, self.judge.clone(), self.observer.clone(), keep);
         let mut state = self.queue.lock();
         if state.closed {
             let failure = state.failure.clone();

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_worker::{GroupError, worker::Judge};
+use elasticrun_worker::{GroupError, Observer, worker::Judge};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyList},
@@ -27,6 +27,10 @@ pub(crate) enum Outcome {
 /// How long a wait of the main thread lasts before it looks for signals.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How long a collective may take before a person is told who is late, as Horovod's stall check does; and again
+/// after each such time.
+const STALL: Duration = Duration::from_secs(60);
+
 /// A collective that was submitted: shared by Python and the lane.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -34,6 +38,7 @@ pub(crate) struct Shared {
     done: Condvar,
     name: Option<String>,
     judge: Judge,
+    observer: Observer,
 }
 
 #[derive(Debug)]
@@ -44,7 +49,12 @@ struct State {
 }
 
 impl Shared {
-    pub(crate) fn new(name: Option<String>, judge: Judge, keep: Option<Py<PyAny>>) -> Arc<Self> {
+    pub(crate) fn new(
+        name: Option<String>,
+        judge: Judge,
+        observer: Observer,
+        keep: Option<Py<PyAny>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 outcome: None,
@@ -54,6 +64,7 @@ impl Shared {
             done: Condvar::new(),
             name,
             judge,
+            observer,
         })
     }
 
@@ -105,6 +116,24 @@ impl Shared {
         ))
     }
 
+    /// Logs that this waits, and for whom as far as it is known.
+    fn report_stall(&self, py: Python<'_>, waited: Duration) -> PyResult<()> {
+        let behind = self.observer.behind();
+        let late = match behind.as_slice() {
+            [] => "ranks of other hosts, or one that is in another call".to_owned(),
+            ranks => format!("ranks {ranks:?}"),
+        };
+        let text = format!(
+            "{} has waited for {} s; late are {late}: do all ranks make the same calls?",
+            self.name.as_deref().unwrap_or("a collective"),
+            waited.as_secs()
+        );
+        let logger = py
+            .import("logging")?
+            .call_method1("getLogger", ("elasticrun",))?;
+        logger.call_method1("warning", ("%s", text)).map(drop)
+    }
+
     fn is_done(&self) -> bool {
         self.lock().outcome.is_some()
     }
@@ -137,6 +166,8 @@ impl Work {
         let deadline = timeout
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .map(|timeout| Instant::now() + timeout);
+        let began = Instant::now();
+        let mut stall = STALL;
         loop {
             let look = Instant::now() + LOOK;
             let until = deadline.map_or(look, |deadline| deadline.min(look));
@@ -144,6 +175,10 @@ impl Work {
                 break;
             }
             py.check_signals()?;
+            if began.elapsed() >= stall {
+                self.0.report_stall(py, stall)?;
+                stall += STALL;
+            }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Err(pyo3::exceptions::PyTimeoutError::new_err(format!(
                     "{} is not done after {} s",
