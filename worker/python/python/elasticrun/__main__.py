@@ -1,0 +1,21 @@
+"""``python -m elasticrun`` is the program ``elasticrun``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import _binary
+
+
+def main() -> None:
+    """Becomes the program."""
+    try:
+        program = _binary.find()
+        os.execv(program, ["elasticrun", *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"elasticrun: {error}")
+
+
+if __name__ == "__main__":
+    main()

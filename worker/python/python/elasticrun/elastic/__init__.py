@@ -1,0 +1,36 @@
+"""Elastic training: a state that outlives workers, and the loop around the training function.
+
+A script gives both once::
+
+    state = elasticrun.ObjectState(weights=weights, step=0)
+
+    @elasticrun.elastic.run
+    def train(state):
+        while state.step < 1000:
+            ...
+            state.step += 1
+            state.commit()
+
+    train(state)
+"""
+
+from __future__ import annotations
+
+from ..sampler import ElasticSampler
+from .array_state import ArrayState
+from .handlers import Handler, register_handler
+from .jax_state import JaxState
+from .loop import run
+from .object_state import ObjectState
+from .state import State
+
+__all__ = [
+    "ArrayState",
+    "ElasticSampler",
+    "Handler",
+    "JaxState",
+    "ObjectState",
+    "State",
+    "register_handler",
+    "run",
+]

@@ -1,0 +1,99 @@
+"""The loop around the training function."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Concatenate, NoReturn, ParamSpec, TypeVar
+
+from .. import _native, lifecycle, notifications
+from ..errors import HostsUpdated, Interrupted, Stopped, WorkersFailed
+from .state import State
+
+__all__ = ["run"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=State)
+
+
+def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Decorates a training function, so that it goes on through all changes of the job's hosts.
+
+    ``func`` gets the state first. It is called once for each round that this process is a member of, until it
+    returns or raises an error of its own. Before each call the state is the same in all workers, that of the
+    newest commit; ``func`` must go on from wherever it is. In all rounds but the first of the job,
+    ``state.on_reset()`` is called before, in all workers.
+
+    - :class:`~elasticrun.errors.WorkersFailed` out of ``func`` (or chained by ``raise ... from``) leads to the
+      next round, from the newest commit.
+    - :class:`~elasticrun.errors.HostsUpdated` likewise, and nothing is done again.
+    - :class:`~elasticrun.errors.Stopped` ends the process with one line on stderr and exit code 0: its slot is
+      no longer part of the job, or the job is over.
+    - Any other error goes to the caller. The process should end with it then: it is a failed worker.
+
+    A process trains once: when ``func`` has returned, the worker is done and should end soon.
+
+    Raises:
+        NotInitialized: the decorated function is called before ``init()``.
+        ForkedError: it is called in a forked child.
+        StateError: the state cannot be serialised or restored.
+    """
+
+    @functools.wraps(func)
+    def train(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        lifecycle.require("elastic.run")
+        forget = notifications.on_hosts_updated(state._told_of_update)
+        try:
+            return _rounds(state, lambda: func(state, *args, **kwargs))
+        except Stopped as stopped:
+            _end(stopped)
+        finally:
+            forget()
+
+    return train
+
+
+def _rounds(state: State, train: Callable[[], R]) -> R:
+    while True:
+        try:
+            _enter(state)
+            result = train()
+        except Exception as error:
+            interrupt = _interrupt(error)
+            if interrupt is None:
+                raise
+            if isinstance(interrupt, WorkersFailed):
+                state._failed()
+            continue
+        _native.finish()
+        return result
+
+
+def _enter(state: State) -> None:
+    """To the next round, and the state to its base."""
+    # A collective before the loop may have joined the first round; that one serves.
+    in_first = lifecycle.has_joined() and _native.in_round()
+    world = lifecycle.world() if in_first else lifecycle.join()
+    state._begin_round()
+    # Newcomers too: what callbacks change must be changed alike in all workers.
+    if world.round > 1:
+        state.on_reset()
+    _native.training()
+
+
+def _interrupt(error: BaseException | None) -> Interrupted | None:
+    """The interrupt that ``error`` is or was raised from; a :class:`Stopped` is raised as it is."""
+    while error is not None:
+        if isinstance(error, (WorkersFailed, HostsUpdated)):
+            return error
+        if isinstance(error, Stopped):
+            raise error
+        error = error.__cause__
+    return None
+
+
+def _end(stopped: Stopped) -> NoReturn:
+    print(f"elasticrun: {stopped}", file=sys.stderr, flush=True)
+    raise SystemExit(0)

@@ -1,0 +1,172 @@
+"""What every state is: commits, boundaries, reset callbacks."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .. import _native, lifecycle
+from ..codec import Payload
+
+__all__ = ["State"]
+
+#: What :meth:`State.on_hosts_updated` is told: the driver does not say whether hosts come, go, or both.
+MIXED = 3
+
+_EMPTY = Payload(b"", [], [])
+
+
+class State:
+    """Base of all states; for one of your own, override ``save``, ``restore`` and ``sync``.
+
+    ``save`` keeps a copy of what there is, ``restore`` goes back to it, and ``sync`` brings what rank 0 has to
+    all workers, with collectives. ``commit`` saves, and marks the place in all workers; it is rank 0 of the next
+    round then that has the newest commit, if any worker of this one lives. What such a state saves is memory
+    of this process, so unlike :class:`ObjectState` it does not outlive all workers.
+
+    The arguments are taken for scripts that come from Horovod; they are not needed.
+    """
+
+    def __init__(
+        self,
+        bcast_object: Callable[..., Any] | None = None,
+        get_rank: Callable[[], int] | None = None,
+    ) -> None:
+        del bcast_object, get_rank
+        self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
+        self._last_updated_timestamp = 0.0
+        self._reset_callbacks: list[Callable[[], object]] = []
+        self._commits_per_check = 1
+        self._commits = 0
+        #: What the native side is reading.
+        self._lent: Payload | None = None
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], object]]) -> None:
+        """Has ``callbacks`` called in order at the start of each round but the job's first, in all workers.
+
+        The state is that of the newest commit then; adapt here what depends on ``size()``. What a callback
+        raises goes to the caller of the training function, as an error of that function does.
+        """
+        self._reset_callbacks.extend(callbacks)
+
+    def set_check_hosts_added_delay(self, commits: int) -> None:
+        """Looks for changed hosts only at each ``commits``-th commit of a round; 1 is each.
+
+        All workers set the same. :meth:`check_host_updates` looks at each call all the same.
+
+        Raises:
+            ValueError: ``commits`` is less than 1.
+        """
+        if commits < 1:
+            raise ValueError(f"set_check_hosts_added_delay({commits}): must be at least 1")
+        self._commits_per_check = commits
+
+    def commit(self, async_: bool = False) -> None:
+        """Commits the state: from here on no failure loses what it holds. A boundary, too.
+
+        Copies into memory of the agent and talks to nobody. With ``async_`` it returns when what can still
+        change has been copied; that of the host's memory is copied at once either way.
+
+        Raises:
+            HostsUpdated: the hosts of the job change, and the commit is made.
+            WorkersFailed: a worker of the round failed.
+            StateError: a part of the state cannot be serialised, and the commit before is the newest.
+        """
+        del async_
+        self._keep()
+        if not lifecycle.has_joined():
+            lifecycle.require("commit")
+            return
+        self._seal()
+        self._commits += 1
+        if self._commits % self._commits_per_check == 0 and _native.boundary():
+            raise _native.leave_here()
+
+    def check_host_updates(self) -> None:
+        """A boundary without a commit: looks whether the hosts of the job change. Costs no message.
+
+        If they do, all workers stop at the same check or commit, and it commits the state.
+
+        Raises:
+            HostsUpdated: the hosts of the job change, and the state is committed.
+            WorkersFailed: a worker of the round failed.
+        """
+        if not lifecycle.has_joined():
+            lifecycle.require("check_host_updates")
+            return
+        if _native.boundary():
+            self._keep()
+            self._seal()
+            raise _native.leave_here()
+
+    def save(self) -> None:
+        """Keeps a copy for :meth:`restore`, in this process."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no save()")
+
+    def restore(self) -> None:
+        """Goes back to what was saved or committed last."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no restore()")
+
+    def sync(self) -> None:
+        """Brings what rank 0 has to all workers. All call it."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no sync()")
+
+    def reset(self) -> None:
+        """Called before the reset callbacks: a place to adapt to the new world."""
+
+    def on_reset(self) -> None:
+        """Calls :meth:`reset` and the reset callbacks."""
+        self._host_messages = queue.Queue()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Puts a message into ``_host_messages``: the hosts are about to change. Called from another thread.
+
+        Args:
+            timestamp: seconds since 1970.
+            update_res: 3; that hosts were removed (1), added (2), or both (3) is not told apart.
+        """
+        self._last_updated_timestamp = timestamp
+        self._host_messages.put((timestamp, update_res))
+
+    # What elastic.run calls.
+
+    def _told_of_update(self) -> None:
+        self.on_hosts_updated(time.time(), MIXED)
+
+    def _begin_round(self) -> None:
+        """Brings the state to the base of the round that was just joined."""
+        self._commits = 0
+        _native.sync(self._head_and_buffers, self._load)
+        self.sync()
+
+    def _failed(self) -> None:
+        """A worker of the round failed."""
+        self.restore()
+
+    # What a subclass whose state the agent keeps overrides.
+
+    def _payload(self) -> Payload:
+        """The state as bytes, which :meth:`_load` understands."""
+        return _EMPTY
+
+    def _load(self, head: bytes, buffers: Sequence[memoryview]) -> None:
+        """Becomes what :meth:`_payload` gave. The buffers are valid only during the call."""
+
+    def _keep(self) -> None:
+        """First part of a commit: what is kept in this process."""
+        self.save()
+
+    def _seal(self) -> None:
+        """Second part of a commit: what is kept by the agent."""
+        payload = self._payload()
+        _native.seal(payload.head, payload.buffers)
+
+    def _head_and_buffers(self) -> tuple[bytes, list[tuple[int, int]]]:
+        # Kept: the native side reads the buffers after this has returned.
+        payload = self._lent = self._payload()
+        return payload.head, payload.buffers

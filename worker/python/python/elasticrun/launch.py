@@ -1,0 +1,227 @@
+"""``elasticrun.run``: a job from within Python, whose workers all call one function."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, TypeVar
+
+from . import _binary
+from ._call import VARIABLE, Address, Call, Result
+from ._exchange import Server
+from .errors import ElasticrunError, of_exit_code
+
+__all__ = ["run"]
+
+R = TypeVar("R")
+
+#: Lines at the end of a job's stderr that an error quotes.
+_LAST_LINES = 20
+
+
+def run(
+    fn: Callable[..., R],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    np: int | None = 1,
+    *,
+    min_np: int | None = None,
+    max_np: int | None = None,
+    hosts: str | None = None,
+    hostfile: str | os.PathLike[str] | None = None,
+    host_discovery_script: str | os.PathLike[str] | None = None,
+    slots_per_host: int | None = None,
+    reset_limit: int | None = None,
+    elastic_timeout: float | str | None = None,
+    start_timeout: float | str | None = None,
+    output_filename: str | os.PathLike[str] | None = None,
+    executable: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    verbose: int = 0,
+    **settings: object,
+) -> list[R]:
+    """Runs ``fn(*args, **kwargs)`` in all workers of a job, and waits for its end.
+
+    ``fn`` calls ``init()`` as a script does. It travels as a pickle, so it is a function of a module; one of the
+    main module is found again by importing that, which must not start the job then
+    (``if __name__ == "__main__":``). With cloudpickle installed, any function travels.
+
+    Args:
+        fn: what each worker calls.
+        args: its arguments.
+        kwargs: its keyword arguments.
+        np: workers needed to start; none leaves it to the hosts.
+        min_np: below it training waits.
+        max_np: no worker beyond it.
+        hosts: ``a:4,b:4``; without any source of hosts, ``localhost``.
+        hostfile: lines ``host slots=n``.
+        host_discovery_script: a program that prints the hosts of now.
+        slots_per_host: for hosts whose source does not tell.
+        reset_limit: most rounds after the first.
+        elastic_timeout: longest wait for ``min_np`` workers, in seconds or as ``10m``.
+        start_timeout: longest time from the start of a worker to its first round.
+        output_filename: directory for the output of each rank.
+        executable: Python of the workers; this one by default.
+        env: the environment of the job; that of this process by default.
+        verbose: 1 or more logs each decision.
+        settings: any other option of ``elasticrun`` by its name with underscores: a switch takes True, an
+            option with two words a tuple, one that may be repeated a list.
+
+    Returns:
+        What ``fn`` returned, by rank of the last round.
+
+    Raises:
+        TypeError: the call cannot be pickled.
+        JobError: the job failed: a class for each exit code, see :mod:`elasticrun.errors`.
+    """
+    call = _call(fn, args, kwargs or {})
+    given: dict[str, object] = {
+        "np": np,
+        "min_np": min_np,
+        "max_np": max_np,
+        "hosts": hosts,
+        "hostfile": hostfile,
+        "host_discovery_script": host_discovery_script,
+        "slots_per_host": slots_per_host,
+        "reset_limit": reset_limit,
+        "elastic_timeout": elastic_timeout,
+        "start_timeout": start_timeout,
+        "output_filename": output_filename,
+        "verbose": verbose > 0,
+        **settings,
+    }
+    python = os.fspath(executable or sys.executable)
+    command = [os.fspath(_binary.find()), "run", *_flags(given)]
+    command += ["--", python, "-m", "elasticrun._call"]
+
+    results: list[Result] = []
+
+    def answer(request: bytes) -> bytes:
+        # Only a worker of this job holds the key, so this is a pickle of our own.
+        if not request:
+            return pickle.dumps(call)
+        results.append(pickle.loads(request))
+        return b""
+
+    # Loopback alone is enough, and safer, where the hosts are this machine.
+    local = host_discovery_script is hostfile is None and not settings and _is_local(hosts)
+    key = secrets.token_bytes(32)
+    server = Server("127.0.0.1" if local else "", key, answer)
+    try:
+        address = Address(["127.0.0.1"] if local else _addresses(), server.port, key)
+        _wait(command, {**(os.environ if env is None else env), VARIABLE: address.encode()})
+    finally:
+        server.close()
+    return _by_rank(results)
+
+
+def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    what = (fn, tuple(args), dict(kwargs))
+    try:
+        import cloudpickle  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError:
+        pass
+    else:
+        return Call(None, cloudpickle.dumps(what))
+    try:
+        pickled = pickle.dumps(what, protocol=5)
+    except Exception as error:
+        raise TypeError(
+            f"the call cannot be pickled ({error}): use a function of a module and plain arguments, or"
+            " pip install cloudpickle"
+        ) from error
+    if getattr(fn, "__module__", None) != "__main__":
+        return Call(None, pickled)
+    from multiprocessing import spawn
+
+    prepare = spawn.get_preparation_data("elasticrun")
+    if not prepare.keys() & {"init_main_from_name", "init_main_from_path"}:
+        raise TypeError(
+            f"{fn.__qualname__} is of a main module that has no file: put it into a module, or pip install cloudpickle"
+        )
+    prepare.pop("authkey", None)
+    return Call(prepare, pickled)
+
+
+def _flags(settings: Mapping[str, object]) -> list[str]:
+    flags = []
+    for name, value in settings.items():
+        flag = "-np" if name == "np" else f"--{name.replace('_', '-')}"
+        if value is None or value is False:
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            words = each if isinstance(each, tuple) else () if each is True else (each,)
+            flags += [flag, *map(str, words)]
+    return flags
+
+
+def _is_local(hosts: str | None) -> bool:
+    names = [host.rpartition(":")[0] or host for host in (hosts or "localhost").split(",")]
+    return all(name.strip() in ("localhost", "127.0.0.1") for name in names)
+
+
+def _addresses() -> list[str]:
+    """Addresses of this machine that a worker may reach, those of its name first."""
+    try:
+        named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)]
+    except OSError:
+        named = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Sends nothing: it only asks for the route to an address that is nobody's.
+            probe.connect(("192.0.2.1", 9))
+            named.append(probe.getsockname()[0])
+        except OSError:
+            pass
+    return list(dict.fromkeys([*named, "127.0.0.1"]))
+
+
+def _wait(command: list[str], env: dict[str, str]) -> None:
+    """Runs the job.
+
+    Raises:
+        JobError: it failed.
+    """
+    job = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
+    assert job.stderr is not None, "it is a pipe"
+    last: deque[bytes] = deque(maxlen=_LAST_LINES)
+    reader = threading.Thread(target=_pass_on, args=(job.stderr, last), daemon=True)
+    reader.start()
+    try:
+        job.wait()
+    except BaseException:
+        # Ctrl-C went to the job as well, which ends its workers first.
+        job.terminate()
+        job.wait()
+        raise
+    finally:
+        reader.join()
+    if job.returncode != 0:
+        message = b"".join(last).decode(errors="replace").strip()
+        raise of_exit_code(job.returncode, message or f"the job ended with {job.returncode}")
+
+
+def _pass_on(source: IO[bytes], last: deque[bytes]) -> None:
+    for line in source:
+        last.append(line)
+        sys.stderr.write(line.decode(errors="replace"))
+        sys.stderr.flush()
+
+
+def _by_rank(results: list[Result]) -> list[Any]:
+    newest = max((result.round for result in results), default=0)
+    by_rank = {result.rank: result for result in results if result.round == newest}
+    size = next(iter(by_rank.values())).size if by_rank else 0
+    missing = [rank for rank in range(size) if rank not in by_rank]
+    if missing or not by_rank:
+        raise ElasticrunError(
+            f"the job succeeded, but no result came from rank(s) {missing or 'at all'}: did a worker end by itself?"
+        )
+    return [pickle.loads(by_rank[rank].value) for rank in range(size)]
