@@ -151,11 +151,14 @@ class ElasticSampler:
     def record_indices(self, indices: Iterable[int]) -> None:
         """These samples, the next ones of this worker in the order of the iteration, are processed.
 
-        All workers record as many at the same time.
+        All workers record as many at the same time, so it needs padding.
 
         Raises:
-            ValueError: they are not the next ones, so what all workers have processed would not be known.
+            ValueError: they are not the next ones, or there is no padding, so what all workers have processed
+                would not be known.
         """
+        if not self.padding:
+            raise ValueError("record_indices() needs padding=True: use record_batch() without it")
         given = [int(index) for index in indices]
         done = -(-(self._position - self._start) // self.num_replicas)
         if given != self._own(done, done + len(given)):

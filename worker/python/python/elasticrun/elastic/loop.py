@@ -56,9 +56,14 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
 
 
 def _rounds(state: State, train: Callable[[], R]) -> R:
+    # A collective before the loop may have joined the first round; that one serves.
+    joined = lifecycle.has_joined()
     while True:
         try:
-            _enter(state)
+            if not joined:
+                lifecycle.join()
+            joined = False
+            _begin(state)
             result = train()
         except Exception as error:
             interrupt = _interrupt(error)
@@ -71,14 +76,11 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
         return result
 
 
-def _enter(state: State) -> None:
-    """To the next round, and the state to its base."""
-    # A collective before the loop may have joined the first round; that one serves.
-    in_first = lifecycle.has_joined() and _native.in_round()
-    world = lifecycle.world() if in_first else lifecycle.join()
+def _begin(state: State) -> None:
+    """Brings the state to the base of the round, and adapts it to the round."""
     state._begin_round()
     # Newcomers too: what callbacks change must be changed alike in all workers.
-    if world.round > 1:
+    if lifecycle.world().round > 1:
         state.on_reset()
     _native.training()
 

@@ -75,10 +75,11 @@ class State:
             StateError: a part of the state cannot be serialised, and the commit before is the newest.
         """
         del async_
-        self._keep()
         if not lifecycle.has_joined():
             lifecycle.require("commit")
+            self.save()
             return
+        self._keep()
         self._seal()
         self._commits += 1
         if self._commits % self._commits_per_check == 0 and _native.boundary():

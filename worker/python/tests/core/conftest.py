@@ -1,0 +1,164 @@
+"""Jobs of the real binary, and scripts without one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from elasticrun import _binary
+
+#: Longest time of a job in seconds: many times what it takes on two busy processors.
+PATIENCE = 120.0
+
+
+class Job:
+    """A program under way, whose lines of output are read as they come."""
+
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+        self.lines: list[str] = []
+        self._next = 0
+        self._changed = threading.Condition()
+        self._ended = False
+        self.process = subprocess.Popen(
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def until(self, words: str) -> str:
+        """The next line that has ``words``."""
+        with self._changed:
+            while True:
+                while self._next < len(self.lines):
+                    line = self.lines[self._next]
+                    self._next += 1
+                    if words in line:
+                        return line
+                assert not self._ended, f"no line has {words!r}:\n{self.text}"
+                assert self._changed.wait(PATIENCE), f"no line has {words!r} yet:\n{self.text}"
+
+    def end(self) -> int:
+        """Waits for the end; the exit code."""
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+    def succeed(self) -> str:
+        """Waits for the end, which must be well; the output."""
+        assert self.end() == 0, self.text
+        return self.text
+
+    def fail(self, code: int = 1) -> str:
+        """Waits for the end with ``code``; the output."""
+        assert self.end() == code, self.text
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """All output so far."""
+        return "\n".join(self.lines)
+
+    def stop(self) -> None:
+        """Ends it if it runs."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        self._reader.join(PATIENCE)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+class Starter:
+    """Starts scripts that are written in tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._jobs: list[Job] = []
+
+    def script(self, text: str, name: str = "script.py") -> Path:
+        """A file with ``text``, less its indentation."""
+        path = self._folder / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def command(self, *command: str, **env: str) -> Job:
+        """Starts a command."""
+        job = Job(list(command), {**os.environ, "PYTHONUNBUFFERED": "1", **env})
+        self._jobs.append(job)
+        return job
+
+    def job(self, flags: str, text: str, **env: str) -> Job:
+        """Starts a job with ``flags`` whose workers run ``text``."""
+        script = str(self.script(text))
+        return self.command(str(_binary.find()), *flags.split(), sys.executable, script, **env)
+
+    def alone(self, text: str, **env: str) -> str:
+        """Runs ``text`` without a job, which must end well; its output."""
+        return self.command(sys.executable, str(self.script(text)), **env).succeed()
+
+    def hosts(self, text: str) -> Callable[[str], None]:
+        """Makes ``discover.sh``, which prints ``text``; gives a function that changes what it prints."""
+        hosts = self._folder / "hosts"
+
+        def change(text: str) -> None:
+            new = hosts.with_suffix(".new")
+            new.write_text(text)
+            new.rename(hosts)
+
+        change(text)
+        script = self.script(f"#!/bin/sh\ncat '{hosts}'\n", "discover.sh")
+        script.chmod(0o755)
+        return change
+
+    @property
+    def discovery(self) -> str:
+        """Path of the script that :meth:`hosts` made."""
+        return str(self._folder / "discover.sh")
+
+    def stop(self) -> None:
+        """Ends all that was started."""
+        for job in self._jobs:
+            job.stop()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    starter = Starter(tmp_path)
+    yield starter
+    starter.stop()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Sets rank and size for what asks for nothing else, without a job."""
+    from elasticrun import lifecycle
+
+    def place(rank: int, size: int) -> None:
+        monkeypatch.setattr(lifecycle, "rank", lambda: rank)
+        monkeypatch.setattr(lifecycle, "size", lambda: size)
+
+    return place
