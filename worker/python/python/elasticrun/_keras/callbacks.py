@@ -1,0 +1,227 @@
+"""Callbacks for ``model.fit``, without the base class of Keras: which Keras it is, a subclass says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+
+from elasticrun import collectives, lifecycle
+from elasticrun.ops import Average
+from elasticrun.tensorflow.broadcast import broadcast_variables
+
+from . import kinds
+
+__all__ = [
+    "BroadcastGlobalVariables",
+    "LearningRateSchedule",
+    "LearningRateWarmup",
+    "MetricAverage",
+]
+
+
+class BroadcastGlobalVariables:
+    """Brings the variables of one rank's model and optimizer to all when training begins.
+
+    At the start of the training if all ranks have all variables then; else after the first batch, which makes
+    them. States of elastic training do so by themselves.
+
+    Args:
+        root_rank: whose variables they are.
+        device: taken for Horovod's sake, without effect.
+        local_variables: variables that each rank keeps for itself.
+    """
+
+    model: Any
+
+    def __init__(
+        self, root_rank: int, device: str = "", local_variables: Sequence[Any] | Any | None = None
+    ) -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.broadcast_done = False
+        local = [] if local_variables is None else local_variables
+        self._local = {id(variable) for variable in (local if isinstance(local, (list, tuple, set)) else [local])}
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        if not self.broadcast_done and all(collectives.allgather_object(self._ready())):
+            self._broadcast()
+
+    def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if not self.broadcast_done:
+            self._broadcast()
+
+    def _ready(self) -> bool:
+        if not getattr(self.model, "built", True):
+            return False
+        kinds.build(self.model.optimizer, self.model.trainable_variables)
+        return True
+
+    def _broadcast(self) -> None:
+        variables = [*self.model.variables, *kinds.variables(self.model.optimizer)]
+        broadcast_variables(
+            [variable for variable in variables if id(variable) not in self._local], self.root_rank
+        )
+        self.broadcast_done = True
+
+
+class MetricAverage:
+    """Averages the metrics of all ranks at the end of each epoch, for the callbacks that come after it.
+
+    All ranks have the same metrics. They travel as one operation.
+
+    Args:
+        device: taken for Horovod's sake, without effect.
+    """
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if not logs:
+            return
+        names = sorted(logs)
+        own = numpy.array([float(logs[name]) for name in names], numpy.float64)
+        averages = collectives.allreduce(own, Average, f"metrics {', '.join(names)}")
+        logs.update(zip(names, averages.tolist(), strict=True))
+
+
+class LearningRateSchedule:
+    """Sets the learning rate to ``initial_lr * multiplier(epoch)`` from ``start_epoch`` until ``end_epoch``.
+
+    Args:
+        initial_lr: the learning rate that is multiplied.
+        multiplier: a function of the epoch, or a number: its powers from ``start_epoch`` on.
+        start_epoch: the first epoch, as ``fit`` counts them.
+        end_epoch: the epoch after the last; none is no end.
+        staircase: once for each epoch, else before each batch with ``epoch + batch / steps_per_epoch``.
+        momentum_correction: whether momenta of SGD and RMSprop, which hold former learning rates, are rescaled
+            with it (Goyal et al., "Accurate, Large Minibatch SGD", 2017, 2.1).
+        steps_per_epoch: batches of an epoch, where ``fit`` does not know it.
+
+    Raises:
+        ValueError: there is no ``initial_lr``, or the learning rate follows a schedule of Keras.
+    """
+
+    model: Any
+    params: dict[str, Any]
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if initial_lr is None:
+            raise ValueError("initial_lr is needed: the learning rate that is multiplied")
+        self.initial_lr = initial_lr
+        self.multiplier = _function(multiplier, start_epoch)
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = start_epoch
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        if self.staircase or self.steps_per_epoch:
+            return
+        self.steps_per_epoch = self.params.get("steps")
+        if not self.steps_per_epoch:
+            raise ValueError(
+                f"{type(self).__name__}: fit does not know how many batches an epoch has: pass steps_per_epoch"
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.current_epoch = epoch
+
+    def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        epoch = self.current_epoch
+        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
+            return
+        if not self.staircase:
+            assert self.steps_per_epoch, "found when training began"
+            self._adjust(epoch + batch / self.steps_per_epoch)
+        elif batch == 0:
+            self._adjust(epoch)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            logs["lr"] = kinds.learning_rate(self.model.optimizer)
+
+    def _adjust(self, epoch: float) -> None:
+        optimizer = self.model.optimizer
+        rate = self.initial_lr * self.multiplier(epoch)
+        before = kinds.learning_rate(optimizer)
+        kinds.set_learning_rate(optimizer, rate)
+        if self.momentum_correction and before and rate != before:
+            # Exactly what a momentum of m * rate / before would do in this one step.
+            for momentum in _momenta(optimizer, self.model.trainable_variables):
+                momentum.assign(momentum * (rate / before))
+
+
+class LearningRateWarmup(LearningRateSchedule):
+    """Leads the learning rate from ``initial_lr / size()`` to ``initial_lr``, a bit with each batch.
+
+    Goyal et al., "Accurate, Large Minibatch SGD", 2017, 2.2.
+
+    Args:
+        initial_lr: the learning rate after the warm-up.
+        warmup_epochs: epochs of the warm-up.
+        momentum_correction: see :class:`LearningRateScheduleCallback`.
+        steps_per_epoch: batches of an epoch, where ``fit`` does not know it.
+        verbose: whether rank 0 prints a line at the end of the warm-up.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            initial_lr, self._share, 0, warmup_epochs, False, momentum_correction, steps_per_epoch
+        )
+        self.warmup_epochs = warmup_epochs
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        if epoch == self.warmup_epochs - 1 and self.verbose > 0 and lifecycle.rank() == 0:
+            rate = kinds.learning_rate(self.model.optimizer)
+            print(f"\nEpoch {epoch + 1}: the learning rate is warmed up to {rate:g}.")
+
+    def _share(self, epoch: float) -> float:
+        # That of the end of this batch, so that the last batch of the warm-up has all of it.
+        assert self.steps_per_epoch, "found when training began"
+        done = (epoch + 1.0 / self.steps_per_epoch) / self.warmup_epochs
+        size = lifecycle.size()
+        return (done * (size - 1) + 1) / size
+
+
+def _function(multiplier: float | Callable[[float], float], start: int) -> Callable[[float], float]:
+    if callable(multiplier):
+        return multiplier
+    base = float(multiplier)
+    return lambda epoch: base ** (epoch - start)
+
+
+def _momenta(optimizer: Any, trainable: Sequence[Any]) -> list[Any]:
+    """Variables of the optimizer that sum up gradients times learning rates; of SGD and RMSprop."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if not getattr(optimizer, "momentum", None):
+        return []
+    if kinds.is_legacy(optimizer):
+        if "momentum" not in optimizer.get_slot_names():
+            return []
+        return [optimizer.get_slot(variable, "momentum") for variable in trainable]
+    found = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None)
+    return [momentum for momentum in found or [] if momentum is not None]

@@ -1,0 +1,59 @@
+"""What differs between optimizers: those of Keras 3, those of tf_keras, and the older ones of tf_keras."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["build", "is_keras3", "is_legacy", "learning_rate", "set_learning_rate", "variables"]
+
+
+def is_keras3(optimizer: Any) -> bool:
+    """Whether it is an optimizer of Keras 3, which applies gradients by ``apply()``."""
+    return hasattr(optimizer, "stateless_apply")
+
+
+def is_legacy(optimizer: Any) -> bool:
+    """Whether it is of ``tf_keras.optimizers.legacy``, which keeps hyperparameters as variables."""
+    return hasattr(optimizer, "_create_all_weights")
+
+
+def build(optimizer: Any, trainable: Sequence[Any]) -> None:
+    """Makes the optimizer's variables, unless they are there."""
+    if is_legacy(optimizer):
+        # Does nothing the second time; hyperparameters are made beside.
+        optimizer._create_all_weights(trainable)
+    elif is_keras3(optimizer):
+        if not optimizer.built:
+            optimizer.build(trainable)
+    elif hasattr(optimizer, "build"):
+        optimizer.build(trainable)
+
+
+def variables(optimizer: Any) -> list[Any]:
+    """All variables of the optimizer, those of its hyperparameters too."""
+    found = optimizer.variables
+    own = list(found() if callable(found) else found)
+    if is_legacy(optimizer):
+        own += [value for _, value in sorted(optimizer._hyper.items()) if hasattr(value, "assign")]
+    return own
+
+
+def learning_rate(optimizer: Any) -> float:
+    """The learning rate as a number."""
+    rate = optimizer.learning_rate
+    return float(rate.numpy() if hasattr(rate, "numpy") else rate)
+
+
+def set_learning_rate(optimizer: Any, rate: float) -> None:
+    """Sets the learning rate.
+
+    Raises:
+        ValueError: it follows a schedule of Keras.
+    """
+    current = optimizer.learning_rate
+    if callable(current) and not hasattr(current, "assign"):
+        raise ValueError(
+            f"the learning rate follows a {type(current).__name__}: compile with a number, or leave this callback out"
+        )
+    optimizer.learning_rate = rate

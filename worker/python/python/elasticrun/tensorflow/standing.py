@@ -1,0 +1,50 @@
+"""Rank and size as tensors: inside a ``tf.function`` they are those of the round in which it runs.
+
+``rank()`` and ``size()`` are numbers of the moment at which a function is traced; a graph keeps them when the
+world changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy
+import tensorflow as tf
+
+from elasticrun import lifecycle
+
+from .host import Array, call
+
+__all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"]
+
+
+def _number(value: Callable[[], int]) -> tf.Tensor:
+    def on_host() -> list[Array]:
+        return [numpy.asarray(value(), numpy.int32)]
+
+    return call(on_host, [], [(tf.int32, tf.TensorShape([]))])[0]
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """Workers of the round (int32)."""
+    return _number(lifecycle.size)
+
+
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """Place of this worker (int32)."""
+    return _number(lifecycle.rank)
+
+
+def local_size_op(name: str | None = None) -> tf.Tensor:
+    """Workers of the round on this host (int32)."""
+    return _number(lifecycle.local_size)
+
+
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """Slot of this worker on its host (int32)."""
+    return _number(lifecycle.local_rank)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """1 (int32): all workers are in the only process set."""
+    return _number(lambda: 1)

@@ -1,0 +1,69 @@
+"""Batch normalisation with the mean and variance of all ranks' batches."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import tensorflow as tf
+
+from elasticrun.reductions import Sum
+
+from .allreduce import allreduce
+
+__all__ = ["SyncBatchNormalization"]
+
+_Layer = tf.keras.layers.BatchNormalization
+_OF_KERAS_2 = "fused" in inspect.signature(_Layer).parameters
+
+
+def _combined(mean: tf.Tensor, variance: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mean and variance over all ranks, each weighted by its ``count`` of elements."""
+    dtype = mean.dtype
+    mean, variance = tf.cast(mean, tf.float32), tf.cast(variance, tf.float32)
+    count = tf.cast(count, tf.float32)
+    sums = tf.stack([mean * count, (variance + tf.square(mean)) * count, tf.ones_like(mean) * count])
+    total, squares, counts = tf.unstack(allreduce(sums, op=Sum, name="batch normalisation"))
+    mean = total / counts
+    return tf.cast(mean, dtype), tf.cast(squares / counts - tf.square(mean), dtype)
+
+
+def _count(inputs: tf.Tensor, channels: tf.Tensor) -> tf.Tensor:
+    """Elements of each channel."""
+    return tf.size(inputs) / tf.size(channels)
+
+
+class SyncBatchNormalization(_Layer):
+    """``tf.keras.layers.BatchNormalization`` over the batches of all ranks while training.
+
+    Ranks may have batches of different sizes; each element counts as much. All ranks call the layer. Takes the
+    arguments of the layer of Keras; ``fused=True`` of tf_keras is refused.
+
+    Raises:
+        ValueError: ``fused=True``.
+    """
+
+    if _OF_KERAS_2:
+
+        def __init__(self, fused: bool = False, **kwargs: Any) -> None:
+            if fused or fused is None:
+                raise ValueError(f"SyncBatchNormalization with fused={fused}: only False is possible")
+            super().__init__(fused=False, **kwargs)
+
+        def _moments(self, inputs: Any, axes: Any, keep_dims: bool, **kwargs: Any) -> Any:
+            mean, variance = super()._moments(inputs, axes, keep_dims, **kwargs)
+            return _combined(mean, variance, _count(inputs, mean))
+
+    else:
+
+        def _moments(self, inputs: Any, mask: Any) -> Any:
+            mean, variance = super()._moments(inputs, mask)
+            return _combined(mean, variance, self._counted(inputs, mean, mask))
+
+        @staticmethod
+        def _counted(inputs: Any, mean: Any, mask: Any) -> tf.Tensor:
+            elements = _count(inputs, mean)
+            if mask is None:
+                return elements
+            # What the mask leaves out does not count.
+            return elements * tf.cast(tf.math.count_nonzero(mask) / tf.size(mask, tf.int64), elements.dtype)
