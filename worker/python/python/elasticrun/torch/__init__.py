@@ -40,6 +40,13 @@ from elasticrun.lifecycle import (
     shutdown,
     size,
 )
+from elasticrun.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
+from elasticrun.reductions import Adasum, Average, Max, Min, Product, Sum
 
 from . import distributed as _distributed
 from . import elastic
@@ -84,14 +91,12 @@ from .functions import (
 from .handle import poll, synchronize
 from .join import join
 from .optimizer import DistributedOptimizer
-from .process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from .reducescatter import (
     grouped_reducescatter,
     grouped_reducescatter_async,
     reducescatter,
     reducescatter_async,
 )
-from .reductions import Adasum, Average, Max, Min, Product, Sum
 from .store import Store
 from .sync_batch_norm import SyncBatchNorm
 

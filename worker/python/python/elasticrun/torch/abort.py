@@ -1,7 +1,8 @@
 """Ends the operations of torch's own groups (NCCL, gloo) the moment the round is aborted.
 
-A collective of NCCL waits for a peer that is dead until its time-out, minutes later. So groups are
-registered here, and a thread that hears of the abort from the agent aborts them at once.
+A collective of NCCL waits for a peer that is dead until its time-out, minutes later. So a thread that hears
+of the abort from the agent aborts at once all groups that torch.distributed knows, whoever made them, and
+those that are registered here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import threading
 import weakref
 from typing import Protocol
 
-from elasticrun import _native
+import torch.distributed as dist
+
+from elasticrun import _abort, _native
 
 _log = logging.getLogger("elasticrun.torch")
 
@@ -37,7 +40,7 @@ def watch(group: Abortable, round: int) -> None:
         if not late:
             _watched.setdefault(round, weakref.WeakSet()).add(group)
     if late:
-        _abort(group)
+        _end(group)
 
 
 def listen() -> None:
@@ -64,20 +67,25 @@ def _listen() -> None:
         if _listening:
             return
         _listening = True
-    _native.on_abort(_round_aborted)
+    _abort.watch(_round_aborted)
 
 
 def _round_aborted(round: int) -> None:
     with _heard:
         _aborted.add(round)
-        groups = list(_watched.pop(round, ()))
+        groups: list[Abortable] = list(_watched.pop(round, ()))
         _heard.notify_all()
+    if dist.is_initialized() and _native.world().round == round:
+        # That of our own back end has nothing to do there.
+        groups += [
+            group for group in list(dist.distributed_c10d._world.pg_map) if group not in groups
+        ]
     for group in groups:
-        _abort(group)
+        _end(group)
 
 
-def _abort(group: Abortable) -> None:
+def _end(group: Abortable) -> None:
     try:
         group.abort()
-    except Exception:  # noqa: BLE001 - the others must be aborted as well
+    except Exception:
         _log.warning("a process group of the round could not be aborted", exc_info=True)

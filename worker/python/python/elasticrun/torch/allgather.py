@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from elasticrun import errors
+from elasticrun.process_sets import global_process_set, require_global
 
 from .announce import JOIN, Announcement, Call, mismatch
 from .handle import Handle
 from .memory import refuse_sparse
 from .pending import Pending
-from .process_sets import global_process_set, require_global
 from .rounds import host_transport, rank, transport
 
 
@@ -98,8 +98,8 @@ def gather_rows(
     def finish() -> None:
         gathered.wait()
         at = 0
-        for rank, count in enumerate(rows):
-            output[at : at + count].copy_(every[rank * most : rank * most + count])
+        for place, count in enumerate(rows):
+            output[at : at + count].copy_(every[place * most : place * most + count])
             at += count
 
     return Pending(gathered.parts, finish, padded), output

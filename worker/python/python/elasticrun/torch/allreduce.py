@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 
+from elasticrun.process_sets import global_process_set, require_global
+from elasticrun.reductions import Adasum, Average, Reduction, name_of, reduction_of
+
 from . import adasum as _adasum
 from .announce import Announcement, Call
 from .compression import Compression
 from .handle import Handle, synchronize
 from .memory import element, refuse_sparse
-from .process_sets import global_process_set, require_global
-from .reductions import Adasum, Average, Reduction, name_of, reduction_of
-from .rounds import host_transport, transport
 from .pending import Pending
+from .rounds import host_transport, transport
 
 
 def start(
@@ -226,9 +227,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         op, prescale, postscale = ctx.how
-        reduced = allreduce(
-            gradient, op=op, prescale_factor=prescale, postscale_factor=postscale
-        )
+        reduced = allreduce(gradient, op=op, prescale_factor=prescale, postscale_factor=postscale)
         return reduced, None, None, None, None
 
 
@@ -248,7 +247,9 @@ class _GroupedAllreduce(torch.autograd.Function):
         return (None, None, None, None, *reduced)
 
 
-def sparse_allreduce_async(tensor: torch.Tensor, name: str, op: Any, process_set: Any = None) -> Any:
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: Any, process_set: Any = None
+) -> Any:
     """Refused.
 
     Raises:

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
+from elasticrun.process_sets import global_process_set, require_global
+
 from . import layout
 from .allgather import agree
 from .announce import Announcement, Call
 from .handle import Handle, synchronize
 from .memory import refuse_sparse
-from .process_sets import global_process_set, require_global
 from .rounds import host_transport, transport
 
 
@@ -27,8 +28,8 @@ def alltoall_async(
     It waits until all ranks have called it, since the size of the result depends on all.
     """
     handle = _start(tensor, splits, name, process_set)
-    return handle if splits is not None else Handle(
-        handle._pending, None, lambda: handle._result()[0]
+    return (
+        handle if splits is not None else Handle(handle._pending, None, lambda: handle._result()[0])
     )
 
 

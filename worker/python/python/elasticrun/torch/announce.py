@@ -47,7 +47,9 @@ class Call:
 
     def encode(self) -> bytes:
         """Bytes that are equal for equal calls."""
-        return json.dumps([self.kind, self.name, self.tensors, self.detail], sort_keys=True).encode()
+        return json.dumps(
+            [self.kind, self.name, self.tensors, self.detail], sort_keys=True
+        ).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Call:
@@ -120,6 +122,20 @@ class Announcement:
             if other.kind == JOIN and goes_on(self._call):
                 continue
             raise errors.CollectiveMismatch(mismatch(rank, other, mine, self._call))
+
+    def explain(self, error: errors.ElasticrunError) -> None:
+        """What was announced failed with ``error``: says so with names, if ranks called different things.
+
+        Raises:
+            CollectiveMismatch: they did.
+        """
+        try:
+            self.check()
+        except errors.CollectiveMismatch as told:
+            raise told from error
+        except errors.ElasticrunError:
+            # The announcement failed as well, and says less.
+            pass
 
 
 def goes_on(call: Call) -> bool:

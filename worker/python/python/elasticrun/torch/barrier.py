@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticrun.process_sets import global_process_set, require_global
+
 from .announce import Announcement, Call
-from .process_sets import global_process_set, require_global
 from .rounds import host_transport
 
 

@@ -6,11 +6,18 @@ from typing import Any
 
 import torch
 
+from elasticrun.process_sets import global_process_set, require_global
+
 from .announce import Announcement, Call
 from .handle import Handle, synchronize
 from .memory import refuse_sparse
-from .process_sets import global_process_set, require_global
 from .rounds import host_transport, rank, transport
+
+
+def check_root(root_rank: int, size: int) -> None:
+    """Raises ValueError unless ``root_rank`` is a rank."""
+    if not 0 <= root_rank < size:
+        raise ValueError(f"root_rank {root_rank} is no rank: there are ranks 0 to {size - 1}")
 
 
 def broadcast_async_(
@@ -23,8 +30,7 @@ def broadcast_async_(
     require_global(process_set)
     refuse_sparse(tensor, "broadcast")
     host = host_transport()
-    if not 0 <= root_rank < host.size:
-        raise ValueError(f"root_rank {root_rank} is no rank: there are ranks 0 to {host.size - 1}")
+    check_root(root_rank, host.size)
     announcement = Announcement(host, Call.of("broadcast", name, [tensor], root=root_rank))
     pending = transport(tensor.device).broadcast(tensor, root_rank, name)
     return Handle(pending, announcement, lambda: tensor)

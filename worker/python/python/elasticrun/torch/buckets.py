@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
+from elasticrun import errors
+
 from .announce import Announcement, Call
 from .pending import Pending
 from .rounds import transport
@@ -37,7 +39,9 @@ class Bucket:
     device: torch.device
 
 
-def assign(parameters: Sequence[torch.Tensor], groups: Sequence[Sequence[int]] = ()) -> list[Bucket]:
+def assign(
+    parameters: Sequence[torch.Tensor], groups: Sequence[Sequence[int]] = ()
+) -> list[Bucket]:
     """Buckets of ``parameters``; what ``groups`` puts together (indices) stays together."""
     in_group = {index: group for group in groups for index in group}
     seen: set[int] = set()
@@ -145,9 +149,7 @@ class Reduction:
             self._at += 1
             tensors = [gradients[index] for index in bucket.parameters]
             carrier: Transport = transport(bucket.device)
-            self._under_way.append(
-                carrier.allreduce(tensors, self.layout.op, *self.layout.scale)
-            )
+            self._under_way.append(carrier.allreduce(tensors, self.layout.op, *self.layout.scale))
             if self._at == len(buckets):
                 self._counts = torch.tensor([float(one) for one in ready])
                 self._under_way.append(self.host.allreduce([self._counts], "sum"))
@@ -164,8 +166,12 @@ class Reduction:
             WorkersFailed: the round is over.
             CollectiveMismatch: the ranks have different models.
         """
-        for pending in self._under_way:
-            pending.wait()
+        try:
+            for pending in self._under_way:
+                pending.wait()
+        except errors.ElasticrunError as error:
+            self._announcement.explain(error)
+            raise
         self._announcement.check()
         return [count > 0 for count in self._counts.tolist()]
 

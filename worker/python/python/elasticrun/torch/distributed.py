@@ -20,7 +20,9 @@ _DEFAULT_TIMEOUT = timedelta(minutes=30)
 #: What the last call asked for; the next round gets the same.
 _wanted: tuple[str | None, timedelta | None] | None = None
 #: The round of the default group, if it was made here.
-_made: tuple[object, int] | None = None
+_made: tuple[int, int] | None = None
+#: The last round that began.
+_refreshed: tuple[int, int] | None = None
 
 
 def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
@@ -93,12 +95,24 @@ def _init(backend: str | None, timeout: timedelta | None) -> None:
 
 
 def refresh() -> None:
-    """A round begins: the default group of the last one goes, and comes anew if it was made here."""
+    """A round begins: the default group of the last one goes, and comes anew if it was made here.
+
+    Does nothing when it was done in this round.
+    """
+    global _refreshed
+    world = _native.world()
+    now = world.epoch, world.round
+    if _refreshed == now:
+        return
     abort.listen()
-    retire()
-    _describe(_native.world())
+    if _refreshed is not None:
+        abort.forget(_refreshed[1])
+        if _made != now:
+            retire()
+    _describe(world)
     if _wanted is not None:
         _init(*_wanted)
+    _refreshed = now
 
 
 def retire() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from .broadcast import broadcast_async_
+from elasticrun.process_sets import global_process_set, require_global
+
+from .broadcast import broadcast_async_, check_root
 from .handle import synchronize
-from .process_sets import global_process_set, require_global
 from .rounds import host_transport
 
 
@@ -101,9 +102,11 @@ def broadcast_object(
 
     Raises:
         WorkersFailed: the round is over.
+        ValueError: there is no such rank.
     """
     require_global(process_set)
-    host = host_transport()
+    host = host_transport("broadcast_object")
+    check_root(root_rank, host.size)
     mine = host.rank == root_rank
     data = _pickled(obj) if mine else None
     work = host.lane.broadcast_bytes(data, root_rank, name=name)

@@ -29,16 +29,14 @@ class Handle:
 
     def wait(self) -> Any:
         """Blocks until the operation is done, and gives its result."""
-        failed: errors.ElasticrunError | None = None
         try:
             self._pending.wait()
-        except errors.CollectiveMismatch as error:
-            # The announcement has names where this error has counts.
-            failed = error
+        except errors.ElasticrunError as error:
+            if self._announcement is not None:
+                self._announcement.explain(error)
+            raise
         if self._announcement is not None:
             self._announcement.check()
-        if failed is not None:
-            raise failed
         return self._result()
 
 

@@ -74,7 +74,9 @@ def row_splits(
             )
         return [rows // size * wide] * size
     if len(splits) != size:
-        raise ValueError(f"alltoall: {len(splits)} {side} splits for {size} ranks: give one for each")
+        raise ValueError(
+            f"alltoall: {len(splits)} {side} splits for {size} ranks: give one for each"
+        )
     if any(split < 0 for split in splits) or sum(splits) != rows:
         raise ValueError(
             f"alltoall: the {side} splits {list(splits)} are {sum(splits)} rows, the tensor has {rows}"

@@ -9,17 +9,18 @@ from typing import Any
 
 import torch
 
+from elasticrun.process_sets import global_process_set, require_global
+from elasticrun.reductions import Adasum, Average, name_of, reduction_of
+
 from . import adasum_optimizer
 from .buckets import Layout, Reduction, assign
 from .compression import Compression
 from .memory import refuse_sparse
-from .process_sets import global_process_set, require_global
-from .reductions import Adasum, Average, name_of, reduction_of
 from .rounds import host_transport
 from .transport import HostTransport
 
 
-def DistributedOptimizer(  # noqa: N802 - Horovod's name
+def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     compression: Any = Compression.none,

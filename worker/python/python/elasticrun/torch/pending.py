@@ -56,7 +56,7 @@ class Pending:
                 try:
                     # What the last piece says is not what the ones before say; they are done as well.
                     self.wait()
-                except Exception as raised:  # noqa: BLE001 - the callback is who is told
+                except Exception as raised:
                     error = raised
             callback(error)
 

@@ -179,9 +179,7 @@ class ProcessGroup(dist.ProcessGroup):
         count = tensor.numel()
         flat = tensor.new_empty(self.size() * count if mine else 0)
         to = [count if rank == root else 0 for rank in range(self.size())]
-        pending = self._transport.alltoall(
-            tensor, to, flat, [count if mine else 0] * self.size()
-        )
+        pending = self._transport.alltoall(tensor, to, flat, [count if mine else 0] * self.size())
         results = list(outputs[0]) if mine else []
         if mine:
             pending = _then(pending, layout.unpack(flat, results))
@@ -265,7 +263,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Refused."""
         raise NotImplementedError(_refusal("recv from any rank"))
 
-    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+    def getBackendName(self) -> str:
         """The back end's name."""
         return NAME
 

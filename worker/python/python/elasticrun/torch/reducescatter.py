@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
+from elasticrun.process_sets import global_process_set, require_global
+from elasticrun.reductions import Adasum, Average, Reduction, Sum, name_of
+
 from .allgather import gather_rows
 from .announce import Announcement, Call
 from .compression import Compression
 from .handle import Handle, synchronize
 from .memory import element, refuse_sparse
 from .pending import Pending
-from .process_sets import global_process_set, require_global
-from .reductions import Adasum, Average, Reduction, Sum, name_of
 from .rounds import host_transport, size, transport
 
 

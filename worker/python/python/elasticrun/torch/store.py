@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from elasticrun import _native, errors, lifecycle
 
-
 #: torch's side refers to the part of a store that is its own, and calls ours as long as it lives: for good.
 _alive: list[Store] = []
 
@@ -100,8 +99,8 @@ class Store(dist.Store):
         return self
 
     # The names that torch's own code calls these two by.
-    deleteKey = delete_key  # noqa: N815
-    getNumKeys = num_keys  # noqa: N815
+    deleteKey = delete_key
+    getNumKeys = num_keys
 
     def _seconds(self) -> float:
         return self.timeout.total_seconds()

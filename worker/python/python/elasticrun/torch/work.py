@@ -63,7 +63,7 @@ class Work(C10dWork):
         if self._error is None and self.is_completed():
             try:
                 self.wait()
-            except Exception as error:  # noqa: BLE001 - handed out
+            except Exception as error:
                 return error
         return self._error
 

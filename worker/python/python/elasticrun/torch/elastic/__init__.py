@@ -1,0 +1,11 @@
+"""Elastic training with torch: a state that outlives workers, and the loop around the training function."""
+
+from __future__ import annotations
+
+from elasticrun.elastic import ObjectState, State
+
+from .loop import run
+from .sampler import ElasticSampler
+from .state import TorchState
+
+__all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]

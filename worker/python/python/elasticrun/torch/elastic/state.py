@@ -1,0 +1,49 @@
+"""The state of a torch training."""
+
+from __future__ import annotations
+
+import torch
+
+from elasticrun.elastic import ObjectState
+
+from .. import distributed
+from . import handlers as _handlers  # noqa: F401 - registers them
+
+
+class TorchState(ObjectState):
+    """A model, an optimizer, samplers, and any other values by name.
+
+    ::
+
+        state = TorchState(model, optimizer, sampler=sampler, epoch=0, batch=0)
+
+    Modules and optimizers, however many and by any name, stay the objects that they are: a restore fills their
+    parameters in place, on their devices. So do samplers (:class:`ElasticSampler`), which are shared out anew
+    in each round. All other values are replaced by what was committed. Learning-rate schedulers are kept like
+    any object: give their ``state_dict()``, or the scheduler itself if it can be pickled.
+
+    A commit copies memory of tensors as it is, once, to the agent; that of CUDA through page-locked memory.
+
+    Args:
+        model: a module.
+        optimizer: an optimizer, wrapped or not.
+        objects: other values; None among them is a value.
+
+    Raises:
+        StateError: an attribute cannot be serialised, has the name of a method, or is a shard (FSDP, ZeRO).
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **objects: object,
+    ) -> None:
+        trained = {"model": model, "optimizer": optimizer}
+        given = {name: value for name, value in trained.items() if value is not None}
+        super().__init__(**given, **objects)
+
+    def _begin_round(self) -> None:
+        # Before anything else, so that a sync() of the user's own finds the groups of this round.
+        distributed.refresh()
+        super()._begin_round()

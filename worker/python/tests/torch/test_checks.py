@@ -1,0 +1,36 @@
+"""The checks of checks/, each in jobs of several sizes: what runs in the workers stands there."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import pytest
+from harness import Checked, checks_of
+
+
+@functools.cache
+def checked(module: str, ranks: int, *more: str) -> Checked:
+    with tempfile.TemporaryDirectory() as folder:
+        return Checked(module, ranks, Path(folder), *more)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("name", checks_of("collectives"))
+def test_collectives(name: str, ranks: int) -> None:
+    checked("collectives", ranks).passed(name)
+
+
+@pytest.mark.parametrize("name", checks_of("autograd"))
+def test_autograd(name: str) -> None:
+    checked("autograd", 3).passed(name)
+
+
+@pytest.mark.parametrize("name", checks_of("optimizers"))
+def test_optimizers(name: str) -> None:
+    checked("optimizers", 3).passed(name)
+
+
+@pytest.mark.parametrize("backend", ["elasticrun", "gloo"])
+@pytest.mark.parametrize("name", checks_of("process_group"))
+def test_process_group(name: str, backend: str) -> None:
+    checked("process_group", 3, backend).passed(name)

@@ -1,0 +1,73 @@
+"""Training with torch through failures and growth, in real jobs."""
+
+import re
+from pathlib import Path
+
+import pytest
+from harness import Job, run, script
+
+MODES = ["hvd", "elasticrun", "gloo"]
+SUM = re.compile(r"done rank (\d+) of (\d+): step (\d+) seen (\d+) sum ([\d.]+)")
+
+
+def results(output: str) -> list[tuple[int, ...]]:
+    """(size, step, seen) of each rank that got to the end; and all have the same parameters."""
+    found = SUM.findall(output)
+    assert found, output
+    assert len({total for *_, total in found}) == 1, output
+    return [(int(size), int(step), int(seen)) for _, size, step, seen, _ in found]
+
+
+def parameters(output: str) -> float:
+    return float(SUM.findall(output)[0][4])
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> float:
+    """What one worker makes of the 20 steps."""
+    code, output = run("-np", "1", *script("train.py"), "hvd", "20")
+    assert code == 0, output
+    return parameters(output)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_killed_worker_costs_nothing_but_time(mode: str, undisturbed: float) -> None:
+    code, output = run(
+        "-np", "3", "--min-np", "2", "--blacklist", "forever",
+        *script("train.py"), mode, "20", "1", "8",
+    )  # fmt: skip
+    assert code == 0, output
+    assert results(output) == [(2, 20, 240)] * 2
+    assert "of 2 from step 8" in output
+    assert parameters(output) == pytest.approx(undisturbed, abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_host_that_comes_is_used_and_nothing_is_done_again(
+    mode: str, undisturbed: float, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:1\n")
+    discovery = tmp_path / "discover"
+    discovery.write_text(f"#!/bin/sh\ncat {hosts}\n")
+    discovery.chmod(0o755)
+    with Job(
+        "--min-np", "1", "--host-discovery-script", str(discovery), "--discovery-interval", "100ms",
+        *script("train.py"), mode, "2000",
+    ) as job:  # fmt: skip
+        job.until("committed 20 with 1")
+        hosts.write_text("localhost:1\n127.0.0.1:1\n")
+        job.until("of 2 from step")
+        assert job.finish() == 0, job.text()
+        assert results(job.text()) == [(2, 2000, 24000)] * 2
+        # Rank 0 stops at a boundary and goes on from there: each commit came once.
+        steps = [int(step) for step in re.findall(r"committed (\d+) with", job.text())]
+        assert steps == sorted(set(steps))
+
+
+def test_an_operation_that_only_an_abort_ends_is_aborted_at_once() -> None:
+    code, output = run(
+        "-np", "3", "--min-np", "2", "--blacklist", "forever", *script("hanging_group.py")
+    )
+    assert code == 0, output
+    assert len(re.findall(r"ended after [\d.]+ s, step 1", output)) == 2, output

@@ -1,0 +1,73 @@
+"""A carrier of tensors that hangs as NCCL does when a peer dies: only abort() ends its operations.
+
+hanging_group.py: rank 1 of the first round dies while the others are in an operation of the group.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import elasticrun.torch as hvd
+import torch
+import torch.distributed as dist
+from elasticrun import lifecycle
+from elasticrun.torch import devices
+
+groups = []
+
+
+class Hanging(dist.ProcessGroup):
+    """Completes nothing in the first round; an operation ends with an error once it is aborted."""
+
+    def __init__(self, rank, size):
+        super().__init__(rank, size)
+        self.aborted = threading.Event()
+        groups.append(self)
+
+    def allreduce(self, tensors, opts):
+        return HangingWork(self)
+
+    def abort(self):
+        self.when = time.monotonic()
+        self.thread = threading.current_thread().name
+        self.aborted.set()
+
+
+class HangingWork(dist._Work):
+    def __init__(self, group):
+        super().__init__()
+        self.group = group
+
+    def wait(self, timeout=None):
+        self.group.aborted.wait()
+        raise RuntimeError("NCCL communicator was aborted")
+
+
+hvd.init()
+devices.register("meta", lambda store, rank, size, device: Hanging(rank, size))
+state = hvd.elastic.TorchState(step=0)
+
+
+@hvd.elastic.run
+def train(state):
+    if lifecycle.world().round > 1:
+        return
+    state.step = 1
+    state.commit()
+    hvd.barrier()
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    carrier = devices.transport(torch.device("meta"), hvd.allreduce.__globals__["host_transport"]())
+    carrier.allreduce([torch.ones(3)], "sum").wait()
+    raise AssertionError("an operation of a dead group was completed")
+
+
+started = time.monotonic()
+train(state)
+(group,) = groups
+assert group.aborted.is_set()
+assert group.thread != threading.main_thread().name
+print(f"ended after {group.when - started:.3f} s, step {state.step}", flush=True)
+sys.stdout.flush()
