@@ -49,10 +49,12 @@ class Call:
     """A call as it travels.
 
     Attributes:
+        path: where the caller finds modules.
         prepare: what makes the caller's main module known here, if the function is of it.
         call: pickle of function, arguments and keyword arguments.
     """
 
+    path: list[str]
     prepare: dict[str, Any] | None
     call: bytes
 
@@ -71,6 +73,7 @@ def main() -> None:
     """Makes one call."""
     address = Address.decode(os.environ.pop(VARIABLE))
     call: Call = pickle.loads(address.ask(b""))
+    sys.path += [entry for entry in call.path if entry not in sys.path]
     if call.prepare is not None:
         from multiprocessing import spawn
 
@@ -91,10 +94,3 @@ def _place() -> tuple[int, int, int]:
         world = lifecycle.world()
         return world.round, world.rank, world.size
     return 0, int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-
-
-if __name__ == "__main__":
-    # By its full name, so that pickles mean the same classes on both sides.
-    from elasticrun._call import main as call
-
-    call()

@@ -24,6 +24,8 @@ R = TypeVar("R")
 
 #: Lines at the end of a job's stderr that an error quotes.
 _LAST_LINES = 20
+#: Seconds that a job which was interrupted with us gets to end by itself.
+_GRACE = 5.0
 
 
 def run(
@@ -99,7 +101,7 @@ def run(
     }
     python = os.fspath(executable or sys.executable)
     command = [os.fspath(_binary.find()), "run", *_flags(given)]
-    command += ["--", python, "-m", "elasticrun._call"]
+    command += ["--", python, "-c", "from elasticrun._call import main; main()"]
 
     results: list[Result] = []
 
@@ -124,12 +126,14 @@ def run(
 
 def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
     what = (fn, tuple(args), dict(kwargs))
+    # An empty entry is the directory of the caller, wherever a worker is.
+    path = [os.path.abspath(entry) for entry in sys.path]
     try:
         import cloudpickle  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError:
         pass
     else:
-        return Call(None, cloudpickle.dumps(what))
+        return Call(path, None, cloudpickle.dumps(what))
     try:
         pickled = pickle.dumps(what, protocol=5)
     except Exception as error:
@@ -138,7 +142,7 @@ def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
             " pip install cloudpickle"
         ) from error
     if getattr(fn, "__module__", None) != "__main__":
-        return Call(None, pickled)
+        return Call(path, None, pickled)
     from multiprocessing import spawn
 
     prepare = spawn.get_preparation_data("elasticrun")
@@ -147,7 +151,7 @@ def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
             f"{fn.__qualname__} is of a main module that has no file: put it into a module, or pip install cloudpickle"
         )
     prepare.pop("authkey", None)
-    return Call(prepare, pickled)
+    return Call(path, prepare, pickled)
 
 
 def _flags(settings: Mapping[str, object]) -> list[str]:
@@ -197,12 +201,16 @@ def _wait(command: list[str], env: dict[str, str]) -> None:
     try:
         job.wait()
     except BaseException:
-        # Ctrl-C went to the job as well, which ends its workers first.
-        job.terminate()
-        job.wait()
+        # Ctrl-C usually went to the job as well, which ends its workers; twice would kill them at once.
+        try:
+            job.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            job.terminate()
+            job.wait()
         raise
     finally:
-        reader.join()
+        # What the job left behind may still hold its stderr.
+        reader.join(_GRACE)
     if job.returncode != 0:
         message = b"".join(last).decode(errors="replace").strip()
         raise of_exit_code(job.returncode, message or f"the job ended with {job.returncode}")

@@ -1,0 +1,238 @@
+"""elasticrun.run: results by rank, and an error class for each exit code."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import sys
+
+import elasticrun
+import pytest
+from elasticrun import _exchange, errors, launch
+
+
+def test_results_come_by_rank(start):
+    start.script(
+        """
+        import elasticrun as e
+
+        def work(a, *, b):
+            e.init()
+            total = e.allreduce(float(e.rank()), e.Sum)
+            return e.rank(), e.size(), a, b, total
+        """,
+        "work.py",
+    )
+    text = start.alone("""
+        import elasticrun, work
+        print("RESULTS", elasticrun.run(work.work, ("x",), {"b": [1]}, np=3))
+    """)
+    assert "RESULTS [(0, 3, 'x', [1], 3.0), (1, 3, 'x', [1], 3.0), (2, 3, 'x', [1], 3.0)]" in text
+
+
+def test_a_function_of_the_main_module_travels(start):
+    text = start.alone("""
+        import sys
+        sys.modules["cloudpickle"] = None
+        import elasticrun
+
+        class Answer:
+            def __init__(self, value): self.value = value
+
+        def work(): return Answer(42)
+
+        if __name__ == "__main__":
+            print("ANSWERS", [answer.value for answer in elasticrun.run(work, np=2)])
+            try:
+                elasticrun.run(lambda: 1)
+            except TypeError as error:
+                print(error)
+    """)
+    assert "ANSWERS [42, 42]" in text
+    assert "the call cannot be pickled" in text
+    assert "pip install cloudpickle" in text
+
+
+def test_survivors_of_a_failure_bring_their_results(start):
+    start.script(
+        """
+        import os, signal
+        import elasticrun as e
+
+        def work():
+            e.init()
+            state = e.ObjectState(step=0)
+
+            @e.elastic.run
+            def train(state):
+                while state.step < 10:
+                    e.barrier()
+                    state.step += 1
+                    state.commit()
+                    if e.world().round == 1 and e.rank() == 0 and state.step == 4:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                return e.rank(), e.world().round
+
+            return train(state)
+        """,
+        "work.py",
+    )
+    text = start.alone("""
+        import elasticrun, work
+        results = elasticrun.run(work.work, np=3, min_np=2, hosts="localhost:3", blacklist="forever", verbose=1)
+        print("RESULTS", results)
+    """)
+    assert "RESULTS [(0, 2), (1, 2)]" in text
+    assert "DEBUG" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "how", "words"),
+    [
+        (errors.WorkerFailedError, {"fn": "fails"}, "KeyError: 'mine'"),
+        (errors.WorkerFailedError, {"fn": "returns_a_lock"}, "what returns_a_lock returned cannot be pickled"),
+        (errors.UsageError, {"fn": "dies", "np": 0}, "-np"),
+        (errors.UsageError, {"fn": "dies", "no_such_setting": 1}, "no-such-setting"),
+        (
+            errors.TooFewWorkersError,
+            {"fn": "dies", "np": 2, "min_np": 2, "hosts": "localhost:2", "blacklist": "forever", "elastic_timeout": "300ms"},
+            "failed",
+        ),
+        (
+            errors.MaxResetLimitExceededError,
+            {"fn": "dies", "np": 2, "min_np": 1, "hosts": "localhost:2", "reset_limit": 0, "blacklist": "forever"},
+            "failed",
+        ),
+        (errors.DiscoveryError, {"fn": "dies", "host_discovery_script": "/bin/false"}, "failed"),
+        (errors.JobStoppedError, {"fn": "stops"}, "stopped by signal 15"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else None,
+)  # fmt: skip
+def test_each_exit_code_has_its_error(start, error, how, words):
+    start.script(
+        """
+        import os, signal, threading
+        import elasticrun as e
+
+        def fails(): raise KeyError("mine")
+        def returns_a_lock(): return threading.Lock()
+
+        def dies():
+            e.init()
+            @e.elastic.run
+            def train(state):
+                e.barrier()
+                if e.rank() == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                e.barrier()
+            train(e.ObjectState(step=0))
+
+        def stops():
+            e.init()
+            os.kill(int(os.environ["DRIVER"]), signal.SIGTERM)
+            signal.pause()
+        """,
+        "work.py",
+    )
+    how = dict(how)
+    text = start.alone(f"""
+        import os, subprocess, elasticrun, work
+        from elasticrun import launch
+        # The driver's own number, for a function that stops it.
+        real = subprocess.Popen
+        subprocess.Popen = lambda command, **more: real(
+            ["/bin/sh", "-c", 'DRIVER=$$ exec "$@"', "sh", *command], **more)
+        try:
+            elasticrun.run(work.{how.pop("fn")}, **{how!r})
+        except elasticrun.errors.JobError as error:
+            print("RAISED", type(error).__name__, error.exit_code, str(error).replace(chr(10), " "))
+    """)
+    raised = next(line for line in text.splitlines() if line.startswith("RAISED"))
+    assert f"RAISED {error.__name__} " in raised
+    assert words in raised
+
+
+def test_errors_can_be_pickled():
+    for code in (*range(1, 8), 9, 143, -9):
+        error = errors.of_exit_code(code, "why")
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), again.exit_code) == (type(error), "why", code)
+    assert type(errors.of_exit_code(143, "")) is errors.JobStoppedError
+    assert type(errors.of_exit_code(9, "")) is errors.JobError
+
+
+def test_settings_become_flags():
+    given = {
+        "np": 2,
+        "min_np": None,
+        "verbose": False,
+        "push_binary": True,
+        "blacklist_cooldown_range": ("1s", "2s"),
+        "discovery": ["a", "b:c=1"],
+        "hostfile": "/x y",
+    }
+    assert launch._flags(given) == [
+        *["-np", "2", "--push-binary", "--blacklist-cooldown-range", "1s", "2s"],
+        *["--discovery", "a", "--discovery", "b:c=1", "--hostfile", "/x y"],
+    ]
+
+
+def test_hosts_of_this_machine_are_known():
+    for local in (None, "localhost", "localhost:4", "localhost:2,127.0.0.1:3"):
+        assert launch._is_local(local)
+    for remote in ("a", "localhost:2,b:1", "[::1]:2"):
+        assert not launch._is_local(remote)
+
+
+def test_who_does_not_hold_the_key_gets_no_answer():
+    asked = []
+    server = _exchange.Server(
+        "127.0.0.1", b"key", lambda request: asked.append(request) or b"answer"
+    )
+    try:
+        assert _exchange.ask(["127.0.0.1"], server.port, b"key", b"request" * 100_000) == b"answer"
+        with pytest.raises(ConnectionError, match="cannot reach the process that called"):
+            _exchange.ask(["127.0.0.1"], server.port, b"other", b"request")
+        # A stranger that claims a huge request is left before memory is set aside for it.
+        with socket.create_connection(("127.0.0.1", server.port)) as stranger:
+            stranger.sendall(bytes(32) + b"\xff" * 8 + bytes(32))
+            stranger.settimeout(10)
+            received = b""
+            while part := stranger.recv(4096):
+                received += part
+            assert len(received) == 32
+    finally:
+        server.close()
+    assert asked == [b"request" * 100_000]
+
+
+def test_a_job_that_brings_nothing_is_an_error():
+    with pytest.raises(elasticrun.ElasticrunError, match="no result came from rank"):
+        launch._by_rank([])
+
+
+def test_ctrl_c_ends_the_job(start):
+    script = start.script("""
+        import os, signal
+        import elasticrun, work
+        try:
+            elasticrun.run(work.waits, np=2)
+        except KeyboardInterrupt:
+            print("INTERRUPTED")
+    """)
+    start.script(
+        """
+        import signal
+        def waits():
+            print("WAITS")
+            signal.pause()
+        """,
+        "work.py",
+    )
+    job = start.command(sys.executable, str(script))
+    job.until("WAITS")
+    job.until("WAITS")
+    os.killpg(job.process.pid, signal.SIGINT)
+    assert "INTERRUPTED" in job.succeed()
