@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .. import _native, codec, lifecycle
 from ..codec import Kept, Payload
@@ -38,6 +38,11 @@ class ObjectState(State):
     Raises:
         StateError: an attribute cannot be serialised, or has the name of a method.
     """
+
+    if TYPE_CHECKING:
+        # The attributes of a state are those that its user gives.
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     #: Whether arrays are filled in place when the state is restored.
     _in_place = False

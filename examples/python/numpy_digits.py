@@ -1,0 +1,1 @@
+../../worker/python/python/elasticrun/examples/numpy_digits.py
