@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives wheel python
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives wheel python test-frameworks
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -64,6 +64,9 @@ process: setup ## Real drivers, agents and workers, with signals, sshd and netwo
 
 python: setup ## The Python package: types, unit tests, real jobs with torch
 	worker/python/test.sh
+
+test-frameworks: setup ## TensorFlow, Keras and JAX in real jobs
+	worker/python/test_frameworks.sh
 
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist

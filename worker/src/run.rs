@@ -30,7 +30,7 @@ where
         let Some(mut group) = worker.join(None)? else {
             continue;
         };
-        match worker.sync(&mut group, state) {
+        match worker.sync(&mut group, state, false) {
             Ok(_) => {}
             Err(error) if error.interrupt().is_some() => {
                 drop(group);

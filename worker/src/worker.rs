@@ -16,7 +16,7 @@ use std::{
 use elasticrun_collectives::{Error as GroupError, Group};
 use elasticrun_protocol::CommitId;
 use elasticrun_shared::{
-    page::{AtBoundary, InRound, Phase},
+    page::{AtBoundary, InRound, Phase, WorkerPage},
     slice,
 };
 
@@ -127,12 +127,16 @@ impl Worker {
 
     /// Brings `state` and this process's memory to the base of the round. Gives whether `state` was written.
     ///
+    /// `fresh` says that the live state of a member that has been in an earlier round is to be what the round begins
+    /// with, and not what it last committed: reset callbacks have changed it, in all such members alike.
+    ///
     /// # Errors
     /// An interrupt: leave the round, the state is whole nowhere but in commits. Else the process should end.
     pub fn sync(
         &mut self,
         group: &mut Group,
         state: &mut (impl State + ?Sized),
+        fresh: bool,
     ) -> Result<bool, Error> {
         let course = self.round.as_mut().ok_or(NO_ROUND)?;
         let done = sync(
@@ -141,6 +145,7 @@ impl Worker {
             group,
             state,
             &mut self.live,
+            fresh,
         );
         done.inspect_err(|error| course.interrupt = course.interrupt.or(error.interrupt()))
     }
@@ -256,7 +261,10 @@ impl Worker {
 
     /// Tells what failed collectives mean, on any thread.
     pub fn judge(&self) -> Judge {
-        Judge(Arc::clone(&self.link.inbox))
+        Judge {
+            inbox: Arc::clone(&self.link.inbox),
+            page: self.link.page.clone(),
+        }
     }
 
     /// Whether the round was aborted or this process was told to stop, without a boundary.
@@ -329,17 +337,41 @@ fn hurry() -> Option<slice::Short> {
 
 /// What failed collectives mean to this worker. See [`Worker::judge`].
 #[derive(Clone, Debug)]
-pub struct Judge(Arc<Inbox>);
+pub struct Judge {
+    inbox: Arc<Inbox>,
+    page: WorkerPage,
+}
 
 impl Judge {
     /// The error to hand on: an interrupt, unless a new round would not change it.
     pub fn error(&self, error: GroupError) -> Error {
-        judge(error, &self.0)
+        judge(error, &self.inbox)
+    }
+
+    /// Calls `held` with the number of each round for which the job asks all members for their common boundary, from
+    /// now on, on a thread of its own that ends with the process. Once.
+    ///
+    /// # Errors
+    /// [`Error::System`] if no thread can be started.
+    pub fn on_hold(&self, held: impl Fn(u64) + Send + 'static) -> Result<(), Error> {
+        let page = self.page.clone();
+        std::thread::Builder::new()
+            .name("elasticrun-holds".into())
+            .spawn(move || {
+                let mut told = None;
+                loop {
+                    let round = page.wait_for_hold(told);
+                    told = Some(round);
+                    held(round.0);
+                }
+            })
+            .map(drop)
+            .map_err(Error::system("start a thread"))
     }
 
     /// Calls `aborted` with the number of each round that is aborted from now on, on the thread of the SDK, which must not be held
     /// up. It replaces what was to be called before.
     pub fn on_abort(&self, aborted: Option<Box<dyn Fn(u64) + Send>>) {
-        self.0.on_abort(aborted);
+        self.inbox.on_abort(aborted);
     }
 }

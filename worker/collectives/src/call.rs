@@ -47,7 +47,7 @@ impl Kind {
 pub struct Call {
     /// Kind, element type and reduction, one byte each.
     pub(crate) code: u32,
-    /// Root rank, 0 where there is none.
+    /// Root rank; where there is none, what the caller says of the shape of its data, 0 for nothing.
     pub(crate) root: u32,
     /// Elements (bytes for the operations on bytes).
     pub(crate) len: u64,
@@ -74,7 +74,7 @@ impl Call {
         }
     }
 
-    fn has_root(&self) -> bool {
+    pub(crate) fn has_root(&self) -> bool {
         let kind = self.code & 0xff;
         kind == Kind::Broadcast as u32 || kind == Kind::BroadcastBytes as u32
     }
@@ -90,7 +90,11 @@ impl fmt::Display for Call {
         if self.has_root() {
             write!(f, "root {}, ", self.root)?;
         }
-        write!(f, "{} x {})", self.len, DType::name(dtype))?;
+        write!(f, "{} x {}", self.len, DType::name(dtype))?;
+        if !self.has_root() && self.root != 0 {
+            write!(f, " of shape #{:08x}", self.root)?;
+        }
+        write!(f, ")")?;
         write!(f, " as operation {}", self.seq)
     }
 }

@@ -67,6 +67,8 @@ pub struct Group {
     /// Number of the next operation; connecting was number 0.
     sequence: u64,
     timeout: Option<Duration>,
+    /// Of the next operation.
+    shape: u32,
     owner: Pid,
 }
 
@@ -102,6 +104,7 @@ impl Group {
             failed: None,
             sequence: 1,
             timeout: None,
+            shape: 0,
             owner: getpid(),
         };
         if let Err(error) = target.check() {
@@ -132,6 +135,12 @@ impl Group {
     /// The round.
     pub fn session(&self) -> Session {
         self.target.session
+    }
+
+    /// A digest of more than the number of elements that must be equal on all ranks in the next operation, such as
+    /// the shape of an array; 0 for nothing. Broadcasts do not compare it.
+    pub fn expect_shape(&mut self, digest: u32) {
+        self.shape = digest;
     }
 
     /// Tells who is late, from any thread.
@@ -177,8 +186,12 @@ impl Group {
             let ours = self.failed.is_none() && self.owner == getpid();
             return Err(if ours { self.fail(error) } else { error });
         }
-        let call = call(self.sequence);
+        let mut call = call(self.sequence);
         self.sequence += 1;
+        let shape = std::mem::take(&mut self.shape);
+        if !call.has_root() {
+            call.root = shape;
+        }
         let run = Run {
             call: &call,
             deadline: self.timeout.map(|timeout| Instant::now() + timeout),

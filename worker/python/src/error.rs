@@ -31,8 +31,16 @@ pub(crate) fn of(py: Python<'_>, error: &Error) -> PyErr {
         Error::Save(_) | Error::Restore(_) => "StateError",
         _ => "ElasticrunError",
     };
-    exception(py, class, told(error))
+    let text = match error {
+        Error::Interrupted(Interrupt::WorkersFailed) => WORKERS_FAILED.to_owned(),
+        Error::Interrupted(Interrupt::HostsUpdated) => HOSTS_UPDATED.to_owned(),
+        error => told(error),
+    };
+    exception(py, class, text)
 }
+
+const WORKERS_FAILED: &str = "a worker of the round failed: let this error pass to elastic.run, which goes on from the newest commit";
+const HOSTS_UPDATED: &str = "the hosts of the job change: let this error pass to elastic.run, which goes on in the next round";
 
 /// What a failed collective says: `error` as the worker's judge sees it, and the name that the caller gave.
 pub(crate) fn of_collective(

@@ -34,7 +34,7 @@ mod _native {
             Standing, boundary, finish, in_round, init, initialized, join, lane, leave_here,
             newest, seal, shutdown, sync, training, world,
         },
-        watch::on_abort,
+        watch::{on_abort, on_hosts_updated},
         work::Work,
     };
 }

@@ -36,7 +36,7 @@ impl Lane {
     }
 
     /// Combines what lies in the buffers (address, elements), in place; several are one operation.
-    #[pyo3(signature = (buffers, dtype, op, keep = None, name = None, prescale = 1.0, postscale = 1.0))]
+    #[pyo3(signature = (buffers, dtype, op, keep = None, name = None, prescale = 1.0, postscale = 1.0, tag = 0))]
     #[expect(clippy::too_many_arguments, reason = "a call of Python by keyword")]
     fn allreduce(
         &self,
@@ -47,6 +47,7 @@ impl Lane {
         name: Option<String>,
         prescale: f64,
         postscale: f64,
+        tag: u32,
     ) -> PyResult<Work> {
         let op = dtype::op(op)?;
         let task: Task = with_element!(dtype::dtype(dtype)?, T => {
@@ -55,6 +56,7 @@ impl Lane {
                 .map(|buffer| Memory::new(buffer).check::<T>())
                 .collect::<PyResult<Vec<_>>>()?;
             Box::new(move |group, scratch| {
+                group.expect_shape(tag);
                 allreduce::<T>(group, scratch, &buffers, op, (prescale, postscale))
             })
         });
@@ -81,19 +83,21 @@ impl Lane {
     }
 
     /// Brings the bytes `own` (address, bytes) of each rank to all, in order of rank; all have as many.
-    #[pyo3(signature = (own, all, keep = None, name = None))]
+    #[pyo3(signature = (own, all, keep = None, name = None, tag = 0))]
     fn allgather(
         &self,
         own: (usize, usize),
         all: (usize, usize),
         keep: Option<Py<PyAny>>,
         name: Option<String>,
+        tag: u32,
     ) -> PyResult<Work> {
         let own = Memory::new(own).check::<u8>()?;
         let all = Memory::new(all).check::<u8>()?;
         let task: Task = Box::new(move |group, _| {
             // SAFETY: see the module.
             let (own, all) = unsafe { (own.as_ref::<u8>(), all.as_mut::<u8>()) };
+            group.expect_shape(tag);
             group.allgather(own, all)?;
             Ok(Outcome::Written)
         });
@@ -101,7 +105,8 @@ impl Lane {
     }
 
     /// Combines the `input` (address, elements) of all ranks; each gets its block of the result.
-    #[pyo3(signature = (input, output, dtype, op, keep = None, name = None))]
+    #[pyo3(signature = (input, output, dtype, op, keep = None, name = None, tag = 0))]
+    #[expect(clippy::too_many_arguments, reason = "a call of Python by keyword")]
     fn reduce_scatter(
         &self,
         input: (usize, usize),
@@ -110,6 +115,7 @@ impl Lane {
         op: &str,
         keep: Option<Py<PyAny>>,
         name: Option<String>,
+        tag: u32,
     ) -> PyResult<Work> {
         let op = dtype::op(op)?;
         let task: Task = with_element!(dtype::dtype(dtype)?, T => {
@@ -118,6 +124,7 @@ impl Lane {
             Box::new(move |group, _| {
                 // SAFETY: see the module.
                 let (input, output) = unsafe { (input.as_ref::<T>(), output.as_mut::<T>()) };
+                group.expect_shape(tag);
                 group.reduce_scatter(input, output, op)?;
                 Ok(Outcome::Written)
             })

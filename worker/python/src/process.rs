@@ -13,7 +13,7 @@ use crate::{
     error,
     lane::Lane,
     payload::{self, Adapter, Payload},
-    watch,
+    watch::{self, Change},
 };
 
 /// How long a wait for a round lasts before it looks for signals.
@@ -30,6 +30,8 @@ struct Process {
     worker: Option<Worker>,
     standing: Standing,
     lane: Option<Py<Lane>>,
+    /// A thread waits for holds.
+    watches_holds: bool,
 }
 
 /// The place of this process in the world.
@@ -162,12 +164,15 @@ pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
     let worker = py
         .detach(Worker::attach)
         .map_err(|error| error::of(py, &error))?;
-    worker.judge().on_abort(Some(Box::new(watch::aborted)));
+    worker
+        .judge()
+        .on_abort(Some(Box::new(|round| watch::tell(Change::Aborted, round))));
     *lock(py) = Some(Process {
         pid: std::process::id(),
         worker: Some(worker),
         standing: Standing::expected(),
         lane: None,
+        watches_holds: false,
     });
     Ok(())
 }
@@ -242,9 +247,16 @@ pub(crate) fn lane(py: Python<'_>) -> PyResult<Py<Lane>> {
 }
 
 /// Brings the state of this member to the base of the round: True if `restore(head, buffers)` was called. `save()`
-/// gives (head, buffers) and is called if the live state of this member is what the job begins with.
+/// gives (head, buffers) and is called if the live state of this member is what the round begins with: rank 0's if
+/// there is no base, and that of each member that says `fresh`, since reset callbacks have changed it.
 #[pyfunction]
-pub(crate) fn sync(py: Python<'_>, save: Py<PyAny>, restore: Py<PyAny>) -> PyResult<bool> {
+#[pyo3(signature = (save, restore, fresh = false))]
+pub(crate) fn sync(
+    py: Python<'_>,
+    save: Py<PyAny>,
+    restore: Py<PyAny>,
+    fresh: bool,
+) -> PyResult<bool> {
     let lane = lane(py)?;
     use_worker(py, |worker| {
         let mut adapter = Adapter {
@@ -253,7 +265,7 @@ pub(crate) fn sync(py: Python<'_>, save: Py<PyAny>, restore: Py<PyAny>) -> PyRes
             raised: Mutex::new(None),
         };
         let lane = lane.get();
-        let synced = py.detach(|| lane.borrow(|group| worker.sync(group, &mut adapter)));
+        let synced = py.detach(|| lane.borrow(|group| worker.sync(group, &mut adapter, fresh)));
         let raised = adapter.raised.into_inner().unwrap_or_default();
         match (synced, raised) {
             (_, Some(raised)) => Err(raised),
@@ -261,6 +273,22 @@ pub(crate) fn sync(py: Python<'_>, save: Py<PyAny>, restore: Py<PyAny>) -> PyRes
             (Some(Err(error)), None) => Err(error::of(py, &error)),
             (None, None) => Err(error::exception(py, "WorkersFailed", "the round is over")),
         }
+    })
+}
+
+/// Starts the thread that waits for holds, once.
+pub(crate) fn watch_holds(py: Python<'_>) -> PyResult<()> {
+    if with(py, |process| {
+        Ok(std::mem::replace(&mut process.watches_holds, true))
+    })? {
+        return Ok(());
+    }
+    use_worker(py, |worker| {
+        let held = |round| watch::tell(Change::Held, round);
+        worker
+            .judge()
+            .on_hold(held)
+            .map_err(|error| error::of(py, &error))
     })
 }
 

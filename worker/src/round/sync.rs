@@ -5,7 +5,9 @@
 //! nothing is sent. Else rank 0 broadcasts, and whoever holds something else, or nothing, commits what came
 //! under the base's id. So from here on any member can bring the next round to this base.
 //!
-//! A round without a base begins with the state of rank 0 as it is, which becomes commit 0 of the round.
+//! A round without a base begins with the state of rank 0 as it is, which becomes commit 0 of the round. So does
+//! one whose survivors have changed their state since they were brought to the base (`fresh`): each of them makes it
+//! commit 0, and rank 0, which is one of them, says which of the two it is.
 
 use elasticrun_collectives::Group;
 use elasticrun_protocol::CommitId;
@@ -35,23 +37,32 @@ pub(crate) fn sync<S: State + ?Sized>(
     group: &mut Group,
     state: &mut S,
     live: &mut Live,
+    fresh: bool,
 ) -> Result<bool, Error> {
     let base = started.start.base;
-    let target = base.unwrap_or(CommitId {
+    let first = CommitId {
         epoch: started.start.epoch,
         round: started.start.round,
         count: 0,
-    });
+    };
     link.memory.discard_newer(base);
-    if group.topology().rank == 0 && !link.memory.holds(target) {
-        if base.is_some() {
-            bring_base(link, started, target)?;
-        } else {
-            link.memory.save(target, state)?;
-            *live = Live(Some(target));
-        }
+    let is_first = group.topology().rank == 0;
+    let mut offer = base.unwrap_or(first);
+    if fresh || is_first && base.is_none() {
+        link.memory.save(first, state)?;
+        *live = Live(Some(first));
+        offer = first;
+    } else if is_first && !link.memory.holds(offer) {
+        bring_base(link, started, offer)?;
     }
-    if level(&mut link.memory, &link.inbox, group, target)? {
+    let (target, changed) = level(
+        &mut link.memory,
+        &link.inbox,
+        group,
+        offer,
+        [base.unwrap_or(first), first],
+    )?;
+    if changed {
         *live = Live(None);
     }
     let stale = live.0 != Some(target);
@@ -63,26 +74,34 @@ pub(crate) fn sync<S: State + ?Sized>(
     Ok(stale)
 }
 
-/// Has all members hold the same bytes under the target's id. Gives whether those of this one changed.
+/// Has all members hold the same bytes, under the id that rank 0 offers: the base of the round or its first commit.
+/// Gives the id, and whether the bytes of this member changed.
 fn level(
     memory: &mut Memory,
     inbox: &Inbox,
     group: &mut Group,
-    target: CommitId,
-) -> Result<bool, Error> {
-    let own = memory.print(target);
+    offer: CommitId,
+    [base, first]: [CommitId; 2],
+) -> Result<(CommitId, bool), Error> {
     let size = group.topology().size as usize;
-    let mut all = vec![0; 3 * size];
+    let mut all = vec![0; WORDS * size];
+    let words = to_words(memory.print(offer), offer == first);
     group
-        .allgather(&to_words(own), &mut all)
+        .allgather(&words, &mut all)
         .map_err(|error| judge(error, inbox))?;
-    let mut prints = all.chunks_exact(3).map(from_words);
-    let Some(print) = prints.next().flatten() else {
-        return Err(Error::BaseMissing { id: target });
+    let mut prints = all.chunks_exact(WORDS).map(from_words);
+    let Some((Some(print), is_first)) = prints.next() else {
+        return Err(Error::BaseMissing { id: offer });
     };
-    if prints.all(|other| other == Some(print)) {
-        return Ok(false);
+    let target = if is_first { first } else { base };
+    if prints.all(|other| other == (Some(print), is_first)) {
+        return Ok((target, false));
     }
+    if target < offer {
+        // Changed here and not in rank 0, whose word counts.
+        memory.discard(offer);
+    }
+    let own = memory.print(target);
     let mut broadcast = |part: &mut [u8]| {
         group
             .broadcast(part, 0)
@@ -97,14 +116,14 @@ fn level(
             part.copy_from_slice(bytes);
             broadcast(part)?;
         }
-        return Ok(false);
+        return Ok((target, false));
     }
     if own.is_some() {
         tracing::warn!(commit = %target, "this worker committed something else than rank 0, whose state is taken");
         memory.discard(target);
     }
     memory.write(target, |write| receive(write, print, target, broadcast))?;
-    Ok(true)
+    Ok((target, true))
 }
 
 fn receive(
@@ -126,14 +145,21 @@ fn receive(
     }
 }
 
-/// A print as all members exchange it: whether there is one, and its two numbers.
-fn to_words(print: Option<Print>) -> [u64; 3] {
-    print.map_or([0; 3], |print| [1, print.len, print.digest])
+const WORDS: usize = 4;
+
+/// A print as all members exchange it: whether there is one, its two numbers, and whether it is of the first commit
+/// of the round.
+fn to_words(print: Option<Print>, is_first: bool) -> [u64; WORDS] {
+    let is_first = u64::from(is_first);
+    print.map_or([0, 0, 0, is_first], |print| {
+        [1, print.len, print.digest, is_first]
+    })
 }
 
-fn from_words(words: &[u64]) -> Option<Print> {
-    (words[0] == 1).then_some(Print {
+fn from_words(words: &[u64]) -> (Option<Print>, bool) {
+    let print = (words[0] == 1).then_some(Print {
         len: words[1],
         digest: words[2],
-    })
+    });
+    (print, words[3] == 1)
 }

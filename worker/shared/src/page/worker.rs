@@ -80,6 +80,24 @@ impl WorkerPage {
         self.layout().abort(round.0);
     }
 
+    /// Sleeps until the round that this process is in is held, if it is another one than `told`, and gives it. For a
+    /// thread beside the training thread, which learns of it at its next boundary by itself.
+    pub fn wait_for_hold(&self, told: Option<Round>) -> Round {
+        let layout = self.layout();
+        loop {
+            let bell = layout.orders.bell.load(Ordering::SeqCst);
+            let entered = layout.progress.round.load(Ordering::Acquire);
+            let hold = layout.orders.hold.load(Ordering::SeqCst);
+            if let Some(round) = entered.checked_sub(1).map(Round)
+                && told != Some(round)
+                && hold::concerns(hold, round)
+            {
+                return round;
+            }
+            futex::wait(&layout.orders.bell, bell, None);
+        }
+    }
+
     /// Whether a round is over by an abort.
     pub fn aborted(&self, round: Round) -> bool {
         self.layout().aborted(round.0)
