@@ -11,8 +11,8 @@ python="$(./venv.sh wheel)"
 target="$(realpath -m "${CARGO_TARGET_DIR:-../../target}")"
 built="$target/$([ "$profile" = dev ] && echo debug || echo "$profile")"
 
-# The whole workspace, as all other builds: cargo unites features, so that nothing is compiled twice.
-cargo build --locked --profile "$profile" --workspace >&2
+# In daily work the whole workspace, as all other builds: cargo unites features, so that nothing is compiled twice.
+cargo build --locked --profile "$profile" "$([ "$profile" = dev ] && echo --workspace || echo --package=elasticrun)" >&2
 mkdir -p elasticrun.data/scripts
 install "$built/elasticrun" elasticrun.data/scripts/elasticrun
 [ "$profile" = dev ] || strip elasticrun.data/scripts/elasticrun
