@@ -46,6 +46,8 @@ pub(crate) fn sync<S: State + ?Sized>(
         count: 0,
     };
     link.memory.discard_newer(base);
+    // What was restored from an older commit than the base must not take its place.
+    let fresh = fresh && base.is_none_or(|base| link.memory.holds(base));
     let is_first = group.topology().rank == 0;
     let mut offer = base.unwrap_or(first);
     if fresh || is_first && base.is_none() {
