@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives wheel python test-frameworks
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives bench-commit wheel python test-frameworks
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -79,10 +79,13 @@ audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of depen
 sim: ## Simulates SEEDS schedules of driver, agents and workers: make sim SEEDS=100000
 	cargo run --locked --release -q -p elasticrun-sim -- --seeds $(SEEDS)
 
-bench: bench-rendezvous bench-collectives bench-recovery ## All benchmarks
+bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All benchmarks
 
 bench-recovery: ## From the kill of a worker to the survivors' next committed step
 	benches/recovery.sh
+
+bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over gloo
+	benches/python.sh commit_torch.py
 
 bench-rendezvous: ## Rounds of up to 100,000 workers
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches

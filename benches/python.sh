@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs a benchmark of the Python package, with the wheel as users get it.
+#
+# Usage: benches/python.sh SCRIPT [arguments]     (SCRIPT in benches/python)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+script="benches/python/${1:?which script of benches/python}"
+python="$(worker/python/venv.sh test)"
+site="$(mktemp -d)"
+trap 'rm -rf "$site"' EXIT
+wheel="$(worker/python/build.sh release "$site/wheel" | tail -1)"
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$site" "$wheel"
+PYTHONPATH="$site" PATH="$site/bin:$PATH" "$python" "$script" "${@:2}"
