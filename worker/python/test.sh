@@ -14,4 +14,4 @@ wheel="$(./build.sh dev "$out" | tail -1)"
 bin="$(dirname "$python")"
 "$bin/mypy" --config-file pyproject.toml
 "$bin/stubtest" --mypy-config-file pyproject.toml elasticrun._native
-PATH="$bin:$PATH" "$python" -m pytest "$@"
+ELASTICRUN_WHEEL="$wheel" ELASTICRUN_BIN="$bin/elasticrun" PATH="$bin:$PATH" "$python" -m pytest "$@"
