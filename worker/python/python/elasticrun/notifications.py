@@ -16,7 +16,7 @@ __all__ = ["on_abort", "on_hosts_updated"]
 
 _log = logging.getLogger("elasticrun")
 _lock = threading.Lock()
-_updates: list[Callable[[], object]] = []
+_updates: list[Callable[[int], object]] = []
 
 
 def on_abort(callback: Callable[[int], object]) -> Callable[[], None]:
@@ -29,17 +29,15 @@ def on_abort(callback: Callable[[int], object]) -> Callable[[], None]:
     return lambda: _abort.unwatch(callback)
 
 
-def on_hosts_updated(callback: Callable[[], object]) -> Callable[[], None]:
-    """Has ``callback()`` called when the hosts of the job are about to change: the round ends at a commit or check soon.
+def on_hosts_updated(callback: Callable[[int], object]) -> Callable[[], None]:
+    """Has ``callback(round)`` called when the hosts of the job change: that round ends at one of the next commits or checks.
 
     Returns:
         A function that takes the callback out again.
     """
     with _lock:
         _updates.append(callback)
-    attach = getattr(_native, "on_hosts_updated", None)
-    if attach is not None:
-        attach(_updated)
+    _native.on_hosts_updated(_updated)
 
     def remove() -> None:
         with _lock:
@@ -49,11 +47,11 @@ def on_hosts_updated(callback: Callable[[], object]) -> Callable[[], None]:
     return remove
 
 
-def _updated(*_: object) -> None:
+def _updated(round: int) -> None:
     with _lock:
         callbacks = list(_updates)
     for callback in callbacks:
         try:
-            callback()
+            callback(round)
         except Exception:
             _log.exception("a callback for updated hosts failed")

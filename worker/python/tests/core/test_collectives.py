@@ -190,6 +190,10 @@ def test_ranks_of_two_hosts(start):
 
 MISMATCHES = {
     "shape": ("e.allreduce(np.zeros(6 - rank, 'f4'), name='loss')", ["rank 1", "'loss'", "float32[5]"]),
+    "shape of as many": ("e.allreduce(np.zeros([(2, 3), (3, 2)][rank]), name='loss')", ["rank 1", "'loss'", "float64[3, 2]"]),
+    "shape in a group": ("e.grouped_allreduce([np.zeros(2 + rank), np.zeros(3 - rank)], name='loss')", ["rank 1", "'loss'", "float64[3]"]),
+    "rows": ("e.reducescatter(np.zeros([(2, 3), (6, 1)][rank]), name='loss')", ["rank 1", "'loss'", "float64[6, 1]"]),
+    "name": ("e.allreduce(np.zeros(3), name=['loss', 'accuracy'][rank])", ["rank 1", "'accuracy'"]),
     "type": ("e.allreduce(np.zeros(4, ['f4', 'f8'][rank]), name='loss')", ["rank 1", "'loss'", "float64[4]"]),
     "reduction": ("e.allreduce(np.zeros(4), [e.Sum, e.Min][rank], name='loss')", ["rank 1", "'loss'", "min"]),
     "function": ("[lambda: e.allreduce(np.zeros(4), name='loss'), e.barrier][rank]()", ["rank 1", "barrier"]),

@@ -189,12 +189,13 @@ def test_checks_are_cheap(start):
 
         @e.elastic.run
         def train(state):
+            # The best of many short runs is what it costs where others use the processors, too.
             best = 1.0
-            for _ in range(20):
+            for _ in range(300):
                 began = time.perf_counter()
-                for _ in range(10_000):
+                for _ in range(1000):
                     state.check_host_updates()
-                best = min(best, (time.perf_counter() - began) / 10_000)
+                best = min(best, (time.perf_counter() - began) / 1000)
             print("NANOSECONDS", round(best * 1e9))
 
         train(state)

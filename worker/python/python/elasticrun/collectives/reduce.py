@@ -10,7 +10,7 @@ from .. import lifecycle
 from ..arrays import Memory, family_of
 from ..handle import Handle
 from ..ops import Average, ReduceOp
-from .target import Target, element_type, label
+from .target import Target, element_type, label, tag
 
 __all__ = [
     "allreduce",
@@ -175,10 +175,13 @@ def reducescatter_async(array: A, op: ReduceOp = Average, name: str | None = Non
             op.value,
             (memory, to),
             called,
+            tag(name, [memory]),
         )
         return Handle([work], lambda: family.result(own, array))
     # Rows that do not divide: all of it everywhere, and each keeps its part.
-    work = lane.allreduce([(memory.address, memory.count)], dtype, op.value, memory, called)
+    work = lane.allreduce(
+        [(memory.address, memory.count)], dtype, op.value, memory, called, tag=tag(name, [memory])
+    )
     first = lane.rank * share + min(lane.rank, rest)
 
     def part() -> A:
@@ -217,14 +220,8 @@ def _allreduce(
     works = []
     for dtype, memories in by_type.items():
         buffers = [(memory.address, memory.count) for memory in memories]
+        named = label("allreduce", name, memories, op.value)
         works.append(
-            lane.allreduce(
-                buffers,
-                dtype,
-                op.value,
-                memories,
-                label("allreduce", name, memories, op.value),
-                *scale,
-            )
+            lane.allreduce(buffers, dtype, op.value, memories, named, *scale, tag(name, memories))
         )
     return Handle(works, lambda: [target.result() for target in targets])

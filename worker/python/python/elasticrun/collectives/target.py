@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..arrays import Memory, family_of
 from ..arrays.memory import REDUCIBLE
 from ..ops import ReduceOp
 
-__all__ = ["Target", "element_type", "label"]
+__all__ = ["Target", "element_type", "label", "tag"]
 
 
 class Target:
@@ -49,6 +50,11 @@ def label(kind: str, name: str | None, memories: Sequence[Memory], detail: str =
     named = f" of {name!r}" if name else ""
     kinds = ", ".join(map(str, memories[:3])) + (", ..." if len(memories) > 3 else "")
     return f"{kind}{named} ({kinds}{', ' if detail else ''}{detail})"
+
+
+def tag(name: str | None, memories: Sequence[Memory]) -> int:
+    """A number that differs where names, types or shapes do: ranks compare it."""
+    return zlib.crc32("\0".join([name or "", *map(str, memories)]).encode())
 
 
 def element_type(memory: Memory, op: ReduceOp) -> str:

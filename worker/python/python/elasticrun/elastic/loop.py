@@ -23,8 +23,11 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
 
     ``func`` gets the state first. It is called once for each round that this process is a member of, until it
     returns or raises an error of its own. Before each call the state is the same in all workers, that of the
-    newest commit; ``func`` must go on from wherever it is. In all rounds but the first of the job,
-    ``state.on_reset()`` is called before, in all workers.
+    newest commit; ``func`` must go on from wherever it is.
+
+    A worker that was in a round before calls ``state.on_reset()`` first, with its state restored; what reset
+    callbacks change in the state is brought to the newcomers, too. Collectives in them pair with those that
+    newcomers call before they come here.
 
     - :class:`~elasticrun.errors.WorkersFailed` out of ``func`` (or chained by ``raise ... from``) leads to the
       next round, from the newest commit.
@@ -58,31 +61,22 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
 def _rounds(state: State, train: Callable[[], R]) -> R:
     # A collective before the loop may have joined the first round; that one serves.
     joined = lifecycle.has_joined()
+    left: Interrupted | None = None
     while True:
         try:
             if not joined:
                 lifecycle.join()
             joined = False
-            _begin(state)
+            state._begin_round(left)
+            _native.training()
             result = train()
         except Exception as error:
-            interrupt = _interrupt(error)
-            if interrupt is None:
+            left = _interrupt(error)
+            if left is None:
                 raise
-            if isinstance(interrupt, WorkersFailed):
-                state._failed()
             continue
         _native.finish()
         return result
-
-
-def _begin(state: State) -> None:
-    """Brings the state to the base of the round, and adapts it to the round."""
-    state._begin_round()
-    # Newcomers too: what callbacks change must be changed alike in all workers.
-    if lifecycle.world().round > 1:
-        state.on_reset()
-    _native.training()
 
 
 def _interrupt(error: BaseException | None) -> Interrupted | None:

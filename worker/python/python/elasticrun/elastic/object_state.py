@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import _native, codec, lifecycle
 from ..codec import Kept, Payload
-from ..errors import StateError
+from ..errors import Interrupted, StateError, WorkersFailed
 from .handlers import handler_of
 from .state import State
 
 __all__ = ["ObjectState"]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _ours(method: F) -> F:
-    """Marks a method that the loop need not call, since it does the same in a shorter way."""
-    method.__dict__["elasticrun_own"] = True
-    return method
 
 
 class ObjectState(State):
@@ -51,7 +43,8 @@ class ObjectState(State):
         super().__init__()
         self._names = tuple(attributes)
         self._saved: Kept | None = None
-        self._round_begins = False
+        #: At the start of a round, until sync(): whether reset callbacks have changed the state.
+        self._fresh: bool | None = None
         for name, value in attributes.items():
             if name.startswith("_") or hasattr(State, name):
                 raise StateError(
@@ -60,12 +53,10 @@ class ObjectState(State):
             setattr(self, name, value)
         self.save()
 
-    @_ours
     def save(self) -> None:
         """Keeps a copy of all attributes in this process, until the next commit."""
         self._saved = self._payload().copy()
 
-    @_ours
     def restore(self) -> None:
         """Goes back to what was saved or committed last by this process.
 
@@ -77,15 +68,14 @@ class ObjectState(State):
         elif not _native.newest(self._load):
             raise StateError("there is nothing to restore: nothing was saved or committed yet")
 
-    @_ours
     def sync(self) -> None:
         """Brings all attributes of rank 0 to all workers. All call it.
 
         At the start of a round ``elastic.run`` does so by itself, and sends nothing if all have the same.
         """
-        if self._round_begins:
-            self._round_begins = False
-            _native.sync(self._head_and_buffers, self._load)
+        if self._fresh is not None:
+            fresh, self._fresh = self._fresh, None
+            _native.sync(self._head_and_buffers, self._load, fresh)
             self._lent = None
             return
         self._broadcast()
@@ -95,27 +85,28 @@ class ObjectState(State):
         """Adapts samplers, and what else has a handler, to the new world."""
         self._adapt()
 
-    def _begin_round(self) -> None:
+    def _begin_round(self, left: Interrupted | None) -> None:
         self._commits = 0
-        self._round_begins = True
+        changed = bool(self._reset_callbacks) or self._overrides("reset", "on_reset")
+        if left is not None:
+            # Without callbacks nobody looks at the state before sync(), which restores it, too.
+            if isinstance(left, WorkersFailed) and (changed or self._overrides("restore")):
+                self.restore()
+            self.on_reset()
+        self._fresh = changed and left is not None
         try:
             self.sync()
-            if self._round_begins:
+            if self._fresh is not None:
                 # The user's own sync(), which does not call ours.
                 ObjectState.sync(self)
         finally:
-            self._round_begins = False
+            self._fresh = None
         # The commit that the round began with is newer.
         self._saved = None
         self._adapt()
 
-    def _failed(self) -> None:
-        # The next round restores by itself. A user's own restore() may do more.
-        if not _is_ours(self, "restore"):
-            self.restore()
-
     def _keep(self) -> None:
-        if not _is_ours(self, "save"):
+        if self._overrides("save"):
             self.save()
 
     def _seal(self) -> None:
@@ -166,6 +157,7 @@ class ObjectState(State):
             captured[name] = value if handler is None else handler.capture(value)
         return captured
 
-
-def _is_ours(state: State, method: str) -> bool:
-    return "elasticrun_own" in getattr(type(state), method).__dict__
+    def _overrides(self, *methods: str) -> bool:
+        """Whether one of ``methods`` is the user's own, which may do more than ours."""
+        owners = (getattr(type(self), method).__module__ for method in methods)
+        return any(owner.partition(".")[0] != __package__.partition(".")[0] for owner in owners)

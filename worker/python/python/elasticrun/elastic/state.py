@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _native, lifecycle
 from ..codec import Payload
+from ..errors import Interrupted, WorkersFailed
 
 __all__ = ["State"]
 
@@ -44,10 +45,11 @@ class State:
         self._lent: Payload | None = None
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], object]]) -> None:
-        """Has ``callbacks`` called in order at the start of each round but the job's first, in all workers.
+        """Has ``callbacks`` called in order at the start of each round, in workers that were in a round before.
 
-        The state is that of the newest commit then; adapt here what depends on ``size()``. What a callback
-        raises goes to the caller of the training function, as an error of that function does.
+        The state is that of the newest commit then. Adapt here what depends on ``size()``; newcomers get the
+        state as callbacks leave it. What a callback raises goes to the caller of the training function, as an
+        error of that function does.
         """
         self._reset_callbacks.extend(callbacks)
 
@@ -136,18 +138,21 @@ class State:
 
     # What elastic.run calls.
 
-    def _told_of_update(self) -> None:
+    def _told_of_update(self, _round: int) -> None:
         self.on_hosts_updated(time.time(), MIXED)
 
-    def _begin_round(self) -> None:
-        """Brings the state to the base of the round that was just joined."""
+    def _begin_round(self, left: Interrupted | None) -> None:
+        """Brings the state to what the round begins with, which was just joined.
+
+        ``left`` is what ended the last round of this process; none is a newcomer.
+        """
         self._commits = 0
+        if left is not None:
+            if isinstance(left, WorkersFailed):
+                self.restore()
+            self.on_reset()
         _native.sync(self._head_and_buffers, self._load)
         self.sync()
-
-    def _failed(self) -> None:
-        """A worker of the round failed."""
-        self.restore()
 
     # What a subclass whose state the agent keeps overrides.
 
