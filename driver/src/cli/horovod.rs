@@ -25,7 +25,7 @@ const WITH_VALUE: [&str; 17] = [
 ];
 
 /// Options that stand alone.
-const ALONE: [&str; 21] = [
+const ALONE: [&str; 23] = [
     "autotune",
     "disable-cache",
     "gloo",
@@ -44,9 +44,11 @@ const ALONE: [&str; 21] = [
     "no-mpi-threads-disable",
     "no-stall-check",
     "no-timeline-mark-cycles",
+    "no-torus-allreduce",
     "stall-check",
     "tcp",
     "timeline-mark-cycles",
+    "torus-allreduce",
 ];
 
 /// The options for clap. None is shown by `--help`.

@@ -1,0 +1,106 @@
+"""Horovod's elastic scenarios, run by elasticrun: the launcher is replaced, and nothing else.
+
+A scenario patches constants of Horovod's driver, calls `horovodrun` in process with the words of a command line, and
+looks at the log that rank 0 wrote, or expects an error with Horovod's message. The adapter gives the same words to
+our program, the patched constants as options, and turns our exit code into that error.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import unittest
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import checkout
+
+#: What a scenario may take, in seconds: the longest starts torch or TensorFlow six times.
+LIMIT = 120
+
+
+@dataclass
+class Launcher:
+    """Starts elasticrun in place of horovodrun."""
+
+    program: Path
+    #: The environment of the job.
+    env: dict[str, str]
+    #: What each job printed, for the report of a failed test and for further looks at it.
+    outputs: list[str] = field(default_factory=list)
+
+    def run(self, words: list[str]) -> int:
+        """Runs a job and returns its exit code, -9 if it took longer than LIMIT."""
+        job = subprocess.Popen(
+            [str(self.program), *words],
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = job.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            output, _ = job.communicate()
+            output += f"\nadapter: the job took longer than {LIMIT} s"
+        self.outputs.append(output)
+        print(output)
+        return job.returncode
+
+
+def words_of(argv: list[str], driver: ModuleType) -> list[str]:
+    """The command line of elasticrun for one of horovodrun.
+
+    The same words, what a scenario patched in Horovod's `driver`, and two defaults of horovodrun that are not
+    ours: a failed host is never taken back, and all slots of fixed hosts are used, however few -np asks for.
+    """
+    ours = ["--discovery-interval", f"{driver.DISCOVER_HOSTS_FREQUENCY_SECS * 1000:.0f}ms"]
+    ours += ["--elastic-timeout", f"{driver.ELASTIC_TIMEOUT_SECS}s"]
+    if "--blacklist-cooldown-range" not in argv:
+        ours += ["--blacklist", "forever"]
+    if "-H" in argv and not {"--max-np", "--max-num-proc"} & set(argv):
+        hosts = argv[argv.index("-H") + 1].split(",")
+        ours += ["--max-np", str(sum(int(host.rpartition(":")[2]) for host in hosts))]
+    return [*ours, *argv]
+
+
+def error_of(exit_code: int, argv: list[str], constants: ModuleType) -> RuntimeError:
+    """Horovod's error for our exit code."""
+    if exit_code == 4:
+        limit = argv[argv.index("--reset-limit") + 1]
+        return RuntimeError(constants.RESET_LIMIT_EXCEEDED_MESSAGE.format(limit))
+    if exit_code in (1, 3):
+        return RuntimeError(
+            "Horovod detected that one or more processes exited with non-zero status "
+            f"(elasticrun: exit code {exit_code})"
+        )
+    return RuntimeError(f"elasticrun ended with {exit_code}, which no scenario expects")
+
+
+def case(scenario: str, script: Path, launcher: Launcher) -> unittest.TestCase:
+    """A scenario of Horovod as a test case: `getattr(case, scenario)()` runs it."""
+    common = checkout.elastic_common()
+    from horovod.runner.elastic import constants, driver  # type: ignore[import-not-found]
+
+    def run_elastic(_: object) -> None:
+        argv = sys.argv[1:]
+        exit_code = launcher.run(words_of(argv, driver))
+        if exit_code != 0:
+            raise error_of(exit_code, argv, constants)
+
+    common._run_elastic = run_elastic
+
+    class Case(common.BaseElasticTests, unittest.TestCase):  # type: ignore[name-defined, misc]
+        def _run(self, *args: Any, **kwargs: Any) -> Any:
+            # A revision between 0.23 and 0.24 renamed the parameter and not all who give it.
+            if "np" in kwargs and "num_proc" in common.BaseElasticTests._run.__code__.co_varnames:
+                kwargs["num_proc"] = kwargs.pop("np")
+            return super()._run(*args, **kwargs)
+
+    return Case(str(script), scenario)
