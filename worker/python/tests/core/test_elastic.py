@@ -179,7 +179,9 @@ def first_step():
     print("FIRST", e.allreduce(1.0, e.Sum))
 first_step()
 def reset():
-    assert state.step == 5 and state.weights is weights and weights[0] == 5, (state.step, weights)
+    # Others than rank 0 may have been one commit behind.
+    assert state.step == weights[0] and state.step in ((5,) if e.rank() == 0 else (4, 5))
+    assert state.weights is weights
     first_step()
     state.rate *= 10
     weights[1] = 7
@@ -199,7 +201,7 @@ def train(state):
 train(state)
 """,
     ).succeed()
-    assert rounds(text)[3:] == [(2, rank, 3, 5) for rank in range(3)]
+    assert rounds(text)[3:] == [(2, rank, 3, 5) for rank in range(3)], text
     assert text.count("STATE 10.0 [10.0, 7.0] True") == 3
     assert text.count("FIRST 3.0") == 6
 

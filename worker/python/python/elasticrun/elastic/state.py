@@ -47,9 +47,10 @@ class State:
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], object]]) -> None:
         """Has ``callbacks`` called in order at the start of each round, in workers that were in a round before.
 
-        The state is that of the newest commit then. Adapt here what depends on ``size()``; newcomers get the
-        state as callbacks leave it. What a callback raises goes to the caller of the training function, as an
-        error of that function does.
+        The state is that of the newest commit of this worker then, which after a failure may be one step behind
+        that of rank 0. Adapt here what depends on ``size()``; all others get the state as the callbacks of rank 0
+        leave it. What a callback raises goes to the caller of the training function, as an error of that
+        function does.
         """
         self._reset_callbacks.extend(callbacks)
 
