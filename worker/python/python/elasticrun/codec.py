@@ -86,12 +86,14 @@ _CODERS: dict[type, tuple[str, Coder] | None] = {}
 _BY_NAME: dict[str, Coder] = {}
 
 
-def register(kind: type, name: str, coder: Coder) -> None:
+def register(kind: type | None, name: str, coder: Coder) -> None:
     """Has objects that are exactly of type ``kind`` stored by ``coder``.
 
-    ``name`` stands for the coder in what is stored, so it is the same in all workers.
+    ``name`` stands for the coder in what is stored, so it is the same in all workers. Without a ``kind`` it is
+    only known by its name.
     """
-    _CODERS[kind] = (name, coder)
+    if kind is not None:
+        _CODERS[kind] = (name, coder)
     _BY_NAME[name] = coder
 
 
@@ -206,8 +208,18 @@ def _fillable(value: object) -> list[Any]:
 _KNOWN = {
     ("array", "array"): "buffer_coder",
     ("builtins", "bytearray"): "buffer_coder",
+    ("builtins", "memoryview"): "buffer_coder",
     ("numpy", "ndarray"): "numpy_coder",
     ("jaxlib", "ArrayImpl"): "jax_coder",
+}
+#: The module that makes each coder of ours known.
+_MODULES = {
+    "array": "buffer_coder",
+    "bytearray": "buffer_coder",
+    "memoryview": "buffer_coder",
+    "numpy": "numpy_coder",
+    "jax": "jax_coder",
+    "dlpack": "dlpack_coder",
 }
 
 
@@ -219,14 +231,15 @@ def _coder_of(kind: type) -> tuple[str, Coder] | None:
         module = _KNOWN.get((kind.__module__.partition(".")[0], kind.__name__))
         if module is not None:
             importlib.import_module(f"{__package__}.coders.{module}")
+        elif hasattr(kind, "__dlpack__"):
+            return _CODERS.setdefault(kind, ("dlpack", _coder_named("dlpack")))
         return _CODERS.setdefault(kind, None)
 
 
 def _coder_named(name: str) -> Coder:
     """In a process that has not seen such an array yet, too."""
-    if name not in _BY_NAME and name in ("array", "bytearray", "numpy", "jax"):
-        module = "buffer" if name.endswith("array") else name
-        importlib.import_module(f"{__package__}.coders.{module}_coder")
+    if name not in _BY_NAME and name in _MODULES:
+        importlib.import_module(f"{__package__}.coders.{_MODULES[name]}")
     if name not in _BY_NAME:
         raise StateError(
             f"the state holds arrays of {name}, which this worker knows nothing of: import elasticrun.{name}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import array
+import sys
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -71,6 +73,69 @@ def test_buffers_come_back_as_they_are():
     back = copied([array.array("d", [1, 2]), bytearray(b"ab"), array.array("B"), bytearray()])
     assert back == [array.array("d", [1, 2]), bytearray(b"ab"), array.array("B"), bytearray()]
     assert type(back[1]) is bytearray
+
+
+def test_views_of_memory_come_back_in_place_or_as_new_ones():
+    own = memoryview(array.array("d", [1, 2, 3, 4])).cast("B").cast("d", (2, 2))
+    back = copied(own)
+    assert back.tolist() == [[1, 2], [3, 4]]
+    assert back.format == "d"
+    target = bytearray(32)
+    live = memoryview(target).cast("d", (2, 2))
+    assert copied(own, live) is live
+    assert array.array("d", bytes(target)).tolist() == [1, 2, 3, 4]
+    assert copied(memoryview(b"abc")).tobytes() == b"abc"
+    assert copied(memoryview(b"abcd")[::2]).tobytes() == b"ac"
+    assert copied(memoryview(b"abc"), memoryview(b"xyz")).tobytes() == b"abc"
+
+
+def test_arrays_with_dlpack_come_back_in_place_or_as_new_ones(frames):
+    own = frames.Tensor(np.arange(6.0).reshape(2, 3).T)
+    payload = codec.encode([own])
+    assert len(payload.buffers) == 1
+    back = copied([own])[0]
+    assert type(back) is frames.Tensor
+    assert (back.data == own.data).all()
+    live = frames.Tensor(np.zeros((3, 2)))
+    assert copied([own], [live])[0] is live
+    assert (live.data == own.data).all()
+    other = frames.Tensor(np.zeros((3, 1)))
+    assert copied([own], [other])[0].data.shape == (3, 2)
+
+
+def test_arrays_that_do_not_export_themselves_are_pickled(frames, monkeypatch):
+    own = frames.Tensor(np.arange(3.0))
+    monkeypatch.setattr(frames.Tensor, "refuses", True)
+    assert codec.encode([own]).buffers[0][1] == 24  # The array inside of it.
+    back = copied([own])[0]
+    assert (back.data == own.data).all()
+
+
+@pytest.fixture
+def frames(monkeypatch):
+    """A library of its own whose arrays have DLPack."""
+    module = types.ModuleType("frames")
+
+    class Tensor:
+        refuses = False
+
+        def __init__(self, data):
+            self.data = data
+
+        def __dlpack__(self, **how):
+            if self.refuses:
+                raise BufferError("gradients are not exported")
+            return self.data.__dlpack__(**how)
+
+        def __dlpack_device__(self):
+            return self.data.__dlpack_device__()
+
+    Tensor.__module__ = "frames"
+    Tensor.__qualname__ = "Tensor"
+    module.Tensor = Tensor
+    module.from_dlpack = lambda array: Tensor(np.from_dlpack(array))
+    monkeypatch.setitem(sys.modules, "frames", module)
+    return module
 
 
 def test_a_buffer_can_grow_after_it_was_encoded():

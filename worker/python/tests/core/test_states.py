@@ -180,6 +180,20 @@ def test_a_returned_value_arguments_and_errors_pass_through(start):
     """)
 
 
+def test_a_process_trains_once(start):
+    text = start.alone("""
+        import elasticrun as e
+        e.init()
+        train = e.elastic.run(lambda state: 1)
+        assert train(e.ObjectState(step=0)) == 1
+        try:
+            train(e.ObjectState(step=0))
+        except e.ElasticrunError as error:
+            print(error)
+    """)
+    assert "training is done in this process already" in text
+
+
 def test_checks_are_cheap(start):
     text = start.alone("""
         import time

@@ -1,8 +1,9 @@
-"""``array.array`` and ``bytearray``: arrays without any library."""
+"""``array.array``, ``bytearray`` and ``memoryview``: arrays without any library."""
 
 from __future__ import annotations
 
 import array
+import math
 from typing import Any
 
 from ..arrays.buffers import BufferFamily
@@ -12,24 +13,41 @@ __all__ = ["BufferCoder"]
 
 
 class BufferCoder:
-    """The memory as it is; the live object is filled if it has as many elements of the same type."""
+    """The memory as it is. A restored ``memoryview`` that cannot be filled in place is one of a ``bytearray``."""
 
     def encode(self, value: Any) -> Stored | None:
         """See :class:`~elasticrun.codec.Coder`."""
-        memory = BufferFamily().memory(value)
-        assert memory is not None, "it is contiguous and can be written"
-        code = value.typecode if isinstance(value, array.array) else None
-        return Stored(code, memory.address, memory.nbytes, memory.owner)
+        family = BufferFamily()
+        memory = family.memory(value) or family.memory(family.copy(value))
+        assert memory is not None, "a copy is contiguous and can be written"
+        return Stored(_kind(value), memory.address, memory.nbytes, memory.owner)
 
     def decode(self, meta: Any, data: memoryview, live: Any | None) -> Any:
         """See :class:`~elasticrun.codec.Coder`."""
-        if live is not None and getattr(live, "typecode", None) == meta:
+        if live is not None and _kind(live) == meta and BufferFamily().writable(live):
             with memoryview(live) as view:
-                if view.nbytes == len(data):
-                    view.cast("B")[:] = data
+                if view.nbytes == len(data) and view.c_contiguous:
+                    if view.nbytes:
+                        view.cast("B")[:] = data
                     return live
-        return bytearray(data) if meta is None else array.array(meta, bytes(data))
+        name, form, shape = meta
+        if name == "array":
+            return array.array(form, bytes(data))
+        if name == "bytearray":
+            return bytearray(data)
+        view = memoryview(bytearray(data))
+        return view.cast(form, shape) if math.prod(shape) else view.cast(form)
+
+
+def _kind(value: Any) -> tuple[str, str | None, tuple[int, ...] | None]:
+    """What a value has to be like to be filled in place, apart from its length."""
+    if isinstance(value, array.array):
+        return "array", value.typecode, None
+    if isinstance(value, bytearray):
+        return "bytearray", None, None
+    return "memoryview", value.format, tuple(value.shape)
 
 
 register(array.array, "array", BufferCoder())
 register(bytearray, "bytearray", BufferCoder())
+register(memoryview, "memoryview", BufferCoder())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
 from .. import _native, lifecycle, notifications
-from ..errors import HostsUpdated, Interrupted, Stopped, WorkersFailed
+from ..errors import ElasticrunError, HostsUpdated, Interrupted, Stopped, WorkersFailed
 from .state import State
 
 __all__ = ["run"]
@@ -16,6 +16,9 @@ __all__ = ["run"]
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=State)
+
+#: Whether this process has told its agent that training is done.
+_finished = False
 
 
 def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -39,6 +42,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     A process trains once: when ``func`` has returned, the worker is done and should end soon.
 
     Raises:
+        ElasticrunError: training is done in this process already.
         NotInitialized: the decorated function is called before ``init()``.
         ForkedError: it is called in a forked child.
         StateError: the state cannot be serialised or restored.
@@ -47,6 +51,11 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     @functools.wraps(func)
     def train(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         lifecycle.require("elastic.run")
+        if _finished:
+            raise ElasticrunError(
+                "elastic.run: training is done in this process already: call one decorated function, once, for all"
+                " that is to be trained"
+            )
         forget = notifications.on_hosts_updated(state._told_of_update)
         try:
             return _rounds(state, lambda: func(state, *args, **kwargs))
@@ -59,6 +68,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
 
 
 def _rounds(state: State, train: Callable[[], R]) -> R:
+    global _finished
     # A collective before the loop may have joined the first round; that one serves.
     joined = lifecycle.has_joined()
     left: Interrupted | None = None
@@ -76,6 +86,7 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
                 raise
             continue
         _native.finish()
+        _finished = True
         return result
 
 
