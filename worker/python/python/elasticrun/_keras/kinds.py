@@ -34,8 +34,12 @@ def variables(optimizer: Any) -> list[Any]:
     """All variables of the optimizer, those of its hyperparameters too."""
     found = optimizer.variables
     own = list(found() if callable(found) else found)
-    if is_legacy(optimizer):
-        own += [value for _, value in sorted(optimizer._hyper.items()) if hasattr(value, "assign")]
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    settings = {"learning_rate": getattr(inner, "_learning_rate", None), **getattr(inner, "_hyper", {})}
+    known = {id(variable) for variable in own}
+    for _, value in sorted(settings.items()):
+        if hasattr(value, "assign") and id(value) not in known:
+            own.append(value)
     return own
 
 
@@ -51,9 +55,10 @@ def set_learning_rate(optimizer: Any, rate: float) -> None:
     Raises:
         ValueError: it follows a schedule of Keras.
     """
-    current = optimizer.learning_rate
-    if callable(current) and not hasattr(current, "assign"):
+    given = getattr(optimizer, "_learning_rate", optimizer.learning_rate)
+    if callable(given):
         raise ValueError(
-            f"the learning rate follows a {type(current).__name__}: compile with a number, or leave this callback out"
+            f"the learning rate follows a schedule ({type(given).__name__}): compile with a number, or leave this"
+            " callback out"
         )
     optimizer.learning_rate = rate

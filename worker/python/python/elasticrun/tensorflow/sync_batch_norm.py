@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +13,7 @@ from .allreduce import allreduce
 __all__ = ["SyncBatchNormalization"]
 
 _Layer = tf.keras.layers.BatchNormalization
-_OF_KERAS_2 = "fused" in inspect.signature(_Layer).parameters
+_OF_KERAS_2 = hasattr(_Layer, "_fused_can_be_used")
 
 
 def _combined(mean: tf.Tensor, variance: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -50,8 +49,8 @@ class SyncBatchNormalization(_Layer):
                 raise ValueError(f"SyncBatchNormalization with fused={fused}: only False is possible")
             super().__init__(fused=False, **kwargs)
 
-        def _moments(self, inputs: Any, axes: Any, keep_dims: bool, **kwargs: Any) -> Any:
-            mean, variance = super()._moments(inputs, axes, keep_dims, **kwargs)
+        def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            mean, variance = super()._moments(inputs, *args, **kwargs)
             return _combined(mean, variance, _count(inputs, mean))
 
     else:

@@ -1,0 +1,87 @@
+"""elasticrun.tensorflow.keras and elasticrun.keras in real jobs, with Keras 3 and with tf_keras."""
+
+import re
+from pathlib import Path
+
+import pytest
+from names import checks_of
+
+pytest.importorskip("tensorflow", reason="TensorFlow is not installed: run `make test-frameworks`")
+
+FIT = Path(__file__).parent / "workers" / "keras_fit.py"
+DONE = re.compile(r"done rank (\d+) of (\d+): epoch (\d+) steps (\d+) sum ([\d.]+)")
+KERAS = {"keras 3": "0", "tf_keras": "1"}
+
+
+@pytest.fixture(params=KERAS)
+def env(request):
+    module = {"keras 3": "keras", "tf_keras": "tf_keras"}[request.param]
+    pytest.importorskip(module, reason=f"{module} is not installed: run `make test-frameworks`")
+    return {"TF_USE_LEGACY_KERAS": KERAS[request.param]}
+
+
+@pytest.mark.parametrize("name", checks_of("keras_training"))
+def test_training(name, env, checked):
+    checked("keras_training", name, 2, **env)
+
+
+def test_fit_goes_on_after_a_worker_was_killed(env, start):
+    """In the middle of an epoch; each batch of each epoch is done once."""
+    one = DONE.findall(start.train("-np 1", FIT, "3", "10", **env).succeed())
+    output = start.train("-np 3 --min-np 2 --blacklist forever", FIT, "3", "10", "2", "14", **env).succeed()
+    two = DONE.findall(output)
+    assert [(size, epoch, steps) for _, size, epoch, steps, _ in two] == [("2", "3", "30")] * 2, output
+    assert "of 2 at 1:4 after 14" in output
+    assert float(two[0][4]) == float(two[1][4]) == pytest.approx(float(one[0][4]), abs=1e-3)
+
+
+def test_fit_uses_a_host_that_comes(env, start):
+    change = start.hosts("localhost:1\n")
+    job = start.train(
+        f"--min-np 1 --host-discovery-script {start.discovery} --discovery-interval 100ms", FIT, "0", "10", **env
+    )
+    job.until("rank 0 of 1 at 1:3")
+    change("localhost:1\n127.0.0.1:1\n")
+    output = job.succeed()
+    done = DONE.findall(output)
+    assert [size for _, size, *_ in done] == ["2", "2"], output
+    assert done[0][2:] == done[1][2:]
+    # Rank 0 did each batch once.
+    places = re.findall(r"rank 0 of \d at (\d+):(\d+) after", output)
+    assert len(places) == len(set(places)) == int(done[0][3])
+
+
+def test_elasticrun_keras_is_the_same_on_keras_itself(start):
+    pytest.importorskip("keras", reason="Keras is not installed: run `make test-frameworks`")
+    output = start.job(
+        "-np 2",
+        """
+        import keras
+        import numpy
+        import elasticrun.keras as hvd
+        import elasticrun.tensorflow.keras as other
+
+        assert sorted(hvd.__all__) == sorted(other.__all__)
+        assert all(hasattr(hvd, name) for name in hvd.__all__)
+        assert issubclass(hvd.callbacks.MetricAverageCallback, keras.callbacks.Callback)
+        assert issubclass(hvd.elastic.CommitStateCallback, keras.callbacks.Callback)
+        hvd.init()
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+        state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+
+        @hvd.elastic.run
+        def train(state):
+            model.fit(numpy.ones([4, 3]), numpy.full(4, hvd.rank()), epochs=2, verbose=0)
+
+        train(state)
+        print("weights", sorted({hvd.allgather(w.reshape(1, -1)).numpy().std(0).max() for w in model.get_weights()}))
+        """,
+    ).succeed()
+    assert output.count("weights [") == 2 and "weights [np.float32(0.0)]" in output, output
+
+
+def test_another_back_end_of_keras_is_refused(start):
+    pytest.importorskip("keras", reason="Keras is not installed: run `make test-frameworks`")
+    job = start.command(*start.python("import elasticrun.keras"), KERAS_BACKEND="jax")
+    assert "ImportError: elasticrun.keras works with TensorFlow as the back end of Keras, but it is jax" in job.fail()

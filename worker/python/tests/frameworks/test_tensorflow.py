@@ -1,0 +1,70 @@
+"""elasticrun.tensorflow in real jobs."""
+
+import re
+from pathlib import Path
+
+import pytest
+from names import checks_of
+
+pytest.importorskip("tensorflow", reason="TensorFlow is not installed: run `make test-frameworks`")
+
+TRAIN = Path(__file__).parent / "workers" / "tensorflow_train.py"
+DONE = re.compile(r"done rank (\d+) of (\d+): step (\d+) resets \[(.*)\] sum ([\d.]+)")
+
+
+@pytest.mark.parametrize("name", checks_of("tensorflow_collectives"))
+def test_collectives(name, checked):
+    checked("tensorflow_collectives", name, 3)
+
+
+def test_a_worker_killed_beside_a_graph_costs_nothing_but_time(start):
+    one = DONE.findall(start.train("-np 1", TRAIN, "20").succeed())
+    output = start.train("-np 3 --min-np 2 --blacklist forever", TRAIN, "20", "1", "8").succeed()
+    two = DONE.findall(output)
+    assert [(size, step, resets) for _, size, step, resets, _ in two] == [("2", "20", "2")] * 2, output
+    assert "of 2 from step 8" in output
+    assert float(two[0][4]) == float(two[1][4]) == pytest.approx(float(one[0][4]), abs=1e-3)
+
+
+def test_a_host_that_comes_is_used_and_nothing_is_done_again(start):
+    change = start.hosts("localhost:1\n")
+    job = start.train(
+        f"--min-np 1 --host-discovery-script {start.discovery} --discovery-interval 100ms", TRAIN, "0"
+    )
+    job.until("committed 20 with 1")
+    change("localhost:1\n127.0.0.1:1\n")
+    output = job.succeed()
+    assert [size for _, size, *_ in DONE.findall(output)] == ["2", "2"], output
+    # Rank 0 stops at a boundary and goes on from there: each commit came once.
+    steps = [int(step) for step in re.findall(r"committed (\d+) with", output)]
+    assert steps == list(range(1, steps[-1] + 1))
+
+
+@pytest.mark.parametrize("where", ["at once", "in a graph"])
+def test_tensors_of_different_shapes_are_named(where, start):
+    job = start.job(
+        "-np 2",
+        f"""
+        import tensorflow as tf
+        import elasticrun.tensorflow as hvd
+
+        hvd.init()
+        state = hvd.elastic.TensorFlowState(variables=[tf.Variable(0.0)])
+        call = lambda x: hvd.allreduce(x, name="the loss")
+        if {where!r} == "in a graph":
+            call = tf.function(call)
+
+        @hvd.elastic.run
+        def train(state):
+            call(tf.zeros([2 + hvd.rank()]))
+
+        try:
+            train(state)
+        except Exception as error:
+            print(f"{{type(error).__name__}}: {{error}}", flush=True)
+            raise SystemExit(3)
+        """,
+    )
+    job.fail(1)
+    told = [line for line in job.lines if "CollectiveMismatch: " in line]
+    assert told and all("the loss" in line and "rank" in line for line in told), job.text
