@@ -91,6 +91,9 @@ def case(scenario: str, script: Path, launcher: Launcher) -> unittest.TestCase:
     def run_elastic(_: object) -> None:
         argv = sys.argv[1:]
         exit_code = launcher.run(words_of(argv, driver))
+        log = Path(argv[argv.index("--logfile") + 1])
+        # Whatever a scenario has go wrong, it has it after the first epoch, of which the log has a line.
+        assert log.exists(), f"elasticrun ended with {exit_code} before an epoch was done"
         if exit_code != 0:
             raise error_of(exit_code, argv, constants)
 

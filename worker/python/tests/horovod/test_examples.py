@@ -22,11 +22,12 @@ def grow_and_kill(job: Job, trains: str) -> None:
     """
     job.wait_for(trains)
     job.set_hosts(["localhost:2", "127.0.0.1:2"])
-    job.wait_for(r"round 2 started with 4 workers")
+    # In one round or in two: newcomers may be ready at different times.
+    job.wait_for(r"round \d+ started with 4 workers: workers added")
     seen = len(re.findall(trains, job.output))
     job.wait_for(trains, seen + 2)
     os.kill(job.workers("127.0.0.1")[-1], signal.SIGKILL)
-    job.wait_for(r"round 3 started with 2 workers: worker failed \(127.0.0.1")
+    job.wait_for(r"round \d+ started with 2 workers: worker failed \(127.0.0.1")
     assert job.wait(600) == 0
 
 
