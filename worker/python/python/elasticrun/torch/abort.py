@@ -26,7 +26,7 @@ class Abortable(Protocol):
 
 
 _lock = threading.Lock()
-_watched: dict[int, weakref.WeakSet] = {}
+_watched: dict[int, weakref.WeakSet[Abortable]] = {}
 _aborted: set[int] = set()
 _heard = threading.Condition(_lock)
 _listening = False

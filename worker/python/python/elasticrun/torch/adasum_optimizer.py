@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -13,8 +12,14 @@ from .announce import Announcement, Call
 from .memory import refuse_sparse
 from .rounds import host_transport
 
+if TYPE_CHECKING:
+    _Optimizer = torch.optim.Optimizer
+else:
+    # At run time it stands in front of the class of the user's optimizer.
+    _Optimizer = object
 
-class AdasumStep:
+
+class AdasumStep(_Optimizer):
     """Each rank makes the step that its own gradients ask for; what is applied is the Adasum of the steps.
 
     So the optimizer's momentum and scaling act before the combination. All ranks call ``step()`` as often.
@@ -41,8 +46,7 @@ class AdasumStep:
     def synchronize(self) -> None:
         """Nothing: steps are combined, not gradients."""
 
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
+    def skip_synchronize(self) -> NoReturn:
         """Refused.
 
         Raises:
@@ -52,7 +56,6 @@ class AdasumStep:
             "skip_synchronize() is not for op=Adasum: it combines the steps of the ranks, "
             "so there are no reduced gradients to look at"
         )
-        yield
 
     def step(self, closure: Any = None) -> Any:
         """The optimizer's step, combined with those of all ranks.
@@ -67,8 +70,8 @@ class AdasumStep:
             if parameter.grad is not None:
                 refuse_sparse(parameter.grad, f"Adasum of the gradient of {name!r}")
         detail = {"op": "adasum", "names": [name for name, _ in self._trained], "scale": [1.0, 1.0]}
-        call = Call.of("allreduce", None, parameters, **detail)
-        announcement = Announcement(host, call)
+        described = tuple((self._travels_as(one), tuple(one.shape)) for one in parameters)
+        announcement = Announcement(host, Call("allreduce", None, described, detail))
         with torch.no_grad():
             before = [parameter.detach().clone() for parameter in parameters]
         loss = super().step(closure)
@@ -79,3 +82,7 @@ class AdasumStep:
                 adasum.combine(host, [delta])
                 parameter.copy_(start + self._compression.decompress(delta, context))
         return loss
+
+    def _travels_as(self, parameter: torch.Tensor) -> str:
+        compressed, _ = self._compression.compress(torch.empty(0, dtype=parameter.dtype))
+        return str(compressed.dtype).removeprefix("torch.")

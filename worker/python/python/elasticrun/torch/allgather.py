@@ -19,7 +19,7 @@ from .rounds import host_transport, rank, transport
 
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: Any = global_process_set
-) -> Handle:
+) -> Handle[list[torch.Tensor]]:
     """Starts :func:`grouped_allgather`; :func:`synchronize` gives a list of new tensors."""
     require_global(process_set)
     started = [_start(tensor, name) for tensor in tensors]
@@ -28,7 +28,7 @@ def grouped_allgather_async(
 
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set
-) -> Handle:
+) -> Handle[torch.Tensor]:
     """Starts :func:`allgather`; :func:`synchronize` gives a new tensor.
 
     It waits until all ranks have called it, since the size of the result depends on all.
@@ -56,7 +56,8 @@ def allgather(
         CollectiveMismatch: ranks called different things, or with shapes or types that do not fit.
     """
     require_global(process_set)
-    return _Allgather.apply(tensor, name)
+    result: torch.Tensor = _Allgather.apply(tensor, name)
+    return result
 
 
 def grouped_allgather(
@@ -71,7 +72,9 @@ def agree(call: Call, rank: int, calls: Sequence[Call]) -> None:
     """Raises CollectiveMismatch unless all calls fit: they may differ in the first dimension only."""
     for other_rank, other in enumerate(calls):
         alike = other.kind == call.kind and other.name == call.name
-        for (dtype, shape), (other_dtype, other_shape) in zip(call.tensors, other.tensors):
+        for (dtype, shape), (other_dtype, other_shape) in zip(
+            call.tensors, other.tensors, strict=False
+        ):
             alike = alike and dtype == other_dtype and shape[1:] == other_shape[1:]
             alike = alike and len(shape) == len(other_shape)
         if not alike or other.kind == JOIN:
@@ -119,7 +122,9 @@ def _start(tensor: torch.Tensor, name: str | None) -> tuple[Pending, torch.Tenso
     return *gather_rows(tensor, rows, name), rows
 
 
-def _together(started: Sequence[tuple[Pending, torch.Tensor, list[int]]]) -> Handle:
+def _together(
+    started: Sequence[tuple[Pending, torch.Tensor, list[int]]],
+) -> Handle[list[torch.Tensor]]:
     def finish() -> None:
         for pending, _, _ in started:
             pending.wait()
@@ -139,26 +144,28 @@ def _own_part(gradient: torch.Tensor, rows: Sequence[int], shape: torch.Size) ->
 
 class _Allgather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name):
+    def forward(ctx: Any, tensor: Any, name: Any) -> Any:
         pending, output, ctx.rows = _start(tensor, name)
         ctx.shape = tensor.shape
         pending.wait()
         return output
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         return _own_part(gradient, ctx.rows, ctx.shape), None
 
 
 class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, name, *tensors):
+    def forward(ctx: Any, name: Any, *tensors: Any) -> Any:
         started = [_start(tensor, name) for tensor in tensors]
-        ctx.inputs = [(rows, tensor.shape) for (_, _, rows), tensor in zip(started, tensors)]
+        ctx.inputs = [
+            (rows, tensor.shape) for (_, _, rows), tensor in zip(started, tensors, strict=True)
+        ]
         return tuple(_together(started).wait())
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         parts = [
             _own_part(gradient, rows, shape)
             for gradient, (rows, shape) in zip(gradients, ctx.inputs, strict=True)

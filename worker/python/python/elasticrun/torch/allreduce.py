@@ -25,7 +25,7 @@ def start(
     op: Reduction,
     prescale: float = 1.0,
     postscale: float = 1.0,
-) -> Handle:
+) -> Handle[list[torch.Tensor]]:
     """Starts one fused allreduce of ``tensors`` in place; the handle's result is the list of them.
 
     Raises:
@@ -68,11 +68,11 @@ def allreduce_async_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
-) -> Handle:
+) -> Handle[torch.Tensor]:
     """Starts :func:`allreduce_`; :func:`synchronize` gives ``tensor``."""
     require_global(process_set)
     handle = start([tensor], name, reduction_of(op, average), prescale_factor, postscale_factor)
-    return Handle(handle._pending, handle._announcement, lambda: tensor)
+    return handle.then(lambda _: tensor)
 
 
 def allreduce_async(
@@ -83,7 +83,7 @@ def allreduce_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
-) -> Handle:
+) -> Handle[torch.Tensor]:
     """Starts :func:`allreduce`; :func:`synchronize` gives a new tensor."""
     refuse_sparse(tensor, "allreduce")
     output = tensor.detach().clone()
@@ -142,7 +142,8 @@ def allreduce(
     reduced = _Allreduce.apply(
         compressed, name, reduction_of(op, average), prescale_factor, postscale_factor
     )
-    return compression.decompress(reduced, context)
+    result: torch.Tensor = compression.decompress(reduced, context)
+    return result
 
 
 def grouped_allreduce_async_(
@@ -153,7 +154,7 @@ def grouped_allreduce_async_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
-) -> Handle:
+) -> Handle[list[torch.Tensor]]:
     """Starts :func:`grouped_allreduce_`; :func:`synchronize` gives the list of ``tensors``."""
     require_global(process_set)
     return start(tensors, name, reduction_of(op, average), prescale_factor, postscale_factor)
@@ -167,7 +168,7 @@ def grouped_allreduce_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
-) -> Handle:
+) -> Handle[list[torch.Tensor]]:
     """Starts :func:`grouped_allreduce`; :func:`synchronize` gives a list of new tensors."""
     for tensor in tensors:
         refuse_sparse(tensor, "grouped_allreduce")
@@ -208,7 +209,7 @@ def grouped_allreduce(
     require_global(process_set)
     for tensor in tensors:
         refuse_sparse(tensor, "grouped_allreduce")
-    compressed, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
+    compressed, contexts = zip(*[compression.compress(tensor) for tensor in tensors], strict=True)
     reduced = _GroupedAllreduce.apply(
         name, reduction_of(op, average), prescale_factor, postscale_factor, *compressed
     )
@@ -220,12 +221,12 @@ def grouped_allreduce(
 
 class _Allreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, op, prescale, postscale):
+    def forward(ctx: Any, tensor: Any, name: Any, op: Any, prescale: Any, postscale: Any) -> Any:
         ctx.how = op, prescale, postscale
         return synchronize(allreduce_async(tensor, None, name, op, prescale, postscale))
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         op, prescale, postscale = ctx.how
         reduced = allreduce(gradient, op=op, prescale_factor=prescale, postscale_factor=postscale)
         return reduced, None, None, None, None
@@ -233,13 +234,13 @@ class _Allreduce(torch.autograd.Function):
 
 class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, name, op, prescale, postscale, *tensors):
+    def forward(ctx: Any, name: Any, op: Any, prescale: Any, postscale: Any, *tensors: Any) -> Any:
         ctx.how = op, prescale, postscale
         handle = grouped_allreduce_async(tensors, None, name, op, prescale, postscale)
-        return tuple(synchronize(handle))
+        return tuple(handle.wait())
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         op, prescale, postscale = ctx.how
         reduced = grouped_allreduce(
             list(gradients), op=op, prescale_factor=prescale, postscale_factor=postscale

@@ -22,15 +22,13 @@ def alltoall_async(
     splits: torch.Tensor | Sequence[int] | None = None,
     name: str | None = None,
     process_set: Any = global_process_set,
-) -> Handle:
+) -> Handle[Any]:
     """Starts :func:`alltoall`; :func:`synchronize` gives the rows, and with splits those received as well.
 
     It waits until all ranks have called it, since the size of the result depends on all.
     """
     handle = _start(tensor, splits, name, process_set)
-    return (
-        handle if splits is not None else Handle(handle._pending, None, lambda: handle._result()[0])
-    )
+    return handle if splits is not None else handle.then(lambda received: received[0])
 
 
 def alltoall(
@@ -61,7 +59,9 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
-def _start(tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any) -> Handle:
+def _start(
+    tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any
+) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
     require_global(process_set)
     refuse_sparse(tensor, "alltoall")
     tensor = tensor.detach()
@@ -87,13 +87,13 @@ def _start(tensor: torch.Tensor, splits: Any, name: str | None, process_set: Any
 
 class _Alltoall(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, splits, name, process_set):
+    def forward(ctx: Any, tensor: Any, splits: Any, name: Any, process_set: Any) -> Any:
         output, received = synchronize(_start(tensor, splits, name, process_set))
         ctx.received = received
         ctx.mark_non_differentiable(received)
         return output, received
 
     @staticmethod
-    def backward(ctx, gradient, _received):
+    def backward(ctx: Any, gradient: Any, _received: Any) -> tuple[Any, ...]:
         back, _ = synchronize(_start(gradient, ctx.received, None, global_process_set))
         return back, None, None, None

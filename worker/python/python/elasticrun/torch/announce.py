@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -79,11 +79,7 @@ class Announcement:
         self._call = call
         self._own = call.encode()
         self._answers: list[bytes] | None = None
-        self._work = None
-        if transport.size == 1:
-            self._answers = [self._own]
-        else:
-            self._work = transport.lane.allgather_bytes(self._own)
+        self._work = transport.lane.allgather_bytes(self._own)
 
     def done(self) -> bool:
         """Whether the answers are there."""
@@ -97,7 +93,7 @@ class Announcement:
         """
         if self._answers is None:
             self._work.wait()
-            self._answers = self._work.result()
+            self._answers = cast(list[bytes], self._work.result())
         return self._answers
 
     def calls(self) -> list[Call]:
@@ -154,7 +150,7 @@ def mismatch(rank: int, call: Call, other_rank: int, other: Call) -> str:
         return f"rank {joined} has joined, and rank {who} calls {what}: only sums and averages (allreduce) go on then"
     names = call.detail.get("names"), other.detail.get("names")
     if call.kind == other.kind and names[0] and names[1]:
-        for index, (one, two) in enumerate(zip(call.tensors, other.tensors)):
+        for index, (one, two) in enumerate(zip(call.tensors, other.tensors, strict=False)):
             if one != two or names[0][index] != names[1][index]:
                 return (
                     f"parameter {names[0][index]!r} of rank {rank} is {one[0]}{list(one[1])}, but "

@@ -25,7 +25,7 @@ def broadcast_async_(
     root_rank: int,
     name: str | None = None,
     process_set: Any = global_process_set,
-) -> Handle:
+) -> Handle[torch.Tensor]:
     """Starts :func:`broadcast_`; :func:`synchronize` gives ``tensor``."""
     require_global(process_set)
     refuse_sparse(tensor, "broadcast")
@@ -41,7 +41,7 @@ def broadcast_async(
     root_rank: int,
     name: str | None = None,
     process_set: Any = global_process_set,
-) -> Handle:
+) -> Handle[torch.Tensor]:
     """Starts :func:`broadcast`; :func:`synchronize` gives a new tensor."""
     refuse_sparse(tensor, "broadcast")
     return broadcast_async_(tensor.detach().clone(), root_rank, name, process_set)
@@ -80,17 +80,18 @@ def broadcast(
         ValueError: there is no such rank.
     """
     require_global(process_set)
-    return _Broadcast.apply(tensor, root_rank, name)
+    result: torch.Tensor = _Broadcast.apply(tensor, root_rank, name)
+    return result
 
 
 class _Broadcast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, root_rank, name):
+    def forward(ctx: Any, tensor: Any, root_rank: Any, name: Any) -> Any:
         ctx.root_rank = root_rank
         return synchronize(broadcast_async(tensor, root_rank, name))
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         from .allreduce import allreduce
 
         average = allreduce(gradient)

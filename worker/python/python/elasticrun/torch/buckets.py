@@ -132,7 +132,7 @@ class Reduction:
         if first:
             # Before anything is reduced: an error that names the parameter, and a group that lives on.
             self._announcement.check()
-        self._counts: torch.Tensor | None = None
+        self._counts = torch.empty(0)
 
     def start_ready(
         self, ready: Sequence[bool], gradients: Sequence[torch.Tensor | None], all_of_them: bool
@@ -147,7 +147,7 @@ class Reduction:
             if not all_of_them and not all(ready[index] for index in bucket.parameters):
                 return
             self._at += 1
-            tensors = [gradients[index] for index in bucket.parameters]
+            tensors = [present(gradients[index]) for index in bucket.parameters]
             carrier: Transport = transport(bucket.device)
             self._under_way.append(carrier.allreduce(tensors, self.layout.op, *self.layout.scale))
             if self._at == len(buckets):
@@ -174,6 +174,12 @@ class Reduction:
             raise
         self._announcement.check()
         return [count > 0 for count in self._counts.tolist()]
+
+
+def present(gradient: torch.Tensor | None) -> torch.Tensor:
+    """``gradient``, which is there."""
+    assert gradient is not None
+    return gradient
 
 
 def take_part(host: HostTransport, call: Call) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from elasticrun import _native
 
@@ -20,10 +21,10 @@ from .store import round_store
 from .transport import HostTransport, Transport
 
 #: Makes the group of this rank: store, rank, size, device.
-Factory = Callable[[dist.Store, int, int, torch.device], dist.ProcessGroup]
+Factory = Callable[[Store, int, int, torch.device], dist.ProcessGroup]
 
 
-def nccl(store: dist.Store, rank: int, size: int, device: torch.device) -> dist.ProcessGroup:
+def nccl(store: Store, rank: int, size: int, device: torch.device) -> dist.ProcessGroup:
     """A group of NCCL."""
     group = dist.ProcessGroup(store, rank, size)
     backend = dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())

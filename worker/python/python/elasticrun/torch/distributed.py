@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from elasticrun import _native
 
@@ -25,7 +27,7 @@ _made: tuple[int, int] | None = None
 _refreshed: tuple[int, int] | None = None
 
 
-def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
+def _create(store: Store, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
     host = host_transport()
     if size != host.size:
         raise NotImplementedError(
@@ -43,7 +45,8 @@ def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist
 def register() -> None:
     """Makes the back end known to torch.distributed by its name."""
     if NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+        create: Any = _create
+        dist.Backend.register_backend(NAME, create, devices=["cpu"])
 
 
 def init_process_group(backend: str | None = None, timeout: timedelta | None = None) -> None:
@@ -76,10 +79,10 @@ def _init(backend: str | None, timeout: timedelta | None) -> None:
             return
         retire()
     register()
+    abort.listen()
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else NAME
     _describe(world)
-    ours = backend.lower() == NAME
     # Our back end meets its peers by the round; the store is for what torch itself keeps there.
     store = round_store(world, "torch")
     dist.init_process_group(
@@ -90,8 +93,6 @@ def _init(backend: str | None, timeout: timedelta | None) -> None:
         timeout=_DEFAULT_TIMEOUT if timeout is None else timeout,
     )
     _made = now
-    if not ours:
-        abort.watch(dist.group.WORLD, world.round)
 
 
 def refresh() -> None:
@@ -121,7 +122,7 @@ def retire() -> None:
     _made = None
     if not dist.is_initialized():
         return
-    group = dist.group.WORLD
+    group: Any = dist.group.WORLD
     if not isinstance(group, ProcessGroup):
         # A plain destroy waits for operations that no peer will complete.
         group.abort()

@@ -12,7 +12,8 @@ def nccl_built() -> int:
     """A true value if tensors of CUDA travel by NCCL: its version, such as 22703."""
     if not (torch.cuda.is_available() and dist.is_nccl_available()):
         return 0
-    major, minor, patch = (*torch.cuda.nccl.version(), 0, 0)[:3]
+    version: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    major, minor, patch = (*version, 0, 0)[:3]
     return major * 10000 + minor * 100 + patch
 
 

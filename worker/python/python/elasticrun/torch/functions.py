@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -111,7 +111,7 @@ def broadcast_object(
     data = _pickled(obj) if mine else None
     work = host.lane.broadcast_bytes(data, root_rank, name=name)
     work.wait()
-    return obj if mine else pickle.loads(work.result())
+    return obj if mine else pickle.loads(cast(bytes, work.result()))
 
 
 def allgather_object(
@@ -128,7 +128,7 @@ def allgather_object(
     host = host_transport()
     work = host.lane.allgather_bytes(_pickled(obj), name=name)
     work.wait()
-    return [pickle.loads(data) for data in work.result()]
+    return [pickle.loads(data) for data in cast(list[bytes], work.result())]
 
 
 def _pickled(obj: Any) -> bytes:
@@ -137,10 +137,10 @@ def _pickled(obj: Any) -> bytes:
         return pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
         try:
-            import cloudpickle
+            import cloudpickle  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
             raise
-        return cloudpickle.dumps(obj)
+        return cast(bytes, cloudpickle.dumps(obj))
 
 
 class _Place:

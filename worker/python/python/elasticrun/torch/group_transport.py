@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,7 +40,7 @@ class _Part:
         return self._work.is_completed()
 
     def then(self, callback: Callable[[Exception | None], None]) -> None:
-        def done(future: torch.futures.Future) -> None:
+        def done(future: torch.futures.Future[Any]) -> None:
             try:
                 future.value()
             except RuntimeError as error:
@@ -101,7 +102,12 @@ class GroupTransport:
         options.rootRank = root
         options.rootTensor = 0
         work = self._call(lambda: self.group.broadcast([dense], options))
-        return Pending([work], None if dense is tensor else lambda: tensor.copy_(dense), dense)
+
+        def finish() -> None:
+            if dense is not tensor:
+                tensor.copy_(dense)
+
+        return Pending([work], finish, dense)
 
     def allgather(
         self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None
@@ -119,8 +125,12 @@ class GroupTransport:
         options = dist.ReduceScatterOptions()
         options.reduceOp = _OPS[op]
         work = self._call(lambda: self.group._reduce_scatter_base(target, source, options))
-        divide = (lambda: target.div_(self.size)) if op == "average" else None
-        return Pending([work], divide, (source, target))
+
+        def finish() -> None:
+            if op == "average":
+                target.div_(self.size)
+
+        return Pending([work], finish, (source, target))
 
     def alltoall(
         self,

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Generic, TypeVar
 
 from elasticrun import errors
 
 from .announce import Announcement
 from .pending import Pending
 
+R = TypeVar("R")
+T = TypeVar("T")
 
-class Handle:
+
+class Handle(Generic[R]):
     """What the ``..._async`` functions return; for :func:`poll` and :func:`synchronize`."""
 
     __slots__ = ("_announcement", "_pending", "_result")
 
     def __init__(
-        self, pending: Pending, announcement: Announcement | None, result: Callable[[], Any]
+        self, pending: Pending, announcement: Announcement | None, result: Callable[[], R]
     ) -> None:
         self._pending = pending
         self._announcement = announcement
@@ -27,7 +30,7 @@ class Handle:
         """Whether :meth:`wait` would return or raise at once."""
         return self._pending.done() and (self._announcement is None or self._announcement.done())
 
-    def wait(self) -> Any:
+    def wait(self) -> R:
         """Blocks until the operation is done, and gives its result."""
         try:
             self._pending.wait()
@@ -39,13 +42,17 @@ class Handle:
             self._announcement.check()
         return self._result()
 
+    def then(self, change: Callable[[R], T]) -> Handle[T]:
+        """The same operation, with ``change(result)`` for its result."""
+        return Handle(self._pending, self._announcement, lambda: change(self._result()))
 
-def poll(handle: Handle) -> bool:
+
+def poll(handle: Handle[R]) -> bool:
     """Whether the operation of ``handle`` is done, so that :func:`synchronize` does not block."""
     return handle.done()
 
 
-def synchronize(handle: Handle) -> Any:
+def synchronize(handle: Handle[R]) -> R:
     """Waits for the operation of ``handle`` and gives its result.
 
     Raises:

@@ -9,6 +9,7 @@ from elasticrun import errors
 from . import adasum
 from .announce import JOIN, Announcement, Call, goes_on, mismatch
 from .rounds import host_transport
+from .transport import HostTransport
 
 
 def join(device: int = -1) -> int:
@@ -42,7 +43,7 @@ def join(device: int = -1) -> int:
         _take_part(host, call)
 
 
-def _take_part(host, call: Call) -> None:
+def _take_part(host: HostTransport, call: Call) -> None:
     """Calls what ``call`` announced, with zeros."""
     if call.kind == "gradients":
         from .buckets import take_part

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -77,12 +77,13 @@ def DistributedOptimizer(
             "sparse_as_dense": sparse_as_dense,
         }
     # A class of its own below the optimizer's, so that isinstance and schedulers see what they expect.
-    cls = type(optimizer.__class__.__name__, (mixin, optimizer.__class__), {})
+    cls: Any = type(optimizer.__class__.__name__, (mixin, optimizer.__class__), {})
     wrapped = cls.__new__(cls)
     # A scheduler may have put a step of its own there, which is not ours.
     wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     wrapped._begin(named, backward_passes_per_step, **options)
-    return wrapped
+    result: torch.optim.Optimizer = wrapped
+    return result
 
 
 def check_names(
@@ -124,13 +125,21 @@ def check_names(
 
 def take_over(parameter: torch.Tensor, hook: Any) -> None:
     """Has ``hook`` called with each gradient of ``parameter``, in place of an earlier optimizer's hook."""
-    earlier = getattr(parameter, "_elasticrun_hook", None)
+    holder: Any = parameter
+    earlier = getattr(holder, "_elasticrun_hook", None)
     if earlier is not None:
         earlier.remove()
-    parameter._elasticrun_hook = parameter.register_post_accumulate_grad_hook(hook)
+    holder._elasticrun_hook = holder.register_post_accumulate_grad_hook(hook)
 
 
-class GradientReduction:
+if TYPE_CHECKING:
+    _Optimizer = torch.optim.Optimizer
+else:
+    # At run time it stands in front of the class of the user's optimizer.
+    _Optimizer = object
+
+
+class GradientReduction(_Optimizer):
     """What a wrapped optimizer does more: its methods come before those of the optimizer's own class."""
 
     def _begin(
@@ -158,6 +167,7 @@ class GradientReduction:
         self._wire = wire
         self._layouts: dict[int, Layout] = {}
         self._host: HostTransport | None = None
+        self._reduction: Reduction | None = None
         self._announced = False
         self._forget()
         for index, parameter in enumerate(self._parameters):
@@ -330,7 +340,7 @@ class GradientReduction:
 
     def _clear(self) -> None:
         count = len(self._parameters)
-        self._reduction: Reduction | None = None
+        self._reduction = None
         self._left = [self._passes] * count
         self._ready = [False] * count
         self._traveling: list[torch.Tensor | None] = [None] * count

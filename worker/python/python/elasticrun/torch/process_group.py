@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -34,7 +34,17 @@ _OPS = {
 }
 
 
-class ProcessGroup(dist.ProcessGroup):
+if TYPE_CHECKING:
+    # torch's stubs have overloads that no one signature matches.
+    class _Base:
+        def __init__(self, rank: int, size: int) -> None: ...
+        def rank(self) -> int: ...
+        def size(self) -> int: ...
+else:
+    _Base = dist.ProcessGroup
+
+
+class ProcessGroup(_Base):
     """The members of the round, as torch.distributed sees them.
 
     Args:
@@ -276,7 +286,8 @@ class ProcessGroup(dist.ProcessGroup):
     @property
     def group_name(self) -> str:
         """The name that torch knows this group by."""
-        return dist.distributed_c10d._world.pg_names.get(self, self._name)
+        names: Any = dist.distributed_c10d._world.pg_names
+        return str(names.get(self, self._name))
 
     @property
     def group_desc(self) -> str:

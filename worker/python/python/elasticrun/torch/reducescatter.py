@@ -31,7 +31,7 @@ def grouped_reducescatter_async(
     process_set: Any = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> Handle:
+) -> Handle[list[torch.Tensor]]:
     """Starts :func:`grouped_reducescatter`; :func:`synchronize` gives a list of new tensors."""
     require_global(process_set)
     host = host_transport()
@@ -60,12 +60,12 @@ def reducescatter_async(
     process_set: Any = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> Handle:
+) -> Handle[torch.Tensor]:
     """Starts :func:`reducescatter`; :func:`synchronize` gives a new tensor."""
     handle = grouped_reducescatter_async(
         [tensor], name, op, process_set, prescale_factor, postscale_factor
     )
-    return Handle(handle._pending, handle._announcement, lambda: handle._result()[0])
+    return handle.then(lambda shares: shares[0])
 
 
 def reducescatter(
@@ -98,7 +98,8 @@ def reducescatter(
     require_global(process_set)
     compressed, context = compression.compress(tensor)
     share = _Reducescatter.apply(compressed, name, op, prescale_factor, postscale_factor)
-    return compression.decompress(share, context)
+    result: torch.Tensor = compression.decompress(share, context)
+    return result
 
 
 def grouped_reducescatter(
@@ -164,7 +165,7 @@ def _start(
 
 class _Reducescatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, op, prescale, postscale):
+    def forward(ctx: Any, tensor: Any, name: Any, op: Any, prescale: Any, postscale: Any) -> Any:
         ctx.rows = tensor.shape[0]
         ctx.factor = prescale * postscale
         ctx.op = op
@@ -175,7 +176,7 @@ class _Reducescatter(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
         factor = ctx.factor * (size() if ctx.op == Sum else 1)
         if factor != 1.0:
             gradient = gradient * factor

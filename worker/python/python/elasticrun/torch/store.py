@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import Store as C10dStore
 
 from elasticrun import _native, errors, lifecycle
+
+R = TypeVar("R")
 
 #: torch's side refers to the part of a store that is its own, and calls ours as long as it lives: for good.
 _alive: list[Store] = []
 
 
-class Store(dist.Store):
+class Store(C10dStore):
     """Keys and values that all workers of the job share, kept by its agents: no server to start.
 
     For groups of torch that need one: ``init_process_group("gloo", store=...)``. Keys outlive rounds; put a
@@ -103,9 +108,11 @@ class Store(dist.Store):
     getNumKeys = num_keys
 
     def _seconds(self) -> float:
-        return self.timeout.total_seconds()
+        # The stubs of torch do not have the property.
+        timeout: timedelta = getattr(self, "timeout")
+        return timeout.total_seconds()
 
-    def _waited(self, keys, seconds, call):
+    def _waited(self, keys: Sequence[str], seconds: float, call: Callable[[float], R]) -> R:
         try:
             return call(seconds)
         except errors.CollectiveTimeout as error:
@@ -115,9 +122,9 @@ class Store(dist.Store):
             ) from error
 
 
-def round_store(world: _native.Standing, name: str = "") -> dist.Store:
+def round_store(world: _native.Standing, name: str = "") -> C10dStore:
     """The keys of a round, apart from those of all other rounds."""
-    return dist.PrefixStore(f"{world.prefix}/{name}".rstrip("/"), _shared())
+    return PrefixStore(f"{world.prefix}/{name}".rstrip("/"), _shared())
 
 
 @functools.cache

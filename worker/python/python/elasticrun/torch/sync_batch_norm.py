@@ -52,7 +52,9 @@ def _sum(values: torch.Tensor) -> torch.Tensor:
 
 
 def _per_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    return values.to(like.dtype).view(1, -1, *([1] * (like.dim() - 2)))
+    shape = [1, -1] + [1] * (like.dim() - 2)
+    shaped: torch.Tensor = values.to(like.dtype).reshape(shape)
+    return shaped
 
 
 class _Normalise(torch.autograd.Function):
@@ -78,7 +80,7 @@ class _Normalise(torch.autograd.Function):
         centred = wide - _per_channel(mean, wide)
         variance = _sum(centred.square().sum(dims)) / total
         inverse = (variance + eps).rsqrt()
-        if running_mean is not None:
+        if running_mean is not None and running_var is not None:
             running_mean.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
             unbiased = variance * total / (total - 1).clamp(min=1)
             running_var.mul_(1 - momentum).add_(unbiased.to(running_var.dtype), alpha=momentum)

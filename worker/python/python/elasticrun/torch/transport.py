@@ -6,7 +6,7 @@ in the order of the calls, which is the same on all ranks, and return a :class:`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -135,7 +135,7 @@ class HostTransport:
         return Pending([work], _store([target]), (source, target))
 
 
-def _store(buffers: Sequence[Buffer]):
+def _store(buffers: Sequence[Buffer]) -> Callable[[], None] | None:
     copied = [buffer for buffer in buffers if buffer.copied]
     if not copied:
         return None

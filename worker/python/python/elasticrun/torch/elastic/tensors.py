@@ -156,7 +156,7 @@ class _Buffer(ctypes.Structure):
 def _address(data: memoryview) -> int:
     buffer = _Buffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(data), ctypes.byref(buffer), 0)
-    address = buffer.buf
+    address: int = buffer.buf
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
     return address
 

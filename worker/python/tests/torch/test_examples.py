@@ -1,0 +1,76 @@
+"""The examples for PyTorch: they learn, and a killed worker does not keep them from it."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Job, run
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "python"
+
+
+def accuracy(output: str) -> float:
+    found = re.search(r"reads ([\d.]+)% of the test digits", output)
+    assert found, output
+    return float(found[1])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["pytorch_digits.py"],
+        ["pytorch_digits.py", "--backend", "gloo"],
+        ["pytorch_horovod_style.py"],
+        ["pytorch_horovod_style.py", "--fp16-allreduce"],
+        ["pytorch_horovod_style.py", "--use-adasum"],
+    ],
+    ids=" ".join,
+)
+def test_it_learns(arguments: list[str]) -> None:
+    name, *rest = arguments
+    code, output = run("-np", "2", sys.executable, str(EXAMPLES / name), *rest)
+    assert code == 0, output
+    assert accuracy(output) > 90, output
+
+
+@pytest.mark.parametrize("name", ["pytorch_digits.py", "pytorch_horovod_style.py"])
+def test_it_learns_all_the_same_when_a_worker_is_killed(name: str) -> None:
+    with Job(
+        "-np", "3", "--min-np", "2", "--blacklist", "forever",
+        sys.executable, str(EXAMPLES / name), "--epochs", "12",
+    ) as job:  # fmt: skip
+        job.until("epoch 2:")
+        os.kill(victim(job.process.pid, name), signal.SIGKILL)
+        assert job.finish() == 0, job.text()
+        assert "2 workers" in job.text()
+        assert accuracy(job.text()) > 90, job.text()
+
+
+def victim(driver: int, name: str) -> int:
+    """A process below the driver that runs the example."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (entry / "stat").read_text()
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        parents[int(entry.name)] = (int(status.rsplit(")", 1)[1].split()[1]), command)
+
+    def below(pid: int) -> bool:
+        while pid in parents:
+            if pid == driver:
+                return True
+            pid = parents[pid][0]
+        return False
+
+    runs = [
+        pid
+        for pid, (_, command) in parents.items()
+        if below(pid) and command.split(b"\0")[1:2] == [str(EXAMPLES / name).encode()]
+    ]
+    assert len(runs) == 3, runs
+    return max(runs)
