@@ -301,6 +301,12 @@ impl Worker {
         });
     }
 
+    /// This process has failed and ends soon, with a non-zero exit code. The others go on at once, and do not wait until
+    /// the process has cleaned up.
+    pub fn fail(&self) {
+        self.link.fail();
+    }
+
     /// Training is done: the job ends when it is for all. The group may be used on, and should be kept until
     /// the process ends, since others may still read from it what they need to be done as well.
     pub fn finish(&self) {

@@ -419,6 +419,28 @@ fn a_worker_that_finished_as_its_round_was_aborted_has_finished() {
 }
 
 #[test]
+fn who_says_that_it_failed_is_lost_at_once_and_killed_if_it_stays() {
+    let mut bench = Bench::training();
+    let out = bench.event(Event::Said {
+        process: process(0, 1),
+        message: FromWorker::Failed,
+    });
+    let lost = Command::Report(Report::Lost {
+        process: process(0, 1),
+        silent: false,
+    });
+    assert_eq!(out[0], lost);
+    assert!(matches!(&out[1], Command::Abort { .. }), "{out:?}");
+    // Its death, which comes as well, says nothing new.
+    let died = bench.event(Event::Died {
+        process: process(0, 1),
+    });
+    assert_eq!(died, []);
+    let killed = bench.pass(seconds(6), true);
+    assert!(killed.contains(&signal(0, Signal::Kill)), "{killed:?}");
+}
+
+#[test]
 fn who_does_not_come_back_is_killed_and_lost() {
     let mut bench = Bench::training();
     bench.order(Order::Abort { round: Round(1) });

@@ -38,6 +38,9 @@ pub enum FromWorker {
         /// What it holds.
         commit: Option<CommitId>,
     },
+    /// It has failed and is about to end with a non-zero exit code, which may take it a while: nobody needs to wait
+    /// for that.
+    Failed,
     /// It returned from `run()`.
     Finished {
         /// The round it was in.

@@ -31,7 +31,7 @@ mod _native {
         lane::Lane,
         order::Order,
         process::{
-            Standing, boundary, finish, in_round, init, initialized, join, lane, leave_here,
+            Standing, boundary, fail, finish, in_round, init, initialized, join, lane, leave_here,
             newest, seal, shutdown, sync, training, world,
         },
         watch::{on_abort, on_hosts_updated},

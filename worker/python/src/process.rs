@@ -377,6 +377,19 @@ pub(crate) fn finish(py: Python<'_>) -> PyResult<()> {
     })
 }
 
+/// This process has failed and ends soon, with a non-zero exit code: the others go on at once. Nothing if no round
+/// was joined or training is done.
+#[pyfunction]
+pub(crate) fn fail(py: Python<'_>) -> PyResult<()> {
+    if !in_round(py)? {
+        return Ok(());
+    }
+    use_worker(py, |worker| {
+        py.detach(|| worker.fail());
+        Ok(())
+    })
+}
+
 /// Ends what init() began as far as collectives go; the process stays the agent's worker until it ends.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) -> PyResult<()> {

@@ -98,6 +98,15 @@ impl Link {
         }
     }
 
+    /// Says that this process has failed.
+    pub(crate) fn fail(&self) {
+        if let Line::Agent(stream) = &self.line
+            && let Err(error) = say(stream, &FromWorker::Failed)
+        {
+            tracing::debug!(%error, "the agent will see the end of this process");
+        }
+    }
+
     /// Proves to other agents of the job that this is one of its workers.
     pub(crate) fn secret(&self) -> Result<Secret, Error> {
         Secret::from_hex(&self.key.to_string()).ok_or_else(|| Error::Protocol {

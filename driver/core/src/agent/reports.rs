@@ -47,6 +47,8 @@ impl Machine {
                     _ => self.waiting.push(process),
                 }
             }
+            // As sure as a death, and like it followed by an exit.
+            FromWorker::Failed => self.died(now, process, out),
             FromWorker::Finished { round } => {
                 let trains =
                     matches!(worker.life, Life::Training { round: own, .. } if own == round);

@@ -15,7 +15,7 @@ import atexit
 import os
 from typing import TYPE_CHECKING
 
-from . import _native
+from . import _failure, _native
 from .errors import ForkedError, NotInitialized
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def init() -> None:
     _native.init()
     _owner = os.getpid()
     atexit.register(_at_exit)
+    _failure.watch()
 
 
 def shutdown() -> None:
