@@ -9,6 +9,7 @@ from names import checks_of
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed: run `make test-frameworks`")
 
 FIT = Path(__file__).parent / "workers" / "keras_fit.py"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "python" / "keras_digits.py"
 DONE = re.compile(r"done rank (\d+) of (\d+): epoch (\d+) steps (\d+) sum ([\d.]+)")
 KERAS = {"keras 3": "0", "tf_keras": "1"}
 
@@ -85,3 +86,30 @@ def test_another_back_end_of_keras_is_refused(start):
     pytest.importorskip("keras", reason="Keras is not installed: run `make test-frameworks`")
     job = start.command(*start.python("import elasticrun.keras"), KERAS_BACKEND="jax")
     assert "ImportError: elasticrun.keras works with TensorFlow as the back end of Keras, but it is jax" in job.fail()
+
+
+def test_the_example_learns_digits_though_a_worker_is_killed(start):
+    pytest.importorskip("keras", reason="Keras is not installed: run `make test-frameworks`")
+    output = start.job(
+        "-np 3 --min-np 2 --blacklist forever",
+        f"""
+        import os, runpy, signal
+        import elasticrun
+        import elasticrun.keras as hvd
+
+        commit = hvd.elastic.KerasState.commit
+
+        def commit_or_die(state):
+            commit(state)
+            world = elasticrun.world()
+            if (world.round, world.rank, state.epoch, state.batch) == (1, 1, 2, 7):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        hvd.elastic.KerasState.commit = commit_or_die
+        runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
+        """,
+    ).succeed()
+    share = re.search(r"reads ([\d.]+)% of the test digits", output)
+    assert share and float(share[1]) >= 95, output
+    told = re.findall(r"epoch (\d+): loss [\d.]+, (\d) workers", output)
+    assert told == [(str(epoch), "3" if epoch <= 2 else "2") for epoch in range(1, 9)], output
