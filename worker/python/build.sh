@@ -5,10 +5,11 @@
 # Prints the path of the wheel as the last line.
 set -euo pipefail
 profile="${1:?profile: dev or release}" out="$(realpath -m "${2:?where the wheel goes}")"
+target="$(realpath -m "${CARGO_TARGET_DIR:-"$(dirname "$0")/../../target"}")"
+export CARGO_TARGET_DIR="$target"
 cd "$(dirname "$0")"
 
 python="$(./venv.sh wheel)"
-target="$(realpath -m "${CARGO_TARGET_DIR:-../../target}")"
 built="$target/$([ "$profile" = dev ] && echo debug || echo "$profile")"
 
 # In daily work the whole workspace, as all other builds: cargo unites features, so that nothing is compiled twice.
@@ -18,6 +19,6 @@ install "$built/elasticrun" elasticrun.data/scripts/elasticrun
 [ "$profile" = dev ] || strip elasticrun.data/scripts/elasticrun
 
 # maturin calls cargo, which finds what is built already.
-CARGO_TARGET_DIR="$target" "$python" -m maturin build --quiet --locked --profile "$profile" --out "$out" >&2
+"$python" -m maturin build --quiet --locked --profile "$profile" --out "$out" >&2
 # shellcheck disable=SC2012
 ls -t "$out"/elasticrun-*.whl | head -1
