@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives bench-commit wheel python test-frameworks
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives bench-commit wheel python test-frameworks test-horovod
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -67,6 +67,9 @@ python: setup ## The Python package: types, unit tests, real jobs with torch
 
 test-frameworks: setup ## TensorFlow, Keras and JAX in real jobs
 	worker/python/test_frameworks.sh
+
+test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-horovod HOROVOD_SRC=DIR
+	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh
 
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist

@@ -19,8 +19,11 @@ from typing import Any
 
 import checkout
 
-#: What a scenario may take, in seconds: the longest starts torch or TensorFlow six times.
-LIMIT = 120
+#: What a job may take, in seconds: on two cores eight workers take long to import torch or TensorFlow.
+LIMIT = 180
+#: How long a script waits to be told of hosts, in seconds. Its own default, 3, is too short here: workers are told when
+#: the new ones have started, and train on until then; Horovod tells them when it finds the hosts.
+DISCOVERY_WAIT = 90
 
 
 @dataclass
@@ -58,7 +61,8 @@ def words_of(argv: list[str], driver: ModuleType) -> list[str]:
     """The command line of elasticrun for one of horovodrun.
 
     The same words, what a scenario patched in Horovod's `driver`, and two defaults of horovodrun that are not
-    ours: a failed host is never taken back, and all slots of fixed hosts are used, however few -np asks for.
+    ours: a failed host is never taken back, and all slots of fixed hosts are used, however few -np asks for. The
+    script gets more time to wait for hosts.
     """
     ours = ["--discovery-interval", f"{driver.DISCOVER_HOSTS_FREQUENCY_SECS * 1000:.0f}ms"]
     ours += ["--elastic-timeout", f"{driver.ELASTIC_TIMEOUT_SECS}s"]
@@ -67,7 +71,7 @@ def words_of(argv: list[str], driver: ModuleType) -> list[str]:
     if "-H" in argv and not {"--max-np", "--max-num-proc"} & set(argv):
         hosts = argv[argv.index("-H") + 1].split(",")
         ours += ["--max-np", str(sum(int(host.rpartition(":")[2]) for host in hosts))]
-    return [*ours, *argv]
+    return [*ours, *argv, "--discovery-wait", str(DISCOVERY_WAIT)]
 
 
 def error_of(exit_code: int, argv: list[str], constants: ModuleType) -> RuntimeError:
