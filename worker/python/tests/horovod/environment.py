@@ -12,7 +12,6 @@ import pytest
 FRAMEWORKS = "FRAMEWORKS_PYTHON"
 
 STAND_INS = Path(__file__).parent / "stand_ins"
-DIGITS = Path(__file__).parents[4] / "examples/digits/data/digits.parquet"
 
 
 def torch() -> dict[str, str]:
@@ -39,5 +38,4 @@ def _environment(bin: Path) -> dict[str, str]:
         "PATH": f"{bin}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
-        "ELASTICRUN_TEST_DIGITS": str(DIGITS),
     }
