@@ -10,7 +10,7 @@ import sys
 from types import TracebackType
 
 from . import _native
-from .errors import ElasticrunError
+from .errors import ElasticrunError, Stopped
 
 
 def watch() -> None:
@@ -20,6 +20,10 @@ def watch() -> None:
     def failed(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, Stopped):
+            # The job goes on without this process, or is over: no failure of a script that has no elastic.run.
+            print(f"elasticrun: {error}", file=sys.stderr, flush=True)
+            return
         print_error(kind, error, traceback)
         if os.getpid() != owner:
             return
