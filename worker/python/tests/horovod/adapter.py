@@ -60,12 +60,13 @@ class Launcher:
 def words_of(argv: list[str], driver: ModuleType) -> list[str]:
     """The command line of elasticrun for one of horovodrun.
 
-    The same words, what a scenario patched in Horovod's `driver`, and two defaults of horovodrun that are not
-    ours: a failed host is never taken back, and all slots of fixed hosts are used, however few -np asks for. The
-    script gets more time to wait for hosts.
+    The same words, what a scenario patched in Horovod's `driver`, and three habits of horovodrun that are not
+    ours: a failed host is never taken back, all slots of fixed hosts are used, however few -np asks for, and a round
+    waits for the workers of all slots. The script gets more time to wait for hosts.
     """
     ours = ["--discovery-interval", f"{driver.DISCOVER_HOSTS_FREQUENCY_SECS * 1000:.0f}ms"]
     ours += ["--elastic-timeout", f"{driver.ELASTIC_TIMEOUT_SECS}s"]
+    ours += ["--last-call", f"{DISCOVERY_WAIT}s"]
     if "--blacklist-cooldown-range" not in argv:
         ours += ["--blacklist", "forever"]
     if "-H" in argv and not {"--max-np", "--max-num-proc"} & set(argv):
