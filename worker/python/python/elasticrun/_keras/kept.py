@@ -9,7 +9,7 @@ from elasticrun.elastic import register_handler
 from elasticrun.tensorflow import tensors
 
 from . import kinds
-from .optimizer import begin_round
+from .optimizer import begin_round, is_distributed
 
 __all__ = ["keep_model", "keep_optimizer"]
 
@@ -18,8 +18,13 @@ def keep_model(model: Any) -> None:
     """Has states keep models of the type of ``model``.
 
     Raises:
-        ValueError: the model is not built.
+        ValueError: the model is not built, or XLA is to compile its training with collectives in it.
     """
+    if is_distributed(getattr(model, "optimizer", None)) and getattr(model, "jit_compile", False):
+        raise ValueError(
+            "the model is compiled with jit_compile (which Keras chooses by itself on GPUs), but XLA cannot compile"
+            " collectives: pass jit_compile=False to model.compile()"
+        )
     if not getattr(model, "built", True):
         raise ValueError(
             "the model is not built, so it has no variables yet: call model.build(input_shape), or begin it with an"

@@ -13,7 +13,7 @@ from elasticrun.tensorflow.gradients import Accumulation, Groups, Reducer, reduc
 
 from . import kinds
 
-__all__ = ["DistributedOptimizer", "begin_round"]
+__all__ = ["DistributedOptimizer", "begin_round", "is_distributed"]
 
 
 def DistributedOptimizer(  # noqa: N802 - Horovod's name
@@ -72,6 +72,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     return _distributed(
         _scaling_losses(optimizer), reduce, backward_passes_per_step, average_aggregated_gradients
     )
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Whether the optimizer combines the gradients of all ranks."""
+    return isinstance(optimizer, _Distributed)
 
 
 def begin_round(optimizer: Any) -> None:
@@ -157,7 +162,7 @@ def _distributed(optimizer: Any, reduce: Reducer, passes: int, average: bool) ->
         namespace["_elasticrun_passes"] = (passes, average)
 
     distributed = types.new_class(kind.__name__, (front, kind), exec_body=body)
-    wrapped = object.__new__(distributed)
+    wrapped: Any = object.__new__(distributed)
     vars(wrapped).update(vars(optimizer))
     return wrapped
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -19,8 +19,8 @@ from .standing import size_op
 
 __all__ = ["allreduce", "grouped_allreduce"]
 
-Dense = tf.Tensor | tf.Variable
-Gradient = tf.Tensor | tf.IndexedSlices
+Dense: TypeAlias = "tf.Tensor | tf.Variable"
+Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
 
 def allreduce(

@@ -65,7 +65,7 @@ class TensorFlowKerasState(_State):
         attributes: see :class:`elasticrun.ObjectState`.
 
     Raises:
-        ValueError: the model is not built.
+        ValueError: the model is not built, or it is compiled with ``jit_compile`` and a distributed optimizer.
         StateError: see :class:`elasticrun.ObjectState`.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ from .compression import Compression
 __all__ = ["Accumulation", "Reducer", "reducer"]
 
 #: Variables that travel together, for ``groups``: so many parts, or lists of them.
-Groups = int | Sequence[Sequence[Any]] | None
+Groups: TypeAlias = int | Sequence[Sequence[Any]] | None
 
 
 @dataclass(frozen=True)

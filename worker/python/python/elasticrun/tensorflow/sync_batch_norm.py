@@ -12,8 +12,7 @@ from .allreduce import allreduce
 
 __all__ = ["SyncBatchNormalization"]
 
-_Layer = tf.keras.layers.BatchNormalization
-_OF_KERAS_2 = hasattr(_Layer, "_fused_can_be_used")
+_OF_KERAS_2 = hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used")
 
 
 def _combined(mean: tf.Tensor, variance: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -32,7 +31,7 @@ def _count(inputs: tf.Tensor, channels: tf.Tensor) -> tf.Tensor:
     return tf.size(inputs) / tf.size(channels)
 
 
-class SyncBatchNormalization(_Layer):
+class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     """``tf.keras.layers.BatchNormalization`` over the batches of all ranks while training.
 
     Ranks may have batches of different sizes; each element counts as much. All ranks call the layer. Takes the
@@ -42,27 +41,20 @@ class SyncBatchNormalization(_Layer):
         ValueError: ``fused=True``.
     """
 
-    if _OF_KERAS_2:
-
-        def __init__(self, fused: bool = False, **kwargs: Any) -> None:
-            if fused or fused is None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if _OF_KERAS_2:
+            fused = kwargs.setdefault("fused", False)
+            if fused is not False:
                 raise ValueError(f"SyncBatchNormalization with fused={fused}: only False is possible")
-            super().__init__(fused=False, **kwargs)
+        super().__init__(*args, **kwargs)
 
-        def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            mean, variance = super()._moments(inputs, *args, **kwargs)
-            return _combined(mean, variance, _count(inputs, mean))
-
-    else:
-
-        def _moments(self, inputs: Any, mask: Any) -> Any:
-            mean, variance = super()._moments(inputs, mask)
-            return _combined(mean, variance, self._counted(inputs, mean, mask))
-
-        @staticmethod
-        def _counted(inputs: Any, mean: Any, mask: Any) -> tf.Tensor:
-            elements = _count(inputs, mean)
-            if mask is None:
-                return elements
+    def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        mean, variance = super()._moments(inputs, *args, **kwargs)
+        # After the input Keras 3 passes the mask, tf_keras the axes.
+        mask = kwargs.get("mask") if _OF_KERAS_2 else args[0]
+        elements = _count(inputs, mean)
+        if mask is not None:
             # What the mask leaves out does not count.
-            return elements * tf.cast(tf.math.count_nonzero(mask) / tf.size(mask, tf.int64), elements.dtype)
+            share = tf.math.count_nonzero(mask) / tf.size(mask, tf.int64)
+            elements *= tf.cast(share, elements.dtype)
+        return _combined(mean, variance, elements)

@@ -325,9 +325,15 @@ def check_batch_normalisation_over_all_ranks(rank, size):
     for mine, all_of_it in zip(gradients, tape.gradient(loss, alone.trainable_variables), strict=True):
         numpy.testing.assert_allclose(mine, all_of_it, rtol=1e-3, atol=1e-4)
     numpy.testing.assert_allclose(weights(model), weights(alone), rtol=1e-4, atol=1e-5)
-    image = make_image = htf.SyncBatchNormalization()
-    assert make_image(tf.random.normal([2, 4, 4, 3]), training=True).shape == (2, 4, 4, 3)
-    assert image(tf.random.normal([2, 4, 4, 3]), training=False).shape == (2, 4, 4, 3)
+    # What a mask leaves out does not count.
+    random = numpy.random.default_rng(5)
+    steps, mask = random.normal(size=(BATCH, 5, 4)).astype("f"), random.random((BATCH, 5)) < 0.7
+    masked = htf.SyncBatchNormalization()(steps[shares[rank]], training=True, mask=mask[shares[rank]])
+    whole = keras.layers.BatchNormalization(**({"fused": False} if LEGACY else {}))(steps, training=True, mask=mask)
+    numpy.testing.assert_allclose(masked, whole.numpy()[shares[rank]], rtol=1e-3, atol=1e-4)
+    images = htf.SyncBatchNormalization()
+    for training in (True, False):
+        assert images(tf.random.normal([2, 4, 4, 3]), training=training).shape == (2, 4, 4, 3)
     if LEGACY:
         with pytest.raises(ValueError, match="fused=True"):
             htf.SyncBatchNormalization(fused=True)
@@ -348,6 +354,10 @@ def check_states_that_cannot_be(rank, size):
     unbuilt = keras.Sequential([keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="the model is not built"):
         hvd.elastic.KerasState(unbuilt, epoch=0)
+    xla = network()
+    xla.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=True)
+    with pytest.raises(ValueError, match="pass jit_compile=False"):
+        hvd.elastic.KerasState(xla, epoch=0)
     with pytest.raises(ValueError, match="TensorFlowState needs variables"):
         htf.elastic.TensorFlowState(step=0)
     with pytest.raises(ValueError, match="batches_per_commit is 0"):
@@ -389,3 +399,12 @@ def check_a_state_of_variables(rank, size):
     state.restore()
     assert [variable.numpy().tolist() for variable in variables] == [[1.0, 2.0], 3, [0.5]]
     assert state.kept is kept and float(kept) == 1.0
+
+
+def check_an_optimizer_of_tensorflow_1(rank, size):
+    variable = tf.Variable(1.0)
+    optimizer = htf.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.5))
+    for apply in (optimizer.apply_gradients, tf.function(optimizer.apply_gradients)):
+        variable.assign(1.0)
+        apply([(tf.constant(float(rank)), variable)])
+        assert float(variable) == 1.0 - 0.5 * sum(range(size)) / size
