@@ -30,6 +30,11 @@ def test_optimizers(name: str) -> None:
     checked("optimizers", 3).passed(name)
 
 
+@pytest.mark.parametrize("name", checks_of("states"))
+def test_states(name: str) -> None:
+    checked("states", 2).passed(name)
+
+
 @pytest.mark.parametrize("backend", ["elasticrun", "gloo"])
 @pytest.mark.parametrize("name", checks_of("process_group"))
 def test_process_group(name: str, backend: str) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch._C._distributed_c10d import Store as C10dStore
 
 from elasticrun import _native, errors, lifecycle
@@ -123,7 +123,20 @@ class Store(C10dStore):
 
 
 def round_store(world: _native.Standing, name: str = "") -> C10dStore:
-    """The keys of a round, apart from those of all other rounds."""
+    """The keys of a round, apart from those of all other rounds.
+
+    Without a store in the agent it is a server of rank 0, at the round's own address.
+    """
+    if not hasattr(_native, "store_set"):
+        host, _, port = world.coordinator.rpartition(":")
+        server = TCPStore(
+            host.strip("[]"),
+            int(port),
+            world.size,
+            is_master=world.rank == 0,
+            wait_for_workers=False,
+        )
+        return PrefixStore(name, server)
     return PrefixStore(f"{world.prefix}/{name}".rstrip("/"), _shared())
 
 
