@@ -134,6 +134,8 @@ pub enum Purpose {
     Output,
     /// A committed state, from the agent that keeps it to a worker.
     Memory,
+    /// Requests of workers to the job's key-value store, from agent to driver.
+    Store,
 }
 
 /// First frame of the dialler.

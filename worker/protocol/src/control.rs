@@ -128,6 +128,9 @@ pub struct Setup {
     /// Between SIGTERM and SIGKILL.
     #[serde(with = "millis")]
     pub grace: Duration,
+    /// The driver's number of this connection; further connections of the agent name it.
+    #[serde(default)]
+    pub instance: u64,
 }
 
 /// A process to start.

@@ -3,7 +3,7 @@
 //! Nothing here does I/O, so that the simulation, the fuzz targets and every shell share one truth.
 //! A message is a length-delimited frame with a JSON body ([`frame`]); a connection between hosts opens
 //! with a handshake that authenticates both sides by the job's secret ([`auth`]). Driver and agent then
-//! speak [`control`]'s messages, an agent and its workers [`local`]'s.
+//! speak [`control`]'s messages, an agent and its workers [`local`]'s; [`store`] has connections of its own.
 
 pub mod auth;
 pub mod control;
@@ -11,6 +11,7 @@ pub mod frame;
 mod ids;
 pub mod local;
 mod millis;
+pub mod store;
 pub mod topology;
 
 pub use control::{FromAgent, Order, Report, ToAgent};

@@ -46,6 +46,14 @@ pub enum FromWorker {
         /// The round it was in.
         round: Round,
     },
+    /// First message on a further connection of a worker that has attached: from its answer
+    /// [`ToWorker::StoreOpened`] on, this connection speaks [`crate::store`]'s messages.
+    OpenStore {
+        /// Its slot.
+        local_rank: LocalRank,
+        /// Its start.
+        generation: Generation,
+    },
 }
 
 /// From an agent to a worker.
@@ -65,7 +73,9 @@ pub enum ToWorker {
         #[serde(with = "millis")]
         connect_timeout: Duration,
     },
-    /// The attach was refused; the worker ends with this message.
+    /// Requests to the store may come over this connection.
+    StoreOpened,
+    /// The attach was refused; the worker ends with this message. Or the opening of the store was.
     Refused {
         /// For a person.
         why: String,

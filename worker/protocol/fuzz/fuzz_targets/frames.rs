@@ -9,6 +9,7 @@ use elasticrun_protocol::{
     auth::{Challenge, Hello, Proof, Verdict},
     control::{MemoryAnswer, MemoryRequest, Output, Register},
     frame::{FrameBuffer, decode, to_frame},
+    store::{Answer, FromClient, FromHost, StoreOf, ToHost},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -34,7 +35,8 @@ fuzz_target!(|input: (bool, u8, Vec<u8>)| {
             match buffer.next_body() {
                 Ok(Some(body)) => round_trip!(
                     &body, Hello, Challenge, Proof, Verdict, Register, ToAgent, FromAgent, Output,
-                    MemoryRequest, MemoryAnswer, FromWorker, ToWorker
+                    MemoryRequest, MemoryAnswer, FromWorker, ToWorker,
+                    FromClient, Answer, StoreOf, FromHost, ToHost
                 ),
                 Ok(None) => break,
                 Err(_) => return,
