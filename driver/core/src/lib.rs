@@ -15,6 +15,7 @@
 //! | [`registry::Registry`] | how the members of the last round ended |
 //! | [`budgets::Budgets`] | resets and restarts |
 //! | [`results::Results`] | the outcome |
+//! | [`store::Store`] | the key-value store of the workers; beside the job, not part of it |
 //! | [`fleet::Fleet`] | no decision: agents and processes as observed |
 //!
 //! # Invariants
@@ -47,6 +48,7 @@ pub mod registry;
 pub mod results;
 pub mod rounds;
 mod settings;
+pub mod store;
 mod time;
 pub mod waitlist;
 

@@ -1,0 +1,141 @@
+//! Who waits for which keys, and until when.
+//!
+//! A wait watches one missing key at a time. When that comes the others are looked at, so a key costs those that
+//! watch it, and a wait for many keys is not looked at for each of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elasticrun_protocol::Round;
+
+use super::{Client, Space};
+use crate::Time;
+
+/// A request: who asks, and its number.
+pub(super) type Asked = (Client, u64);
+
+/// What to say once all keys are there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wanted {
+    /// The value of the one key.
+    One,
+    /// All values.
+    All,
+    /// That they are there.
+    Presence,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    pub(super) client: Client,
+    pub(super) number: u64,
+    pub(super) space: Space,
+    /// Of a wait in a round.
+    pub(super) round: Option<Round>,
+    pub(super) keys: Vec<String>,
+    pub(super) wanted: Wanted,
+    pub(super) until: Time,
+    /// Which of the keys it watches.
+    pub(super) watched: usize,
+}
+
+impl Wait {
+    fn asked(&self) -> Asked {
+        (self.client, self.number)
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.iter().map(String::len).sum()
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits {
+    all: BTreeMap<Asked, Wait>,
+    watchers: BTreeMap<(Space, String), BTreeSet<Asked>>,
+    deadlines: BTreeSet<(Time, Asked)>,
+    bytes: usize,
+}
+
+impl Waits {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(until, _)| *until)
+    }
+
+    /// In how many requests a worker waits.
+    pub(super) fn of(&self, client: Client) -> usize {
+        self.all.range((client, 0)..=(client, u64::MAX)).count()
+    }
+
+    pub(super) fn add(&mut self, wait: Wait) {
+        let key = (wait.space, wait.keys[wait.watched].clone());
+        self.watchers.entry(key).or_default().insert(wait.asked());
+        self.deadlines.insert((wait.until, wait.asked()));
+        self.bytes += wait.bytes();
+        self.all.insert(wait.asked(), wait);
+    }
+
+    fn take(&mut self, asked: Asked) -> Option<Wait> {
+        let wait = self.all.remove(&asked)?;
+        let key = (wait.space, wait.keys[wait.watched].clone());
+        if let Some(watchers) = self.watchers.get_mut(&key) {
+            watchers.remove(&asked);
+            if watchers.is_empty() {
+                self.watchers.remove(&key);
+            }
+        }
+        self.deadlines.remove(&(wait.until, asked));
+        self.bytes -= wait.bytes();
+        Some(wait)
+    }
+
+    /// All that watch a key. Those that wait on are added again.
+    pub(super) fn take_watchers(&mut self, key: &(Space, String)) -> Vec<Wait> {
+        let watchers = self.watchers.get(key).cloned().unwrap_or_default();
+        let taken = watchers.into_iter().filter_map(|asked| self.take(asked));
+        taken.collect()
+    }
+
+    /// One whose time is over.
+    pub(super) fn take_overdue(&mut self, now: Time) -> Option<Wait> {
+        let (until, asked) = *self.deadlines.first()?;
+        if until > now {
+            return None;
+        }
+        self.take(asked)
+    }
+
+    /// All that wait for keys of a round.
+    pub(super) fn take_round(&mut self) -> Vec<Wait> {
+        let of_round = |wait: &&Wait| wait.space == Space::Round;
+        let asked: Vec<_> = self
+            .all
+            .values()
+            .filter(of_round)
+            .map(Wait::asked)
+            .collect();
+        asked
+            .into_iter()
+            .filter_map(|asked| self.take(asked))
+            .collect()
+    }
+
+    pub(super) fn forget(&mut self, asked: Asked) {
+        self.take(asked);
+    }
+
+    pub(super) fn left(&mut self, client: Client) {
+        let all = self.all.range((client, 0)..=(client, u64::MAX));
+        let asked: Vec<_> = all.map(|(asked, _)| *asked).collect();
+        asked.into_iter().for_each(|asked| self.forget(asked));
+    }
+}

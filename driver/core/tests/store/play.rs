@@ -1,0 +1,179 @@
+//! A store and the workers that ask it, in virtual time.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use elasticrun_core::{
+    Time,
+    store::{Client, Command, Event, Limits, Store},
+};
+use elasticrun_protocol::{
+    DriverEpoch, Generation, LocalRank, Process, Round,
+    store::{Blob, FromClient, Namespace, Op, Refused, Request, Value},
+};
+
+pub(crate) const EPOCH: DriverEpoch = DriverEpoch(1);
+
+/// What a request was answered, or nothing yet.
+pub(crate) type Said = Option<Result<Value, Refused>>;
+
+pub(crate) fn client(number: u32) -> Client {
+    Client {
+        connection: u64::from(number / 2),
+        process: Process {
+            local_rank: LocalRank(number % 2),
+            generation: Generation(1),
+        },
+    }
+}
+
+pub(crate) fn namespace(round: u64) -> Namespace {
+    Namespace::Round {
+        epoch: EPOCH,
+        round: Round(round),
+    }
+}
+
+pub(crate) fn blob(text: &str) -> Blob {
+    Blob(text.as_bytes().to_vec())
+}
+
+pub(crate) fn set(key: &str, value: &str) -> Op {
+    Op::Set {
+        key: key.into(),
+        value: blob(value),
+    }
+}
+
+pub(crate) fn get(key: &str) -> Op {
+    Op::Get { key: key.into() }
+}
+
+pub(crate) fn keys(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+pub(crate) fn bytes(text: &str) -> Said {
+    Some(Ok(Value::Bytes(blob(text))))
+}
+
+/// See the module.
+pub(crate) struct Play {
+    pub(crate) store: Store,
+    pub(crate) now: Time,
+    pub(crate) round: u64,
+    numbers: BTreeMap<Client, u64>,
+    /// Answers that nobody has looked at.
+    answers: BTreeMap<(Client, u64), Result<Value, Refused>>,
+    pub(crate) rejected: Vec<(Client, u64)>,
+}
+
+impl Play {
+    /// In round 1.
+    pub(crate) fn new(limits: Limits) -> Self {
+        let mut play = Self {
+            store: Store::new(limits),
+            now: Time::ZERO,
+            round: 0,
+            numbers: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            rejected: Vec::new(),
+        };
+        play.start(1);
+        play
+    }
+
+    pub(crate) fn step(&mut self, event: Event) {
+        let mut out = Vec::new();
+        self.store.step(self.now, event, &mut out);
+        self.heard(out);
+    }
+
+    fn heard(&mut self, out: Vec<Command>) {
+        for command in out {
+            match command {
+                Command::Answer { client, answer } => {
+                    let twice = self.answers.insert((client, answer.number), answer.result);
+                    assert_eq!(
+                        twice, None,
+                        "S2: one answer to {client:?} {}",
+                        answer.number
+                    );
+                }
+                Command::Reject { client, number } => self.rejected.push((client, number)),
+            }
+        }
+    }
+
+    pub(crate) fn start(&mut self, round: u64) {
+        self.round = round;
+        self.step(Event::RoundStarted {
+            epoch: EPOCH,
+            round: Round(round),
+        });
+    }
+
+    /// Lets time pass, deadline by deadline.
+    pub(crate) fn pass(&mut self, wait: Duration) {
+        let end = self.now + wait;
+        while let Some(due) = self.store.next_deadline().filter(|due| *due <= end) {
+            self.now = due;
+            let mut out = Vec::new();
+            self.store.tick(due, &mut out);
+            assert!(!out.is_empty(), "a deadline at which nothing happens");
+            self.heard(out);
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn say(&mut self, client: Client, message: FromClient) {
+        self.step(Event::Said { client, message });
+    }
+
+    /// Asks and gives the number of the request.
+    pub(crate) fn ask_in(
+        &mut self,
+        number: u32,
+        namespace: Namespace,
+        timeout: Duration,
+        op: Op,
+    ) -> (Client, u64) {
+        let client = client(number);
+        let next = self.numbers.entry(client).or_default();
+        *next += 1;
+        let number = *next;
+        let request = Request {
+            number,
+            namespace,
+            timeout,
+            op,
+        };
+        self.say(client, FromClient::Ask(request));
+        (client, number)
+    }
+
+    /// Asks in the current round with a second to wait.
+    pub(crate) fn ask(&mut self, number: u32, op: Op) -> (Client, u64) {
+        let second = Duration::from_secs(1);
+        self.ask_in(number, namespace(self.round), second, op)
+    }
+
+    pub(crate) fn said(&mut self, asked: (Client, u64)) -> Said {
+        self.answers.remove(&asked)
+    }
+
+    /// Whether no answer is left that was not looked at.
+    pub(crate) fn nothing_said(&self) -> bool {
+        self.answers.is_empty()
+    }
+
+    /// Asks and gives what comes at once.
+    pub(crate) fn call(&mut self, number: u32, op: Op) -> Said {
+        let asked = self.ask(number, op);
+        self.said(asked)
+    }
+
+    pub(crate) fn call_in(&mut self, number: u32, namespace: Namespace, op: Op) -> Said {
+        let asked = self.ask_in(number, namespace, Duration::ZERO, op);
+        self.said(asked)
+    }
+}
