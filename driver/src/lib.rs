@@ -18,3 +18,4 @@ mod report;
 pub mod run_loop;
 mod signals;
 pub mod start;
+pub mod store;

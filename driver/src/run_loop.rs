@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use elasticrun_core::{Command, Event, Job, Time, results::Outcome};
+use elasticrun_core::{Command, Event, Job, Note, Time, results::Outcome};
 use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, ToAgent, control::Setup};
 use tokio::{
     sync::mpsc,
@@ -19,6 +19,7 @@ use crate::{
     launch::{self, Launcher},
     report::Reporter,
     signals::Signals,
+    store,
 };
 
 /// Inputs that are folded before the commands of all of them are executed.
@@ -53,6 +54,7 @@ pub struct Driver {
     pub(crate) launcher: Launcher,
     pub(crate) reporter: Reporter,
     pub(crate) agents: BTreeMap<HostId, Agent>,
+    pub(crate) store: store::Handle,
     pub(crate) began: Instant,
     pub(crate) ending: Option<Ending>,
 }
@@ -144,7 +146,7 @@ impl Driver {
                         "host {host} runs elasticrun {software}, this is {own}"
                     ));
                 }
-                if let Some(old) = self.agents.remove(&host) {
+                if let Some(old) = self.remove_agent(&host) {
                     old.writer.close();
                     let why = "another agent of this host has connected".to_owned();
                     self.step(Event::AgentLost {
@@ -154,9 +156,14 @@ impl Driver {
                     });
                 }
                 let instance = agent.instance;
+                self.store.agent_connected(&host, instance);
+                let setup = Setup {
+                    instance,
+                    ..self.setup.clone()
+                };
                 writer.send(&ToAgent {
                     epoch: self.epoch,
-                    order: Order::Setup(Box::new(self.setup.clone())),
+                    order: Order::Setup(Box::new(setup)),
                 });
                 self.launcher.connected(&host);
                 self.agents.insert(host.clone(), Agent { instance, writer });
@@ -196,7 +203,7 @@ impl Driver {
                     .get(&host)
                     .is_some_and(|agent| agent.instance == instance)
                 {
-                    self.agents.remove(&host);
+                    self.remove_agent(&host);
                     self.launcher.abandon(&host);
                 }
                 self.step(Event::AgentLost {
@@ -206,6 +213,12 @@ impl Driver {
                 });
             }
         }
+    }
+
+    fn remove_agent(&mut self, host: &HostId) -> Option<Agent> {
+        let agent = self.agents.remove(host)?;
+        self.store.agent_lost(host);
+        Some(agent)
     }
 
     fn discovered(&mut self, update: crate::discovery::Update) {
@@ -284,6 +297,12 @@ impl Driver {
 
     fn execute(&mut self, commands: Vec<Command>) {
         let mut unheard = Vec::new();
+        // Before any worker hears of it.
+        for command in &commands {
+            if let Command::Note(Note::RoundStarted { round, .. }) = command {
+                self.store.round_started(self.epoch, *round);
+            }
+        }
         for command in commands {
             match command {
                 Command::Launch { host } => self.launcher.launch(&host),
@@ -300,7 +319,7 @@ impl Driver {
                     }
                 }
                 Command::Disconnect { host, .. } => {
-                    if let Some(agent) = self.agents.remove(&host) {
+                    if let Some(agent) = self.remove_agent(&host) {
                         agent.writer.close();
                         self.launcher.abandon(&host);
                     }
@@ -320,7 +339,7 @@ impl Driver {
             }
         }
         for (host, instance) in unheard {
-            if self.agents.remove(&host).is_some() {
+            if self.remove_agent(&host).is_some() {
                 self.launcher.abandon(&host);
                 let why = "its agent does not read its orders".to_owned();
                 self.step(Event::AgentLost {

@@ -30,6 +30,7 @@ use crate::{
     report::{Reporter, Terminal},
     run_loop::{Driver, Inputs},
     signals::Signals,
+    store,
 };
 
 /// Between SIGTERM and SIGKILL, as Horovod has it.
@@ -70,11 +71,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let (launches_in, launches) = mpsc::channel(INPUTS);
     let (discovery_in, discovered) = mpsc::channel(16);
     let written = write_lines(console, lines);
+    let store = store::start().context("cannot start a thread")?;
     let port = Port {
         secret: secret.clone(),
         heartbeat_timeout: settings.timeouts.heartbeat,
         control: control_in,
         output: lines_in,
+        store: store.clone(),
         stop: stop.clone(),
         tasks: tasks.clone(),
     };
@@ -100,6 +103,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         ),
         reporter: Reporter::new(terminal.clone(), settings.output.quiet),
         agents: BTreeMap::new(),
+        store,
         began: Instant::now(),
         ending: None,
     };
@@ -221,6 +225,8 @@ fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
         orphan_timeout: settings.timeouts.orphan,
         abort_timeout: settings.timeouts.abort,
         grace: GRACE,
+        // Each connection has its own.
+        instance: 0,
     })
 }
 

@@ -98,6 +98,7 @@ impl Bench {
             orphan_timeout: seconds(10),
             abort_timeout: seconds(20),
             grace: seconds(2),
+            instance: 1,
         };
         Self {
             machine: Machine::new(Time::ZERO, EPOCH, setup, 7),

@@ -72,6 +72,7 @@ pub(super) async fn run(
     let served = match purpose {
         Purpose::Control => control(stream, frames, from, instance, &port).await,
         Purpose::Output => output(stream, frames, &port).await,
+        Purpose::Store => store(stream, frames, &port).await,
         Purpose::Memory => Ok(()),
     };
     if let Err(error) = served {
@@ -192,6 +193,19 @@ async fn write(
         }
     }
     let _ = writer.shutdown().await;
+}
+
+/// Hands the connection over to the store's thread.
+async fn store(
+    mut stream: TcpStream,
+    mut frames: FrameBuffer,
+    port: &Port,
+) -> Result<(), handshake::Error> {
+    let of = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
+        .await
+        .unwrap_or(Err(handshake::Error::TimedOut))?;
+    port.store.opened(of, stream.into_std()?, frames);
+    Ok(())
 }
 
 async fn output(

@@ -46,7 +46,7 @@ pub(super) async fn accept(
         }
         other => other?,
     };
-    let serves = [Purpose::Control, Purpose::Output];
+    let serves = [Purpose::Control, Purpose::Output, Purpose::Store];
     let listener = match Listener::new(secret.clone(), &serves, hello, auth::nonce()?) {
         Ok(listener) => listener,
         Err(error) => return refuse(stream, error).await,

@@ -19,6 +19,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::store;
 pub use connection::Writer;
 
 /// How long a stranger may take to prove itself.
@@ -79,6 +80,8 @@ pub struct Port {
     pub control: mpsc::Sender<Input>,
     /// Where lines of workers go; a full one holds up only the agents' output.
     pub output: mpsc::Sender<Lines>,
+    /// Where requests of workers to the key-value store go.
+    pub store: store::Handle,
     /// Ends everything.
     pub stop: CancellationToken,
     /// Knows every task.

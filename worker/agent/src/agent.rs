@@ -31,6 +31,7 @@ use crate::{
     output::Output,
     process::{Hosted, Life, Starter},
     rundir::RunDir,
+    store::Store,
 };
 
 /// How often adopted children are reaped, at least; no more often than something else happens.
@@ -56,6 +57,7 @@ pub(crate) struct Agent {
     pub(crate) region: Option<Region>,
     pub(crate) starter: Starter,
     pub(crate) output: Output,
+    pub(crate) store: Store,
     pub(crate) deaths: Deaths,
     pub(crate) inbox: mpsc::Receiver<Note>,
     pub(crate) terminate: unix::Signal,
@@ -208,6 +210,7 @@ impl Agent {
             Input::DriverLost(error) => {
                 tracing::warn!(%error, "the driver is lost");
                 self.link = None;
+                self.store.driver_lost();
                 self.step(Event::DriverLost, out);
             }
             Input::Death(death) => self.sign_of_life_ended(&death, out),
@@ -282,6 +285,7 @@ impl Agent {
             let exit = hosted.reap();
             tracing::debug!(%process, %exit, "a worker has ended");
             self.output.ended(process);
+            self.store.ended(process);
             // An orderly exit that failed: its peers need not wait for its last lines.
             if attached && !exit.is_success() {
                 self.step(Event::Died { process }, out);

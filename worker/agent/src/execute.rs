@@ -60,6 +60,7 @@ impl Agent {
         {
             tracing::warn!(%error, "the driver cannot be told");
             self.link = None;
+            self.store.driver_lost();
             self.own.push_back(Event::DriverLost);
         }
         if offered_port {
@@ -237,6 +238,7 @@ impl Agent {
                     "it is not of the process that the agent started",
                 );
             }
+            Life::Running { .. } if knock.for_store => return self.open_store(knock),
             Life::Running { .. } if hosted.is_attached() => {
                 return refuse(&mut knock, "another process has attached as this worker");
             }
@@ -270,7 +272,7 @@ impl Agent {
         } = *knock;
         connection.trust();
         let attached = pid.and_then(|pid| Pidfd::open(pid).ok());
-        hosted.attach(connection, attached, watch);
+        hosted.attach(connection, pid, attached, watch);
         hosted.tell(
             &ToWorker::Attached {
                 data_key: Bytes32(*data_secret(&self.secret).expose()),
@@ -281,6 +283,21 @@ impl Agent {
             fds,
         );
         self.own.push_back(Event::Attached { process });
+    }
+}
+
+impl Agent {
+    /// Only the process that attached: what it forked would read its answers.
+    fn open_store(&self, mut knock: Box<Knock>) {
+        let process = knock.process;
+        let hosted = self.processes.get(&process);
+        if !hosted.is_some_and(|hosted| hosted.has_attached(knock.pid)) {
+            return refuse(&mut knock, "it has not attached as this worker");
+        }
+        match knock.connection.into_std() {
+            Ok(stream) => self.store.open(process, stream),
+            Err(error) => tracing::warn!(%process, %error, "a worker's requests cannot be read"),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //!                    deaths     pidfds      inbox <-- starter thread (fork, exec)
 //!                (a thread each)                  <-- output thread --> driver (second connection)
 //!                                                 <-- door (who knocks at the socket)
+//!                store thread (requests of workers) <--> driver (third connection)
 //! ```
 //! `agent::Agent` is the loop: it folds all sources into one event, lets the machine step, and executes what
 //! that commands. On the way of a recovery, from a worker's death to the report of it and the abort of its
@@ -44,6 +45,7 @@ mod process;
 mod run;
 mod rundir;
 mod scheduling;
+mod store;
 mod wire;
 
 pub use error::Error;

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, os::unix::ffi::OsStringExt, time::Duration};
 
 use elasticrun_core::agent::Machine;
-use elasticrun_protocol::HostId;
+use elasticrun_protocol::{HostId, store::StoreOf};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -25,6 +25,7 @@ use crate::{
     process::Starter,
     rundir::{self, RunDir},
     scheduling,
+    store::Store,
 };
 
 /// Why an agent ended in good order.
@@ -125,6 +126,10 @@ async fn serve(
     local::open(&dir.socket(), notes.clone(), &mut tasks)?;
     let clock = Clock::start();
     let port = free_port(address).await.unwrap_or(0);
+    let store_of = StoreOf {
+        host: host.clone(),
+        instance: joined.setup.instance,
+    };
     let mut agent = Agent {
         machine: Machine::new(clock.now(), joined.epoch, joined.setup.clone(), port),
         host: host.clone(),
@@ -138,6 +143,7 @@ async fn serve(
         region: None,
         starter: Starter::new(notes.clone())?,
         output: Output::start(options.clone(), driver, host.clone(), notes)?,
+        store: Store::start(options.clone(), driver, store_of)?,
         deaths: Deaths::new(),
         inbox,
         terminate,

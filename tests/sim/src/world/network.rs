@@ -191,6 +191,7 @@ impl World {
             orphan_timeout: self.plan.orphan_timeout,
             abort_timeout: self.plan.settings.abort_timeout,
             grace: self.plan.grace,
+            instance: 1,
         }
     }
 

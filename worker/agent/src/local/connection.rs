@@ -50,6 +50,11 @@ impl Connection {
         self.stream.peer_cred()
     }
 
+    /// For another thread, which goes on with it. The peer waits for a word and has sent nothing more.
+    pub(crate) fn into_std(self) -> io::Result<std::os::unix::net::UnixStream> {
+        self.stream.into_std()
+    }
+
     /// The worker has attached: larger messages are fine.
     pub(crate) fn trust(&mut self) {
         self.frames.trust();

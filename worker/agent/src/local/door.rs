@@ -25,6 +25,8 @@ pub(crate) struct Knock {
     pub(crate) connection: Connection,
     /// The worker that it says it is.
     pub(crate) process: Process,
+    /// It has attached by another connection; this one is for requests to the store.
+    pub(crate) for_store: bool,
     /// Its process id as the kernel says; none if it is in a process namespace that we do not see.
     pub(crate) pid: Option<u32>,
 }
@@ -86,16 +88,21 @@ async fn greet(mut connection: Connection) -> Result<Knock, PeerError> {
     let first = timeout(FIRST_MESSAGE, poll_fn(|cx| connection.poll_message(cx)))
         .await
         .map_err(|_| PeerError::TimedOut)??;
-    let FromWorker::Attach {
-        local_rank,
-        generation,
-        ..
-    } = first
-    else {
-        return Err(std::io::Error::other("its first message says not who it is").into());
+    let (process, for_store) = match first {
+        FromWorker::Attach {
+            local_rank,
+            generation,
+            ..
+        } => (process(local_rank, generation), false),
+        FromWorker::OpenStore {
+            local_rank,
+            generation,
+        } => (process(local_rank, generation), true),
+        _ => return Err(std::io::Error::other("its first message says not who it is").into()),
     };
     Ok(Knock {
-        process: process(local_rank, generation),
+        process,
+        for_store,
         pid: peer
             .pid()
             .and_then(|pid| u32::try_from(pid).ok())

@@ -106,6 +106,7 @@ mod tests {
             orphan_timeout: Duration::from_secs(5),
             abort_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(5),
+            instance: 1,
         };
         let spawn = Spawn {
             process: Process {

@@ -81,6 +81,8 @@ pub(crate) struct Hosted {
     /// Who knocked before it was known to run.
     pub(crate) early: Option<Box<Knock>>,
     connection: Option<Connection>,
+    /// The number of the process that attached, if it can be seen from here.
+    attached_pid: Option<u32>,
     /// The process that attached, which may be a child of the one that we started.
     attached: Option<Pidfd>,
     watch: Option<DeathWatch>,
@@ -96,6 +98,7 @@ impl Hosted {
             rank: SharedRank::default(),
             early: None,
             connection: None,
+            attached_pid: None,
             attached: None,
             watch: None,
             killed: None,
@@ -119,14 +122,21 @@ impl Hosted {
         self.watch.is_some()
     }
 
+    /// Whether this is the process that attached.
+    pub(crate) fn has_attached(&self, pid: Option<u32>) -> bool {
+        self.is_attached() && self.attached_pid == pid
+    }
+
     /// It has its page, and `watch` is over it.
     pub(crate) fn attach(
         &mut self,
         connection: Connection,
+        pid: Option<u32>,
         process: Option<Pidfd>,
         watch: DeathWatch,
     ) {
         self.connection = Some(connection);
+        self.attached_pid = pid;
         self.attached = process;
         self.watch = Some(watch);
     }
