@@ -103,6 +103,14 @@ pub enum Error {
         "run() was called before in this process or in the one that it was forked from: call it once, for all that is to be trained"
     )]
     RunTwice,
+    /// The key-value store did not do what it was asked for.
+    #[error(transparent)]
+    Store(#[from] elasticrun_protocol::store::Refused),
+    /// This process is a child of a worker and not one itself.
+    #[error(
+        "this process was forked from a worker, which alone can reach the store of the job: call it there"
+    )]
+    Forked,
     /// A call that is made within a round came outside of one, or the other way round.
     #[error("cannot {what}: this process is not at that point of a round")]
     OutOfRound {

@@ -55,6 +55,7 @@ mod run;
 pub mod sampler;
 mod session;
 pub mod state;
+pub mod store;
 pub mod worker;
 mod world;
 
@@ -68,5 +69,6 @@ pub use run::run;
 pub use sampler::ElasticSampler;
 pub use session::Session;
 pub use state::State;
+pub use store::Store;
 pub use worker::Worker;
 pub use world::World;

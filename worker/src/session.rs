@@ -4,7 +4,7 @@ use elasticrun_collectives::{Element, Group, Op};
 use elasticrun_protocol::CommitId;
 
 use crate::{
-    Error, State, Worker, World,
+    Error, State, Store, Worker, World,
     worker::{Boundary, NO_ROUND},
 };
 
@@ -17,6 +17,7 @@ pub struct Session<'a> {
     worker: &'a mut Worker,
     world: World,
     group: Group,
+    store: Store,
     /// The id that the next commit will have.
     next: CommitId,
 }
@@ -26,9 +27,11 @@ impl<'a> Session<'a> {
     pub(crate) fn new(worker: &'a mut Worker, group: Group) -> Result<Self, Error> {
         let next = worker.next_commit()?;
         let world = worker.world().cloned().ok_or(NO_ROUND)?;
+        let store = worker.store()?;
         Ok(Self {
             worker,
             world,
+            store,
             group,
             next,
         })
@@ -67,6 +70,17 @@ impl<'a> Session<'a> {
     /// How many hosts have this `local_rank`.
     pub fn cross_size(&self) -> u32 {
         self.world.cross_size()
+    }
+
+    /// The keys of this round in the job's key-value store. A handle may be kept and used by other threads; its
+    /// calls fail once the round is over.
+    pub fn store(&self) -> Store {
+        self.store.clone()
+    }
+
+    /// The keys of the job in its key-value store. They stay from round to round.
+    pub fn job_store(&self) -> Store {
+        self.worker.job_store()
     }
 
     /// The id that the next commit will have.

@@ -14,14 +14,14 @@ use std::{
 };
 
 use elasticrun_collectives::{Error as GroupError, Group};
-use elasticrun_protocol::CommitId;
+use elasticrun_protocol::{CommitId, store::Namespace};
 use elasticrun_shared::{
     page::{AtBoundary, InRound, Phase, WorkerPage},
     slice,
 };
 
 use crate::{
-    Error, Interrupt, State, World,
+    Error, Interrupt, State, Store, World,
     agent::{Inbox, Left, Link, Started},
     round::{Live, connect, judge, sync},
     state,
@@ -259,6 +259,28 @@ impl Worker {
         error
     }
 
+    /// The keys of the round in the job's key-value store.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRound`] outside of one.
+    pub fn store(&self) -> Result<Store, Error> {
+        let course = self.round.as_ref().ok_or(NO_ROUND)?;
+        let namespace = Namespace::Round {
+            epoch: course.started.start.epoch,
+            round: course.started.start.round,
+        };
+        Ok(self.keys(namespace))
+    }
+
+    /// The keys of the job in its key-value store. They stay from round to round.
+    pub fn job_store(&self) -> Store {
+        self.keys(Namespace::Job)
+    }
+
+    fn keys(&self, namespace: Namespace) -> Store {
+        Store::new(Arc::clone(self.link.inbox.store()), namespace)
+    }
+
     /// Tells what failed collectives mean, on any thread.
     pub fn judge(&self) -> Judge {
         Judge {
@@ -283,7 +305,8 @@ impl Worker {
         let Some(course) = &self.round else {
             return false;
         };
-        if course.interrupt.is_none() && !anyway {
+        let told = self.link.inbox.store().has_told(course.started.session());
+        if course.interrupt.is_none() && !told && !anyway {
             return false;
         }
         let round = course.world.round();
@@ -332,7 +355,7 @@ impl Course {
 }
 
 pub(crate) const NO_ROUND: Error = Error::OutOfRound {
-    what: "commit, sync or come to a boundary outside of a round",
+    what: "commit, sync, use the round's store or come to a boundary outside of a round",
 };
 
 /// Who comes from a round competes for the processor with all others that do, and with those that train

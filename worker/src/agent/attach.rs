@@ -17,7 +17,7 @@ use super::{
     link::{Line, say},
     thread::Listener,
 };
-use crate::{Error, memory::Memory};
+use crate::{Error, memory::Memory, store::Client};
 
 /// Names the socket of the agent. Without it there is none.
 const SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
@@ -49,7 +49,8 @@ pub(crate) fn attach() -> Result<Option<Link>, Error> {
     let stream = UnixStream::connect(&socket).map_err(|error| Error::AgentLost {
         why: format!("{}: {error}", socket.display()),
     })?;
-    let inbox = Arc::new(Inbox::default());
+    let store = Client::of_worker(socket.into(), process);
+    let inbox = Arc::new(Inbox::with_store(store));
     let own = stream.try_clone();
     let own = own.map_err(Error::system("use the agent's socket"))?;
     say(

@@ -6,7 +6,7 @@ use std::{
     fmt,
     net::Shutdown,
     os::fd::OwnedFd,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,7 +18,7 @@ use elasticrun_protocol::{
 use elasticrun_shared::{commit::CommitFds, page::WorkerPage};
 
 use super::attach::Welcome;
-use crate::Error;
+use crate::{Error, store::Client};
 
 /// A round that begins, with the descriptors that came.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    fn error(&self) -> Error {
+    pub(crate) fn error(&self) -> Error {
         match self {
             Self::Stopped(why) => Error::stopped(*why),
             Self::AgentLost(why) => Error::AgentLost { why: why.clone() },
@@ -64,6 +64,7 @@ pub(crate) struct Inbox {
     heard: Mutex<Heard>,
     changed: Condvar,
     aborter: Aborter,
+    store: Arc<Client>,
     on_abort: Mutex<Hook>,
 }
 
@@ -93,6 +94,14 @@ struct Heard {
 }
 
 impl Inbox {
+    /// Of a worker of a job, whose store is reached by `store`.
+    pub(super) fn with_store(store: Client) -> Self {
+        Self {
+            store: Arc::new(store),
+            ..Self::default()
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,6 +109,11 @@ impl Inbox {
     /// Ends collectives; the training thread gives it to its groups.
     pub(crate) fn aborter(&self) -> &Aborter {
         &self.aborter
+    }
+
+    /// The job's key-value store.
+    pub(crate) fn store(&self) -> &Arc<Client> {
+        &self.store
     }
 
     /// Why no further round will come, if so.
@@ -211,13 +225,14 @@ impl Inbox {
         if let Some(current) = heard.current.filter(|current| current.round == round.0) {
             heard.abort(&self.aborter, current);
             drop(heard);
+            self.store.round_over(current);
             self.tell(current);
         }
     }
 
     pub(super) fn end(&self, ended: Ended) {
         let mut heard = self.lock();
-        heard.ended.get_or_insert(ended);
+        self.store.end(heard.ended.get_or_insert(ended));
         let current = heard.current;
         if let Some(current) = current {
             heard.abort(&self.aborter, current);

@@ -9,5 +9,5 @@ mod inbox;
 mod link;
 mod thread;
 
-pub(crate) use inbox::{Inbox, Started};
+pub(crate) use inbox::{Ended, Inbox, Started};
 pub(crate) use link::{Left, Line, Link};

@@ -176,6 +176,8 @@ impl Listener {
                     keeper,
                 });
             }
+            // Said over the connections that the store opens.
+            ToWorker::StoreOpened => {}
             ToWorker::Abort { round } => self.inbox.abort(round),
             ToWorker::Stop { why } => self.inbox.end(Ended::Stopped(why)),
         }
