@@ -11,6 +11,8 @@ pub struct Plan {
     pub step_ms: u64,
     /// How long a process takes before it uses the SDK, as imports would.
     pub import_ms: u64,
+    /// Whether they meet in the key-value store: once at the start of a round, then before each step.
+    pub store: bool,
     /// Bytes of the model beside its counters.
     pub ballast: usize,
     /// What goes wrong.
@@ -23,6 +25,7 @@ impl Default for Plan {
             steps: None,
             step_ms: 2,
             import_ms: 0,
+            store: false,
             ballast: 0,
             faults: Vec::new(),
         }

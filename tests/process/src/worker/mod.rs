@@ -4,6 +4,7 @@
 //! each step's allreduce checks that all members are at the same step and that nobody is missing.
 
 mod fault;
+mod meet;
 mod model;
 mod train;
 

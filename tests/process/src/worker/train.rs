@@ -4,7 +4,7 @@ use std::{path::Path, thread, time::Duration};
 
 use elasticrun_worker::{Interrupt, Op, Session};
 
-use super::{fault::Asked, model::Model};
+use super::{fault::Asked, meet, model::Model};
 use crate::{Kind, Plan, Point};
 
 /// Why the training function ended early.
@@ -53,7 +53,12 @@ pub(crate) fn train(
     directory: &Path,
 ) -> Result<(), Error> {
     model.enter(session.world());
-    model.journal().write(Kind::Round, "");
+    let rounds = if plan.store {
+        meet::at_start(session)?
+    } else {
+        String::new()
+    };
+    model.journal().write(Kind::Round, rounds);
     let result = steps(session, model, plan, directory);
     if let Err(error) = &result {
         let text = error.to_string();
@@ -71,6 +76,9 @@ fn steps(
     loop {
         model.at(Point::Step)?;
         thread::sleep(Duration::from_millis(plan.step_ms));
+        if plan.store {
+            meet::at_step(session, model.steps())?;
+        }
         let over = plan.steps.map_or_else(
             || directory.join("finish").exists(),
             |steps| model.steps() >= steps,

@@ -12,6 +12,7 @@ mod output;
 mod plain;
 mod registration;
 mod signals;
+mod store;
 mod strangers;
 mod support;
 mod timeouts;

@@ -69,7 +69,12 @@ fn the_wrong_secret_opens_no_port() {
     let mut job = Job::new("-np 2 --min-np 2 -H localhost:1,127.0.0.1:1").start();
     let two = job.wait_training(2, 3);
     let ports = Ports::of(&job, &two.iter().map(|event| event.pid).collect::<Vec<_>>());
-    for purpose in [Purpose::Control, Purpose::Output, Purpose::Memory] {
+    for purpose in [
+        Purpose::Control,
+        Purpose::Output,
+        Purpose::Memory,
+        Purpose::Store,
+    ] {
         for port in ports.driver.iter().chain(&ports.agents) {
             refused(*port, purpose);
         }
