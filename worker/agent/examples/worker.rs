@@ -12,6 +12,8 @@
 //! - `ballast=N`: makes N megabytes resident
 //! - `stop`: waits until it is told to stop
 //! - `quiet`: stops beating
+//! - `open`: opens a connection for requests to the store, prints whether it may
+//! - `ask=KEY`: asks for the value of a key; `answer`: prints the next answer
 //! - `print=TEXT`, `exit=N`, `_exit=N`, `hang`, `child`: a child in a session of its own that lives on
 
 use std::{
@@ -33,6 +35,7 @@ use elasticrun_protocol::{
     CommitId, FromWorker, Generation, LocalRank, ToWorker,
     control::Start,
     frame::{self, FrameBuffer},
+    store::{Answer, FromClient, Namespace, Op, Request},
 };
 use elasticrun_shared::{
     alive::{self, Alive},
@@ -40,6 +43,7 @@ use elasticrun_shared::{
     fds,
     page::{AtBoundary, InRound, Phase, WorkerPage},
 };
+use serde::{Serialize, de::DeserializeOwned};
 
 struct Worker {
     socket: UnixStream,
@@ -200,6 +204,53 @@ impl Worker {
     }
 }
 
+/// The connection for requests.
+struct Requests {
+    socket: UnixStream,
+    frames: FrameBuffer,
+    asked: u64,
+}
+
+impl Requests {
+    fn open() -> Self {
+        let path = env::var("ELASTICRUN_AGENT_SOCKET").expect("an agent");
+        let mut requests = Self {
+            socket: UnixStream::connect(path).expect("the agent listens"),
+            frames: FrameBuffer::default(),
+            asked: 0,
+        };
+        let open = FromWorker::OpenStore {
+            local_rank: LocalRank(number("ELASTICRUN_LOCAL_RANK")),
+            generation: Generation(number("ELASTICRUN_GENERATION")),
+        };
+        say(&requests.socket, &open);
+        match hear(&requests.socket, &mut requests.frames, &mut Vec::new()) {
+            ToWorker::StoreOpened => println!("opened"),
+            other => println!("{other:?}"),
+        }
+        requests
+    }
+
+    fn ask(&mut self, key: &str) {
+        self.asked += 1;
+        let request = FromClient::Ask(Request {
+            number: self.asked,
+            namespace: Namespace::Job,
+            timeout: Duration::from_secs(60),
+            op: Op::Get { key: key.into() },
+        });
+        say(&self.socket, &request);
+    }
+
+    fn answer(&mut self) {
+        let answer: Answer = hear(&self.socket, &mut self.frames, &mut Vec::new());
+        match answer.result {
+            Ok(value) => println!("answer {} {value:?}", answer.number),
+            Err(refused) => println!("answer {} {refused}", answer.number),
+        }
+    }
+}
+
 struct Connection {
     socket: UnixStream,
     frames: FrameBuffer,
@@ -216,12 +267,16 @@ impl Connection {
     }
 }
 
-fn say(socket: &UnixStream, message: &FromWorker) {
+fn say(socket: &UnixStream, message: &impl Serialize) {
     let frame = frame::to_frame(message).expect("small");
     fds::send_all(socket, &frame, &[]).expect("the agent lives");
 }
 
-fn hear(socket: &UnixStream, frames: &mut FrameBuffer, got: &mut Vec<OwnedFd>) -> ToWorker {
+fn hear<M: DeserializeOwned>(
+    socket: &UnixStream,
+    frames: &mut FrameBuffer,
+    got: &mut Vec<OwnedFd>,
+) -> M {
     loop {
         if let Some(message) = frames.next_message().expect("frames") {
             return message;
@@ -247,12 +302,16 @@ fn hang() -> ! {
 )]
 fn main() {
     let mut worker = None;
+    let mut requests = None;
     for word in env::args().skip(1) {
         let (name, value) = word.split_once('=').unwrap_or((&word, ""));
         let attached = |worker: Option<Worker>| worker.expect("attach first");
         match name {
             "attach" => worker = Some(Worker::attach()),
             "print" => println!("{value}"),
+            "open" => requests = Some(Requests::open()),
+            "ask" => requests.as_mut().expect("open first").ask(value),
+            "answer" => requests.as_mut().expect("open first").answer(),
             "ballast" => {
                 let megabytes: usize = value.parse().expect("a number");
                 std::mem::forget(vec![1_u8; megabytes << 20]);

@@ -77,7 +77,7 @@ impl Peer {
             frames: FrameBuffer::default(),
         };
         let hello = peer.read().await.unwrap();
-        let serves = [Purpose::Control, Purpose::Output];
+        let serves = [Purpose::Control, Purpose::Output, Purpose::Store];
         let handshake = Listener::new(secret.clone(), &serves, hello, auth::nonce().unwrap());
         let handshake = match handshake {
             Ok(handshake) => handshake,

@@ -1,0 +1,171 @@
+//! Requests to the store: whose they are, who is told what, and what a loss does.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use common::{Driver, Peer, kill, left_of, process, shell, worker};
+use elasticrun_protocol::{
+    HostId, Process,
+    auth::Purpose,
+    store::{Answer, Blob, FromClient, FromHost, Op, StoreOf, ToHost, Value},
+};
+
+/// The agent's connection for requests, that it makes when a worker asks first.
+struct Store(Peer);
+
+impl Store {
+    async fn accept(driver: &Driver) -> Self {
+        let (purpose, mut peer) = Peer::accept(&driver.listener, &driver.secret)
+            .await
+            .unwrap();
+        assert_eq!(purpose, Purpose::Store);
+        let of: StoreOf = peer.read().await.unwrap();
+        let host = HostId::new("localhost");
+        // As its control connection was told.
+        let instance = driver.setup.instance;
+        assert_eq!(of, StoreOf { host, instance });
+        Self(peer)
+    }
+
+    async fn next(&mut self) -> (Process, FromClient) {
+        let FromHost { process, message } = self.0.read().await.expect("the agent lives");
+        (process, message)
+    }
+
+    /// The next request, which is for the value of a key: whose, its number, the key.
+    async fn asked(&mut self) -> (Process, u64, String) {
+        match self.next().await {
+            (process, FromClient::Ask(request)) => match request.op {
+                Op::Get { key } => (process, request.number, key),
+                other => panic!("expected a get, got {other:?}"),
+            },
+            other => panic!("expected a request, got {other:?}"),
+        }
+    }
+
+    async fn answer(&mut self, process: Process, number: u64, value: &str) {
+        let result = Ok(Value::Bytes(Blob(value.into())));
+        let answer = Answer { number, result };
+        self.0.write(&ToHost { process, answer }).await;
+    }
+}
+
+#[tokio::test]
+async fn answers_find_their_worker_in_any_order() {
+    let words = [
+        "attach", "open", "ask=a", "ask=b", "answer", "answer", "hang",
+    ];
+    let driver = Driver::new(worker(&words)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let mut store = Store::accept(&driver).await;
+    let one = process(0, 1);
+    assert_eq!(store.asked().await, (one, 1, "a".into()));
+    assert_eq!(store.asked().await, (one, 2, "b".into()));
+    control.spawn(1, 1).await;
+    let two = process(1, 1);
+    assert_eq!(store.asked().await, (two, 1, "a".into()));
+    assert_eq!(store.asked().await, (two, 2, "b".into()));
+    store.answer(two, 1, "to two").await;
+    lines.until(r#"answer 1 Bytes(b"to two")"#).await;
+    store.answer(one, 2, "the later").await;
+    store.answer(one, 1, "the earlier").await;
+    let text = lines.until("earlier").await;
+    assert!(
+        text.contains("answer 2 Bytes(b\"the later\")\nanswer 1"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_killed_worker_is_forgotten() {
+    let driver = Driver::new(worker(&["attach", "open", "ask=a", "join", "hang"])).await;
+    let (_agent, mut control, _lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let mut store = Store::accept(&driver).await;
+    store.asked().await;
+    control.all_wait(1).await;
+    kill(left_of(&driver.run_id)[0], libc::SIGKILL);
+    assert_eq!(store.next().await, (process(0, 1), FromClient::Left));
+}
+
+#[tokio::test]
+async fn a_worker_that_a_child_outlives_is_forgotten() {
+    // What it leaves behind may hold its socket.
+    let driver = Driver::new(worker(&["attach", "open", "ask=a", "child", "exit=3"])).await;
+    let (_agent, mut control, _lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let mut store = Store::accept(&driver).await;
+    store.asked().await;
+    assert_eq!(store.next().await, (process(0, 1), FromClient::Left));
+}
+
+#[tokio::test]
+async fn who_waits_when_the_connection_is_cut_is_told_and_the_next_one_asks_over_a_new_one() {
+    let words = [
+        "attach", "open", "ask=a", "answer", "ask=b", "answer", "hang",
+    ];
+    let driver = Driver::new(worker(&words)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let mut store = Store::accept(&driver).await;
+    store.asked().await;
+    drop(store);
+    let cut = "answer 1 the store of the job cannot be reached: the connection to it ended";
+    lines.until(cut).await;
+    let mut store = Store::accept(&driver).await;
+    assert_eq!(store.asked().await, (process(0, 1), 2, "b".into()));
+    store.answer(process(0, 1), 2, "x").await;
+    lines.until("answer 2 Bytes").await;
+}
+
+#[tokio::test]
+async fn without_a_driver_requests_are_refused_at_once() {
+    let words = [
+        "attach", "open", "ask=a", "answer", "ask=b", "answer", "hang",
+    ];
+    let driver = Driver::new(worker(&words)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let mut store = Store::accept(&driver).await;
+    store.asked().await;
+    drop(control);
+    let lost = "the store of the job cannot be reached: the driver is lost";
+    lines
+        .until(&format!("answer 1 {lost}\nanswer 2 {lost}"))
+        .await;
+}
+
+#[tokio::test]
+async fn only_the_process_that_attached_may_ask() {
+    // The first has not attached; of the second, one that it started tries.
+    let inner = worker(&["attach", "open", "print=first", "hang"]).join(" ");
+    let outer = worker(&["open", "exit=0"]).join(" ");
+    let script = format!("{outer}; {inner} & sleep 1000 & wait");
+    let driver = Driver::new(shell(&script)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    let text = lines.until("first").await;
+    let refused = r#"Refused { why: "it has not attached as this worker" }"#;
+    assert!(
+        text.contains(&format!("{refused}\nopened\nfirst")),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_worker_starts_may_not_ask_for_it() {
+    let inner = worker(&["attach", "open", "print=first", "hang"]).join(" ");
+    let other = worker(&["open", "exit=0"]).join(" ");
+    // The other one comes when the first has attached: both print to the same pipe.
+    let script = format!(
+        "{{ {inner}; }} | {{ while read line; do echo $line; [ $line = first ] && {other}; done; }}"
+    );
+    let driver = Driver::new(shell(&script)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    control.spawn(0, 1).await;
+    lines
+        .until(r#"Refused { why: "it has not attached as this worker" }"#)
+        .await;
+}
