@@ -28,7 +28,7 @@ use crate::{Error, Interrupt, agent::Ended};
 #[derive(Debug)]
 enum Way {
     /// In this process, which is the world.
-    Alone(Mutex<Alone>),
+    Alone(Box<Mutex<Alone>>),
     /// Behind the agent.
     Agent {
         socket: PathBuf,
@@ -74,7 +74,7 @@ struct Waiting {
 impl Default for Client {
     /// The store of a process that is the world.
     fn default() -> Self {
-        Self::new(Way::Alone(Mutex::default()))
+        Self::new(Way::Alone(Box::default()))
     }
 }
 

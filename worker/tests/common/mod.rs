@@ -28,9 +28,11 @@ use elasticrun_protocol::{
     auth::Bytes32,
     control::{Keeper, Member, Place, Start},
     frame::{self, FrameBuffer},
+    store::{Answer, FromClient, Refused, Request, Value},
     topology::neighbours,
 };
 use elasticrun_shared::{commit::CommitMemory, fds, page::AgentPage};
+use serde::{Serialize, de::DeserializeOwned};
 
 pub(crate) use puppet::puppet;
 
@@ -101,6 +103,22 @@ impl Agent {
         };
         assert_eq!(attach, expected);
         guest
+    }
+
+    /// The connection for requests of a worker, which opens it now.
+    pub(crate) fn requests(&self, of: Process) -> Requests {
+        let (stream, _) = self.listener.accept().expect("the worker dials");
+        let mut requests = Requests {
+            stream,
+            frames: FrameBuffer::default(),
+        };
+        let open = FromWorker::OpenStore {
+            local_rank: of.local_rank,
+            generation: of.generation,
+        };
+        assert_eq!(requests.hear::<FromWorker>(), open);
+        requests.tell(&ToWorker::StoreOpened);
+        requests
     }
 
     /// A worker that has been let in and is at `run()`.
@@ -200,6 +218,43 @@ impl Drop for Guest {
         // Fails only for one that is reaped already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A worker's connection for requests to the store.
+pub(crate) struct Requests {
+    stream: UnixStream,
+    frames: FrameBuffer,
+}
+
+impl Requests {
+    pub(crate) fn tell(&self, message: &impl Serialize) {
+        let bytes = frame::to_frame(message).expect("a small message");
+        fds::send_all(&self.stream, &bytes, &[]).expect("the worker lives");
+    }
+
+    pub(crate) fn hear<M: DeserializeOwned>(&mut self) -> M {
+        loop {
+            if let Some(message) = self.frames.next_message().expect("a message") {
+                return message;
+            }
+            let mut bytes = [0; 4096];
+            let count = fds::recv(&self.stream, &mut bytes, &mut Vec::new()).expect("a socket");
+            assert!(count > 0, "the worker hung up");
+            self.frames.extend(&bytes[..count]);
+        }
+    }
+
+    /// The next request.
+    pub(crate) fn asked(&mut self) -> Request {
+        match self.hear() {
+            FromClient::Ask(request) => request,
+            other => panic!("expected a request, got {other:?}"),
+        }
+    }
+
+    pub(crate) fn answer(&self, number: u64, result: Result<Value, Refused>) {
+        self.tell(&Answer { number, result });
     }
 }
 

@@ -7,6 +7,8 @@
 //! | `check` | `checked` |
 //! | `barrier` | `passed` |
 //! | `sum` | `sum S`, of a 1 from each worker |
+//! | `set KEY VALUE` | `set`, in the store of the round |
+//! | `get KEY` | `got VALUE`, as soon as it is there |
 //! | `wrong` | a broadcast from a rank that is not there |
 //! | `busy MS` | `idle`, after burning that time |
 //! | `return` | returns from the training function |
@@ -108,6 +110,14 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
                     .allreduce(&mut one, Op::Sum)
                     .map(|()| format!("sum {}", one[0]))
             }
+            ["set", key, value] => {
+                let set = session.store().set(key, value.as_bytes());
+                set.map(|()| "set".to_owned())
+            }
+            ["get", key] => {
+                let got = session.store().get(key, Duration::from_secs(600));
+                got.map(|value| format!("got {}", String::from_utf8_lossy(&value)))
+            }
             ["wrong"] => session
                 .broadcast(&mut [0_u8], size)
                 .map(|()| "right".to_owned()),
@@ -126,7 +136,7 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
             Ok(said) => say(said),
             Err(error) => {
                 say(&error);
-                if error.interrupt().is_some() || !matches!(error, Error::Collective(_)) {
+                if !matches!(error, Error::Collective(_) | Error::Store(_)) {
                     return Err(error.into());
                 }
             }

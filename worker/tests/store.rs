@@ -1,0 +1,204 @@
+//! Requests to the store, against an agent that the test plays; and alone, where there is none.
+
+mod common;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Agent, EPOCH, start};
+use elasticrun_protocol::{
+    Round, ToWorker,
+    control::StopReason,
+    store::{Blob, MAX_VALUE, Namespace, Op, Refused, Value},
+};
+use elasticrun_worker::{Error, Interrupt, Worker};
+
+const FAILED: &str = "a worker of the round failed: return this error to run(), which continues from the newest commit";
+
+/// Not a test: the worker process of the others.
+#[test]
+#[ignore = "run by the other tests"]
+fn a_worker() {
+    std::process::exit(common::puppet());
+}
+
+fn get(key: &str) -> Op {
+    Op::Get { key: key.into() }
+}
+
+#[test]
+fn a_request_names_its_round_and_gets_its_answer() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    worker.call("set a 1");
+    let mut requests = agent.requests(worker.process);
+    let request = requests.asked();
+    let round = Namespace::Round {
+        epoch: EPOCH,
+        round: Round(1),
+    };
+    let set = Op::Set {
+        key: "a".into(),
+        value: Blob(b"1".to_vec()),
+    };
+    assert_eq!(
+        (request.number, request.namespace, request.op),
+        (1, round, set)
+    );
+    requests.answer(1, Ok(Value::Done));
+    assert_eq!(worker.line(), "set");
+    worker.call("get b");
+    let request = requests.asked();
+    assert_eq!((request.number, request.op), (2, get("b")));
+    assert_eq!(request.timeout, Duration::from_secs(600));
+    let full = Refused::Full { limit: 7 };
+    requests.answer(2, Err(full.clone()));
+    assert_eq!(worker.line(), full.to_string());
+}
+
+#[test]
+fn an_abort_ends_a_wait_at_once_and_the_worker_comes_back() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    worker.call("get never");
+    let mut requests = agent.requests(worker.process);
+    requests.asked();
+    worker.abort(1);
+    assert_eq!(worker.line(), FAILED);
+    assert_eq!(worker.join().0, Some(Round(1)));
+    // In the next round it asks over the same connection; what came too late is nobody's.
+    let base = worker.newest();
+    start(&mut [&mut worker], 2, base);
+    worker.line();
+    worker.call("get b");
+    requests.answer(1, Ok(Value::Bytes(Blob(b"late".to_vec()))));
+    let request = requests.asked();
+    assert_eq!(request.number, 2);
+    requests.answer(2, Ok(Value::Bytes(Blob(b"2".to_vec()))));
+    assert_eq!(worker.line(), "got 2");
+}
+
+#[test]
+fn r3_a_round_that_the_driver_has_left_is_over() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    worker.call("get a");
+    let mut requests = agent.requests(worker.process);
+    requests.asked();
+    let current = Some(Round(2));
+    let asked = Round(1);
+    requests.answer(1, Err(Refused::StaleRound { asked, current }));
+    assert_eq!(worker.line(), FAILED);
+    // Nobody told it.
+    let (left, told, _) = worker.join();
+    assert_eq!((left, told), (Some(Round(1)), false));
+}
+
+#[test]
+fn who_is_told_to_stop_hears_it_in_a_wait() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    worker.call("get never");
+    let mut requests = agent.requests(worker.process);
+    requests.asked();
+    let why = StopReason::Removed;
+    worker.tell(&ToWorker::Stop { why }, &[]);
+    let removed = Error::Removed.to_string();
+    assert_eq!(worker.line(), removed);
+    assert_eq!(worker.join().0, Some(Round(1)));
+    assert_eq!(worker.line(), format!("ended: {removed}"));
+    assert!(worker.end().success());
+}
+
+#[test]
+fn a_connection_that_ends_fails_its_requests_and_the_next_one_makes_another() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    worker.call("get never");
+    let mut requests = agent.requests(worker.process);
+    requests.asked();
+    drop(requests);
+    let unreachable = "the store of the job cannot be reached: the agent closed the connection";
+    assert_eq!(worker.line(), unreachable);
+    worker.call("set a 1");
+    let mut requests = agent.requests(worker.process);
+    let number = requests.asked().number;
+    requests.answer(number, Ok(Value::Done));
+    assert_eq!(worker.line(), "set");
+}
+
+#[test]
+fn a_world_of_one_has_a_store_of_its_own() {
+    let mut worker = Worker::attach().expect("a world of one");
+    let job = worker.job_store();
+    assert!(matches!(worker.store(), Err(Error::OutOfRound { .. })));
+    let _group = worker.join(None).expect("a round").expect("in time");
+    let store = worker.store().expect("in a round");
+
+    store.set("a", b"1").unwrap();
+    assert_eq!(store.get("a", Duration::ZERO).unwrap(), b"1");
+    assert!(!job.check(&["a"]).unwrap(), "of the round only");
+    assert_eq!(store.add("n", 2).unwrap() + store.add("n", 3).unwrap(), 7);
+    assert_eq!(store.compare_set("c", b"x", b"1").unwrap(), None);
+    assert_eq!(store.compare_set("c", b"", b"1").unwrap().unwrap(), b"1");
+    store.append("c", b"2").unwrap();
+    store.multi_set(&[("d", "3"), ("e", "4")]).unwrap();
+    let values = store.multi_get(&["c", "d", "e"], Duration::ZERO).unwrap();
+    assert_eq!(values, [&b"12"[..], b"3", b"4"]);
+    assert_eq!(store.num_keys("").unwrap(), 5);
+    assert!(store.delete("a").unwrap() && !store.delete("a").unwrap());
+
+    let began = Instant::now();
+    let short = Duration::from_millis(20);
+    let late = store.wait(&["c", "x"], short).unwrap_err();
+    assert!(began.elapsed() >= short);
+    assert_eq!(late.to_string(), r#"nobody has set "x" in time"#);
+    let large = store.set("a", &vec![0; MAX_VALUE + 1]).unwrap_err();
+    assert!(matches!(large, Error::Store(Refused::ValueTooLarge { .. })));
+
+    // Another thread waits; a call that is dropped does not.
+    drop(store.start(get("x"), Duration::MAX).unwrap());
+    let mut polled = store.start(get("x"), Duration::MAX).unwrap();
+    assert!(polled.poll(Duration::ZERO).is_none());
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| store.clone().get("x", Duration::from_secs(600)));
+        store.set("x", b"5").unwrap();
+        assert_eq!(waits.join().unwrap().unwrap(), b"5");
+    });
+    let value = polled.poll(Duration::ZERO).unwrap().unwrap();
+    assert_eq!(value, Value::Bytes(Blob(b"5".to_vec())));
+
+    // SAFETY: the child makes one call that takes no lock, and ends.
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Child => {
+            let forked = matches!(store.set("a", b""), Err(Error::Forked));
+            // SAFETY: ends the process without running any handler.
+            unsafe { nix::libc::_exit(i32::from(!forked)) }
+        }
+        nix::unistd::ForkResult::Parent { child } => {
+            let ended = nix::sys::wait::waitpid(child, None).unwrap();
+            assert_eq!(ended, nix::sys::wait::WaitStatus::Exited(child, 0));
+        }
+    }
+
+    job.set("kept", b"1").unwrap();
+    worker.leave(true);
+    let _group = worker.join(None).expect("a round").expect("in time");
+    let next = worker.store().expect("in a round");
+    assert_eq!(next.num_keys("").unwrap(), 0);
+    let old = store.set("a", b"").unwrap_err();
+    assert_eq!(old.interrupt(), Some(Interrupt::WorkersFailed));
+    assert_eq!(job.get("kept", Duration::ZERO).unwrap(), b"1");
+}
