@@ -26,6 +26,17 @@ R = TypeVar("R")
 _LAST_LINES = 20
 #: Seconds that a job which was interrupted with us gets to end by itself.
 _GRACE = 5.0
+#: Names in horovod.run, and those of our settings.
+_SYNONYMS = {
+    "num_proc": "np",
+    "min_num_proc": "min_np",
+    "max_num_proc": "max_np",
+    "slots": "slots_per_host",
+    "cooldown_range": "blacklist_cooldown_range",
+    "network_interfaces": "network_interface",
+    "use_gloo": "gloo",
+    "use_mpi": "mpi",
+}
 
 
 def run(
@@ -33,9 +44,9 @@ def run(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     np: int | None = 1,
-    *,
     min_np: int | None = None,
     max_np: int | None = None,
+    *,
     hosts: str | None = None,
     hostfile: str | os.PathLike[str] | None = None,
     host_discovery_script: str | os.PathLike[str] | None = None,
@@ -74,7 +85,8 @@ def run(
         env: the environment of the job; that of this process by default.
         verbose: 1 or more logs each decision.
         settings: any other option of ``elasticrun`` by its name with underscores: a switch takes True, an
-            option with two words a tuple, one that may be repeated a list.
+            option with two words a tuple, one that may be repeated a list. Horovod's names of the above are
+            taken, too (``num_proc``, ``slots``, ``cooldown_range``, ``use_gloo``, ...), and win.
 
     Returns:
         What ``fn`` returned, by rank of the last round.
@@ -97,7 +109,7 @@ def run(
         "start_timeout": start_timeout,
         "output_filename": output_filename,
         "verbose": verbose > 0,
-        **settings,
+        **{_SYNONYMS.get(name, name): value for name, value in settings.items()},
     }
     python = os.fspath(executable or sys.executable)
     command = [os.fspath(_binary.find()), "run", *_flags(given)]

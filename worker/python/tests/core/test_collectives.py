@@ -207,10 +207,24 @@ MISMATCHES = {
 @pytest.mark.parametrize("what", MISMATCHES)
 def test_a_mismatch_names_rank_and_array(start, what):
     call, words = MISMATCHES[what]
-    text = start.job("-np 2", NUMPY + call).fail(1)
-    told = [line for line in text.splitlines() if "CollectiveMismatch" in line]
-    assert told, text
-    assert all(any(word in line for line in told) for word in words), (words, told)
+    told = ranks(
+        start,
+        2,
+        f"""
+        try:
+            {call}
+        except e.errors.CollectiveMismatch as error:
+            print("TOLD", error)
+        """,
+    )
+    for rank in (0, 1):
+        assert f"[{rank}]<stdout>:TOLD" in told
+    assert all(word in told for word in words), (words, told)
+
+
+def test_a_mismatch_ends_the_job(start):
+    text = start.job("-np 2", NUMPY + "e.allreduce(np.zeros(6 - rank), name='loss')").fail(1)
+    assert "CollectiveMismatch: allreduce of 'loss' (float64[" in text
 
 
 def test_a_collective_that_some_ranks_do_not_call_names_them(start):

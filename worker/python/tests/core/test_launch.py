@@ -55,6 +55,17 @@ def test_a_function_of_the_main_module_travels(start):
     assert "pip install cloudpickle" in text
 
 
+def test_horovods_names_of_the_settings(start):
+    start.script("def work(): return __import__('os').environ['RANK']", "work.py")
+    text = start.alone("""
+        import elasticrun, work
+        more = dict(num_proc=2, min_num_proc=1, max_num_proc=2, cooldown_range=(1, 2), use_gloo=True, disable_cache=True)
+        print("RANKS", elasticrun.run(work.work, (), None, hosts="localhost:2", use_mpi=None, **more))
+        print("RANKS", elasticrun.run(work.work, (), {}, 2, 1, 3))
+    """)
+    assert text.count("RANKS ['0', '1']") == 2
+
+
 def test_survivors_of_a_failure_bring_their_results(start):
     start.script(
         """
