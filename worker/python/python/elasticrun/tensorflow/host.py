@@ -9,6 +9,7 @@ The variable's value means nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import tensorflow as tf
@@ -68,6 +69,7 @@ def _in_graph(
     return results
 
 
+@tf.autograph.experimental.do_not_convert
 def _turn_variable() -> tf.Variable:
     global _turn
     if not tf.compat.v1.executing_eagerly_outside_functions():
@@ -75,6 +77,12 @@ def _turn_variable() -> tf.Variable:
             "collectives in a graph of TensorFlow 1 are not offered: leave eager execution enabled, and use tf.function"
         )
     if _turn is None:
-        with tf.init_scope(), tf.device("CPU:0"):
-            _turn = tf.Variable(0, trainable=False, dtype=tf.int64, name="elasticrun_turn")
+        # A tf.function that is traced again refuses new variables, even in an init_scope, but only in its thread.
+        with ThreadPoolExecutor(1) as elsewhere:
+            _turn = elsewhere.submit(_new_turn).result()
     return _turn
+
+
+def _new_turn() -> tf.Variable:
+    with tf.device("CPU:0"):
+        return tf.Variable(0, trainable=False, dtype=tf.int64, name="elasticrun_turn")

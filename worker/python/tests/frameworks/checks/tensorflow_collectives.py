@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import elasticrun.tensorflow as hvd
+from elasticrun.tensorflow import host
 from elasticrun.tensorflow.adasum import pair
 
 FLOATS = [tf.float16, tf.bfloat16, tf.float32, tf.float64]
@@ -314,3 +315,14 @@ def check_what_scripts_ask(rank, size):
     assert hvd.global_process_set.size() == size
     assert [hvd.check_num_rank_power_of_2(n) for n in (0, 1, 3, 8)] == [False, True, False, True]
     assert all(hasattr(hvd, name) for name in hvd.__all__)
+
+
+def check_a_first_collective_when_a_function_is_traced_again(rank, size):
+    host._turn = None
+
+    @tf.function
+    def step(reduce):
+        return hvd.allreduce(of_rank(rank), op=hvd.Sum) if reduce else of_rank(rank)
+
+    step(False)
+    numpy.testing.assert_allclose(step(True).numpy(), of_all(size).sum(0))
