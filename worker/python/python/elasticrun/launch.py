@@ -26,6 +26,8 @@ R = TypeVar("R")
 _LAST_LINES = 20
 #: Seconds that a job which was interrupted with us gets to end by itself.
 _GRACE = 5.0
+#: Settings that bring hosts.
+_SOURCES = ("hosts", "hostfile", "host_discovery_script", "discovery", "launcher", "config")
 #: Names in horovod.run, and those of our settings.
 _SYNONYMS = {
     "num_proc": "np",
@@ -84,9 +86,9 @@ def run(
         executable: Python of the workers; this one by default.
         env: the environment of the job; that of this process by default.
         verbose: 1 or more logs each decision.
-        settings: any other option of ``elasticrun`` by its name with underscores: a switch takes True, an
-            option with two words a tuple, one that may be repeated a list. Horovod's names of the above are
-            taken, too (``num_proc``, ``slots``, ``cooldown_range``, ``use_gloo``, ...), and win.
+        settings: any other option of ``elasticrun`` by its name with underscores: a switch takes True, a range a
+            pair, one that may be repeated a list. Horovod's names of the above are taken, too (``num_proc``,
+            ``slots``, ``cooldown_range``, ``use_gloo``, ...), and win.
 
     Returns:
         What ``fn`` returned, by rank of the last round.
@@ -124,13 +126,14 @@ def run(
         results.append(pickle.loads(request))
         return b""
 
+    environment = dict(os.environ if env is None else env)
     # Loopback alone is enough, and safer, where the hosts are this machine.
-    local = host_discovery_script is hostfile is None and not settings and _is_local(hosts)
+    local = _is_local(given, environment)
     key = secrets.token_bytes(32)
     server = Server("127.0.0.1" if local else "", key, answer)
     try:
         address = Address(["127.0.0.1"] if local else _addresses(), server.port, key)
-        _wait(command, {**(os.environ if env is None else env), VARIABLE: address.encode()})
+        _wait(command, {**environment, VARIABLE: address.encode()})
     finally:
         server.close()
     return _by_rank(results)
@@ -172,15 +175,23 @@ def _flags(settings: Mapping[str, object]) -> list[str]:
         flag = "-np" if name == "np" else f"--{name.replace('_', '-')}"
         if value is None or value is False:
             continue
-        for each in value if isinstance(value, list) else [value]:
-            words = each if isinstance(each, tuple) else () if each is True else (each,)
+        # A list is one word at a time, but for the one setting that takes two.
+        repeated = value if isinstance(value, list) and not name.endswith("_range") else [value]
+        for each in repeated:
+            words = each if isinstance(each, (tuple, list)) else () if each is True else (each,)
             flags += [flag, *map(str, words)]
     return flags
 
 
-def _is_local(hosts: str | None) -> bool:
-    names = [host.rpartition(":")[0] or host for host in (hosts or "localhost").split(",")]
-    return all(name.strip() in ("localhost", "127.0.0.1") for name in names)
+def _is_local(settings: Mapping[str, object], environment: Mapping[str, str]) -> bool:
+    """Whether all hosts are this machine, as far as these settings say; others may be in a file."""
+    given = {name: environment.get(f"ELASTICRUN_{name.upper()}") for name in _SOURCES}
+    given |= {name: value for name, value in settings.items() if value is not None}
+    if any(given.get(name) for name in _SOURCES if name != "hosts"):
+        return False
+    hosts = str(given.get("hosts") or "localhost").split(",")
+    names = [host.strip().rpartition(":")[0] or host.strip() for host in hosts]
+    return all(name in ("localhost", "127.0.0.1") for name in names)
 
 
 def _addresses() -> list[str]:

@@ -181,20 +181,34 @@ def test_settings_become_flags():
         "verbose": False,
         "push_binary": True,
         "blacklist_cooldown_range": ("1s", "2s"),
+        "cooldown_range": [10, 100],
         "discovery": ["a", "b:c=1"],
         "hostfile": "/x y",
     }
     assert launch._flags(given) == [
         *["-np", "2", "--push-binary", "--blacklist-cooldown-range", "1s", "2s"],
-        *["--discovery", "a", "--discovery", "b:c=1", "--hostfile", "/x y"],
+        *[
+            "--cooldown-range",
+            "10",
+            "100",
+            "--discovery",
+            "a",
+            "--discovery",
+            "b:c=1",
+            "--hostfile",
+            "/x y",
+        ],
     ]
 
 
 def test_hosts_of_this_machine_are_known():
-    for local in (None, "localhost", "localhost:4", "localhost:2,127.0.0.1:3"):
-        assert launch._is_local(local)
+    for local in (None, "localhost", "localhost:4", "localhost:2, 127.0.0.1:3"):
+        assert launch._is_local({"hosts": local, "cooldown_range": (1, 2)}, {"ELASTICRUN_NP": "3"})
     for remote in ("a", "localhost:2,b:1", "[::1]:2"):
-        assert not launch._is_local(remote)
+        assert not launch._is_local({"hosts": remote}, {})
+        assert not launch._is_local({"hosts": None}, {"ELASTICRUN_HOSTS": remote})
+    assert not launch._is_local({"discovery": ["static"]}, {})
+    assert not launch._is_local({}, {"ELASTICRUN_HOST_DISCOVERY_SCRIPT": "x"})
 
 
 def test_who_does_not_hold_the_key_gets_no_answer():
