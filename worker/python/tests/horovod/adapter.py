@@ -7,12 +7,10 @@ our program, the patched constants as options, and turns our exit code into that
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import unittest
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,26 +31,23 @@ class Launcher:
     program: Path
     #: The environment of the job.
     env: dict[str, str]
-    #: What each job printed, for the report of a failed test and for further looks at it.
-    outputs: list[str] = field(default_factory=list)
 
     def run(self, words: list[str]) -> int:
-        """Runs a job and returns its exit code, -9 if it took longer than LIMIT."""
+        """Runs a job, prints what it printed, and returns its exit code; stops it after LIMIT."""
         job = subprocess.Popen(
             [str(self.program), *words],
             env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,
         )
         try:
             output, _ = job.communicate(timeout=LIMIT)
         except subprocess.TimeoutExpired:
-            os.killpg(job.pid, signal.SIGKILL)
-            output, _ = job.communicate()
+            # Told to stop, it ends its workers first.
+            job.terminate()
+            output, _ = job.communicate(timeout=LIMIT)
             output += f"\nadapter: the job took longer than {LIMIT} s"
-        self.outputs.append(output)
         print(output)
         return job.returncode
 

@@ -45,7 +45,8 @@ def options(launch: Path) -> list[tuple[str, bool]]:
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
         action = ast.unparse(keywords["action"]) if "action" in keywords else "'store'"
         # Its own actions for switches are made by functions of these names.
-        alone = any(part in action for part in ("store_true", "true_action", "false_action", "bool_action", "version", "check_build"))
+        makers = ("store_true", "true_action", "false_action", "bool_action", "version", "check_build")
+        alone = any(maker in action for maker in makers)
         alone = alone or ast.unparse(keywords.get("nargs", ast.Constant(None))) == "0"
         found += [(name, not alone) for name in names if name.startswith("-")]
     return found
