@@ -185,8 +185,10 @@ def _flags(settings: Mapping[str, object]) -> list[str]:
 
 def _is_local(settings: Mapping[str, object], environment: Mapping[str, str]) -> bool:
     """Whether all hosts are this machine, as far as these settings say; others may be in a file."""
-    given = {name: environment.get(f"ELASTICRUN_{name.upper()}") for name in _SOURCES}
-    given |= {name: value for name, value in settings.items() if value is not None}
+    given: dict[str, object] = {}
+    for name in _SOURCES:
+        value = settings.get(name)
+        given[name] = environment.get(f"ELASTICRUN_{name.upper()}") if value is None else value
     if any(given.get(name) for name in _SOURCES if name != "hosts"):
         return False
     hosts = str(given.get("hosts") or "localhost").split(",")
