@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from elasticrun import _binary
@@ -43,17 +42,18 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Job:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            self._process.wait(PATIENCE)
+        # Told to stop, it ends its workers first.
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
         print(self.output)
 
     @property
@@ -69,13 +69,26 @@ class Job:
         new.rename(self._directory / "hosts")
 
     def wait_for(self, pattern: str, count: int = 1) -> None:
-        """Waits until `count` matches of `pattern` were printed."""
-        self._wait(lambda text: len(re.findall(pattern, text)) >= count, f"{count} x {pattern!r}")
+        """Waits until `count` lines with a match of `pattern` were printed."""
+        deadline = time.monotonic() + PATIENCE
+        looked_at = found = 0
+        with self._changed:
+            while True:
+                new = self._printed[looked_at:]
+                looked_at += len(new)
+                found += sum(bool(re.search(pattern, line)) for line in new)
+                if found >= count:
+                    return
+                left = deadline - time.monotonic()
+                if left <= 0 or self._ended:
+                    why = "the job ended" if self._ended else f"{PATIENCE} s passed"
+                    raise AssertionError(f"{why} before this was printed {count} times: {pattern}")
+                self._changed.wait(left)
 
     def wait(self, patience: float = PATIENCE) -> int:
         """Waits for the end of the job and returns its exit code."""
         code = self._process.wait(patience)
-        self._wait(lambda _: self._ended, "the end of the output")
+        self._reader.join(PATIENCE)
         return code
 
     def workers(self, host: str) -> list[int]:
@@ -102,13 +115,3 @@ class Job:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-
-    def _wait(self, done: Callable[[str], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        with self._changed:
-            while not done("".join(self._printed)):
-                left = deadline - time.monotonic()
-                if left <= 0 or self._ended:
-                    why = "the job ended" if self._ended else f"{PATIENCE} s passed"
-                    raise AssertionError(f"{why} before this was printed: {what}")
-                self._changed.wait(left)
