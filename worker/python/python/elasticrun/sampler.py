@@ -18,6 +18,8 @@ from ._native import Order
 __all__ = ["Batch", "ElasticSampler", "ProcessedIndices"]
 
 _SEEDS = 1 << 64
+#: Indices that are computed at once, where they are asked for one by one.
+_CHUNK = 1024
 
 
 @dataclass(frozen=True)
@@ -247,23 +249,32 @@ class ElasticSampler:
         self._position = max(self._position, reached)
 
     def _walk(self, start: int, rank: int, size: int, turns: int) -> Iterator[int]:
-        left = self._len - start
-        return (self._at(start + (turn * size + rank) % left) for turn in range(turns))
+        for first in range(0, turns, _CHUNK):
+            yield from self._share(start, rank, size, range(first, min(first + _CHUNK, turns)))
 
     def _own(self, first: int, stop: int) -> list[int]:
         """What iteration gives this worker in its turns from ``first`` to ``stop``."""
-        left = self._len - self._start
         turns = range(first, min(stop, self.num_samples))
-        places = ((turn * self.num_replicas + self.rank) % left for turn in turns)
-        return [self._at(self._start + place) for place in places]
+        return list(self._share(self._start, self.rank, self.num_replicas, turns))
+
+    def _share(self, start: int, rank: int, size: int, turns: range) -> array.array[int]:
+        """What iteration from ``start`` on gives ``rank`` in some of its turns."""
+        place = start + turns.start * size + rank
+        indices = self._slice(place, min(start + turns.stop * size, self._len), size)
+        # Beyond the last sample, those that were left at the start come again.
+        for turn in turns[len(indices) :]:
+            indices.append(self._at(start + (turn * size + rank) % (self._len - start)))
+        return indices
 
     def _at(self, place: int) -> int:
         return place if self._order is None else self._order.at(place)
 
-    def _slice(self, start: int, stop: int) -> array.array[int]:
+    def _slice(self, start: int, stop: int, step: int = 1) -> array.array[int]:
+        if start >= stop:
+            return array.array("q")
         if self._order is None:
-            return array.array("q", range(start, stop))
-        return array.array("q", self._order.slice(start, stop))
+            return array.array("q", range(start, stop, step))
+        return array.array("q", self._order.slice(start, stop, step))
 
 
 class ProcessedIndices(Set[int]):

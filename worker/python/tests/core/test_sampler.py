@@ -179,6 +179,52 @@ def test_reset_of_100_million_samples_takes_no_time_and_no_memory(world):
     assert len(sampler.processed_indices) == 11_000_000
 
 
+def test_a_loader_of_torch_takes_it(start):
+    """With loading processes that are forked after init(), through a failure, to the last sample."""
+    text = start.job(
+        "-np 3 --min-np 2 -H localhost:3 --blacklist forever",
+        """
+        import os, signal
+        import elasticrun as e
+        from torch.utils.data import DataLoader, Dataset
+
+        class Numbers(Dataset):
+            def __len__(self):
+                return 1003
+
+            def __getitem__(self, index):
+                return index, e.rank()
+
+        e.init()
+        numbers = Numbers()
+        sampler = e.ElasticSampler(numbers)
+        state = e.ObjectState(sampler=sampler, used=[0] * len(numbers))
+
+        @e.elastic.run
+        def train(state):
+            loader = DataLoader(numbers, batch_size=16, sampler=sampler, num_workers=1)
+            left = len(numbers) - sampler.position
+            assert len(loader) == -(-len(sampler) // 16)
+            for step, (indices, ranks) in enumerate(loader):
+                assert set(ranks.tolist()) == {e.rank()}
+                if e.world().round == 1 and e.rank() == 1 and step == 5:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                # The last samples are given out twice, so that all ranks have as many.
+                real = min(len(indices), -(-(left - step * 16 * e.size() - e.rank()) // e.size()))
+                for used in e.allgather_object(indices.tolist()[:max(real, 0)]):
+                    for index in used:
+                        state.used[index] += 1
+                sampler.record_batch(step, 16)
+                state.commit()
+            assert state.used == [1] * len(numbers), state.used
+            return sampler.position
+
+        print("POSITION", train(state))
+        """,
+    ).succeed()
+    assert text.count("POSITION 1003") == 2
+
+
 def test_iteration_goes_on_over_what_was_left_at_the_reset():
     sampler = ElasticSampler(10, shuffle=False)
     iterator = iter(sampler)
