@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-rendezvous bench-collectives bench-commit wheel python test-frameworks test-horovod
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit wheel python test-frameworks test-horovod
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -86,6 +86,9 @@ bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All ben
 
 bench-recovery: ## From the kill of a worker to the survivors' next committed step
 	benches/recovery.sh
+
+bench-recovery-torch: ## From the kill of a torch worker to the next committed step, beside torchrun; 25 minutes
+	benches/python.sh recovery_torch.py
 
 bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over gloo
 	benches/python.sh commit_torch.py

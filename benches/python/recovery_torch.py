@@ -1,7 +1,8 @@
 """From the SIGKILL of a torch worker to the next committed step of all who train on, beside torchrun.
 
-`recovery_torch.py --elasticrun BINARY [--trials N] [--ranks 4,8] [--frameworks elasticrun,torchrun]`, called by
-recovery_torch.sh. Prints a table; the last line is JSON.
+`benches/python.sh recovery_torch.py [--trials N] [--ranks 4,8] [--frameworks elasticrun,torchrun]`. Prints a table;
+the last line is JSON. 50 trials of each, the default, take about 25 minutes on two cores: torchrun starts all workers
+anew each time.
 
 A trial: all ranks have committed five steps in one world; one of them, by turns, gets SIGKILL; the time is taken
 until the last rank of the world that goes on has committed a step. Under elasticrun the survivors go on at once
@@ -21,6 +22,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from elasticrun import _binary
 
 HOROVOD_SECONDS = {4: 30.2}
 STEPS_BEFORE = 5
@@ -137,7 +140,6 @@ def measure(framework: str, ranks: int, trials: int, binary: str, folder: str) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--elasticrun", required=True)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--ranks", default="4,8")
     parser.add_argument("--frameworks", default="elasticrun,torchrun")
@@ -147,7 +149,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for ranks in (int(word) for word in options.ranks.split(",")):
             for framework in options.frameworks.split(","):
-                result = measure(framework, ranks, options.trials, options.elasticrun, folder)
+                result = measure(framework, ranks, options.trials, str(_binary.find()), folder)
                 results.append(result)
                 times = [
                     "-" if result[key] is None else f"{result[key]:.1f} ms"
