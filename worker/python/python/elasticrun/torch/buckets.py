@@ -4,7 +4,7 @@ A bucket is one fused allreduce. Buckets hold parameters in the reverse of the m
 the order that gradients come in, and start in one order on all ranks: a bucket waits for those before it.
 
 Which parameters got a gradient may differ between ranks. All ranks reduce all of them, zeros where there is
-none, and with the last bucket travels a count for each parameter: what no rank computed stays ``None``.
+none, and in the last bucket travels a mark for each parameter: what no rank computed stays ``None``.
 
 Before the first bucket of a step goes an announcement (:mod:`.announce`): in a round's first step all that
 the ranks must agree on, which is checked before anything is reduced; later only the layout's digest.
@@ -132,7 +132,7 @@ class Reduction:
         if first:
             # Before anything is reduced: an error that names the parameter, and a group that lives on.
             self._announcement.check()
-        self._counts = torch.empty(0)
+        self._marks = torch.empty(0)
 
     def start_ready(
         self, ready: Sequence[bool], gradients: Sequence[torch.Tensor | None], all_of_them: bool
@@ -148,11 +148,13 @@ class Reduction:
                 return
             self._at += 1
             tensors = [present(gradients[index]) for index in bucket.parameters]
+            if self._at == len(buckets):
+                # What is left of each 1 after the reduction matters only in that it is not 0.
+                ones = [float(one) for one in ready]
+                self._marks = torch.tensor(ones, dtype=tensors[0].dtype, device=bucket.device)
+                tensors.append(self._marks)
             carrier: Transport = transport(bucket.device)
             self._under_way.append(carrier.allreduce(tensors, self.layout.op, *self.layout.scale))
-            if self._at == len(buckets):
-                self._counts = torch.tensor([float(one) for one in ready])
-                self._under_way.append(self.host.allreduce([self._counts], "sum"))
 
     def starts_next(self, index: int) -> bool:
         """Whether a bucket may be complete now that parameter ``index`` has its gradient."""
@@ -173,7 +175,7 @@ class Reduction:
             self._announcement.explain(error)
             raise
         self._announcement.check()
-        return [count > 0 for count in self._counts.tolist()]
+        return [mark > 0 for mark in self._marks.tolist()]
 
 
 def present(gradient: torch.Tensor | None) -> torch.Tensor:
@@ -188,8 +190,10 @@ def take_part(host: HostTransport, call: Call) -> None:
     full = call if digest is None else _known[digest]
     if digest is None:
         _known[hashlib.sha256(full.encode()).hexdigest()[:16]] = full
-    for bucket in full.detail["buckets"]:
+    buckets = full.detail["buckets"]
+    for place, bucket in enumerate(buckets):
         described = [full.tensors[index] for index in bucket]
+        if place == len(buckets) - 1:
+            described.append((described[0][0], (len(full.tensors),)))
         zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for dtype, shape in described]
         host.allreduce(zeros, full.detail["op"], *full.detail["scale"]).wait()
-    host.allreduce([torch.zeros(len(full.tensors))], "sum").wait()
