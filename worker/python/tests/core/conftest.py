@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,24 @@ from elasticrun import _binary
 
 #: Longest time of a job in seconds: many times what it takes on two busy processors.
 PATIENCE = 120.0
+
+
+#: Counts, one commit a step; each step waits for all ranks.
+COUNT = """
+import os, signal, sys, time
+import elasticrun as e
+e.init()
+state = e.ObjectState(step=0, count=0.0)
+
+def count(state, last, before=lambda: None):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while state.step < last:
+        before()
+        state.count += e.allreduce(1.0)
+        state.step += 1
+        state.commit()
+    return state.count
+"""
 
 
 class Job:
@@ -115,6 +134,16 @@ class Starter:
         """Starts a job with ``flags`` whose workers run ``text``."""
         script = str(self.script(text))
         return self.command(str(_binary.find()), *flags.split(), sys.executable, script, **env)
+
+    def count(self, flags: str, text: str) -> Job:
+        """Starts a job whose workers run ``text`` after :data:`COUNT`."""
+        return self.job(flags, COUNT + text)
+
+    @staticmethod
+    def rounds(text: str) -> list[tuple[int, ...]]:
+        """(round, rank, size, first step) of each member of each round, as counting workers say."""
+        pattern = r"ROUND (\d+) RANK (\d+) OF (\d+) FROM (\d+)"
+        return sorted(tuple(map(int, found)) for found in re.findall(pattern, text))
 
     def alone(self, text: str, **env: str) -> str:
         """Runs ``text`` without a job, which must end well; its output."""

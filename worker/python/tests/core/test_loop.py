@@ -1,0 +1,255 @@
+"""What the run loop makes of users' code: callbacks, errors, states of their own."""
+
+from __future__ import annotations
+
+
+def test_newcomers_get_what_reset_callbacks_change(start):
+    text = start.count(
+        "-np 3 --min-np 3 -H localhost:3 --blacklist-cooldown-range 0 1",
+        """
+import numpy as np
+state = e.ArrayState(step=0, count=0.0, rate=1.0, weights=np.zeros(2))
+weights = state.weights
+# As the first step of a script: newcomers make it here, survivors in their callback.
+def first_step():
+    print("FIRST", e.allreduce(1.0, e.Sum))
+first_step()
+def reset():
+    # Others than rank 0 may have been one commit behind.
+    assert state.step == weights[0] and state.step in ((5,) if e.rank() == 0 else (4, 5))
+    assert state.weights is weights
+    first_step()
+    state.rate *= 10
+    weights[1] = 7
+state.register_reset_callbacks([reset])
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while state.step < 10:
+        e.barrier()
+        state.step += 1
+        weights[0] += 1
+        state.commit()
+        if e.world().round == 1 and e.rank() == 0 and state.step == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+    print("STATE", state.rate, state.weights.tolist(), state.weights is weights)
+train(state)
+""",
+    ).succeed()
+    assert start.rounds(text)[3:] == [(2, rank, 3, 5) for rank in range(3)], text
+    assert text.count("STATE 10.0 [10.0, 7.0] True") == 3
+    assert text.count("FIRST 3.0") == 6
+
+
+def test_a_wait_for_host_messages_ends_when_hosts_change(start):
+    change = start.hosts("localhost:1\n")
+    job = start.count(
+        f"-np 1 --min-np 1 --host-discovery-script {start.discovery} --discovery-interval 50ms --last-call 50ms",
+        """
+told = []
+e.notifications.on_hosts_updated(told.append)
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    if e.size() == 1:
+        while state._host_messages.empty():
+            time.sleep(0.01)
+        timestamp, result = state._host_messages.get()
+        assert abs(timestamp - time.time()) < 60 and result == 3
+        assert state._last_updated_timestamp == timestamp and told == [1]
+    while e.size() == 1:
+        state.commit()
+    assert state._host_messages.empty()
+train(state)
+""",
+    )
+    job.until("ROUND 1")
+    change("localhost:2\n")
+    assert [entry[:3] for entry in start.rounds(job.succeed())] == [(1, 0, 1), (2, 0, 2), (2, 1, 2)]
+
+
+def test_an_exception_in_a_reset_callback_fails_the_worker_with_its_traceback(start):
+    text = start.count(
+        "-np 3 --min-np 1 -H localhost:3 --blacklist forever",
+        """
+def reset():
+    raise KeyError("my callback")
+state.register_reset_callbacks([reset])
+train = e.elastic.run(count)
+def die():
+    if e.world().round == 1 and e.rank() == 2 and state.step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+train(state, 20, die)
+""",
+    ).fail(1)
+    assert "KeyError: 'my callback'" in text
+    assert text.splitlines()[-1].startswith("elasticrun: ")
+
+
+def test_an_error_of_the_users_own_passes_and_fails_the_job(start):
+    text = start.count(
+        "-np 2",
+        """
+@e.elastic.run
+def train(state):
+    raise ValueError("mine")
+train(state)
+""",
+    ).fail(1)
+    assert "ValueError: mine" in text
+
+
+def test_an_interrupt_that_was_wrapped_is_one(start):
+    text = start.count(
+        "-np 3 --min-np 2 -H localhost:3 --blacklist forever",
+        """
+@e.elastic.run
+def train(state):
+    def die():
+        if e.world().round == 1 and e.rank() == 2 and state.step == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        return count(state, 10, die)
+    except e.WorkersFailed as error:
+        raise ValueError("in a framework") from error
+print("COUNTED", train(state))
+""",
+    ).succeed()
+    assert text.count("COUNTED 10.0") == 2
+
+
+def test_a_state_in_horovods_style(start):
+    text = start.job(
+        "-np 3 --min-np 2 -H localhost:3 --blacklist-cooldown-range 0 1",
+        """
+        import os, signal
+        import elasticrun as e
+        e.init()
+
+        class Mine(e.State):
+            def __init__(self):
+                super().__init__(bcast_object=e.broadcast_object, get_rank=e.rank)
+                self.step = 0
+                self.saved = 0
+                self.calls = []
+            def save(self):
+                self.saved = self.step
+            def restore(self):
+                self.calls.append("restore")
+                self.step = self.saved
+            def sync(self):
+                self.calls.append("sync")
+                self.step = e.broadcast_object(self.step)
+                self.save()
+            def reset(self):
+                self.calls.append("reset")
+
+        @e.elastic.run
+        def train(state):
+            while state.step < 12:
+                e.barrier()
+                state.step += 1
+                state.commit()
+                if e.world().round == 1 and e.rank() == 0 and state.step == 5:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return state.calls
+
+        state = Mine()
+        print("CALLS", train(state), state.step)
+        """,
+    ).succeed()
+    assert text.count("CALLS ['sync', 'restore', 'reset', 'sync'] 12") == 2
+
+
+def test_a_subclass_that_adds_to_the_methods(start):
+    text = start.count(
+        "-np 3 --min-np 2 -H localhost:3 --blacklist forever",
+        """
+class Mine(e.ObjectState):
+    calls = []
+    def save(self):
+        self.calls.append("save"); super().save()
+    def restore(self):
+        self.calls.append("restore"); super().restore()
+    def sync(self):
+        self.calls.append("sync"); super().sync()
+    def on_reset(self):
+        self.calls.append("on_reset"); super().on_reset()
+state = Mine(step=0, count=0.0)
+train = e.elastic.run(count)
+def die():
+    if e.world().round == 1 and e.rank() == 2 and state.step == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+print("COUNTED", train(state, 3, die), " ".join(Mine.calls))
+""",
+    ).succeed()
+    assert text.count("COUNTED 3.0 save sync save save restore on_reset sync save") == 2
+
+
+def test_a_sync_in_the_midst_of_a_round(start):
+    text = start.job(
+        "-np 2",
+        """
+        import numpy as np
+        import elasticrun as e
+        e.init()
+        state = e.ArrayState(weights=np.zeros(3), step=0)
+        weights = state.weights
+
+        @e.elastic.run
+        def train(state):
+            weights[:] = e.rank() + 1
+            state.step = e.rank() + 1
+            state.sync()
+            print("SYNCED", weights.tolist(), state.step, state.weights is weights)
+
+        train(state)
+        """,
+    ).succeed()
+    assert text.count("SYNCED [1.0, 1.0, 1.0] 1 True") == 2
+
+
+def test_updates_are_looked_for_at_each_nth_commit_only(start):
+    change = start.hosts("localhost:1\n")
+    job = start.count(
+        f"-np 1 --min-np 1 --host-discovery-script {start.discovery} --discovery-interval 50ms --last-call 50ms",
+        """
+state.set_check_hosts_added_delay(10)
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while e.size() == 1:
+        state.step += 1
+        print("STEP", state.step)
+        state.commit()
+train(state)
+""",
+    )
+    job.until("STEP 15")
+    change("localhost:2\n")
+    assert all(step % 10 == 0 for *_, step in start.rounds(job.succeed()))
+
+
+def test_callbacks_for_aborts(start):
+    text = start.count(
+        "-np 3 --min-np 2 -H localhost:3 --blacklist forever",
+        """
+import threading
+aborted = threading.Event()
+def failing(round):
+    raise ValueError("a callback")
+e.notifications.on_abort(failing)
+remove = e.notifications.on_abort(lambda round: (print("ABORTED", round), aborted.set()))
+train = e.elastic.run(count)
+def die():
+    if e.world().round == 1 and e.rank() == 2 and state.step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+train(state, 10, die)
+assert aborted.wait(10)
+remove()
+""",
+    ).succeed()
+    assert text.count("ABORTED 1") == 2
+    assert "a callback for aborted rounds failed" in text
