@@ -1,6 +1,6 @@
 //! Errors of the SDK as exceptions of `elasticrun.errors`.
 
-use elasticrun_worker::{Error, GroupError, Interrupt};
+use elasticrun_worker::{Error, GroupError, Interrupt, store::Refused};
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyType};
 
 /// An exception of `elasticrun.errors` by its name.
@@ -28,6 +28,9 @@ pub(crate) fn of(py: Python<'_>, error: &Error) -> PyErr {
         Error::Stopped { .. } => "Stopped",
         Error::AgentLost { .. } => "AgentLost",
         Error::Collective(GroupError::Mismatch { .. }) => "CollectiveMismatch",
+        Error::Store(Refused::TimedOut { .. }) => "StoreTimeout",
+        Error::Store(_) => "StoreError",
+        Error::Forked => "ForkedError",
         Error::Save(_) | Error::Restore(_) => "StateError",
         _ => "ElasticrunError",
     };

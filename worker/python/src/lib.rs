@@ -15,6 +15,7 @@
 
 mod dtype;
 mod error;
+mod keys;
 mod lane;
 mod operations;
 mod order;
@@ -28,11 +29,12 @@ mod work;
 mod _native {
     #[pymodule_export]
     use crate::{
+        keys::Keys,
         lane::Lane,
         order::Order,
         process::{
-            Standing, boundary, fail, finish, in_round, init, initialized, join, lane, leave_here,
-            newest, seal, shutdown, sync, training, world,
+            Standing, boundary, fail, finish, in_round, init, initialized, job_keys, join, lane,
+            leave_here, newest, round_keys, seal, shutdown, sync, training, world,
         },
         watch::{on_abort, on_hosts_updated},
         work::Work,

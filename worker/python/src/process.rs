@@ -11,6 +11,7 @@ use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::MutexExt, types::PyByte
 
 use crate::{
     error,
+    keys::Keys,
     lane::Lane,
     payload::{self, Adapter, Payload},
     watch::{self, Change},
@@ -244,6 +245,21 @@ pub(crate) fn lane(py: Python<'_>) -> PyResult<Py<Lane>> {
             "this process is in no round yet: collectives are for members of a round",
         )),
     })
+}
+
+/// The keys of the round in the job's store: gone when the next one starts.
+#[pyfunction]
+pub(crate) fn round_keys(py: Python<'_>) -> PyResult<Keys> {
+    use_worker(py, |worker| {
+        let store = worker.store().map_err(|error| error::of(py, &error))?;
+        Ok(Keys(store))
+    })
+}
+
+/// The keys of the job in its store: they stay from round to round.
+#[pyfunction]
+pub(crate) fn job_keys(py: Python<'_>) -> PyResult<Keys> {
+    use_worker(py, |worker| Ok(Keys(worker.job_store())))
 }
 
 /// Brings the state of this member to the base of the round: True if `restore(head, buffers)` was called. `save()`

@@ -27,12 +27,12 @@ mod line;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use elasticrun_protocol::store::{Namespace, Value};
+use elasticrun_protocol::store::Namespace;
 
 use crate::Error;
 pub use call::Call;
 pub(crate) use client::Client;
-pub use elasticrun_protocol::store::{Blob, MAX_KEY, MAX_MESSAGE, MAX_VALUE, Op, Refused};
+pub use elasticrun_protocol::store::{Blob, MAX_KEY, MAX_MESSAGE, MAX_VALUE, Op, Refused, Value};
 
 /// How long the driver may take for what needs no waiting.
 const ANSWER: Duration = Duration::from_secs(60);

@@ -28,6 +28,8 @@ __all__ = [
     "StateError",
     "StateLostError",
     "Stopped",
+    "StoreError",
+    "StoreTimeout",
     "TooFewWorkersError",
     "UsageError",
     "WorkerFailedError",
@@ -86,6 +88,14 @@ class CollectiveMismatch(ElasticrunError):
 
 class CollectiveTimeout(ElasticrunError):
     """Not all ranks came to a collective in time. Names those that are missing."""
+
+
+class StoreError(ElasticrunError):
+    """The job's key-value store refused a request; the message says why."""
+
+
+class StoreTimeout(StoreError):
+    """Keys did not come in time; the message names them."""
 
 
 class StateError(ElasticrunError):
