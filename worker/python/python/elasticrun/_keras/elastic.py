@@ -12,7 +12,8 @@ __all__ = ["CommitState", "UpdateBatchState", "UpdateEpochState"]
 class CommitState:
     """Commits the state after every ``batches_per_commit`` batches, and at the end of each epoch.
 
-    Put it behind the callbacks that change the state.
+    Put it behind the callbacks that change the state. After the last batch of an epoch it leaves the commit to
+    the end of the epoch, so that no commit says that all batches are done and the epoch is not.
 
     Args:
         state: the state.
@@ -22,6 +23,9 @@ class CommitState:
         ValueError: ``batches_per_commit`` is less than 1.
         HostsUpdated, WorkersFailed: as :meth:`elasticrun.State.commit`, out of ``fit``.
     """
+
+    model: Any
+    params: dict[str, Any]
 
     def __init__(self, state: State, batches_per_commit: int = 1) -> None:
         super().__init__()
@@ -39,7 +43,9 @@ class CommitState:
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.batches_remaining = self.batches_per_commit
-            self.commit()
+            steps = self.params.get("steps")
+            if not (self.model.stop_training or (steps and batch + 1 >= steps)):
+                self.commit()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.commit()

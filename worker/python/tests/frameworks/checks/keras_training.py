@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import types
 from pathlib import Path
 
 import numpy
@@ -362,6 +363,56 @@ def check_states_that_cannot_be(rank, size):
         htf.elastic.TensorFlowState(step=0)
     with pytest.raises(ValueError, match="batches_per_commit is 0"):
         hvd.elastic.CommitStateCallback(None, batches_per_commit=0)
+
+
+def check_places_of_commits(rank, size):
+    """From the middle of an epoch on; no place says that an epoch is over and not done."""
+    for every, epoch, batch, expected in [
+        (1, 0, 0, [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]),
+        (1, 0, 3, [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]),
+        (2, 1, 1, [(1, 3), (2, 0)]),
+        (3, 2, 0, []),
+    ]:
+        state = types.SimpleNamespace(epoch=epoch, batch=batch)
+        places = []
+
+        class Commit(hvd.elastic.CommitStateCallback):
+            def commit(self, places=places):
+                places.append((self.state.epoch, self.state.batch))
+
+        model = network()
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        callbacks = [
+            hvd.elastic.UpdateEpochStateCallback(state),
+            hvd.elastic.UpdateBatchStateCallback(state),
+            Commit(state, every),
+        ]
+        fit(model, optimizer, rank, size, epochs=2, initial_epoch=epoch, callbacks=callbacks)
+        assert places == expected
+        assert int(optimizer.iterations) == 2 * 4 - epoch * 4 - batch
+        assert (state.epoch, state.batch) == (2, 0)
+
+
+def check_epochs_of_the_old_style(rank, size):
+    """fit(epochs=N - state.epoch) counts from 0 each time."""
+    state = types.SimpleNamespace(epoch=3, batch=0)
+    update = hvd.elastic.UpdateEpochStateCallback(state)
+    fit(network(), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), rank, size, epochs=2, callbacks=[update])
+    assert state.epoch == 5
+
+
+def check_a_stop_of_others_stands(rank, size):
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = True
+
+    state = types.SimpleNamespace(batch=3)
+    update = hvd.elastic.UpdateBatchStateCallback(state)
+    for callbacks in ([update, Stop()], [Stop(), update]):
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        state.batch = 3
+        fit(network(), optimizer, rank, size, epochs=5, callbacks=callbacks)
+        assert int(optimizer.iterations) == 1
 
 
 def check_a_state_is_rolled_back(rank, size):
