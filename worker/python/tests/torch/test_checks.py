@@ -35,6 +35,11 @@ def test_states(name: str) -> None:
     checked("states", 2).passed(name)
 
 
+@pytest.mark.parametrize("name", checks_of("stores"))
+def test_stores(name: str) -> None:
+    checked("stores", 2).passed(name)
+
+
 @pytest.mark.parametrize("backend", ["elasticrun", "gloo"])
 @pytest.mark.parametrize("name", checks_of("process_group"))
 def test_process_group(name: str, backend: str) -> None:

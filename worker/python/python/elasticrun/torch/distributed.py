@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, Store
+from torch._C._distributed_c10d import Store
 
 from elasticrun import _native
 
@@ -32,7 +32,7 @@ def _create(store: Store, rank: int, size: int, timeout: timedelta) -> ProcessGr
     if size != host.size:
         raise NotImplementedError(
             f"the elasticrun back end has no groups of some ranks ({size} of {host.size}): use the whole "
-            'round, or gloo (elasticrun.torch.init_process_group("gloo"))'
+            'round, or gloo for the group (new_group(ranks, backend="gloo"))'
         )
     if rank != host.rank:
         raise ValueError(
@@ -83,8 +83,8 @@ def _init(backend: str | None, timeout: timedelta | None) -> None:
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else NAME
     _describe(world)
-    # Our back end meets its peers by the round itself, and needs no store of theirs.
-    store = HashStore() if backend.lower() == NAME else round_store(world, "torch")
+    # Our back end meets its peers by the round itself; other groups (new_group) meet in the store.
+    store = round_store(world, "torch")
     dist.init_process_group(
         backend,
         store=store,

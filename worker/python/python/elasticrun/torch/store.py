@@ -105,7 +105,9 @@ class Store(C10dStore):
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
         """Sets several keys."""
-        self._keys.multi_set([(key, _bytes(value)) for key, value in zip(keys, values, strict=True)])
+        self._keys.multi_set(
+            [(key, _bytes(value)) for key, value in zip(keys, values, strict=True)]
+        )
 
     def has_extended_api(self) -> bool:
         """True: append, multi_get and multi_set are there."""

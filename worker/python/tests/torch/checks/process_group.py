@@ -233,3 +233,12 @@ def check_subgroups_are_refused(rank, size):
             dist.new_group([0, 1])
     else:
         assert dist.new_group([0, 1]) == dist.GroupMember.NON_GROUP_MEMBER
+
+
+def check_subgroups_of_gloo(rank, size):
+    """Beside a default group of our own they meet in the job's store."""
+    group = dist.new_group(list(range(size - 1)), backend="gloo")
+    if rank < size - 1:
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor, group=group)
+        assert tensor[0] == size - 1
