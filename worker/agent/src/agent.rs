@@ -22,6 +22,7 @@ use tokio::{
 };
 
 use crate::{
+    discard::Discard,
     error::PeerError,
     execute::Region,
     inbox::Note,
@@ -52,6 +53,7 @@ pub(crate) struct Agent {
     /// None once the driver is lost.
     pub(crate) link: Option<DriverLink>,
     pub(crate) memories: Memories,
+    pub(crate) discard: Discard,
     pub(crate) processes: BTreeMap<Process, Hosted>,
     /// That of the round which started last.
     pub(crate) region: Option<Region>,

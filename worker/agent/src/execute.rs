@@ -130,7 +130,7 @@ impl Agent {
         &mut self,
         start: &Start,
     ) -> Result<Option<SharedFd>, elasticrun_collectives::Error> {
-        self.region = None;
+        self.discard.later(self.region.take());
         let members = start.members.len() as u32;
         if members < 2 {
             return Ok(None);

@@ -29,6 +29,7 @@
 
 mod agent;
 mod connect;
+mod discard;
 mod error;
 mod execute;
 mod guard;
@@ -52,4 +53,4 @@ pub use error::Error;
 pub use launch::{Error as LaunchError, Launch};
 pub use options::AgentOptions;
 pub use run::{Ended, run};
-pub use scheduling::react_quickly;
+pub use scheduling::{react_quickly, take_turns_as_usual};

@@ -14,6 +14,8 @@ use elasticrun_shared::{
     page::{self, AgentPage},
 };
 
+use crate::discard::Discard;
+
 /// Why a worker's memory cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -64,13 +66,15 @@ impl Shelf {
 pub(crate) struct Memories {
     of: BTreeMap<Process, WorkerMemory>,
     shelf: Shelf,
+    discard: Discard,
 }
 
 impl Memories {
-    pub(crate) fn new(shelf: Shelf) -> Self {
+    pub(crate) fn new(shelf: Shelf, discard: Discard) -> Self {
         Self {
             of: BTreeMap::new(),
             shelf,
+            discard,
         }
     }
 
@@ -98,8 +102,8 @@ impl Memories {
 
     /// Gives it back to the system.
     pub(crate) fn forget(&mut self, process: Process) {
-        self.of.remove(&process);
         self.shelf.lock().remove(&process);
+        self.discard.later(self.of.remove(&process));
     }
 
     fn page(&self, process: Process) -> Option<&AgentPage> {

@@ -14,6 +14,7 @@ use crate::{
     AgentOptions, Error,
     agent::{Agent, Clock, Deaths},
     connect::{self, free_port, reach},
+    discard::Discard,
     execute::data_secret,
     guard::Guard,
     leftovers::{self, Marked},
@@ -125,6 +126,7 @@ async fn serve(
     let (notes, inbox) = mpsc::channel(INBOX);
     local::open(&dir.socket(), notes.clone(), &mut tasks)?;
     let clock = Clock::start();
+    let discard = Discard::start()?;
     let port = free_port(address).await.unwrap_or(0);
     let store_of = StoreOf {
         host: host.clone(),
@@ -138,7 +140,8 @@ async fn serve(
         address,
         dir,
         link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
-        memories: Memories::new(shelf),
+        memories: Memories::new(shelf, discard.clone()),
+        discard,
         processes: Default::default(),
         region: None,
         starter: Starter::new(notes.clone())?,

@@ -11,8 +11,15 @@ pub fn react_quickly() {
     }
 }
 
+/// The calling thread takes the processor that nobody else wants.
+pub(crate) fn yield_to_all() {
+    take_turns_as_usual();
+    // SAFETY: integers; 0 is the calling thread. It cannot fail: anybody may be nicer.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+}
+
 /// The calling thread, and what it starts, is scheduled as everybody.
-pub(crate) fn as_usual() {
+pub fn take_turns_as_usual() {
     if let Err(error) = slice::set(Duration::ZERO) {
         tracing::debug!(%error, "the time slice stays as it is");
     }

@@ -75,7 +75,7 @@ impl Output {
         let thread = thread::Builder::new()
             .name("output".into())
             .spawn(move || {
-                scheduling::as_usual();
+                scheduling::take_turns_as_usual();
                 let local = LocalSet::new();
                 local.block_on(&runtime, serve(options, driver, host, inbox, todo));
             })

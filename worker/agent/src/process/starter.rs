@@ -58,7 +58,7 @@ impl Starter {
         thread::Builder::new()
             .name("starter".into())
             .spawn(move || {
-                scheduling::as_usual();
+                scheduling::take_turns_as_usual();
                 for order in todo {
                     let process = order.process;
                     let result = start(order);
