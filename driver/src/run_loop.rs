@@ -296,7 +296,7 @@ impl Driver {
     }
 
     fn execute(&mut self, commands: Vec<Command>) {
-        let mut unheard = Vec::new();
+        let (mut unheard, mut notes) = (Vec::new(), Vec::new());
         // Before any worker hears of it.
         for command in &commands {
             if let Command::Note(Note::RoundStarted { round, .. }) = command {
@@ -326,7 +326,8 @@ impl Driver {
                     self.launcher.abandon_unless_connected(&host);
                 }
                 Command::Reject { host, why } => tracing::debug!(%host, %why, "refused a message"),
-                Command::Note(note) => self.reporter.note(&note, &self.job),
+                // People are told once agents are.
+                Command::Note(note) => notes.push(note),
                 Command::End(outcome) => {
                     let deadline = Instant::now() + self.setup.grace * 2 + SHUTDOWN_SLACK;
                     self.ending = Some(Ending {
@@ -337,6 +338,9 @@ impl Driver {
                     self.launcher.end();
                 }
             }
+        }
+        for note in notes {
+            self.reporter.note(&note, &self.job);
         }
         for (host, instance) in unheard {
             if self.remove_agent(&host).is_some() {

@@ -60,7 +60,11 @@ impl Terminal {
         let waiting = Arc::clone(&logged);
         thread::Builder::new()
             .name("terminal".into())
-            .spawn(move || write(&told, &waiting, progress))?;
+            .spawn(move || {
+                // It waits for people, and those that it writes for are not to wait for it.
+                elasticrun_agent::take_turns_as_usual();
+                write(&told, &waiting, progress);
+            })?;
         let shared = progress && io::stdout().is_terminal();
         Ok(Self {
             words,

@@ -53,7 +53,7 @@ impl Store {
         thread::Builder::new()
             .name("store".into())
             .spawn(move || {
-                scheduling::as_usual();
+                scheduling::take_turns_as_usual();
                 let relay = Relay::new(options, driver, of);
                 LocalSet::new().block_on(&runtime, relay.run(todo));
             })
