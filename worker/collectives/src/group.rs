@@ -18,6 +18,7 @@ use crate::{
     local::{Failure, Local},
     net::{self, Net},
     region::RegionMap,
+    soft::SoftBarrier,
     topology::{Session, Topology},
 };
 
@@ -150,6 +151,11 @@ impl Group {
             first_rank: self.topology.first_rank,
             count: self.topology.local_count,
         }
+    }
+
+    /// Where the members of this host may wait for each other once in this round. It outlives this handle.
+    pub fn soft_barrier(&self) -> SoftBarrier {
+        SoftBarrier::new(self.target.region.clone(), self.topology.local_count)
     }
 
     /// Longest time that one operation may wait for others; `None`, which is the default, waits until

@@ -32,6 +32,7 @@ mod local;
 mod net;
 mod operations;
 mod region;
+mod soft;
 mod topology;
 
 pub use abort::Aborter;
@@ -40,4 +41,5 @@ pub use element::{DType, Element, Op};
 pub use error::Error;
 pub use group::{Group, GroupConfig, Observer};
 pub use region::{RegionMap, abort_region, create_region, region_len};
+pub use soft::SoftBarrier;
 pub use topology::{Session, Topology, neighbours};

@@ -46,6 +46,8 @@ struct Header {
     leader: Padded<Bell>,
     arrived: Padded<AtomicU32>,
     failure: Padded<Failure>,
+    gathered: Padded<AtomicU32>,
+    gathering: Padded<Bell>,
 }
 
 #[repr(C)]
@@ -69,6 +71,8 @@ const _: () = {
     assert!(std::mem::offset_of!(Header, leader) == 128);
     assert!(std::mem::offset_of!(Header, arrived) == 192);
     assert!(std::mem::offset_of!(Header, failure) == 256);
+    assert!(std::mem::offset_of!(Header, gathered) == 320);
+    assert!(std::mem::offset_of!(Header, gathering) == 384);
     assert!(size_of::<Header>() <= PAGE && size_of::<Line>() == LINE);
 };
 
@@ -102,10 +106,11 @@ pub fn create_region(local_count: u32) -> Result<OwnedFd, Error> {
 /// from now on, returns [`Error::Aborted`] (a leader that waits for another host within 5 ms).
 ///
 /// For the agent: when a member died, or an abort came. Does not block; may be repeated. It sets bit 0
-/// of the words at offsets 64 and 128 of the region and wakes who sleeps on them (futex, shared).
+/// of the words at offsets 64, 128 and 384 of the region and wakes who sleeps on them (futex, shared).
 pub fn abort_region(map: &RegionMap) {
     map.release().abort();
     map.leader().abort();
+    map.gathering().abort();
 }
 
 /// A region mapped into this process. Not inherited by a fork.
@@ -225,6 +230,16 @@ impl RegionMap {
         &self.header().arrived.0
     }
 
+    /// Members that have come to the soft barrier.
+    pub(crate) fn gathered(&self) -> &AtomicU32 {
+        &self.header().gathered.0
+    }
+
+    /// Rung when all have.
+    pub(crate) fn gathering(&self) -> &Bell {
+        &self.header().gathering.0
+    }
+
     /// Relaxed store: it is read only to say who is missing, or after a barrier.
     pub(crate) fn set_waits_at(&self, member: u32, barrier: u32) {
         self.line(member).waits_at.store(barrier, Ordering::Relaxed);
@@ -266,6 +281,7 @@ impl RegionMap {
         self.record(record);
         self.release().leave();
         self.leader().leave();
+        self.gathering().leave();
     }
 
     fn record(&self, record: Record) {

@@ -10,10 +10,12 @@
 //! offset 128   u32 leader's bell: the same, bits 2.. = calls for the leader
 //! offset 192   u32 members that have arrived at the next barrier
 //! offset 256   u32 failure state (0 none, 1 being written, 2 there), 6 x u64 record (at 264)
+//! offset 320   u32 members that have come to the soft barrier
+//! offset 384   u32 soft barrier's bell: the same, rung once
 //! offset 4096  per member 256 bytes: attached, barrier it waits at, two calls (even and odd barriers)
 //! then, at page boundaries, per member two input buffers, then two output buffers, SLICE bytes each
 //! ```
-//! Setting bit 0 at offsets 64 and 128 and a futex wake on both is all that [`abort_region`] does.
+//! Setting bit 0 at offsets 64, 128 and 384 and a futex wake on each is all that [`abort_region`] does.
 
 mod bell;
 mod map;
