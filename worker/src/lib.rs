@@ -48,6 +48,7 @@
 mod agent;
 mod alone;
 mod error;
+mod hurry;
 mod memory;
 mod round;
 mod run;

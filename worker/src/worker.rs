@@ -15,14 +15,12 @@ use std::{
 
 use elasticrun_collectives::{Error as GroupError, Group};
 use elasticrun_protocol::{CommitId, store::Namespace};
-use elasticrun_shared::{
-    page::{AtBoundary, InRound, Phase, WorkerPage},
-    slice,
-};
+use elasticrun_shared::page::{AtBoundary, InRound, Phase, WorkerPage};
 
 use crate::{
     Error, Interrupt, State, Store, World,
     agent::{Inbox, Left, Link, Started},
+    hurry::{Hurry, Start},
     round::{Live, connect, judge, sync},
     state,
 };
@@ -47,8 +45,8 @@ struct Course {
     /// The commit made last, or the one that the round began with.
     last: CommitId,
     interrupt: Option<Interrupt>,
-    /// Up to the first boundary of a round that follows another.
-    hurry: Option<slice::Short>,
+    /// Up to the first boundary.
+    beginning: Option<Start>,
 }
 
 /// What a boundary says.
@@ -90,7 +88,7 @@ impl Worker {
         }
         let deadline = patience.map(|patience| Instant::now() + patience);
         loop {
-            let hurry = self.left.and_then(|_| hurry());
+            let hurry = Hurry::new(self.left.is_some());
             if !self.waiting {
                 self.link.wait_for_round(self.left)?;
                 self.waiting = true;
@@ -115,7 +113,7 @@ impl Worker {
                         },
                         started,
                         interrupt: None,
-                        hurry,
+                        beginning: Some(hurry.until(group.soft_barrier())),
                     });
                     return Ok(Some(group));
                 }
@@ -197,7 +195,9 @@ impl Worker {
         if course.interrupt.is_some() {
             return Err(course.over(&self.link.inbox));
         }
-        course.hurry = None;
+        if let Some(beginning) = course.beginning.take() {
+            beginning.end();
+        }
         match course.boundaries.boundary() {
             AtBoundary::Continue => Ok(Boundary::Continue),
             AtBoundary::Leave => Ok(Boundary::Leave),
@@ -357,12 +357,6 @@ impl Course {
 pub(crate) const NO_ROUND: Error = Error::OutOfRound {
     what: "commit, sync, use the round's store or come to a boundary outside of a round",
 };
-
-/// Who comes from a round competes for the processor with all others that do, and with those that train
-/// already: until its first boundary it takes turns quickly, so that nobody waits for a whole slice of each.
-fn hurry() -> Option<slice::Short> {
-    slice::Short::new(slice::SHORTEST).ok()
-}
 
 /// What failed collectives mean to this worker. See [`Worker::judge`].
 #[derive(Clone, Debug)]

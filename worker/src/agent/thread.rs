@@ -15,7 +15,7 @@ use std::{
 };
 
 use elasticrun_protocol::{ToWorker, frame::FrameBuffer};
-use elasticrun_shared::{alive::Alive, commit::CommitFds, fds, page::WorkerPage};
+use elasticrun_shared::{alive::Alive, commit::CommitFds, fds, page::WorkerPage, slice};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -85,6 +85,10 @@ impl Listener {
 
     /// Runs until the process ends.
     pub(super) fn run(mut self) {
+        // What it hears is urgent, and a thread must run to die: its end is how the agent learns of a kill.
+        if let Err(error) = slice::set(slice::SHORTEST) {
+            tracing::debug!(%error, "no short time slices here");
+        }
         match self.listen() {
             Deaf::Said => {}
             Deaf::Lost(why) => self.inbox.end(Ended::AgentLost(why)),
