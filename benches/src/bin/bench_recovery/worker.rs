@@ -1,9 +1,16 @@
 //! The worker: steps with one allreduce, a state of 1 MiB, a commit a step.
 
-use std::{env, hint::black_box, path::PathBuf, thread, time::Duration};
+use std::{
+    env,
+    hint::black_box,
+    io::{self, Write},
+    path::PathBuf,
+    thread,
+    time::Duration,
+};
 
 use anyhow::Context;
-use elasticrun_worker::{Op, Session};
+use elasticrun_worker::{Op, Session, State, state};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{Mode, board::Board};
@@ -56,12 +63,19 @@ pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
     let heavy = options.mode == Mode::Rss && HEAVY.contains(&slot);
     let ballast = heavy.then(|| vec![1_u8; 1 << 30]);
     board.enter(slot);
-    let mut model = vec![0.0_f32; WEIGHTS];
+    let mut model = Model {
+        weights: vec![0.0; WEIGHTS],
+        board,
+        slot,
+        round: None,
+    };
     elasticrun_worker::run(&mut model, |session, model| {
         let round = session.world().round().0;
-        let trained = train(session, model, &board, slot, options.mode);
+        model.round = Some(round);
+        let trained = train(session, model, options.mode);
+        model.round = None;
         if trained.is_err() {
-            board.leave(slot, round);
+            model.board.leave(slot, round);
         }
         trained
     })?;
@@ -69,36 +83,57 @@ pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The state. A commit is made when all of it is written, not when the processor comes back to who made it:
+/// so that is when it says so.
+struct Model {
+    weights: Vec<f32>,
+    board: Board,
+    slot: u32,
+    /// The round, while it trains.
+    round: Option<u64>,
+}
+
+impl State for Model {
+    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.weights.save(out)?;
+        if let Some(round) = self.round {
+            self.board.committed(self.slot, round);
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, from: &mut &[u8]) -> Result<(), state::Error> {
+        self.weights.restore(from)
+    }
+}
+
 /// Trains until the bench wants the end, or the round is over.
 fn train(
     session: &mut Session<'_>,
-    model: &mut Vec<f32>,
-    board: &Board,
-    slot: u32,
+    model: &mut Model,
     mode: Mode,
 ) -> Result<(), elasticrun_worker::Error> {
     let round = session.world().round().0;
     let share = 1.0 / session.size() as f32;
     let mut gradient = vec![0.0_f32; GRADIENT];
-    board.begin(slot, round, session.size());
+    model.board.begin(model.slot, round, session.size());
     loop {
         match mode {
             Mode::Wait | Mode::Rss => thread::sleep(STEP),
             Mode::Burn => burn(STEP),
         }
         gradient.fill(1.0);
-        gradient[0] = f32::from(u8::from(board.stops()));
+        gradient[0] = f32::from(u8::from(model.board.stops()));
         session.allreduce(&mut gradient, Op::Sum)?;
         if gradient[0] > 0.0 {
             return Ok(());
         }
-        for weights in model.chunks_mut(GRADIENT) {
+        for weights in model.weights.chunks_mut(GRADIENT) {
             for (weight, slope) in weights.iter_mut().zip(&gradient) {
                 *weight += share * slope;
             }
         }
         session.commit(model)?;
-        board.committed(slot, round);
     }
 }
 
