@@ -10,7 +10,7 @@
 //! | `set KEY VALUE` | `set`, in the store of the round |
 //! | `get KEY` | `got VALUE`, as soon as it is there |
 //! | `wrong` | a broadcast from a rank that is not there |
-//! | `busy MS` | `idle`, after burning that time |
+//! | `busy PATH` | `idle`, after burning until there is a file `PATH` |
 //! | `return` | returns from the training function |
 //! | `fail` | returns an error of its own |
 //!
@@ -18,7 +18,7 @@
 
 use std::{
     io::{self, BufRead, Write},
-    time::{Duration, Instant},
+    path::Path,
 };
 
 use elasticrun_worker::{Error, Op, Session, State, World, run, state};
@@ -121,9 +121,8 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
             ["wrong"] => session
                 .broadcast(&mut [0_u8], size)
                 .map(|()| "right".to_owned()),
-            ["busy", millis] => {
-                let end = Instant::now() + Duration::from_millis(millis.parse().expect("a number"));
-                while Instant::now() < end {
+            ["busy", path] => {
+                while !Path::new(path).exists() {
                     std::hint::spin_loop();
                 }
                 Ok("idle".to_owned())
