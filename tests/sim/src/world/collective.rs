@@ -5,11 +5,7 @@
 
 use elasticrun_protocol::{CommitId, Process, Rank, Round};
 
-use super::{
-    Ev, World,
-    memory::State,
-    worker::{Act, Phase},
-};
+use super::{Ev, World, memory::State, turns::Act, worker::Phase};
 use crate::invariants;
 
 /// A member's seat in a round.

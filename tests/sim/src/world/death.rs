@@ -3,10 +3,7 @@
 use elasticrun_core::agent::Event as AgentEvent;
 use elasticrun_protocol::{Process, control::Exit};
 
-use super::{
-    Ev, World,
-    worker::{Act, Phase},
-};
+use super::{Ev, World, turns::Act, worker::Phase};
 
 impl World {
     pub(super) fn end_as_told(&mut self, host: usize, process: Process) {

@@ -11,7 +11,7 @@
 //! | `network`, `link` | connections: order kept, delay, cuts, heartbeats |
 //! | `agent`, `launch` | the agent's shell, and how it begins and ends |
 //! | `memory` | pages and commit memories |
-//! | `worker`, `training`, `death` | a training process, what it does in a round, how it ends |
+//! | `worker`, `turns`, `training`, `death` | a training process, how it goes from one thing to the next, what it does in a round, how it ends |
 //! | `collective` | what workers of a round do together |
 //! | `discovery` | the source of hosts |
 //! | `strike` | how faults are done |
@@ -31,6 +31,7 @@ mod network;
 mod queue;
 mod strike;
 mod training;
+mod turns;
 mod view;
 mod worker;
 

@@ -81,7 +81,7 @@ impl World {
             Fault::FailAll => {
                 for (host, process) in self.workers(|phase| phase != Phase::Finished) {
                     let wait = self.dice.micros(0, 100_000);
-                    self.act_after(host, process, wait, super::worker::Act::Exit(Exit::Code(3)));
+                    self.act_after(host, process, wait, super::turns::Act::Exit(Exit::Code(3)));
                 }
             }
             Fault::FailOneOfEach => {

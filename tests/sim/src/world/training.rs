@@ -10,7 +10,8 @@ use elasticrun_protocol::{
 use super::{
     Ev, World,
     memory::{Commit, State, Verdict},
-    worker::{Act, InRound, Phase, Then},
+    turns::{Act, Then},
+    worker::{InRound, Phase},
 };
 
 impl World {

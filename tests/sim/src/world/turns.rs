@@ -1,0 +1,105 @@
+//! A worker's turns: it is at one thing, means to do the next, and forgets that when it turns to another.
+
+use std::time::Duration;
+
+use elasticrun_protocol::{Process, control::Exit};
+
+use super::{Ev, World, worker::Phase};
+
+/// What a worker does next by itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Attach,
+    Join,
+    Reach(u64),
+    Fetched,
+    Done(u64),
+    Seal { slot: usize, then: Then },
+    ConnectTimeout,
+    Exit(Exit),
+}
+
+/// Where it goes on once a commit is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Train,
+    Boundary,
+    Leave,
+}
+
+impl World {
+    /// It turns to something else.
+    pub(super) fn turn(&mut self, host: usize, process: Process, phase: Phase) {
+        if let Some(worker) = self.worker(host, process) {
+            worker.token += 1;
+            worker.phase = phase;
+        }
+    }
+
+    pub(super) fn act_after(&mut self, host: usize, process: Process, wait: Duration, act: Act) {
+        let Some(token) = self.worker(host, process).map(|worker| worker.token) else {
+            return;
+        };
+        self.after(
+            wait,
+            Ev::Worker {
+                host,
+                process,
+                token,
+                act,
+            },
+        );
+    }
+
+    /// A suspended process does nothing until it is continued.
+    pub(super) fn defers(
+        &mut self,
+        host: usize,
+        process: Process,
+        ev: impl FnOnce() -> Ev,
+    ) -> bool {
+        match self.worker(host, process) {
+            Some(worker) if worker.suspended => {
+                worker.deferred.push(ev());
+                true
+            }
+            Some(_) => false,
+            None => true,
+        }
+    }
+
+    pub(super) fn worker_acts(&mut self, host: usize, process: Process, token: u64, act: Act) {
+        let again = || Ev::Worker {
+            host,
+            process,
+            token,
+            act: act.clone(),
+        };
+        if self.defers(host, process, again) {
+            return;
+        }
+        if self
+            .worker(host, process)
+            .is_none_or(|worker| worker.token != token)
+        {
+            return;
+        }
+        match act {
+            Act::Attach => self.attach(host, process),
+            Act::Join => self.join(host, process, true),
+            Act::Reach(index) => self.reach(host, process, index),
+            Act::Fetched => self.fetched(host, process),
+            Act::Done(index) => self.collective_done(host, process, index),
+            Act::Seal { slot, then } => self.seal(host, process, slot, then),
+            Act::ConnectTimeout => {
+                let waits = self
+                    .worker(host, process)
+                    .is_some_and(|w| w.phase == Phase::Collective(0));
+                if waits {
+                    self.leave(host, process, false);
+                }
+            }
+            Act::Exit(exit) => self.die(host, process, exit),
+        }
+    }
+}
