@@ -28,7 +28,8 @@ class SyncBatchNorm(_BatchNorm):
         self._check_input_dim(tensor)
         alone = not self.training or host_transport().size == 1
         if alone:
-            return super().forward(tensor)
+            output: torch.Tensor = super().forward(tensor)
+            return output
         momentum = self.momentum
         if self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
