@@ -85,7 +85,8 @@ def test_elasticrun_keras_is_the_same_on_keras_itself(start):
 def test_another_back_end_of_keras_is_refused(start):
     pytest.importorskip("keras", reason="Keras is not installed: run `make test-frameworks`")
     job = start.command(*start.python("import elasticrun.keras"), KERAS_BACKEND="jax")
-    assert "ImportError: elasticrun.keras works with TensorFlow as the back end of Keras, but it is jax" in job.fail()
+    told = job.fail()
+    assert "ImportError: elasticrun.keras works with TensorFlow as the back end of Keras, but it is jax" in told
 
 
 def test_the_example_learns_digits_though_a_worker_is_killed(start):

@@ -149,7 +149,12 @@ def check_an_embedding(rank, size):
     for options in [{}, {"sparse_as_dense": True}]:
         keras.utils.set_random_seed(3)
         model = keras.Sequential(
-            [keras.layers.Input((2,), dtype="int32"), keras.layers.Embedding(5, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
+            [
+                keras.layers.Input((2,), dtype="int32"),
+                keras.layers.Embedding(5, 3),
+                keras.layers.Flatten(),
+                keras.layers.Dense(1),
+            ]
         )
         before = model.get_weights()[0]
         model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5), **options), loss="mse")
