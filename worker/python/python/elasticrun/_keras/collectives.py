@@ -1,4 +1,4 @@
-"""Collectives on anything that is a tensor, with the arguments of Horovod's Keras modules; for use outside of graphs."""
+"""Collectives on anything that becomes a tensor, with the arguments of Horovod's Keras; for use outside of graphs."""
 
 from __future__ import annotations
 
