@@ -19,6 +19,7 @@
 use std::{
     io::{self, BufRead, Write},
     path::Path,
+    time::Duration,
 };
 
 use elasticrun_worker::{Error, Op, Session, State, World, run, state};
