@@ -35,7 +35,7 @@ class SyncBatchNorm(_BatchNorm):
             self.num_batches_tracked.add_(1)
             if momentum is None:
                 momentum = 1.0 / float(self.num_batches_tracked)
-        return _Normalise.apply(
+        normalised: torch.Tensor = _Normalise.apply(
             tensor,
             self.weight,
             self.bias,
@@ -44,6 +44,7 @@ class SyncBatchNorm(_BatchNorm):
             self.eps,
             momentum if momentum is not None else 0.0,
         )
+        return normalised
 
 
 def _sum(values: torch.Tensor) -> torch.Tensor:
