@@ -26,8 +26,9 @@ def test_a_fresh_environment_trains_with_nothing_but_the_wheel(tmp_path: Path) -
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    call(f"{binaries}/pip", "install", "--quiet", "--no-index", str(WHEEL))
-    packages = call(f"{binaries}/pip", "list", "--format=freeze").split()
+    quiet = "--disable-pip-version-check"
+    call(f"{binaries}/pip", "install", quiet, "--no-index", str(WHEEL))
+    packages = call(f"{binaries}/pip", "list", quiet, "--format=freeze").split()
     assert {package.split("==")[0] for package in packages} <= {"elasticrun", "pip", "setuptools"}
     output = call("elasticrun", "-np", "2", "python", "-m", "elasticrun.examples.digits")
     assert "succeeded" in output

@@ -1,5 +1,6 @@
 """Trains through changes of the world: train.py MODE STEPS [FAIL_RANK FAIL_STEP].
 
+STEPS may be N@SIZE: N steps once the world has SIZE workers, however long that takes.
 MODE is hvd (DistributedOptimizer) or a back end of torch.distributed (DistributedDataParallel). Rank FAIL_RANK
 of the first round kills itself after the commit of FAIL_STEP. Each step sees one batch of the whole data,
 whatever the number of workers, so the result is that of one process.
@@ -15,7 +16,8 @@ import torch.distributed as dist
 from elasticrun import lifecycle
 from torch.nn.parallel import DistributedDataParallel
 
-mode, steps = sys.argv[1], int(sys.argv[2])
+mode = sys.argv[1]
+steps, grown = (int(word or 1) for word in sys.argv[2].partition("@")[::2])
 fail_rank, fail_step = (int(word) for word in (sys.argv[3:5] or ("-1", "-1")))
 BATCH = 12
 
@@ -34,7 +36,7 @@ if mode == "hvd":
 else:
     hvd.init_process_group(mode)
 
-state = hvd.elastic.TorchState(network, optimizer, step=0, seen=torch.zeros(1), history=[])
+state = hvd.elastic.TorchState(network, optimizer, step=0, goal=None, seen=torch.zeros(1), history=[])
 
 
 def batch(step):
@@ -49,11 +51,13 @@ def train(state):
     print(
         f"round {world.round}: rank {world.rank} of {world.size} from step {state.step}", flush=True
     )
+    if state.goal is None and world.size >= grown:
+        state.goal = state.step + steps
     model = network if mode == "hvd" else DistributedDataParallel(network)
     if mode != "hvd":
         assert (dist.get_rank(), dist.get_world_size()) == (world.rank, world.size)
         assert dist.get_backend() == mode
-    while state.step < steps:
+    while state.goal is None or state.step < state.goal:
         inputs, wanted = batch(state.step)
         share = slice(world.rank * BATCH // world.size, (world.rank + 1) * BATCH // world.size)
         optimizer.zero_grad()
@@ -77,4 +81,4 @@ print(
     f"done rank {hvd.rank()} of {hvd.size()}: step {state.step} seen {int(state.seen)} sum {total:.9f}",
     flush=True,
 )
-assert [step for _, step in state.history] == list(range(1, steps + 1))
+assert [step for _, step in state.history] == list(range(1, state.goal + 1))
