@@ -7,8 +7,7 @@ anew each time.
 A trial: all ranks have committed five steps in one world; one of them, by turns, gets SIGKILL; the time is taken
 until the last rank of the world that goes on has committed a step. Under elasticrun the survivors go on at once
 and the replacement joins them later, which is waited for before the next trial; torchrun starts all anew.
-Horovod's figure is one that was measured before (0.28.1, gloo, 4 ranks, defaults): it no longer builds with the
-torch of today.
+Horovod's figure is one that was measured before (0.28.1, gloo, 4 ranks, defaults); it is not run here.
 """
 
 import argparse
