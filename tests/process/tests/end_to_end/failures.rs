@@ -338,9 +338,17 @@ fn all_agents_die_and_no_state_is_left() {
     let mut job = Job::new(flags).start();
     let two = job.wait_training(2, 3);
     let agents: Vec<_> = two.iter().map(|event| parent_of(event.pid)).collect();
+    // The driver hears of both at once. Else the second may go on alone before it is killed.
+    let driver = job.driver();
+    send_signal(driver, Signal::SIGSTOP);
+    job.wait_for("the driver is stopped", |_| {
+        let stat = std::fs::read_to_string(format!("/proc/{driver}/stat")).unwrap_or_default();
+        stat.contains(") T ").then_some(())
+    });
     for agent in agents {
         send_signal(agent, Signal::SIGKILL);
     }
+    send_signal(driver, Signal::SIGCONT);
     let ended = job.end();
     ended.expect(
         6,
