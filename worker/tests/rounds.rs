@@ -7,6 +7,10 @@ use std::time::Instant;
 use common::{Agent, BEAT, Kept, Worker, id, start, start_apart, start_from, until};
 use elasticrun_protocol::{Boundary, FromWorker, Round, ToWorker, control::StopReason};
 use elasticrun_shared::page::Phase;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 const FAILED: &str = "a worker of the round failed: return this error to run(), which continues from the newest commit";
 const UPDATED: &str =
@@ -117,11 +121,15 @@ fn a_round_that_is_over_before_it_begins_is_left_at_once() {
     // Only a learns of round 2, then that it is over.
     let mut alone = agent.worker(2);
     let (page, round) = (a.page.clone(), Round(2));
+    // It sleeps until the round is over, so that the two cannot begin it meanwhile.
+    let sleeper = Pid::from_raw(alone.child.id().cast_signed());
+    kill(sleeper, Signal::SIGSTOP).unwrap();
     start_apart(&mut [&mut a, &mut alone], 2, Some(id(1, 0)));
     page.abort(round);
     a.abort(2);
-    alone.abort(2);
     assert_eq!(a.join().0, Some(Round(2)));
+    alone.abort(2);
+    kill(sleeper, Signal::SIGCONT).unwrap();
     assert_eq!(alone.join().0, Some(Round(2)));
     // A late word of an old round changes nothing.
     start(&mut [&mut a], 3, Some(id(1, 0)));
