@@ -65,7 +65,7 @@ process: setup ## Real drivers, agents and workers, with signals, sshd and netwo
 python: setup ## The Python package, all of it: types, real jobs, with torch too
 	worker/python/test.sh
 
-# Without torch's layer: a test of gloo through a kill has hung once in five runs, and the cause is not known yet.
+# Without torch's layer: a test of gloo through a kill has hung once in three runs, and the cause is not known yet.
 python-core: setup
 	worker/python/test.sh tests/core tests/wheel tests/test_documented.py
 
