@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit wheel python python-core test-frameworks test-horovod
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit wheel python test-frameworks test-horovod
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -65,10 +65,6 @@ process: setup ## Real drivers, agents and workers, with signals, sshd and netwo
 python: setup ## The Python package, all of it: types, real jobs, with torch too
 	worker/python/test.sh
 
-# Without torch's layer: a test of gloo through a kill has hung once in three runs, and the cause is not known yet.
-python-core: setup
-	worker/python/test.sh tests/core tests/wheel tests/test_documented.py
-
 test-frameworks: setup ## TensorFlow, Keras and JAX in real jobs
 	worker/python/test_frameworks.sh
 
@@ -78,7 +74,7 @@ test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-h
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist
 
-test: check unit process python-core ## What CI runs; `make python` tests torch's layer as well
+test: check unit process python ## What CI runs
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories

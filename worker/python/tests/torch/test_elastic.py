@@ -72,3 +72,11 @@ def test_an_operation_that_only_an_abort_ends_is_aborted_at_once() -> None:
     )
     assert code == 0, output
     assert len(re.findall(r"ended after [\d.]+ s, step 1", output)) == 2, output
+
+
+def test_an_operation_of_gloo_ends_though_its_peer_lives_and_has_gone_on() -> None:
+    code, output = run(
+        "-np", "3", "--min-np", "2", "--blacklist", "forever", *script("left_behind.py")
+    )
+    assert code == 0, output
+    assert len(re.findall(r"done rank \d of 2", output)) == 2, output

@@ -1,8 +1,8 @@
 """Ends the operations of torch's own groups (NCCL, gloo) the moment the round is aborted.
 
-A collective of NCCL waits for a peer that is dead until its time-out, minutes later. So a thread that hears
-of the abort from the agent aborts at once all groups that torch.distributed knows, whoever made them, and
-those that are registered here.
+A collective of NCCL waits for a peer that is dead until its time-out, minutes later, and one of gloo for ever for a
+peer that has gone on. So a thread that hears of the abort from the agent aborts at once all groups that
+torch.distributed knows, whoever made them, and those that are registered here, and breaks gloo's connections.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Protocol
 import torch.distributed as dist
 
 from elasticrun import _abort, _native
+
+from . import connections
 
 _log = logging.getLogger("elasticrun.torch")
 
@@ -82,6 +84,7 @@ def _round_aborted(round: int) -> None:
         ]
     for group in groups:
         _end(group)
+    connections.hang_up(round)
 
 
 def _end(group: Abortable) -> None:

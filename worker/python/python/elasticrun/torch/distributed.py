@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import Store
 
 from elasticrun import _native
 
-from . import abort
+from . import abort, connections
 from .process_group import NAME, ProcessGroup
 from .rounds import host_transport
 from .store import round_store
@@ -108,6 +108,7 @@ def refresh() -> None:
     abort.listen()
     if _refreshed is not None:
         abort.forget(_refreshed[1])
+        connections.hang_up(_refreshed[1])
         if _made != now:
             retire()
     _describe(world)

@@ -13,6 +13,8 @@ from torch._C._distributed_c10d import Store as C10dStore
 
 from elasticrun import _native, errors, lifecycle
 
+from . import connections
+
 R = TypeVar("R")
 
 #: torch's side refers to the part of a store that is its own, and calls ours as long as it lives: for good.
@@ -42,11 +44,14 @@ class Store(C10dStore):
         if keys not in ("job", "round"):
             raise ValueError(f"keys={keys!r}: those of the 'job' or of the 'round'")
         self._keys = _native.job_keys() if keys == "job" else _native.round_keys()
+        self._round = _native.world().round if keys == "round" else None
         self.set_timeout(timeout)
         _alive.append(self)
 
     def set(self, key: str, value: str | bytes) -> None:
         """Sets a key, whether or not it is there."""
+        if self._round is not None:
+            connections.met(self._round, _bytes(value))
         self._keys.set(key, _bytes(value))
 
     def get(self, key: str) -> bytes:
