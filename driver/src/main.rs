@@ -7,7 +7,7 @@ use std::{
 
 use elasticrun::{
     cli::{self, Invocation, RunRequest},
-    exit, host_agent, start,
+    exit, host_agent, operator, start,
 };
 
 fn main() -> ExitCode {
@@ -15,6 +15,10 @@ fn main() -> ExitCode {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Run(request)) => run(*request),
         Ok(Invocation::Agent(how)) => ExitCode::from(host_agent::run(how)),
+        Ok(Invocation::Drain(asked)) => match operator::ask(asked.run.as_deref(), &asked.request) {
+            Ok(line) => print(&format!("{line}\n")),
+            Err(error) => complain(&format!("{error:#}")),
+        },
         Err(error) => complain(&format!("{error} [{}]", error.code())),
     }
 }

@@ -98,6 +98,8 @@ impl Bench {
             orphan_timeout: seconds(10),
             abort_timeout: seconds(20),
             grace: seconds(2),
+            drain_timeout: Duration::ZERO,
+            notice_file: None,
             instance: 1,
         };
         Self {

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, ffi::OsString};
 
 use super::{
-    AgentStart, agent,
+    AgentStart, DrainRequest, agent,
     argv::{self, Words},
-    command, horovod, refusal,
+    command, drain, horovod, refusal,
 };
 use crate::{
     config::{Config, Error, Mode, Origin, Settings, Sources},
@@ -21,6 +21,8 @@ pub enum Invocation {
     Run(Box<RunRequest>),
     /// Be the agent of a host.
     Agent(AgentStart),
+    /// Ask a running job to leave a host.
+    Drain(DrainRequest),
 }
 
 /// A job that can be started.
@@ -51,6 +53,7 @@ pub fn parse(
         .map(str::to_owned);
     match subcommand.as_deref() {
         Some("agent") => agent::parse(strings(words.skip(1))?),
+        Some("drain") => drain::parse(strings(words.skip(1))?),
         Some("config") => config(words.skip(1), environment),
         Some("run") => run(words.skip(1), environment),
         _ => run(words, environment),
