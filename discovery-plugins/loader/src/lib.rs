@@ -33,11 +33,11 @@ mod spec;
 
 pub use catalog::Catalog;
 pub use failure::{Failure, FailureKind};
-pub use library::{Error, Instance, Library, Manifest, Origin};
+pub use library::{Error, Instance, Library, Manifest, Nudge, Origin};
 pub use merge::merge;
 pub use search::SearchPath;
 pub use source::{Backoff, Random, Running, Settings, Sink, Source, Update};
 pub use spec::{Spec, SpecError};
 
 /// What a plugin answers with.
-pub use elasticrun_plugin_sdk::{Host, HostState, SlotsFrom, Snapshot, hosts};
+pub use elasticrun_plugin_sdk::{Command, Host, HostState, SlotsFrom, Snapshot, hosts};

@@ -142,9 +142,7 @@ pub enum BadTable {
         needed: usize,
     },
     /// It does not poll.
-    #[error(
-        "it does not say that it can be polled (flags {flags:#x}), which is all this host can do"
-    )]
+    #[error("it does not say that it can be polled (flags {flags:#x}), which every plugin must")]
     NoPoll {
         /// What it can do.
         flags: u64,

@@ -9,12 +9,12 @@ mod table;
 
 use std::{fmt, os::fd::IntoRawFd, path::Path, path::PathBuf, sync::Arc};
 
-use elasticrun_plugin_sdk::abi::{RawPlugin, SYMBOL_PREFIX};
+use elasticrun_plugin_sdk::abi::{RawHost, RawPlugin, SYMBOL_PREFIX};
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use serde_json::{Map, Value};
 
 pub use error::Error;
-pub use instance::Instance;
+pub use instance::{Instance, Nudge};
 pub use table::Manifest;
 
 use table::Table;
@@ -110,7 +110,7 @@ impl Library {
 
     /// Makes an instance. Blocks for as long as the plugin takes.
     pub fn create(&self, options: &Map<String, Value>) -> Result<Instance, Failure> {
-        Instance::create(self.table, options)
+        Instance::create(self.table, &RawHost::THIS, options)
     }
 }
 
