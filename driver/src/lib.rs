@@ -15,6 +15,7 @@ mod join;
 mod launch;
 mod logging;
 pub mod operator;
+pub mod plugins;
 mod report;
 pub mod run_loop;
 mod signals;

@@ -7,6 +7,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_core::{Command, Event, Job, Note, Time, results::Outcome};
+use elasticrun_discovery::Command as Told;
 use elasticrun_protocol::{
     DriverEpoch, HostId, Notice, NoticeKind, Order, Report, ToAgent, control::Setup,
 };
@@ -17,6 +18,7 @@ use tokio::{
 
 use crate::{
     control::{self, Writer},
+    discovery::Sources,
     hosts::Hosts,
     launch::{self, Launcher},
     operator,
@@ -59,6 +61,7 @@ pub struct Driver {
     pub(crate) launcher: Launcher,
     pub(crate) reporter: Reporter,
     pub(crate) agents: BTreeMap<HostId, Agent>,
+    pub(crate) sources: Sources,
     pub(crate) store: store::Handle,
     pub(crate) began: Instant,
     pub(crate) ending: Option<Ending>,
@@ -369,6 +372,16 @@ impl Driver {
             }
         }
         for note in notes {
+            // Whoever takes the host may wait for that.
+            match &note {
+                Note::Draining { host, .. } => self.sources.command(&Told::Draining {
+                    host: host.to_string(),
+                }),
+                Note::Drained { host } => self.sources.command(&Told::Drained {
+                    host: host.to_string(),
+                }),
+                _ => {}
+            }
             self.reporter.note(&note, &self.job);
         }
         for (host, instance) in unheard {

@@ -110,6 +110,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         ),
         reporter: Reporter::new(terminal.clone(), settings.output.quiet),
         agents: BTreeMap::new(),
+        sources,
         store,
         began: Instant::now(),
         ending: None,
@@ -124,7 +125,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             signals,
         })
         .await;
-    drop((sources, socket));
+    drop((std::mem::take(&mut driver.sources), socket));
     stop.cancel();
     tasks.close();
     // Agents' last lines are on their way through their connections and the console.

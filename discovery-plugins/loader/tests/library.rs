@@ -7,7 +7,7 @@ mod common;
 use std::{fs, io::Write, os::unix::fs::symlink, time::Duration};
 
 use common::*;
-use elasticrun_discovery::{Catalog, Error, FailureKind, Library, Origin, SearchPath};
+use elasticrun_discovery::{Catalog, Command, Error, FailureKind, Library, Origin, SearchPath};
 use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,13 +68,13 @@ fn given_directories_come_before_what_is_linked_in_and_usual_ones_after() {
         given: vec![dir.clone()],
         usual: vec![],
     });
-    assert_eq!(given.find("static").unwrap().origin(), &Origin::File(path));
-    assert_eq!(given.find("script").unwrap().origin(), &Origin::Linked);
+    assert_eq!(given.find("static").unwrap().origin(), Origin::File(path));
+    assert_eq!(given.find("script").unwrap().origin(), Origin::Linked);
     let mut usual = Catalog::new(SearchPath {
         given: vec![],
         usual: vec![dir],
     });
-    assert_eq!(usual.find("static").unwrap().origin(), &Origin::Linked);
+    assert_eq!(usual.find("static").unwrap().origin(), Origin::Linked);
 
     let (trouble, path) = copied("trouble");
     let path_of_search = SearchPath {
@@ -84,11 +84,11 @@ fn given_directories_come_before_what_is_linked_in_and_usual_ones_after() {
     let mut usual = Catalog::new(path_of_search);
     assert_eq!(
         usual.find("trouble").unwrap().origin(),
-        &Origin::File(path.clone())
+        Origin::File(path.clone())
     );
     // Found once, it is kept.
     fs::remove_file(&path).unwrap();
-    assert_eq!(usual.find("trouble").unwrap().origin(), &Origin::File(path));
+    assert_eq!(usual.find("trouble").unwrap().origin(), Origin::File(path));
 }
 
 #[test]
@@ -100,8 +100,9 @@ fn a_name_that_nobody_has_says_where_it_was_looked_for() {
     let error = Catalog::new(path).find("aws-asg").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no discovery plugin \"aws-asg\": linked in are script, static; no \
-         libelasticrun_plugin_aws_asg.so in /a, /b. Give its directory with --plugin-dir"
+        "no discovery plugin \"aws-asg\": linked in are file, script, static; no \
+         libelasticrun_plugin_aws_asg.so and no elasticrun-plugin-aws-asg in /a, /b. Give its directory with \
+         --plugin-dir"
     );
 }
 
@@ -222,7 +223,7 @@ fn a_plugin_in_c_works_and_gets_its_buffers_back() {
 
 #[test]
 fn a_later_minor_version_is_understood() {
-    let (_dir, path) = compiled(&["LATER", "MINOR=7", "SIZE=sizeof(struct later)", "FLAGS=3"]);
+    let (_dir, path) = compiled(&["LATER", "MINOR=7", "SIZE=sizeof(struct later)", "FLAGS=7"]);
     let library = Library::open(&path).unwrap();
     assert_eq!(
         instance(&library, json!({"a": 1}))
@@ -232,6 +233,34 @@ fn a_later_minor_version_is_understood() {
             .id,
         "c-1"
     );
+}
+
+#[test]
+fn a_table_of_the_first_form_still_loads() {
+    let (_dir, path) = compiled(&["MINOR=0", "SIZE=72", "FLAGS=3"]);
+    let library = Library::open(&path).unwrap();
+    let mut plugin = instance(&library, json!({"a": 1}));
+    assert_eq!(plugin.poll(SECOND).unwrap().hosts[0].id, "c-1");
+    // The flag meant nothing then, and what lies behind the table is not its.
+    assert!(!plugin.watches());
+    plugin.command(&Command::SelfTest, SECOND).unwrap();
+}
+
+#[test]
+fn a_plugin_in_c_pushes_and_takes_commands() {
+    let (_dir, path) = compiled(&["FLAGS=7"]);
+    let library = Library::open(&path).unwrap();
+    let mut plugin = instance(&library, json!({"a": 1}));
+    assert!(plugin.watches());
+    let (sender, nudges) = std::sync::mpsc::channel();
+    plugin
+        .watch(Box::new(move || sender.send(()).unwrap()))
+        .unwrap();
+    let drained = Command::Drained { host: "i-1".into() };
+    plugin.command(&drained, SECOND).unwrap();
+    nudges.try_recv().unwrap();
+    let failure = plugin.command(&Command::SelfTest, SECOND).unwrap_err();
+    assert_eq!(failure.message, r#"{"command":"self-test"}"#);
 }
 
 #[test]
@@ -246,7 +275,7 @@ fn a_table_that_is_not_ours_is_refused() {
     );
     check(
         "MAJOR=2",
-        "built for version 2.0 of the plugin interface, this is 1.0; build it with a matching SDK",
+        "built for version 2.1 of the plugin interface, this is 1.1; build it with a matching SDK",
     );
     check(
         "SIZE=16",
@@ -254,16 +283,18 @@ fn a_table_that_is_not_ours_is_refused() {
     );
     check(
         "FLAGS=ELASTICRUN_PLUGIN_WATCH",
-        "it does not say that it can be polled (flags 0x2), which is all this host can do",
+        "it does not say that it can be polled (flags 0x2), which every plugin must",
     );
     check("FREE=NULL", "its table has no free");
+    check("NO_WATCH", "its table has no watch");
     check(
         "BAD_MANIFEST",
         "its manifest is not understood: EOF while parsing a value at line 1 column 9",
     );
     check(
         "NAME=\"d-e\"",
-        "the plugin in it is named \"d-e\"; name the file libelasticrun_plugin_d_e.so",
+        "the plugin in it is named \"d-e\"; name the file libelasticrun_plugin_d_e.so, or elasticrun-plugin-d-e if it \
+         is a program",
     );
     check(
         "SYMBOL=other",

@@ -1,5 +1,6 @@
 /* A plugin in C, against the header that plugin authors get. Each macro below makes it a bad one. */
 
+#define _GNU_SOURCE /* memmem */
 #include "elasticrun_plugin.h"
 
 #include <stdio.h>
@@ -17,6 +18,9 @@
 #endif
 #ifndef SIZE
 #define SIZE sizeof(elasticrun_plugin)
+#endif
+#ifdef NO_WATCH
+#define FLAGS 3
 #endif
 #ifndef FLAGS
 #define FLAGS ELASTICRUN_PLUGIN_POLL
@@ -104,6 +108,30 @@ static void release(elasticrun_buffer buffer)
     made--;
 }
 
+static void (*changed_of)(void *);
+static void *changed_context;
+
+static int32_t watch(void *instance, void (*changed)(void *), void *context, elasticrun_buffer *answer)
+{
+    changed_of = changed;
+    changed_context = context;
+    return ELASTICRUN_OK;
+}
+
+/* Says that something changed, and refuses a self-test with the words that it was asked in. */
+static int32_t command(void *instance, const uint8_t *json, size_t len, uint64_t deadline_ms,
+                       elasticrun_buffer *answer)
+{
+    if (changed_of) {
+        changed_of(changed_context);
+    }
+    if (memmem(json, len, "self-test", 9) == NULL) {
+        return ELASTICRUN_OK;
+    }
+    give(answer, (const char *)json, len);
+    return ELASTICRUN_RETRYABLE;
+}
+
 #ifdef UNDEFINED
 extern void nobody_has_this(void);
 __attribute__((used)) static void (*const uses_it)(void) = nobody_has_this;
@@ -131,6 +159,10 @@ const elasticrun_plugin SYMBOL = {
     .poll = poll,
     .destroy = destroy,
     .free = FREE,
+    .command = command,
+#ifndef NO_WATCH
+    .watch = watch,
+#endif
 #ifdef LATER
 }, { 0 } };
 #else

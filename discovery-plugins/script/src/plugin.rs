@@ -39,6 +39,8 @@ impl Plugin for Script {
         version: env!("CARGO_PKG_VERSION"),
         license: "Apache-2.0",
         description: "a program that prints one host a line: path=PROGRAM",
+        config: r#"{"type": "object", "additionalProperties": false, "required": ["path"], "properties": {"path": {"type": "string", "description": "the program"}}}"#,
+        ..Manifest::EMPTY
     };
 
     type Config = Options;

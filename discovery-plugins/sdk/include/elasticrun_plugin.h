@@ -1,4 +1,4 @@
-/* elasticrun_plugin.h - the binary interface between elasticrun and a discovery plugin, version 1.0.
+/* elasticrun_plugin.h - the binary interface between elasticrun and a discovery plugin, version 1.1.
  *
  * A plugin NAME is a library libelasticrun_plugin_NAME.so that exports one constant of type
  * elasticrun_plugin under the library's own name ('-' in NAME is '_' in both):
@@ -12,7 +12,8 @@
  * - Text is UTF-8 JSON; unknown fields are ignored.
  * - Nothing may unwind or long-jump out of a function. The calls on one instance come one after the other,
  *   from any thread.
- * - Nothing is written to standard output: it is the job's.
+ * - Nothing is written to standard output: use the log of elasticrun_host, or standard error.
+ * - What came with 1.1 says so. A plugin that was built for 1.0 goes on working.
  */
 #ifndef ELASTICRUN_PLUGIN_H
 #define ELASTICRUN_PLUGIN_H
@@ -26,11 +27,12 @@ extern "C" {
 
 #define ELASTICRUN_PLUGIN_MAGIC { 'E', 'R', 'U', 'N', 'P', 'L', 'U', 'G' }
 #define ELASTICRUN_PLUGIN_ABI_MAJOR 1
-#define ELASTICRUN_PLUGIN_ABI_MINOR 0
+#define ELASTICRUN_PLUGIN_ABI_MINOR 1
 
 /* Bits of elasticrun_plugin.flags. */
 #define ELASTICRUN_PLUGIN_POLL  (UINT64_C(1) << 0) /* it answers poll; needed */
-#define ELASTICRUN_PLUGIN_WATCH (UINT64_C(1) << 1) /* reserved */
+#define ELASTICRUN_PLUGIN_WATCH (UINT64_C(1) << 1) /* 1.1: it answers watch */
+#define ELASTICRUN_PLUGIN_COMMAND (UINT64_C(1) << 2) /* 1.1: it answers command */
 
 /* What a call comes to. A code that is not known counts as retryable. */
 enum {
@@ -49,11 +51,26 @@ typedef struct elasticrun_buffer {
     size_t len;
 } elasticrun_buffer;
 
-/* The host, as it shows itself to create. */
+/* Levels of the log; a greater number matters less. */
+enum {
+    ELASTICRUN_LOG_ERROR = 1,
+    ELASTICRUN_LOG_WARN = 2,
+    ELASTICRUN_LOG_INFO = 3,
+    ELASTICRUN_LOG_DEBUG = 4,
+    ELASTICRUN_LOG_TRACE = 5
+};
+
+/* The host, as it shows itself to create. Copy what you want to keep. */
 typedef struct elasticrun_host {
     uint32_t size;
     uint16_t abi_major;
     uint16_t abi_minor;
+    /* 1.1, if size covers it: the greatest level that is worth a call of log; 0 for none. */
+    int32_t log_level;
+    /* 1.1: takes a line (UTF-8, without its end) for the driver's log; NULL: nobody wants it. It may be
+     * called from any thread, for ever. */
+    void (*log)(void *context, int32_t level, const uint8_t *text, size_t text_len);
+    void *log_context;
 } elasticrun_host;
 
 typedef struct elasticrun_plugin {
@@ -63,7 +80,10 @@ typedef struct elasticrun_plugin {
     uint32_t size;      /* sizeof(elasticrun_plugin) */
     uint64_t flags;
 
-    /* {"name": "...", "version": "...", "license": "...", "description": "..."} */
+    /* {"name": "...", "version": "...", "license": "...", "description": "...",
+     *  "config": {a JSON schema of the options}, "environment": ["NAME"], "permissions": ["..."]}
+     * of which only "name" and "version" are needed. `environment` names the variables that the plugin needs: it
+     * sees no others, but PATH, HOME, the locale and the proxies. `permissions` is for people. */
     const uint8_t *manifest;
     size_t manifest_len;
 
@@ -86,6 +106,19 @@ typedef struct elasticrun_plugin {
 
     /* Takes an answer back. It may be called at any time, also after destroy. */
     void (*free)(elasticrun_buffer buffer);
+
+    /* 1.1, with ELASTICRUN_PLUGIN_WATCH: called once, behind create. After ELASTICRUN_OK the plugin may call
+     * changed(context) from any thread until destroy has returned. It means "poll me now". */
+    int32_t (*watch)(void *instance, void (*changed)(void *context), void *context,
+                     elasticrun_buffer *answer);
+
+    /* 1.1, with ELASTICRUN_PLUGIN_COMMAND: the host tells or asks something.
+     *   {"command": "draining", "host": "i-1"}   the job is leaving the host
+     *   {"command": "drained", "host": "i-1"}    it has left it: the source may take it
+     *   {"command": "self-test"}                 whether the plugin could do its work: access, permissions
+     * A command that the plugin does not know is answered ELASTICRUN_OK. */
+    int32_t (*command)(void *instance, const uint8_t *command, size_t command_len, uint64_t deadline_ms,
+                       elasticrun_buffer *answer);
 } elasticrun_plugin;
 
 /* A code other than ELASTICRUN_OK comes with an answer {"message": "...", "retry_after_ms": 5000}, or with

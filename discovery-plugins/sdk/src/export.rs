@@ -11,10 +11,16 @@ use std::{
 };
 
 use crate::{
-    Manifest, Plugin, PluginError,
-    abi::{ABI_MAJOR, ABI_MINOR, MAGIC, RawBuffer, RawHost, RawPlugin, SYMBOL_PREFIX, code, flag},
+    Changed, Manifest, Plugin, PluginError,
+    abi::{
+        ABI_MAJOR, ABI_MINOR, MAGIC, RawBuffer, RawChanged, RawHost, RawPlugin, SYMBOL_PREFIX,
+        code, flag,
+    },
+    changed::Silencer,
+    command,
     config::from_options,
     error::ErrorKind,
+    log,
 };
 
 /// Makes a [`Plugin`] visible to elasticrun, as the constant `ELASTICRUN_PLUGIN` of the module it stands in.
@@ -57,13 +63,15 @@ pub const fn exported<P: Plugin>(manifest: &'static [u8]) -> RawPlugin {
         abi_major: ABI_MAJOR,
         abi_minor: ABI_MINOR,
         size: size_of::<RawPlugin>() as u32,
-        flags: flag::POLL,
+        flags: flag::POLL | flag::COMMAND | if P::WATCHES { flag::WATCH } else { 0 },
         manifest: manifest.as_ptr(),
         manifest_len: manifest.len(),
         create: Some(create::<P>),
         poll: Some(poll::<P>),
         destroy: Some(destroy::<P>),
         free: Some(free),
+        watch: Some(watch::<P>),
+        command: Some(command::<P>),
     }
 }
 
@@ -98,25 +106,45 @@ struct Instance<P> {
     plugin: P,
     /// After a panic nobody knows what state it is in.
     panicked: bool,
+    /// Ends what `watch` began.
+    silencer: Option<Silencer>,
+}
+
+impl<P> Instance<P> {
+    /// Calls the plugin, unless it has panicked before.
+    fn call<T>(
+        &mut self,
+        call: impl FnOnce(&mut Self) -> Result<T, PluginError>,
+    ) -> Result<T, PluginError> {
+        if self.panicked {
+            return Err(PluginError::new(
+                ErrorKind::Panic,
+                "it panicked before and can only be destroyed",
+            ));
+        }
+        let result = guarded(|| call(self));
+        self.panicked = matches!(&result, Err(error) if error.kind == ErrorKind::Panic);
+        result
+    }
 }
 
 unsafe extern "C" fn create<P: Plugin>(
-    _host: *const RawHost,
+    host: *const RawHost,
     config: *const u8,
     config_len: usize,
     instance: *mut *mut c_void,
     answer: *mut RawBuffer,
 ) -> i32 {
-    let config = match config_len {
-        0 => &[][..],
-        // SAFETY: the host promises that many bytes for the time of the call.
-        len => unsafe { slice::from_raw_parts(config, len) },
-    };
+    // SAFETY: the host shows itself for the time of the call.
+    unsafe { log::open(host) };
+    // SAFETY: the host promises that many bytes for the time of the call.
+    let config = unsafe { bytes(config, config_len) };
     match guarded(|| P::create(from_options(config)?)) {
         Ok(plugin) => {
             let made = Box::into_raw(Box::new(Instance {
                 plugin,
                 panicked: false,
+                silencer: None,
             }));
             // SAFETY: the host hands in a place for one pointer.
             unsafe { instance.write(made.cast()) };
@@ -134,38 +162,76 @@ unsafe extern "C" fn poll<P: Plugin>(
 ) -> i32 {
     // SAFETY: it came from `create` of the same type and is not destroyed; calls do not overlap.
     let instance = unsafe { &mut *instance.cast::<Instance<P>>() };
-    let result = if instance.panicked {
-        Err(PluginError::new(
-            ErrorKind::Panic,
-            "it panicked before and can only be destroyed",
-        ))
-    } else {
-        guarded(|| {
-            let snapshot = instance.plugin.poll(Duration::from_millis(deadline_ms))?;
-            serde_json::to_vec(&snapshot).map_err(|error| PluginError::retryable(error.to_string()))
-        })
-    };
+    let result = instance.call(|instance| {
+        let snapshot = instance.plugin.poll(Duration::from_millis(deadline_ms))?;
+        serde_json::to_vec(&snapshot).map_err(|error| PluginError::retryable(error.to_string()))
+    });
     match result {
         Ok(json) => {
             // SAFETY: the host hands in a place for one buffer.
             unsafe { answer.write(buffer(json)) };
             code::OK
         }
-        Err(error) => {
-            instance.panicked |= error.kind == ErrorKind::Panic;
-            // SAFETY: as above.
-            unsafe { refuse(&error, answer) }
-        }
+        // SAFETY: as above.
+        Err(error) => unsafe { refuse(&error, answer) },
+    }
+}
+
+unsafe extern "C" fn watch<P: Plugin>(
+    instance: *mut c_void,
+    changed: RawChanged,
+    context: *mut c_void,
+    answer: *mut RawBuffer,
+) -> i32 {
+    // SAFETY: it came from `create` of the same type and is not destroyed; calls do not overlap.
+    let instance = unsafe { &mut *instance.cast::<Instance<P>>() };
+    // SAFETY: the host promises that both may be used until `destroy` returns, which silences them first.
+    let (changed, silencer) = unsafe { Changed::new(changed, context) };
+    instance.silencer = Some(silencer);
+    match instance.call(|instance| instance.plugin.watch(changed)) {
+        Ok(()) => code::OK,
+        // SAFETY: the host hands in a place for one buffer.
+        Err(error) => unsafe { refuse(&error, answer) },
+    }
+}
+
+unsafe extern "C" fn command<P: Plugin>(
+    instance: *mut c_void,
+    command: *const u8,
+    command_len: usize,
+    deadline_ms: u64,
+    answer: *mut RawBuffer,
+) -> i32 {
+    // SAFETY: it came from `create` of the same type and is not destroyed; calls do not overlap.
+    let instance = unsafe { &mut *instance.cast::<Instance<P>>() };
+    // SAFETY: the host promises that many bytes for the time of the call.
+    let json = unsafe { bytes(command, command_len) };
+    let result = instance.call(|instance| match command::read(json)? {
+        Some(command) => instance
+            .plugin
+            .command(command, Duration::from_millis(deadline_ms)),
+        // A newer host says more than this build knows.
+        None => Ok(()),
+    });
+    match result {
+        Ok(()) => code::OK,
+        // SAFETY: the host hands in a place for one buffer.
+        Err(error) => unsafe { refuse(&error, answer) },
     }
 }
 
 unsafe extern "C" fn destroy<P: Plugin>(instance: *mut c_void) -> i32 {
     // SAFETY: it came from `create` of the same type, and this is the last call on it.
     let instance = unsafe { Box::from_raw(instance.cast::<Instance<P>>()) };
+    let Instance {
+        plugin, silencer, ..
+    } = *instance;
     let dropped = guarded(|| {
-        drop(instance);
+        drop(plugin);
         Ok(())
     });
+    // A thread that the plugin left behind may go on calling, but is not heard any more.
+    drop(silencer);
     dropped.map_or_else(|error| error.kind.code(), |()| code::OK)
 }
 
@@ -174,6 +240,16 @@ unsafe extern "C" fn free(buffer: RawBuffer) {
         let bytes = ptr::slice_from_raw_parts_mut(buffer.data, buffer.len);
         // SAFETY: `buffer` made it from a boxed slice of this length.
         drop(unsafe { Box::from_raw(bytes) });
+    }
+}
+
+/// # Safety
+/// That many bytes are valid for as long as the result is used.
+unsafe fn bytes<'a>(data: *const u8, len: usize) -> &'a [u8] {
+    match len {
+        0 => &[],
+        // SAFETY: promised by the caller.
+        len => unsafe { slice::from_raw_parts(data, len) },
     }
 }
 
@@ -226,9 +302,7 @@ mod tests {
     fn named(name: &'static str) -> Manifest {
         Manifest {
             name,
-            version: "",
-            license: "",
-            description: "",
+            ..Manifest::EMPTY
         }
     }
 

@@ -21,6 +21,8 @@
 //!         version: "1.0.0",
 //!         license: "Apache-2.0",
 //!         description: "the machines of a row in our hall",
+//!         config: r#"{"type": "object", "properties": {"row": {"type": "integer"}}, "required": ["row"]}"#,
+//!         ..Manifest::EMPTY
 //!     };
 //!     type Config = Config;
 //!
@@ -48,24 +50,31 @@
 //! - Nothing unwinds into the host: a panic in a plugin, also in its `drop`, is caught here and becomes an error.
 //! - The table that describes a plugin is a constant; it is read before any of the plugin's code runs.
 //! - A buffer is freed by the side that made it.
+//! - After `destroy` the host is not called any more by [`Changed`], whichever thread still has one.
 //!
 //! # Not promised
-//! A plugin shares the host's address space: one that corrupts memory, aborts or exits takes the host with it.
-//! A stack overflow and a panic while another panic unwinds are aborts.
+//! By default a plugin has a process of its own. Where it is told to run in the driver's (`--plugin-isolation=thread`),
+//! one that corrupts memory, aborts or exits takes the job with it; a stack overflow and a panic while another panic
+//! unwinds are aborts.
 //!
 //! The C side of the same interface is `include/elasticrun_plugin.h`.
 
 pub mod abi;
+mod changed;
+mod command;
 mod config;
 mod error;
 mod export;
 mod host;
 pub mod hosts;
+mod log;
 mod manifest;
 mod millis;
 mod plugin;
 mod snapshot;
 
+pub use changed::Changed;
+pub use command::Command;
 pub use config::from_options;
 pub use error::{ErrorKind, PluginError};
 #[doc(hidden)]
@@ -77,3 +86,5 @@ pub use snapshot::Snapshot;
 
 /// The version of serde that [`Plugin::Config`] is read with.
 pub use serde;
+/// The version of tracing whose events arrive in the driver's log.
+pub use tracing;

@@ -12,9 +12,27 @@ pub struct Manifest {
     pub license: &'static str,
     /// One line for a list of plugins.
     pub description: &'static str,
+    /// A JSON schema of the options, as text; empty for none. It must be JSON: it is part of the manifest.
+    pub config: &'static str,
+    /// The variables of the environment that it needs. In a process of its own it sees no others, but for PATH,
+    /// HOME and their like.
+    pub environment: &'static [&'static str],
+    /// What it must be allowed to do at its source, in the source's words (`ec2:DescribeInstances`), for people.
+    pub permissions: &'static [&'static str],
 }
 
 impl Manifest {
+    /// A manifest that says nothing, for what need not be said: `Manifest { name: "rack", ..Manifest::EMPTY }`.
+    pub const EMPTY: Self = Self {
+        name: "",
+        version: "",
+        license: "",
+        description: "",
+        config: "",
+        environment: &[],
+        permissions: &[],
+    };
+
     /// Bytes of [`Self::json`].
     pub const fn json_len(&self) -> usize {
         self.write(&mut [])
@@ -37,8 +55,32 @@ impl Manifest {
         at = escaped(out, at, self.license.as_bytes());
         at = raw(out, at, b"\",\"description\":\"");
         at = escaped(out, at, self.description.as_bytes());
-        raw(out, at, b"\"}")
+        at = raw(out, at, b"\"");
+        if !self.config.is_empty() {
+            at = raw(out, at, b",\"config\":");
+            at = raw(out, at, self.config.as_bytes());
+        }
+        at = list(out, at, b",\"environment\":[", self.environment);
+        at = list(out, at, b",\"permissions\":[", self.permissions);
+        raw(out, at, b"}")
     }
+}
+
+/// A list of strings; nothing at all if it is empty.
+const fn list(out: &mut [u8], mut at: usize, name: &[u8], texts: &[&str]) -> usize {
+    if texts.is_empty() {
+        return at;
+    }
+    at = raw(out, at, name);
+    let mut index = 0;
+    while index < texts.len() {
+        let quote: &[u8] = if index == 0 { b"\"" } else { b",\"" };
+        at = raw(out, at, quote);
+        at = escaped(out, at, texts[index].as_bytes());
+        at = raw(out, at, b"\"");
+        index += 1;
+    }
+    raw(out, at, b"]")
 }
 
 const fn put(out: &mut [u8], at: usize, byte: u8) -> usize {
@@ -87,6 +129,9 @@ mod tests {
         version: "1",
         license: "\"\\\n\u{1f}",
         description: "größe",
+        config: r#"{"type": "object"}"#,
+        environment: &["A", "B\""],
+        permissions: &["see"],
     };
     const LEN: usize = ODD.json_len();
     static JSON: [u8; LEN] = ODD.json::<LEN>();
@@ -96,6 +141,21 @@ mod tests {
         let value: serde_json::Value = serde_json::from_slice(&JSON).unwrap();
         let expected = serde_json::json!({
             "name": "odd", "version": "1", "license": "\"\\\n\u{1f}", "description": "größe",
+            "config": {"type": "object"}, "environment": ["A", "B\""], "permissions": ["see"],
+        });
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_there() {
+        const SHORT: Manifest = Manifest {
+            name: "short",
+            ..Manifest::EMPTY
+        };
+        const LEN: usize = SHORT.json_len();
+        let value: serde_json::Value = serde_json::from_slice(&SHORT.json::<LEN>()).unwrap();
+        let expected = serde_json::json!({
+            "name": "short", "version": "", "license": "", "description": "",
         });
         assert_eq!(value, expected);
     }

@@ -35,6 +35,8 @@ impl Plugin for StaticHosts {
         version: env!("CARGO_PKG_VERSION"),
         license: "Apache-2.0",
         description: "a fixed list of hosts: hosts=a:4\\,b:4 or hostfile=PATH",
+        config: r#"{"type": "object", "additionalProperties": false, "properties": {"hosts": {"type": "string", "description": "a:4,b:4"}, "hostfile": {"type": "string", "description": "a file with one host a line"}}}"#,
+        ..Manifest::EMPTY
     };
 
     type Config = Options;

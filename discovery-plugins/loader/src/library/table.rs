@@ -1,14 +1,17 @@
 //! A plugin's table, checked.
 
-use std::{ptr, slice, str};
+use std::{mem::MaybeUninit, ptr, slice};
 
-use elasticrun_plugin_sdk::abi::{ABI_MAJOR, Create, Destroy, Free, MAGIC, Poll, RawPlugin, flag};
-use serde::Deserialize;
+use elasticrun_plugin_sdk::abi::{
+    ABI_MAJOR, Create, Destroy, Free, MAGIC, Poll, RawCommand, RawPlugin, Watch, flag,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::error::BadTable;
 
 /// What a plugin says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The name in `--discovery NAME`.
     pub name: String,
@@ -20,6 +23,15 @@ pub struct Manifest {
     /// One line for a person.
     #[serde(default)]
     pub description: String,
+    /// A JSON schema of its options; empty: it tells none.
+    #[serde(default)]
+    pub config: Map<String, Value>,
+    /// The variables of the environment that it needs.
+    #[serde(default)]
+    pub environment: Vec<String>,
+    /// What it must be allowed to do at its source, for people.
+    #[serde(default)]
+    pub permissions: Vec<String>,
 }
 
 /// The functions of a plugin that was checked. They may be called for ever.
@@ -29,6 +41,8 @@ pub(super) struct Table {
     pub(super) poll: Poll,
     pub(super) destroy: Destroy,
     pub(super) free: Free,
+    pub(super) watch: Option<Watch>,
+    pub(super) command: Option<RawCommand>,
     manifest: &'static [u8],
 }
 
@@ -53,14 +67,29 @@ impl Table {
         if major != ABI_MAJOR {
             return Err(BadTable::Version { major, minor });
         }
-        // All fields of this build are those of the first form. One that is appended is read only if `size`
-        // covers it.
-        let needed = size_of::<RawPlugin>();
+        let needed = RawPlugin::SIZE_1_0;
         if (size as usize) < needed {
             return Err(BadTable::Size { size, needed });
         }
-        // SAFETY: it is that long.
-        let raw = unsafe { ptr::read(raw) };
+        // What was appended later is there if the size covers it; else it is nothing (invariant of the interface).
+        let mut whole = MaybeUninit::<RawPlugin>::zeroed();
+        let covered = (size as usize).min(size_of::<RawPlugin>());
+        // SAFETY: that many bytes are there on both sides; functions that are zero are none.
+        let raw = unsafe {
+            ptr::copy_nonoverlapping(raw.cast::<u8>(), whole.as_mut_ptr().cast(), covered);
+            whole.assume_init()
+        };
+        let flagged = |flag| raw.flags & flag != 0;
+        // The flag of watching was reserved in 1.0.
+        let later = raw.abi_minor >= 1;
+        let watch = raw.watch.filter(|_| later && flagged(flag::WATCH));
+        let command = raw.command.filter(|_| later && flagged(flag::COMMAND));
+        if later && flagged(flag::WATCH) && watch.is_none() {
+            return Err(BadTable::NoFunction("watch"));
+        }
+        if later && flagged(flag::COMMAND) && command.is_none() {
+            return Err(BadTable::NoFunction("command"));
+        }
         if raw.flags & flag::POLL == 0 {
             return Err(BadTable::NoPoll { flags: raw.flags });
         }
@@ -72,6 +101,8 @@ impl Table {
             poll: raw.poll.ok_or(BadTable::NoFunction("poll"))?,
             destroy: raw.destroy.ok_or(BadTable::NoFunction("destroy"))?,
             free: raw.free.ok_or(BadTable::NoFunction("free"))?,
+            watch,
+            command,
             // SAFETY: a constant of that length, says a table whose magic, version and size are right.
             manifest: unsafe { slice::from_raw_parts(raw.manifest, raw.manifest_len) },
         })

@@ -1,0 +1,165 @@
+//! What a plugin logs by `tracing`, on its way to the driver's log.
+//!
+//! A plugin library has its own copy of `tracing`, which nobody has told where to write. The first host that shows a
+//! log becomes its subscriber. A plugin that is linked in shares the driver's; its host shows no log.
+
+use std::{
+    ffi::c_void,
+    fmt::{self, Write},
+};
+
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+    span,
+};
+
+use crate::abi::{Log, RawHost, log_level};
+
+/// Begins to log to the host, if it has a log and nobody else does.
+///
+/// # Safety
+/// `host` is null or leads to a host whose size is right.
+pub(crate) unsafe fn open(host: *const RawHost) {
+    // SAFETY: promised by the caller; the size says whether the rest is there.
+    let whole =
+        !host.is_null() && unsafe { (*host).size } as usize >= std::mem::size_of::<RawHost>();
+    if !whole {
+        return;
+    }
+    // SAFETY: it is that long.
+    let host = unsafe { *host };
+    if let Some(log) = host.log {
+        // It fails if it is not the first.
+        let _ = tracing::subscriber::set_global_default(ToHost {
+            log,
+            context: host.log_context,
+            most: filter(host.log_level),
+        });
+    }
+}
+
+struct ToHost {
+    log: Log,
+    context: *mut c_void,
+    most: LevelFilter,
+}
+
+// SAFETY: the interface allows calls of the log from any thread.
+unsafe impl Send for ToHost {}
+// SAFETY: as above, and from several at a time.
+unsafe impl Sync for ToHost {}
+
+fn filter(level: i32) -> LevelFilter {
+    match level {
+        ..=0 => LevelFilter::OFF,
+        log_level::ERROR => LevelFilter::ERROR,
+        log_level::WARN => LevelFilter::WARN,
+        log_level::INFO => LevelFilter::INFO,
+        log_level::DEBUG => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+fn number(level: Level) -> i32 {
+    match level {
+        Level::ERROR => log_level::ERROR,
+        Level::WARN => log_level::WARN,
+        Level::INFO => log_level::INFO,
+        Level::DEBUG => log_level::DEBUG,
+        Level::TRACE => log_level::TRACE,
+    }
+}
+
+/// Events only: of spans the line would need their fields, and plugins are small.
+impl Subscriber for ToHost {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= self.most
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.most)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let text = line.message + &line.fields;
+        let level = number(*event.metadata().level());
+        // SAFETY: the host takes lines from any thread, for ever; the text is there during the call.
+        unsafe { (self.log)(self.context, level, text.as_ptr(), text.len()) };
+    }
+
+    fn new_span(&self, _span: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &span::Id, _values: &span::Record<'_>) {}
+    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
+    fn enter(&self, _span: &span::Id) {}
+    fn exit(&self, _span: &span::Id) {}
+}
+
+/// `message name=value name=value`
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.message.push_str(value);
+        } else {
+            self.record_debug(field, &value);
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        let _ = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            write!(self.fields, " {}={value:?}", field.name())
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{slice, sync::Mutex};
+
+    type Lines = Mutex<Vec<(i32, String)>>;
+
+    unsafe extern "C" fn keep(context: *mut c_void, level: i32, text: *const u8, len: usize) {
+        // SAFETY: the test hands in its lines, and the subscriber a text.
+        let (lines, text) = unsafe {
+            let text = slice::from_raw_parts(text, len);
+            (&*context.cast::<Lines>(), String::from_utf8_lossy(text))
+        };
+        lines.lock().unwrap().push((level, text.into_owned()));
+    }
+
+    #[test]
+    fn an_event_is_one_line_with_its_fields() {
+        let lines = Lines::default();
+        let subscriber = ToHost {
+            log: keep,
+            context: (&raw const lines).cast_mut().cast(),
+            most: filter(log_level::INFO),
+        };
+        tracing::subscriber::with_default(subscriber, || {
+            let _span = tracing::info_span!("around").entered();
+            tracing::warn!(group = "g", count = 3, "no hosts in {}", "here");
+            tracing::debug!("too much");
+        });
+        let expected = (
+            log_level::WARN,
+            r#"no hosts in here group="g" count=3"#.to_owned(),
+        );
+        assert_eq!(*lines.lock().unwrap(), [expected]);
+    }
+}
