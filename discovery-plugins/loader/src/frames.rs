@@ -166,7 +166,10 @@ pub(crate) fn read(stream: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let length: usize = head.trim_end().parse().map_err(io::Error::other)?;
-    let mut body = vec![0; length.min(MAX_BODY)];
+    if length > MAX_BODY {
+        return Err(io::Error::other(BadFrame::TooLarge(length)));
+    }
+    let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     Ok(Some(body))
 }

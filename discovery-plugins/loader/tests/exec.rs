@@ -67,6 +67,12 @@ for call in calls():
                 os.write(3, b"2\n\xff\xfe")
             case "json":
                 os.write(3, b"2\n17")
+            case "chatty":
+                for _ in range(1000):
+                    say({"answer": 999})
+                    say({"changed": True})
+                    say({"new": "thing"})
+                answer["snapshot"] = {"hosts": []}
             case "exit":
                 raise SystemExit(3)
             case "raise":
@@ -190,6 +196,16 @@ fn what_a_program_does_wrong_is_told() {
         assert_eq!(failure.kind, kind, "{mode}");
         assert!(failure.message.starts_with(&expected), "{failure}");
     }
+}
+
+#[test]
+fn answers_to_nothing_and_frames_from_the_future_are_passed_over() {
+    let (_dir, path) = written_as("rack.py", PYTHON);
+    let mut live = started(&format!("exec:path={},poll=chatty", path.display())).unwrap();
+    for _ in 0..2 {
+        assert_eq!(live.poll(PLENTY).unwrap().hosts, []);
+    }
+    assert!(live.end());
 }
 
 #[test]

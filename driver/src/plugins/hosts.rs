@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::Write,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::mpsc::{Sender, channel},
     time::Instant,
 };
 
@@ -29,7 +29,7 @@ pub(super) fn show(request: &HostsRequest, out: &mut impl Write) -> anyhow::Resu
     let (running, count) = start(&request.hosts, &sender)?;
     drop(sender);
     let mut said = Said::new();
-    while let Some((place, update)) = next(&updates) {
+    while let Ok((place, update)) = updates.recv() {
         let known = (update.source, update.result);
         let news = said.get(&place) != Some(&known);
         said.insert(place, known);
@@ -59,10 +59,6 @@ pub(super) fn show(request: &HostsRequest, out: &mut impl Write) -> anyhow::Resu
     } else {
         exit::SUCCESS
     })
-}
-
-fn next(updates: &Receiver<(usize, Update)>) -> Option<(usize, Update)> {
-    updates.recv().ok()
 }
 
 /// Starts the sources; says how many there are.

@@ -6,7 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, channel},
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -59,7 +59,7 @@ impl Child {
         let (mut child, connection) = spawn(program, needed).map_err(failed)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let process = Process::new(child).map_err(failed)?;
-        let (sender, heard) = channel();
+        let (sender, heard) = sync_channel(16);
         let printed = Arc::new(AtomicU64::new(0));
         let pipes = stdout.zip(stderr);
         let (stdout, stderr) = pipes.ok_or_else(|| failed(std::io::ErrorKind::Other.into()))?;

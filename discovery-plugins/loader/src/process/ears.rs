@@ -12,7 +12,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::Sender,
+        mpsc::SyncSender,
     },
 };
 
@@ -51,7 +51,8 @@ pub(super) struct Ears {
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
     pub(super) lines: Lines,
-    pub(super) heard: Sender<Heard>,
+    /// Bounded: who answers what nobody asked is not read any more until somebody asks.
+    pub(super) heard: SyncSender<Heard>,
     /// Something may have changed; also when the process is gone, which somebody should look at.
     pub(super) nudge: Arc<Nudge>,
     /// Bytes on standard output.

@@ -1,7 +1,11 @@
 //! The thread that calls the plugin.
 
 use std::{
-    sync::mpsc::{Receiver, Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender},
+    },
     time::{Duration, Instant},
 };
 
@@ -23,6 +27,8 @@ pub(super) struct Caller {
     options: Map<String, Value>,
     live: Option<Live>,
     signals: Sender<Signal>,
+    /// See [`Supervisor::nudges`](super::supervisor::Supervisor::nudges).
+    nudges: Arc<AtomicBool>,
 }
 
 impl Caller {
@@ -30,12 +36,14 @@ impl Caller {
         plugin: Plugin,
         options: Map<String, Value>,
         signals: Sender<Signal>,
+        nudges: Arc<AtomicBool>,
     ) -> Self {
         Self {
             plugin,
             options,
             live: None,
             signals,
+            nudges,
         }
     }
 
@@ -57,9 +65,13 @@ impl Caller {
         let live = match &mut self.live {
             Some(live) => live,
             empty => {
-                let signals = self.signals.clone();
-                // It fails if the supervisor has ended.
-                let nudge = move || drop(signals.send(Signal::Changed));
+                let (signals, nudges) = (self.signals.clone(), self.nudges.clone());
+                let nudge = move || {
+                    if !nudges.swap(true, Ordering::Relaxed) {
+                        // It fails if the supervisor has ended.
+                        let _ = signals.send(Signal::Changed);
+                    }
+                };
                 let made = self
                     .plugin
                     .start(&self.options, deadline, Box::new(nudge))?;

@@ -17,7 +17,11 @@ mod supervisor;
 
 use std::{
     fmt, io,
-    sync::mpsc::{Sender, channel},
+    sync::{
+        Arc,
+        atomic::AtomicBool,
+        mpsc::{Sender, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -107,8 +111,10 @@ impl Source {
     pub fn start(self, sink: Sink) -> io::Result<Running> {
         let (signals, inbox) = channel();
         let (calls, outbox) = channel();
+        let nudges = Arc::new(AtomicBool::new(false));
         let may_hang = self.plugin.isolation() == Isolation::Thread;
-        let caller = caller::Caller::new(self.plugin, self.options, signals.clone());
+        let caller =
+            caller::Caller::new(self.plugin, self.options, signals.clone(), nudges.clone());
         let named = |role: &str| thread::Builder::new().name(format!("{role} {}", self.name));
         named("plugin").spawn(move || caller.run(&outbox))?;
         let supervisor = supervisor::Supervisor {
@@ -122,6 +128,7 @@ impl Source {
             source: self.name.clone(),
             untold: Default::default(),
             nudged: false,
+            nudges,
         };
         named("discovery").spawn(move || supervisor.run())?;
         Ok(Running { signals })

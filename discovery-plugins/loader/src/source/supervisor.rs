@@ -2,7 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender},
+    },
     time::{Duration, Instant},
 };
 
@@ -44,6 +48,8 @@ pub(super) struct Supervisor {
     pub(super) untold: VecDeque<Command>,
     /// The plugin said that it has something new since it was last asked.
     pub(super) nudged: bool,
+    /// A nudge is in the inbox: one is enough, however often a plugin says it.
+    pub(super) nudges: Arc<AtomicBool>,
 }
 
 /// Nobody wants updates any more.
@@ -93,7 +99,7 @@ impl Supervisor {
                 None => self.inbox.recv().map_err(RecvTimeoutError::from),
             };
             match signal {
-                Ok(Signal::Changed) => self.nudged = true,
+                Ok(Signal::Changed) => self.hear_nudge(),
                 Ok(Signal::Command(command)) => self.untold.push_back(command),
                 Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return Err(Stopped),
                 Ok(back) => return Ok(back),
@@ -129,12 +135,17 @@ impl Supervisor {
                 .recv_timeout(time.saturating_sub(began.elapsed()))
             {
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
-                Ok(Signal::Changed) => self.nudged = true,
+                Ok(Signal::Changed) => self.hear_nudge(),
                 Ok(Signal::Command(command)) => self.untold.push_back(command),
                 // No answer is due, so it is the end.
                 _ => return Err(Stopped),
             }
         }
+    }
+
+    fn hear_nudge(&mut self) {
+        self.nudges.store(false, Ordering::Relaxed);
+        self.nudged = true;
     }
 
     fn tell(&mut self, command: Command) -> Result<(), Stopped> {
