@@ -44,3 +44,14 @@ def test_stores(name: str) -> None:
 @pytest.mark.parametrize("name", checks_of("process_group"))
 def test_process_group(name: str, backend: str) -> None:
     checked("process_group", 3, backend).passed(name)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", checks_of("messages"))
+def test_messages(name: str, ranks: int) -> None:
+    checked("messages", ranks, "elasticrun").passed(name)
+
+
+@pytest.mark.parametrize("name", checks_of("subgroups"))
+def test_subgroups(name: str) -> None:
+    checked("subgroups", 4, "elasticrun").passed(name)

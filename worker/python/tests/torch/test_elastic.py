@@ -80,3 +80,14 @@ def test_an_operation_of_gloo_ends_though_its_peer_lives_and_has_gone_on() -> No
     )
     assert code == 0, output
     assert len(re.findall(r"done rank \d of 2", output)) == 2, output
+
+
+@pytest.mark.parametrize(
+    "case", ["recv", "early", "left", "send", "group", "future", "gone", "made"]
+)
+def test_who_waits_for_one_that_dies_or_leaves_goes_on_in_the_next_round(case: str) -> None:
+    code, output = run(
+        "-np", "4", "--min-np", "3", "--blacklist", "forever", *script("missed.py"), case
+    )
+    assert code == 0, output
+    assert len(re.findall(r"done rank \d of 3", output)) == 3, output
