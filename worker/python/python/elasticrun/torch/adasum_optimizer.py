@@ -79,7 +79,7 @@ class AdasumStep(_Optimizer):
         with torch.no_grad():
             for parameter, start in zip(parameters, before, strict=True):
                 delta, context = self._compression.compress(parameter.detach() - start)
-                adasum.combine(host, [delta])
+                adasum.combine(host, delta)
                 parameter.copy_(start + self._compression.decompress(delta, context))
         return loss
 

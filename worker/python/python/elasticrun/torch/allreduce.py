@@ -45,7 +45,7 @@ def start(
         # Its steps depend on values, so it runs here and now.
         announcement.check()
         for tensor in tensors:
-            _adasum.combine(host, [tensor], prescale, postscale)
+            _adasum.combine(host, tensor, prescale, postscale)
         return Handle(Pending([]), None, lambda: tensors)
     started = [
         transport(alike[0].device).allreduce(alike, name_of(op), prescale, postscale, name)
