@@ -15,7 +15,7 @@ from .announce import Announcement, Call
 from .compression import Compression
 from .handle import Handle, synchronize
 from .memory import element, refuse_sparse
-from .pending import Pending
+from .pending import Pending, joined
 from .rounds import host_transport, transport
 
 
@@ -51,13 +51,7 @@ def start(
         transport(alike[0].device).allreduce(alike, name_of(op), prescale, postscale, name)
         for alike in kinds.values()
     ]
-    parts = [part for pending in started for part in pending.parts]
-
-    def finish() -> None:
-        for pending in started:
-            pending.wait()
-
-    return Handle(Pending(parts, finish, tensors), announcement, lambda: tensors)
+    return Handle(joined(started), announcement, lambda: tensors)
 
 
 def allreduce_async_(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from elasticrun import _native
 
-from . import abort, connections
+from . import abort, connections, leaving
 from .failures import judge
 from .group import NAME
 from .group_transport import GroupTransport
@@ -52,9 +53,10 @@ def _create(options: Any, given: Any) -> ProcessGroup:
 
 
 def register() -> None:
-    """Makes the back end known to torch.distributed by its name."""
+    """Makes the back end known to torch.distributed by its name, once."""
     if NAME.upper() not in dist.Backend._plugins:
         create: Any = _create
+        atexit.register(leaving.settle)
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
 
 

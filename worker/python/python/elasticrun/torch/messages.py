@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from .meeting import Meeting
 from .memory import Buffer, refuse_sparse
-from .message import Message, Start
+from .message import Message
 from .pending import Pending
 from .transport import stored
 
@@ -90,16 +90,14 @@ class Pairs:
 
 def _send(meeting: Meeting, tensor: torch.Tensor, what: str, to: int, tag: int) -> Pending:
     buffer = _buffer(tensor, "send")
-    start: Start = lambda group: group.send([buffer.host], to, tag)
-    message = Message(start, what)
+    message = Message(lambda group: group.send([buffer.host], to, tag), what)
     meeting.post(message)
     return Pending([message], None, buffer)
 
 
 def _receive(meeting: Meeting, tensor: torch.Tensor, what: str, source: int, tag: int) -> Pending:
     buffer = _buffer(tensor, "recv", load=False)
-    start: Start = lambda group: group.recv([buffer.host], source, tag)
-    message = Message(start, what)
+    message = Message(lambda group: group.recv([buffer.host], source, tag), what)
     meeting.post(message)
     return Pending([message], stored([buffer]), buffer)
 
