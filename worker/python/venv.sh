@@ -13,6 +13,8 @@ venv="$root/venv-$1"
 wanted="$("${PYTHON:-python3}" -V) $(sha256sum <"$list")"
 stamp="$venv/.complete"
 
+# What is found on it counts as installed for pip.
+unset PYTHONPATH
 mkdir -p "$root"
 exec 9>"$venv.lock"
 flock 9

@@ -36,11 +36,18 @@ def exported(module: str) -> list[str]:
     assert package is not None and package.origin is not None
     place = Path(package.origin).parent.joinpath(*module.split(".")[1:])
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    names: list[str] = []
+    whence = {}
     for node in ast.parse(file.read_text()).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            names: list[str] = ast.literal_eval(node.value)
-            return names
-    raise AssertionError(f"{module} has no __all__")
+        if isinstance(node, ast.ImportFrom):
+            whence |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names += ast.literal_eval(node.value)
+        elif isinstance(node, ast.AugAssign) and ast.unparse(node.target) == "__all__":
+            # `__all__ += other.__all__`
+            names += exported(whence[ast.unparse(node.value).removesuffix(".__all__")])
+    assert names, f"{module} has no __all__"
+    return names
 
 
 def listed(heading: str) -> set[str]:

@@ -61,7 +61,7 @@ def test_horovods_names_of_the_settings(start):
         import elasticrun, work
         more = dict(num_proc=2, min_num_proc=1, max_num_proc=2, cooldown_range=(1, 2), use_gloo=True, disable_cache=True)
         print("RANKS", elasticrun.run(work.work, (), None, hosts="localhost:2", use_mpi=None, **more))
-        print("RANKS", elasticrun.run(work.work, (), {}, 2, 1, 3))
+        print("RANKS", elasticrun.run(work.work, (), {}, 2, 1, 3, cooldown_range=[1, 2]))
     """)
     assert text.count("RANKS ['0', '1']") == 2
 

@@ -1,13 +1,15 @@
 """elasticrun.tensorflow.keras and elasticrun.keras in real jobs, with Keras 3 and with tf_keras."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
-from names import checks_of
+from support.checks import checked, checks_of
 
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed: run `make test-frameworks`")
 
+CHECKS = Path(__file__).parent / "checks" / "keras_training.py"
 FIT = Path(__file__).parent / "workers" / "keras_fit.py"
 EXAMPLE = Path(__file__).parents[4] / "examples" / "python" / "keras_digits.py"
 DONE = re.compile(r"done rank (\d+) of (\d+): epoch (\d+) steps (\d+) sum ([\d.]+)")
@@ -21,9 +23,9 @@ def env(request):
     return {"TF_USE_LEGACY_KERAS": KERAS[request.param]}
 
 
-@pytest.mark.parametrize("name", checks_of("keras_training"))
-def test_training(name, env, checked):
-    checked("keras_training", name, 2, **env)
+@pytest.mark.parametrize("name", checks_of(CHECKS))
+def test_training(name, env):
+    checked(CHECKS, 2, **env).passed(name)
 
 
 def test_fit_goes_on_after_a_worker_was_killed(env, start):
@@ -84,7 +86,7 @@ def test_elasticrun_keras_is_the_same_on_keras_itself(start):
 
 def test_another_back_end_of_keras_is_refused(start):
     pytest.importorskip("keras", reason="Keras is not installed: run `make test-frameworks`")
-    job = start.command(*start.python("import elasticrun.keras"), KERAS_BACKEND="jax")
+    job = start.command(sys.executable, "-c", "import elasticrun.keras", KERAS_BACKEND="jax")
     told = job.fail()
     assert "ImportError: elasticrun.keras works with TensorFlow as the back end of Keras, but it is jax" in told
 

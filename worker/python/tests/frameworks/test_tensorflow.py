@@ -4,17 +4,18 @@ import re
 from pathlib import Path
 
 import pytest
-from names import checks_of
+from support.checks import checked, checks_of
 
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed: run `make test-frameworks`")
 
+CHECKS = Path(__file__).parent / "checks" / "tensorflow_collectives.py"
 TRAIN = Path(__file__).parent / "workers" / "tensorflow_train.py"
 DONE = re.compile(r"done rank (\d+) of (\d+): step (\d+) resets \[(.*)\] sum ([\d.]+)")
 
 
-@pytest.mark.parametrize("name", checks_of("tensorflow_collectives"))
-def test_collectives(name, checked):
-    checked("tensorflow_collectives", name, 3)
+@pytest.mark.parametrize("name", checks_of(CHECKS))
+def test_collectives(name):
+    checked(CHECKS, 3).passed(name)
 
 
 def test_a_worker_killed_beside_a_graph_costs_nothing_but_time(start):

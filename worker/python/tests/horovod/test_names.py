@@ -100,10 +100,18 @@ def our_names(module: str) -> set[str]:
     """`__all__` of a module of ours, read without the framework that it imports."""
     place = Path(elasticrun.__file__).parent.joinpath(*module.split("."))
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    names: set[str] = set()
+    imported: dict[str, str] = {}
     for node in ast.parse(file.read_text()).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return set(ast.literal_eval(node.value))
-    raise AssertionError(f"elasticrun.{module} has no __all__")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("elasticrun."):
+            package = str(node.module).removeprefix("elasticrun.")
+            imported |= {alias.name: f"{package}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names |= set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.AugAssign) and ast.unparse(node.target) == "__all__":
+            names |= our_names(imported[ast.unparse(node.value).removesuffix(".__all__")])
+    assert names, f"elasticrun.{module} has no __all__"
+    return names
 
 
 @pytest.mark.parametrize(

@@ -1,46 +1,63 @@
 """The checks of checks/, each in jobs of several sizes: what runs in the workers stands there."""
 
-import functools
-import tempfile
 from pathlib import Path
 
 import pytest
-from harness import Checked, checks_of
+from support.checks import checked, checks_of
 
-
-@functools.cache
-def checked(module: str, ranks: int, *more: str) -> Checked:
-    with tempfile.TemporaryDirectory() as folder:
-        return Checked(module, ranks, Path(folder), *more)
+COLLECTIVES, AUTOGRAD, OPTIMIZERS, STATES, STORES, PROCESS_GROUP, MESSAGES, SUBGROUPS = (
+    Path(__file__).parent / "checks" / f"{name}.py"
+    for name in (
+        "collectives",
+        "autograd",
+        "optimizers",
+        "states",
+        "stores",
+        "process_group",
+        "messages",
+        "subgroups",
+    )
+)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("name", checks_of("collectives"))
+@pytest.mark.parametrize("name", checks_of(COLLECTIVES))
 def test_collectives(name: str, ranks: int) -> None:
-    checked("collectives", ranks).passed(name)
+    checked(COLLECTIVES, ranks).passed(name)
 
 
-@pytest.mark.parametrize("name", checks_of("autograd"))
+@pytest.mark.parametrize("name", checks_of(AUTOGRAD))
 def test_autograd(name: str) -> None:
-    checked("autograd", 3).passed(name)
+    checked(AUTOGRAD, 3).passed(name)
 
 
-@pytest.mark.parametrize("name", checks_of("optimizers"))
+@pytest.mark.parametrize("name", checks_of(OPTIMIZERS))
 def test_optimizers(name: str) -> None:
-    checked("optimizers", 3).passed(name)
+    checked(OPTIMIZERS, 3).passed(name)
 
 
-@pytest.mark.parametrize("name", checks_of("states"))
+@pytest.mark.parametrize("name", checks_of(STATES))
 def test_states(name: str) -> None:
-    checked("states", 2).passed(name)
+    checked(STATES, 2).passed(name)
 
 
-@pytest.mark.parametrize("name", checks_of("stores"))
+@pytest.mark.parametrize("name", checks_of(STORES))
 def test_stores(name: str) -> None:
-    checked("stores", 2).passed(name)
+    checked(STORES, 2).passed(name)
 
 
 @pytest.mark.parametrize("backend", ["elasticrun", "gloo"])
-@pytest.mark.parametrize("name", checks_of("process_group"))
+@pytest.mark.parametrize("name", checks_of(PROCESS_GROUP))
 def test_process_group(name: str, backend: str) -> None:
-    checked("process_group", 3, backend).passed(name)
+    checked(PROCESS_GROUP, 3, backend).passed(name)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", checks_of(MESSAGES))
+def test_messages(name: str, ranks: int) -> None:
+    checked(MESSAGES, ranks, "elasticrun").passed(name)
+
+
+@pytest.mark.parametrize("name", checks_of(SUBGROUPS))
+def test_subgroups(name: str) -> None:
+    checked(SUBGROUPS, 4, "elasticrun").passed(name)

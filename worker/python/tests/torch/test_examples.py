@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import Job, run
+from support.jobs import job, run
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "python"
 
@@ -38,15 +38,15 @@ def test_it_learns(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["pytorch_digits.py", "pytorch_horovod_style.py"])
 def test_it_learns_all_the_same_when_a_worker_is_killed(name: str) -> None:
-    with Job(
+    with job(
         "-np", "3", "--min-np", "2", "--blacklist", "forever",
         sys.executable, str(EXAMPLES / name), "--epochs", "12",
-    ) as job:  # fmt: skip
-        job.until("epoch 2:")
-        os.kill(victim(job.process.pid, name), signal.SIGKILL)
-        assert job.finish() == 0, job.text()
-        assert "2 workers" in job.text()
-        assert accuracy(job.text()) > 90, job.text()
+    ) as one:  # fmt: skip
+        one.until("epoch 2:")
+        os.kill(victim(one.process.pid, name), signal.SIGKILL)
+        text = one.succeed()
+        assert "2 workers" in text
+        assert accuracy(text) > 90, text
 
 
 def victim(driver: int, name: str) -> int:

@@ -1,10 +1,13 @@
 """Ranks that call different things get an error with rank and tensor, on all ranks, at once."""
 
 import re
+import sys
+from pathlib import Path
 
 import pytest
-from harness import run, script
+from support.jobs import run
 
+SCRIPT = Path(__file__).parent / "workers" / "mismatch.py"
 ONE_AND_OTHER = {
     "shape": ("'weight'(float32[4]", "'weight'(float32[3]"),
     "same-count": ("'weight'(float32[3, 2]", "'weight'(float32[2, 3]"),
@@ -23,7 +26,7 @@ ONE_AND_OTHER = {
 
 @pytest.mark.parametrize("case", ONE_AND_OTHER)
 def test_all_ranks_are_told_who_differs_and_where(case: str) -> None:
-    code, output = run("-np", "3", *script("mismatch.py"), case)
+    code, output = run("-np", "3", sys.executable, str(SCRIPT), case)
     told = re.findall(r"\[\d\]<stdout>:(.*)", output)
     assert len(told) == 3, output
     for line in told:

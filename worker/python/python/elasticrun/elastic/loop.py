@@ -9,6 +9,7 @@ from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
 from .. import _native, lifecycle, notifications
 from ..errors import ElasticrunError, HostsUpdated, Interrupted, Stopped, WorkersFailed
+from .compiled import judge
 from .state import State
 
 __all__ = ["run"]
@@ -37,6 +38,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     - :class:`~elasticrun.errors.HostsUpdated` likewise, and nothing is done again.
     - :class:`~elasticrun.errors.Stopped` ends the process with one line on stderr and exit code 0: its slot is
       no longer part of the job, or the job is over.
+    - What JAX makes of one of these in a function that it compiled counts as that one.
     - Any other error goes to the caller. The process should end with it then: it is a failed worker.
 
     A process trains once: when ``func`` has returned, the worker is done and should end soon.
@@ -81,9 +83,12 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
             _native.training()
             result = train()
         except Exception as error:
-            left = _interrupt(error)
+            meaning = judge(error)
+            left = _interrupt(meaning)
             if left is None:
-                raise
+                if meaning is error:
+                    raise
+                raise meaning from error
             continue
         _native.finish()
         _finished = True

@@ -6,36 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["Compression", "Compressor"]
+from elasticrun.compression import Compressor, NoneCompressor
+
+__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class Compressor:
-    """What a compression of your own implements; both are static methods."""
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """The tensor to send, and what :meth:`decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        """The tensor in its own type again."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Tensors travel as they are."""
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        return tensor
-
-
-class FP16Compressor(Compressor):
+class FP16Compressor(Compressor[Any]):
     """32- and 64-bit floats travel as 16-bit ones (IEEE half: beyond 65,504 they are infinite)."""
 
     @staticmethod

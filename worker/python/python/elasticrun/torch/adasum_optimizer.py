@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -11,15 +11,10 @@ from . import adasum
 from .announce import Announcement, Call
 from .memory import refuse_sparse
 from .rounds import host_transport
-
-if TYPE_CHECKING:
-    _Optimizer = torch.optim.Optimizer
-else:
-    # At run time it stands in front of the class of the user's optimizer.
-    _Optimizer = object
+from .wrapped_optimizer import WrappedOptimizer
 
 
-class AdasumStep(_Optimizer):
+class AdasumStep(WrappedOptimizer):
     """Each rank makes the step that its own gradients ask for; what is applied is the Adasum of the steps.
 
     So the optimizer's momentum and scaling act before the combination. All ranks call ``step()`` as often.
@@ -31,17 +26,6 @@ class AdasumStep(_Optimizer):
         self._trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         self._passes = passes
         self._compression = compression
-
-    @property
-    def backward_passes_per_step(self) -> int:
-        """Backward passes whose gradients add up before a step."""
-        return self._passes
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Changes it, from the next step on."""
-        if passes <= 0:
-            raise ValueError(f"backward_passes_per_step is {passes}: it must be 1 or more")
-        self._passes = passes
 
     def synchronize(self) -> None:
         """Nothing: steps are combined, not gradients."""
@@ -79,7 +63,7 @@ class AdasumStep(_Optimizer):
         with torch.no_grad():
             for parameter, start in zip(parameters, before, strict=True):
                 delta, context = self._compression.compress(parameter.detach() - start)
-                adasum.combine(host, [delta])
+                adasum.combine(host, delta)
                 parameter.copy_(start + self._compression.decompress(delta, context))
         return loss
 

@@ -13,7 +13,7 @@ from elasticrun.process_sets import global_process_set, require_global
 from .announce import JOIN, Announcement, Call, mismatch
 from .handle import Handle
 from .memory import refuse_sparse
-from .pending import Pending
+from .pending import Pending, joined
 from .rounds import host_transport, rank, transport
 
 
@@ -125,12 +125,8 @@ def _start(tensor: torch.Tensor, name: str | None) -> tuple[Pending, torch.Tenso
 def _together(
     started: Sequence[tuple[Pending, torch.Tensor, list[int]]],
 ) -> Handle[list[torch.Tensor]]:
-    def finish() -> None:
-        for pending, _, _ in started:
-            pending.wait()
-
-    parts = [part for pending, _, _ in started for part in pending.parts]
-    return Handle(Pending(parts, finish), None, lambda: [output for _, output, _ in started])
+    pending = joined([pending for pending, _, _ in started])
+    return Handle(pending, None, lambda: [output for _, output, _ in started])
 
 
 def _own_part(gradient: torch.Tensor, rows: Sequence[int], shape: torch.Size) -> torch.Tensor:

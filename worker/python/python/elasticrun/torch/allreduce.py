@@ -15,7 +15,7 @@ from .announce import Announcement, Call
 from .compression import Compression
 from .handle import Handle, synchronize
 from .memory import element, refuse_sparse
-from .pending import Pending
+from .pending import Pending, joined
 from .rounds import host_transport, transport
 
 
@@ -45,19 +45,13 @@ def start(
         # Its steps depend on values, so it runs here and now.
         announcement.check()
         for tensor in tensors:
-            _adasum.combine(host, [tensor], prescale, postscale)
+            _adasum.combine(host, tensor, prescale, postscale)
         return Handle(Pending([]), None, lambda: tensors)
     started = [
         transport(alike[0].device).allreduce(alike, name_of(op), prescale, postscale, name)
         for alike in kinds.values()
     ]
-    parts = [part for pending in started for part in pending.parts]
-
-    def finish() -> None:
-        for pending in started:
-            pending.wait()
-
-    return Handle(Pending(parts, finish, tensors), announcement, lambda: tensors)
+    return Handle(joined(started), announcement, lambda: tensors)
 
 
 def allreduce_async_(

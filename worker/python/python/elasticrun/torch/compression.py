@@ -6,34 +6,12 @@ from typing import Any
 
 import torch
 
+from elasticrun.compression import Compressor, NoneCompressor
 
-class Compressor:
-    """What a compression of your own implements; both are static methods."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send, and what :meth:`decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
-        """The tensor in its own type again."""
-        raise NotImplementedError
+__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class NoneCompressor(Compressor):
-    """Tensors travel as they are."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
-        return tensor
-
-
-class FP16Compressor(Compressor):
+class FP16Compressor(Compressor[torch.Tensor]):
     """32- and 64-bit floats travel as 16-bit ones (IEEE half: beyond 65,504 they are infinite)."""
 
     @staticmethod
@@ -43,8 +21,8 @@ class FP16Compressor(Compressor):
         return tensor, None
 
     @staticmethod
-    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
-        return tensor if context is None else tensor.to(context)
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        return tensor if ctx is None else tensor.to(ctx)
 
 
 class Compression:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store
 
 from elasticrun import _native
 
-from . import abort, connections
-from .process_group import NAME, ProcessGroup
+from . import abort, connections, leaving
+from .failures import judge
+from .group import NAME
+from .group_transport import GroupTransport
+from .meeting import Meeting
+from .messages import Members, Pairs
+from .process_group import ProcessGroup
 from .rounds import host_transport
 from .store import round_store
 
@@ -23,37 +28,44 @@ _DEFAULT_TIMEOUT = timedelta(minutes=30)
 _wanted: tuple[str | None, timedelta | None] | None = None
 #: The round of the default group, if it was made here.
 _made: tuple[int, int] | None = None
+#: A round, and how many default groups were made in it before the last.
+_times: tuple[tuple[int, int] | None, int] = None, 0
 #: The last round that began.
 _refreshed: tuple[int, int] | None = None
 
 
-def _create(store: Store, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
+def _create(options: Any, given: Any) -> ProcessGroup:
+    """What torch calls for a group; ``options.global_ranks_in_group`` is empty for the default one."""
     host = host_transport()
-    if size != host.size:
-        raise NotImplementedError(
-            f"the elasticrun back end has no groups of some ranks ({size} of {host.size}): use the whole "
-            'round, or gloo for the group (new_group(ranks, backend="gloo"))'
-        )
-    if rank != host.rank:
+    ranks = list(options.global_ranks_in_group)
+    rank, size = options.group_rank, options.group_size
+    if not ranks and (rank, size) != (host.rank, host.size):
         raise ValueError(
-            f"rank {rank} of {size} was given, but this is rank {host.rank} of the round: take rank and "
-            "size from elasticrun, anew in each round"
+            f"rank {rank} of {size} was given, but this is rank {host.rank} of {host.size} of the round: take "
+            "rank and size from elasticrun, anew in each round"
         )
-    return ProcessGroup(host, timeout)
+    if not ranks or ranks == list(range(host.size)):
+        pairs = Pairs(options.store, rank, options.timeout)
+        return ProcessGroup(host, pairs, options.timeout)
+    meeting = Meeting(options.store, rank, size, options.timeout)
+    transport = GroupTransport(meeting.group(), judge)
+    return ProcessGroup(transport, Members(meeting), options.timeout)
 
 
 def register() -> None:
-    """Makes the back end known to torch.distributed by its name."""
+    """Makes the back end known to torch.distributed by its name, once."""
     if NAME.upper() not in dist.Backend._plugins:
         create: Any = _create
-        dist.Backend.register_backend(NAME, create, devices=["cpu"])
+        atexit.register(leaving.settle)
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
 
 
 def init_process_group(backend: str | None = None, timeout: timedelta | None = None) -> None:
     """Initialises torch.distributed for the current round; joins the first one if none was joined.
 
     In each later round of :func:`elasticrun.torch.elastic.run` it is done again before the training
-    function is called. Within a round further calls do nothing.
+    function is called. Within a round further calls do nothing. Groups of some ranks (``new_group``, a DeviceMesh)
+    belong to their round: make them in the training function.
 
     Args:
         backend: ``elasticrun`` (the default without GPUs), ``nccl`` (the default with), ``gloo``, or what
@@ -70,7 +82,7 @@ def init_process_group(backend: str | None = None, timeout: timedelta | None = N
 
 
 def _init(backend: str | None, timeout: timedelta | None) -> None:
-    global _made
+    global _made, _times
     host = host_transport()
     world = _native.world()
     now = world.epoch, world.round
@@ -83,8 +95,10 @@ def _init(backend: str | None, timeout: timedelta | None) -> None:
     if backend is None:
         backend = "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else NAME
     _describe(world)
-    # Our back end meets its peers by the round itself; other groups (new_group) meet in the store.
-    store = round_store(world, "torch")
+    # Our back end meets its peers by the round itself; other groups (new_group) meet in the store. A group that
+    # is destroyed and made again in its round must not find keys of the first.
+    _times = (now, _times[1] + 1) if _times[0] == now else (now, 0)
+    store = round_store(world, f"torch/{_times[1]}")
     dist.init_process_group(
         backend,
         store=store,

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from elasticrun import _native, errors
 
 from . import abort
-from .process_group import ProcessGroup
+from .group import Group
 
 #: Seconds to hear of the round's abort after an operation of gloo or NCCL failed. Its connections break
 #: at once when a peer dies; the word of the driver comes some milliseconds later.
@@ -39,7 +39,7 @@ def own_failure() -> Exception | None:
     if not dist.is_initialized():
         return None
     group = dist.group.WORLD
-    return group.error if isinstance(group, ProcessGroup) else None
+    return group.error if isinstance(group, Group) else None
 
 
 def _foreign(error: RuntimeError) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from .pending import Pending
+from .transport import combined
 
 _OPS = {
     "sum": ReduceOp.SUM,
@@ -19,6 +21,11 @@ _OPS = {
     "product": ReduceOp.PRODUCT,
 }
 
+#: Types that our own collectives combine, and neither gloo nor NCCL as torch calls them.
+_NOT_COMBINED = {
+    getattr(torch, name) for name in ("int16", "uint16", "uint32", "uint64") if hasattr(torch, name)
+}
+
 
 class _Part:
     """A Work of torch as a part of a :class:`Pending`."""
@@ -26,35 +33,47 @@ class _Part:
     def __init__(self, work: dist.Work, judge: Callable[[Exception], Exception]) -> None:
         self._work = work
         self._judge = judge
+        #: What its future said. gloo calls a future's callbacks before the work itself counts as done, so who is
+        #: called by one must not wait for the work.
+        self._told: tuple[Exception | None] | None = None
 
     def wait(self, timeout: float | None = None) -> None:
         try:
-            self._work.wait()
+            if self._told is not None:
+                (error,) = self._told
+                if error is not None:
+                    raise error
+            elif timeout is None:
+                self._work.wait()
+            else:
+                self._work.wait(timedelta(seconds=timeout))
         except RuntimeError as error:
-            meaning = self._judge(error)
-            if meaning is error:
-                raise
-            raise meaning from error
+            _raise_meaning(error, self._judge)
 
     def poll(self) -> bool:
-        return self._work.is_completed()
+        return self._told is not None or self._work.is_completed()
 
     def then(self, callback: Callable[[Exception | None], None]) -> None:
         def done(future: torch.futures.Future[Any]) -> None:
+            error = None
             try:
                 future.value()
-            except RuntimeError as error:
-                callback(self._judge(error))
-            else:
-                callback(None)
+            except RuntimeError as raised:
+                error = self._judge(raised)
+            self._told = (error,)
+            callback(error)
 
         self._work.get_future().add_done_callback(done)
 
 
 class GroupTransport:
-    """Operations of ``group``; ``judge`` tells what its errors mean, such as that the round is over."""
+    """Operations of ``group``; ``judge`` tells what its errors mean, such as that the round is over.
 
-    def __init__(self, group: dist.ProcessGroup, judge: Callable[[Exception], Exception]) -> None:
+    What is only moved travels as bytes, so it may be of any type. What is combined must be of a type that the
+    group's library knows.
+    """
+
+    def __init__(self, group: Any, judge: Callable[[Exception], Exception]) -> None:
         self.group = group
         self.rank = group.rank()
         self.size = group.size()
@@ -68,6 +87,8 @@ class GroupTransport:
         postscale: float = 1.0,
         name: str | None = None,
     ) -> Pending:
+        if not tensors:
+            return Pending([])
         if op == "average":
             postscale /= self.size
         tensors = [tensor.detach() for tensor in tensors]
@@ -77,16 +98,13 @@ class GroupTransport:
             if prescale != 1.0:
                 flat.mul_(prescale)
         options = dist.AllreduceOptions()
-        options.reduceOp = _OPS[op]
-        work = self._call(lambda: self.group.allreduce([flat], options))
+        options.reduceOp = _OPS[combined(flat.dtype, op)]
+        work = self._combine(flat, lambda: self.group.allreduce([_elements(flat)], options))
 
         def finish() -> None:
             with torch.no_grad():
                 if postscale != 1.0:
-                    if flat.is_floating_point():
-                        flat.mul_(postscale)
-                    else:
-                        flat.copy_((flat * postscale).trunc())
+                    _scale(flat, postscale)
                 at = 0
                 for tensor in tensors:
                     part = flat.narrow(0, at, tensor.numel())
@@ -101,34 +119,33 @@ class GroupTransport:
         options = dist.BroadcastOptions()
         options.rootRank = root
         options.rootTensor = 0
-        work = self._call(lambda: self.group.broadcast([dense], options))
-
-        def finish() -> None:
-            if dense is not tensor:
-                tensor.copy_(dense)
-
-        return Pending([work], finish, dense)
+        work = self._call(lambda: self.group.broadcast([_bytes(dense)], options))
+        return Pending([work], _copied(dense, tensor), dense)
 
     def allgather(
         self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None
     ) -> Pending:
-        source = tensor.detach().contiguous().view(-1)
-        target = output.view(-1)
-        work = self._call(lambda: self.group._allgather_base(target, source))
-        return Pending([work], None, (source, target))
+        source, target = tensor.detach().contiguous(), _target(output)
+        work = self._call(lambda: self.group._allgather_base(_bytes(target), _bytes(source)))
+        return Pending([work], _copied(target, output), (source, target))
 
     def reduce_scatter(
         self, tensor: torch.Tensor, output: torch.Tensor, op: str, name: str | None = None
     ) -> Pending:
-        source = tensor.detach().contiguous().view(-1)
-        target = output.view(-1)
+        source, target = tensor.detach().contiguous(), _target(output)
         options = dist.ReduceScatterOptions()
-        options.reduceOp = _OPS[op]
-        work = self._call(lambda: self.group._reduce_scatter_base(target, source, options))
+        options.reduceOp = _OPS[combined(source.dtype, op)]
+        work = self._combine(
+            source,
+            lambda: self.group._reduce_scatter_base(_elements(target), _elements(source), options),
+        )
+        copied = _copied(target, output)
 
         def finish() -> None:
             if op == "average":
-                target.div_(self.size)
+                _scale(target, 1.0 / self.size)
+            if copied is not None:
+                copied()
 
         return Pending([work], finish, (source, target))
 
@@ -140,18 +157,76 @@ class GroupTransport:
         output_splits: Sequence[int],
         name: str | None = None,
     ) -> Pending:
-        source = tensor.detach().contiguous().view(-1)
-        target = output.view(-1)
+        source, target = tensor.detach().contiguous(), _target(output)
+        wide = source.element_size()
         work = self._call(
-            lambda: self.group.alltoall_base(target, source, list(output_splits), list(splits))
+            lambda: self.group.alltoall_base(
+                _bytes(target),
+                _bytes(source),
+                [count * wide for count in output_splits],
+                [count * wide for count in splits],
+            )
         )
-        return Pending([work], None, (source, target))
+        return Pending([work], _copied(target, output), (source, target))
+
+    def barrier(self) -> Pending:
+        return Pending([self._call(lambda: self.group.barrier(dist.BarrierOptions()))])
+
+    def _combine(self, tensor: torch.Tensor, start: Callable[[], dist.Work]) -> _Part:
+        if tensor.dtype in _NOT_COMBINED:
+            raise TypeError(
+                f"tensors of {tensor.dtype} cannot be combined by a group of gloo or NCCL: use a signed type of "
+                "32 bits or more"
+            )
+        return self._call(start)
 
     def _call(self, start: Callable[[], dist.Work]) -> _Part:
         try:
             return _Part(start(), self._judge)
         except RuntimeError as error:
-            meaning = self._judge(error)
-            if meaning is error:
-                raise
-            raise meaning from error
+            _raise_meaning(error, self._judge)
+
+
+def _raise_meaning(error: RuntimeError, judge: Callable[[Exception], Exception]) -> NoReturn:
+    meaning = judge(error)
+    if meaning is error:
+        raise error
+    raise meaning from error
+
+
+def _elements(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements of a contiguous tensor; those of bool as 0 and 1."""
+    flat = tensor.view(-1)
+    return flat.view(torch.uint8) if flat.dtype is torch.bool else flat
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a contiguous tensor."""
+    return tensor.view(-1).view(torch.uint8)
+
+
+def _target(output: torch.Tensor) -> torch.Tensor:
+    """Contiguous memory for what becomes ``output``: its own, if that is."""
+    output = output.detach()
+    return output if output.is_contiguous() else output.new_empty(output.shape)
+
+
+def _copied(dense: torch.Tensor, tensor: torch.Tensor) -> Callable[[], None] | None:
+    """What copies ``dense`` to ``tensor``, unless they are one memory."""
+    if dense.data_ptr() == tensor.data_ptr():
+        return None
+
+    def copy() -> None:
+        with torch.no_grad():
+            tensor.copy_(dense)
+
+    return copy
+
+
+def _scale(tensor: torch.Tensor, factor: float) -> None:
+    """Multiplies in place; whole numbers are cut off."""
+    with torch.no_grad():
+        if tensor.is_floating_point() or tensor.is_complex():
+            tensor.mul_(factor)
+        else:
+            tensor.copy_((tensor * factor).trunc())

@@ -54,7 +54,7 @@ def _take_part(host: HostTransport, call: Call) -> None:
     prescale, postscale = call.detail["scale"]
     if call.detail["op"] == "adasum":
         for tensor in zeros:
-            adasum.combine(host, [tensor], prescale, postscale)
+            adasum.combine(host, tensor, prescale, postscale)
         return
     kinds: dict[torch.dtype, list[torch.Tensor]] = {}
     for tensor in zeros:

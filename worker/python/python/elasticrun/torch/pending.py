@@ -71,3 +71,25 @@ class Pending:
             if finish is not None:
                 finish()
             self._keep = None
+
+
+def joined(pending: Sequence[Pending]) -> Pending:
+    """One operation of several."""
+    if len(pending) == 1:
+        return pending[0]
+
+    def finish() -> None:
+        for one in pending:
+            one.wait()
+
+    return Pending([part for one in pending for part in one.parts], finish)
+
+
+def after(pending: Pending, finish: Callable[[], None]) -> Pending:
+    """The operation, and ``finish`` after it."""
+
+    def both() -> None:
+        pending.wait()
+        finish()
+
+    return Pending(pending.parts, both)

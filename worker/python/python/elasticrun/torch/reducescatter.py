@@ -15,7 +15,7 @@ from .announce import Announcement, Call
 from .compression import Compression
 from .handle import Handle, synchronize
 from .memory import element, refuse_sparse
-from .pending import Pending
+from .pending import Pending, joined
 from .rounds import host_transport, size, transport
 
 
@@ -44,13 +44,8 @@ def grouped_reducescatter_async(
         _start(tensor, name_of(op), prescale_factor, postscale_factor, host.rank, host.size, name)
         for tensor in tensors
     ]
-    parts = [part for pending, _ in started for part in pending.parts]
-
-    def finish() -> None:
-        for pending, _ in started:
-            pending.wait()
-
-    return Handle(Pending(parts, finish), announcement, lambda: [share for _, share in started])
+    pending = joined([pending for pending, _ in started])
+    return Handle(pending, announcement, lambda: [share for _, share in started])
 
 
 def reducescatter_async(

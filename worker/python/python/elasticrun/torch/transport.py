@@ -1,7 +1,8 @@
 """What carries tensors from rank to rank: the collectives of the round, or a process group of torch.
 
-Both have the same five operations, on tensors of equal sizes on all ranks (``alltoall`` aside). They start
-in the order of the calls, which is the same on all ranks, and return a :class:`Pending`.
+Both have the same operations, on tensors of equal sizes on all ranks (``alltoall`` aside). They start
+in the order of the calls, which is the same on all ranks, and return a :class:`Pending`. Messages between two are
+apart from them.
 """
 
 from __future__ import annotations
@@ -57,6 +58,22 @@ class Transport(Protocol):
     ) -> Pending:
         """Exchanges blocks; splits are counts of elements, in order of rank."""
 
+    def barrier(self) -> Pending:
+        """Done when all ranks are here."""
+
+
+class Messages(Protocol):
+    """Carries tensors between two of a group."""
+
+    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Pending:
+        """Sends the elements of ``tensor``."""
+
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Pending:
+        """Fills ``tensor``, which is of the size of what ``source`` sends."""
+
+    def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Pending, Callable[[], int]]:
+        """As :meth:`receive`, from whoever sends first; and who that was, once it is done."""
+
 
 class HostTransport:
     """The collectives of the round (``Lane``): memory of the host; what lies elsewhere is copied."""
@@ -77,9 +94,7 @@ class HostTransport:
         if not tensors:
             return Pending([])
         kind = element(tensors[0].dtype)
-        if tensors[0].dtype is torch.bool:
-            # 0 and 1: a sum is "any", a product is "all".
-            op = {"sum": "max", "product": "min"}.get(op, op)
+        op = combined(tensors[0].dtype, op)
         buffers = [Buffer(tensor) for tensor in tensors]
         work = self.lane.allreduce(
             [buffer.elements for buffer in buffers],
@@ -90,20 +105,20 @@ class HostTransport:
             prescale=prescale,
             postscale=postscale,
         )
-        return Pending([work], _store(buffers), buffers)
+        return Pending([work], stored(buffers), buffers)
 
     def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Pending:
         buffer = Buffer(tensor, load=self.rank == root)
         address, nbytes = buffer.bytes
         work = self.lane.broadcast(address, nbytes, root, buffer, name=name)
-        return Pending([work], _store([buffer]), buffer)
+        return Pending([work], stored([buffer]), buffer)
 
     def allgather(
         self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None
     ) -> Pending:
         own, every = Buffer(tensor), Buffer(output, load=False)
         work = self.lane.allgather(own.bytes, every.bytes, (own, every), name=name)
-        return Pending([work], _store([every]), (own, every))
+        return Pending([work], stored([every]), (own, every))
 
     def reduce_scatter(
         self, tensor: torch.Tensor, output: torch.Tensor, op: str, name: str | None = None
@@ -112,7 +127,7 @@ class HostTransport:
         work = self.lane.reduce_scatter(
             source.elements, share.elements, element(tensor.dtype), op, (source, share), name=name
         )
-        return Pending([work], _store([share]), (source, share))
+        return Pending([work], stored([share]), (source, share))
 
     def alltoall(
         self,
@@ -132,10 +147,19 @@ class HostTransport:
             (source, target),
             name=name,
         )
-        return Pending([work], _store([target]), (source, target))
+        return Pending([work], stored([target]), (source, target))
+
+    def barrier(self) -> Pending:
+        return Pending([self.lane.barrier()])
 
 
-def _store(buffers: Sequence[Buffer]) -> Callable[[], None] | None:
+def combined(dtype: torch.dtype, op: str) -> str:
+    """The reduction that ``op`` is for ``dtype``: of bool, as 0 and 1, a sum is "any" and a product is "all"."""
+    return {"sum": "max", "product": "min"}.get(op, op) if dtype is torch.bool else op
+
+
+def stored(buffers: Sequence[Buffer]) -> Callable[[], None] | None:
+    """What copies the elements of ``buffers`` back to their tensors, if any are copies."""
     copied = [buffer for buffer in buffers if buffer.copied]
     if not copied:
         return None

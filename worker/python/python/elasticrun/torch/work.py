@@ -26,12 +26,14 @@ class Work(C10dWork):
         results: Sequence[torch.Tensor],
         timeout: timedelta | None,
         failed: Callable[[Exception], None],
+        source: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
         self._pending = pending
         self._results = list(results)
         self._timeout = timeout
         self._failed = failed
+        self._source = source
         self._future: torch.futures.Future[Any] | None = None
         self._error: Exception | None = None
 
@@ -70,6 +72,14 @@ class Work(C10dWork):
     def result(self) -> list[torch.Tensor]:
         """The tensors that hold the results."""
         return self._results
+
+    def _source_rank(self) -> int:
+        """The rank, in the group, that sent what was received; once it is done."""
+        if self._source is None:
+            raise ValueError("only an operation that receives has a source")
+        return self._source()
+
+    source_rank = _source_rank
 
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the results, completed from the thread that ran the operation."""

@@ -124,8 +124,12 @@ def check_bad_input_is_named(rank, size):
     with pytest.raises(ValueError, match="the tensor for rank 1 is"):
         outputs = [torch.zeros(2 + (other == 1)) for other in range(size)]
         dist.all_gather(outputs, torch.zeros(2))
-    with pytest.raises(NotImplementedError, match="no send"):
-        dist.send(torch.ones(1), (rank + 1) % size)
+    with pytest.raises(NotImplementedError, match="name the source"):
+        dist.recv(torch.ones(1))
+    with pytest.raises(ValueError, match="this rank itself"):
+        dist.isend(torch.ones(1), rank)
+    with pytest.raises(NotImplementedError, match="sparse"):
+        dist.isend(torch.ones(1).to_sparse(), (rank + 1) % size)
     with pytest.raises(TypeError, match="complex"):
         dist.group.WORLD.allreduce([torch.ones(1, dtype=torch.complex64)]).wait()
 
@@ -223,16 +227,6 @@ def check_fsdp(rank, size):
         other.step()
     for sharded, whole in zip(layers.parameters(), alone.parameters(), strict=True):
         assert torch.allclose(sharded.full_tensor(), whole, atol=1e-6)
-
-
-def check_subgroups_are_refused(rank, size):
-    if not ours() or size < 3:
-        return
-    if rank < 2:
-        with pytest.raises(NotImplementedError, match=f"2 of {size}"):
-            dist.new_group([0, 1])
-    else:
-        assert dist.new_group([0, 1]) == dist.GroupMember.NON_GROUP_MEMBER
 
 
 def check_subgroups_of_gloo(rank, size):
