@@ -1,53 +1,158 @@
 //! From a plugin's name to the plugin.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{self, Path, PathBuf},
+};
 
-use crate::{Error, Library, SearchPath, builtin, library::symbol_for, search};
+use nix::unistd::{AccessFlags, access};
+use serde_json::{Map, Value};
 
-/// Finds plugins by name, and keeps what it found: the sources of one plugin share one library.
+use crate::{
+    Allowed, Error, Hash, HostProgram, Library, Plugin, SearchPath, Spec, builtin,
+    library::{sealed_copy, symbol_for, trusted},
+    process::{Known, Program, What},
+    search,
+};
+
+/// The name that stands for any program: `exec:path=PROGRAM`.
+const EXEC: &str = "exec";
+/// What the name of a file begins with that is a plugin and a program.
+const EXECUTABLE_PREFIX: &str = "elasticrun-plugin-";
+
+/// Finds plugins by name, and keeps what it found: the sources of one plugin share one library, or one image of it.
 #[derive(Debug, Default)]
 pub struct Catalog {
     path: SearchPath,
-    found: BTreeMap<String, Library>,
+    host: Option<HostProgram>,
+    allowed: Vec<Allowed>,
+    found: BTreeMap<String, Plugin>,
 }
 
 impl Catalog {
-    /// A catalog of what is linked in and in these directories.
+    /// A catalog of what is linked in and in these directories, whose libraries run in this process.
     pub fn new(path: SearchPath) -> Self {
         Self {
             path,
-            found: BTreeMap::new(),
+            ..Self::default()
         }
+    }
+
+    /// The same, but a library runs in a process of its own. What is linked in stays here: it is part of this
+    /// program, as safe as the rest of it.
+    pub fn isolated(self, host: HostProgram) -> Self {
+        Self {
+            host: Some(host),
+            ..self
+        }
+    }
+
+    /// The same, but if there is at least one, no others than these and those linked in.
+    pub fn allow(self, allowed: Vec<Allowed>) -> Self {
+        Self { allowed, ..self }
+    }
+
+    /// The plugin of a specification, and the options that are for it.
+    pub fn source(&mut self, spec: &Spec) -> Result<(Plugin, Map<String, Value>), Error> {
+        if spec.name != EXEC {
+            return Ok((self.find(&spec.name)?, spec.options.clone()));
+        }
+        let mut options = spec.options.clone();
+        let path = options.remove("path");
+        let path = path.as_ref().and_then(Value::as_str);
+        let path = path
+            .filter(|path| !path.is_empty())
+            .ok_or(Error::NoProgram)?;
+        let plugin = self.executable(EXEC, Path::new(path))?.into();
+        Ok((plugin, options))
     }
 
     /// The plugin of that name: from the directories that somebody gave, else linked in, else from the system's
     /// directories. A file that is there but cannot be used is an error; it is not passed over.
-    pub fn find(&mut self, name: &str) -> Result<Library, Error> {
-        if let Some(library) = self.found.get(name) {
-            return Ok(library.clone());
+    pub fn find(&mut self, name: &str) -> Result<Plugin, Error> {
+        if let Some(plugin) = self.found.get(name) {
+            return Ok(plugin.clone());
         }
-        let library = self.look(name)?;
-        self.found.insert(name.to_owned(), library.clone());
-        Ok(library)
+        let plugin = self.look(name)?;
+        self.found.insert(name.to_owned(), plugin.clone());
+        Ok(plugin)
     }
 
-    fn look(&self, name: &str) -> Result<Library, Error> {
-        let file = format!("lib{}.so", symbol_for(name));
-        if let Some(path) = search::first_with(&self.path.given, &file) {
-            return Library::open(&path);
+    fn look(&self, name: &str) -> Result<Plugin, Error> {
+        let library = format!("lib{}.so", symbol_for(name));
+        let executable = format!("{EXECUTABLE_PREFIX}{name}");
+        let files = [library.as_str(), executable.as_str()];
+        if let Some(path) = search::first_with(&self.path.given, files) {
+            return self.open(name, &path);
         }
         if let Some(library) = Library::linked(name) {
-            return Ok(library);
+            return Ok(library.into());
         }
-        if let Some(path) = search::first_with(&self.path.usual, &file) {
-            return Library::open(&path);
+        if let Some(path) = search::first_with(&self.path.usual, files) {
+            return self.open(name, &path);
         }
         let linked: Vec<_> = builtin::LINKED.iter().map(|(name, _)| *name).collect();
         Err(Error::NotFound {
             name: name.to_owned(),
             linked: linked.join(", "),
-            file,
+            file: library,
             searched: self.path.to_string(),
+        })
+    }
+
+    fn open(&self, name: &str, path: &Path) -> Result<Plugin, Error> {
+        let is_library = path.extension().is_some_and(|extension| extension == "so");
+        if !is_library {
+            let known = self.executable(name, path)?;
+            let own = &known.manifest().name;
+            return if own == name {
+                Ok(known.into())
+            } else {
+                Err(Error::OtherName {
+                    path: path.to_owned(),
+                    name: own.clone(),
+                })
+            };
+        }
+        let image = sealed_copy(path, |hash| self.check(name, path, hash))?;
+        match &self.host {
+            None => Ok(Library::open_image(path, image)?.into()),
+            Some(host) => {
+                let host = host.clone();
+                let program = Program {
+                    path: path.to_owned(),
+                    what: What::Library { image, host },
+                };
+                Ok(program.ask()?.into())
+            }
+        }
+    }
+
+    /// A program that speaks the frames by itself; it is asked who it is.
+    fn executable(&self, name: &str, path: &Path) -> Result<Known, Error> {
+        let path: PathBuf = path::absolute(path).map_err(|source| Error::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        let content = trusted(&path)?;
+        self.check(name, &path, Hash::of(&content))?;
+        if access(&path, AccessFlags::X_OK).is_err() {
+            return Err(Error::NotExecutable { path });
+        }
+        let what = What::Executable;
+        Program { path, what }.ask()
+    }
+
+    fn check(&self, name: &str, path: &Path, hash: Hash) -> Result<(), Error> {
+        let mut listed = self.allowed.iter();
+        let good = |allowed: &Allowed| allowed.name == name && allowed.hash == hash;
+        if self.allowed.is_empty() || listed.any(good) {
+            return Ok(());
+        }
+        Err(Error::NotAllowed {
+            path: path.to_owned(),
+            name: name.to_owned(),
+            hash,
         })
     }
 }

@@ -60,6 +60,8 @@ pub enum FailureKind {
     Panicked,
     /// The plugin is not back although its time is over.
     Hung,
+    /// The plugin's process ended, crashed or could not be started; it is started anew for the next poll.
+    Died,
     /// The plugin's answer breaks a rule.
     BadAnswer,
 }
@@ -81,6 +83,7 @@ impl fmt::Display for FailureKind {
             Self::UnknownGroup => "unknown group",
             Self::Panicked => "panicked",
             Self::Hung => "hung",
+            Self::Died => "died",
             Self::BadAnswer => "bad answer",
         })
     }

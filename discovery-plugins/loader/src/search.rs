@@ -52,11 +52,11 @@ impl SearchPath {
     }
 }
 
-/// The first of the directories that has the file.
-pub(crate) fn first_with(directories: &[PathBuf], file: &str) -> Option<PathBuf> {
+/// The first of the directories that has one of the files; the first of them that it has.
+pub(crate) fn first_with(directories: &[PathBuf], files: [&str; 2]) -> Option<PathBuf> {
     directories
         .iter()
-        .map(|directory| directory.join(file))
+        .flat_map(|directory| files.map(|file| directory.join(file)))
         .find(|path| exists(path))
 }
 

@@ -68,13 +68,13 @@ fn given_directories_come_before_what_is_linked_in_and_usual_ones_after() {
         given: vec![dir.clone()],
         usual: vec![],
     });
-    assert_eq!(given.find("static").unwrap().origin(), &Origin::File(path));
-    assert_eq!(given.find("script").unwrap().origin(), &Origin::Linked);
+    assert_eq!(given.find("static").unwrap().origin(), Origin::File(path));
+    assert_eq!(given.find("script").unwrap().origin(), Origin::Linked);
     let mut usual = Catalog::new(SearchPath {
         given: vec![],
         usual: vec![dir],
     });
-    assert_eq!(usual.find("static").unwrap().origin(), &Origin::Linked);
+    assert_eq!(usual.find("static").unwrap().origin(), Origin::Linked);
 
     let (trouble, path) = copied("trouble");
     let path_of_search = SearchPath {
@@ -84,11 +84,11 @@ fn given_directories_come_before_what_is_linked_in_and_usual_ones_after() {
     let mut usual = Catalog::new(path_of_search);
     assert_eq!(
         usual.find("trouble").unwrap().origin(),
-        &Origin::File(path.clone())
+        Origin::File(path.clone())
     );
     // Found once, it is kept.
     fs::remove_file(&path).unwrap();
-    assert_eq!(usual.find("trouble").unwrap().origin(), &Origin::File(path));
+    assert_eq!(usual.find("trouble").unwrap().origin(), Origin::File(path));
 }
 
 #[test]
@@ -101,7 +101,8 @@ fn a_name_that_nobody_has_says_where_it_was_looked_for() {
     assert_eq!(
         error.to_string(),
         "no discovery plugin \"aws-asg\": linked in are script, static; no \
-         libelasticrun_plugin_aws_asg.so in /a, /b. Give its directory with --plugin-dir"
+         libelasticrun_plugin_aws_asg.so and no elasticrun-plugin-aws-asg in /a, /b. Give its directory with \
+         --plugin-dir"
     );
 }
 
@@ -292,7 +293,8 @@ fn a_table_that_is_not_ours_is_refused() {
     );
     check(
         "NAME=\"d-e\"",
-        "the plugin in it is named \"d-e\"; name the file libelasticrun_plugin_d_e.so",
+        "the plugin in it is named \"d-e\"; name the file libelasticrun_plugin_d_e.so, or elasticrun-plugin-d-e if it \
+         is a program",
     );
     check(
         "SYMBOL=other",

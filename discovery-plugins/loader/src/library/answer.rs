@@ -9,7 +9,7 @@ use elasticrun_plugin_sdk::{
 };
 
 /// The largest answer, in bytes.
-pub(super) const MAX_ANSWER: usize = 4 << 20;
+pub(crate) const MAX_ANSWER: usize = 4 << 20;
 /// The longest id, address or user.
 const MAX_NAME: usize = 256;
 
@@ -52,11 +52,15 @@ impl Drop for Answer {
     }
 }
 
+/// Reads bytes as text.
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, BadAnswer> {
+    str::from_utf8(bytes).map_err(|_| BadAnswer::NotUtf8)
+}
+
 /// Reads and checks a snapshot.
-pub(super) fn snapshot(bytes: &[u8]) -> Result<Snapshot, BadAnswer> {
-    let text = str::from_utf8(bytes).map_err(|_| BadAnswer::NotUtf8)?;
-    let snapshot: Snapshot =
-        serde_json::from_str(text).map_err(|error| BadAnswer::NotASnapshot(error.to_string()))?;
+pub(crate) fn snapshot(bytes: &[u8]) -> Result<Snapshot, BadAnswer> {
+    let snapshot: Snapshot = serde_json::from_str(text(bytes)?)
+        .map_err(|error| BadAnswer::NotASnapshot(error.to_string()))?;
     let mut ids = BTreeSet::new();
     for host in &snapshot.hosts {
         let id = || host.id.chars().take(80).collect::<String>();
@@ -93,7 +97,7 @@ fn is_name(text: &str) -> bool {
 
 /// Which rule an answer breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BadAnswer {
+pub(crate) enum BadAnswer {
     #[error("the plugin's answer has {len} bytes; at most {} MiB are allowed", MAX_ANSWER >> 20)]
     TooLarge { len: usize },
     #[error("the plugin's answer has a length but no data")]

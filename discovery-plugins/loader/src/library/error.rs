@@ -4,13 +4,15 @@ use std::{io, path::PathBuf};
 
 use elasticrun_plugin_sdk::abi::{ABI_MAJOR, ABI_MINOR};
 
+use crate::Hash;
+
 /// Why a plugin cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody has a plugin of that name.
     #[error(
-        "no discovery plugin {name:?}: linked in are {linked}; no {file} in {searched}. \
-         Give its directory with --plugin-dir"
+        "no discovery plugin {name:?}: linked in are {linked}; no {file} and no elasticrun-plugin-{name} in \
+         {searched}. Give its directory with --plugin-dir"
     )]
     NotFound {
         /// What was asked for.
@@ -83,9 +85,41 @@ pub enum Error {
         /// What is wrong.
         source: BadTable,
     },
+    /// Some plugins are allowed by name and hash, and this is none of them.
+    #[error(
+        "{}: not allowed: it is not on the list of --plugin-allow, which needs {name}={hash} for it", path.display()
+    )]
+    NotAllowed {
+        /// The file.
+        path: PathBuf,
+        /// The name under which it is wanted.
+        name: String,
+        /// What is in it.
+        hash: Hash,
+    },
+    /// A program that cannot be run.
+    #[error("{}: not executable; try chmod +x", path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its process did not say who it is.
+    #[error("{}: no plugin that can be used: {why}", path.display())]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// What its process did instead.
+        why: String,
+    },
+    /// Its process says that it cannot be loaded.
+    #[error("{0}")]
+    Refused(String),
+    /// `exec` without a program.
+    #[error("exec: which program? write exec:path=PROGRAM")]
+    NoProgram,
     /// The plugin has another name than its file.
-    #[error("{}: the plugin in it is named {name:?}; name the file lib{}.so",
-        path.display(), super::symbol_for(name))]
+    #[error("{}: the plugin in it is named {name:?}; name the file lib{}.so, or elasticrun-plugin-{name} if it is \
+        a program", path.display(), super::symbol_for(name))]
     OtherName {
         /// The file.
         path: PathBuf,

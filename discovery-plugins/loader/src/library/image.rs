@@ -8,7 +8,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsRawFd, OwnedFd, RawFd},
         unix::fs::{MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
@@ -21,16 +21,47 @@ use nix::{
 };
 
 use super::{Error, elf};
+use crate::Hash;
 
 /// No plugin is that large; it bounds the memory that a wrong path costs.
 const MAX_IMAGE: u64 = 1 << 30;
 
 /// A sealed copy of a library.
 #[derive(Debug)]
-pub(super) struct Image(File);
+pub(crate) struct Image(File);
+
+impl From<File> for Image {
+    /// A copy that another process made.
+    fn from(copy: File) -> Self {
+        Self(copy)
+    }
+}
+
+impl AsRawFd for Image {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
 
 /// Checks a file and copies it (invariants D1 and D2).
-pub(super) fn sealed_copy(path: &Path) -> Result<Image, Error> {
+pub(crate) fn sealed_copy(
+    path: &Path,
+    allow: impl FnOnce(Hash) -> Result<(), Error>,
+) -> Result<Image, Error> {
+    let bytes = trusted(path)?;
+    elf::check(&bytes).map_err(|source| Error::BadImage {
+        path: path.to_owned(),
+        source,
+    })?;
+    allow(Hash::of(&bytes))?;
+    seal(path, &bytes).map(Image).map_err(|source| Error::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// What is in a plain file that not everyone may write to.
+pub(crate) fn trusted(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Io {
         path: path.to_owned(),
         source,
@@ -50,11 +81,7 @@ pub(super) fn sealed_copy(path: &Path) -> Result<Image, Error> {
     refuse_world_writable(path, &metadata)?;
     let mut bytes = Vec::with_capacity(metadata.len() as usize);
     file.read_to_end(&mut bytes).map_err(failed)?;
-    elf::check(&bytes).map_err(|source| Error::BadImage {
-        path: path.to_owned(),
-        source,
-    })?;
-    seal(path, &bytes).map(Image).map_err(failed)
+    Ok(bytes)
 }
 
 /// Everyone may write to the file, or put another one in its place.

@@ -1,4 +1,4 @@
-//! A plugin in this process: from a file or a linked-in table to an instance that answers polls.
+//! A plugin in this process, the driver's or one that was made for it: from a file or a linked-in table to an instance that answers polls.
 
 mod answer;
 mod elf;
@@ -13,13 +13,15 @@ use elasticrun_plugin_sdk::abi::{RawHost, RawPlugin, SYMBOL_PREFIX};
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use serde_json::{Map, Value};
 
+pub(crate) use answer::{MAX_ANSWER, snapshot, text};
 pub use error::Error;
+pub(crate) use image::{Image, sealed_copy, trusted};
 pub use instance::{Instance, Nudge};
 pub use table::Manifest;
 
 use table::Table;
 
-use crate::{Failure, builtin};
+use crate::{Failure, builtin, log};
 
 /// A plugin that is in this process, for ever (invariant D3). Cheap to clone.
 #[derive(Clone)]
@@ -27,6 +29,8 @@ pub struct Library {
     table: Table,
     manifest: Arc<Manifest>,
     origin: Origin,
+    /// The name for its log; none if it shares ours.
+    logs_as: Option<&'static String>,
 }
 
 /// Where a plugin came from.
@@ -41,8 +45,13 @@ pub enum Origin {
 impl Library {
     /// Loads `libelasticrun_plugin_NAME.so`. A second call loads a second copy.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        symbol_of(path)?;
+        Self::open_image(path, sealed_copy(path, |_| Ok(()))?)
+    }
+
+    /// Loads an image of the library at `path`.
+    pub(crate) fn open_image(path: &Path, image: Image) -> Result<Self, Error> {
         let symbol = symbol_of(path)?;
-        let image = image::sealed_copy(path)?;
         // SAFETY: constructors of the library run, with the trust that its user put in it by naming it; its
         // image is complete and cannot change (D1, D2). Everything else is checked before it is called.
         let handle = unsafe { Handle::open(Some(image.path()), RTLD_NOW | RTLD_LOCAL) };
@@ -80,6 +89,8 @@ impl Library {
         tracing::info!(%name, %version, path = %path.display(), "loaded a discovery plugin");
         Ok(Self {
             table,
+            // A library stays for ever, and so does its name.
+            logs_as: Some(Box::leak(Box::new(manifest.name.clone()))),
             manifest: manifest.into(),
             origin: Origin::File(path.to_owned()),
         })
@@ -95,6 +106,7 @@ impl Library {
             table,
             manifest: manifest.into(),
             origin: Origin::Linked,
+            logs_as: None,
         })
     }
 
@@ -110,7 +122,22 @@ impl Library {
 
     /// Makes an instance. Blocks for as long as the plugin takes.
     pub fn create(&self, options: &Map<String, Value>) -> Result<Instance, Failure> {
-        Instance::create(self.table, &RawHost::THIS, options)
+        let host = self.logs_as.map_or(RawHost::THIS, log::host);
+        self.create_for(&host, options)
+    }
+
+    /// Makes an instance that sees this host.
+    pub(crate) fn create_for(
+        &self,
+        host: &RawHost,
+        options: &Map<String, Value>,
+    ) -> Result<Instance, Failure> {
+        Instance::create(self.table, host, options)
+    }
+
+    /// Whether its instances say by themselves when they have something new.
+    pub fn watches(&self) -> bool {
+        self.table.watch.is_some()
     }
 }
 

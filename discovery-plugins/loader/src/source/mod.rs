@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   caller thread                         supervisor thread
-//!   create, poll, destroy  <-- poll ---   when the schedule says so
+//!   create, poll, destroy  <-- poll ---   when the schedule or the plugin says so
 //!   (may hang)             -- result -->  waits for it, but not beyond the deadline
 //!                                         hands an Update to the sink
+//!   any thread of the plugin -- changed -->
 //! ```
 //!
 //! Invariants D6 and D7 of the crate live here: the supervisor never calls the plugin, and asks the caller for one
-//! thing at a time.
+//! thing at a time. The process of an isolated plugin is started by the caller, and ends with it.
 
 mod caller;
 mod schedule;
@@ -21,13 +22,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_plugin_sdk::Snapshot;
+use elasticrun_plugin_sdk::{Command, Snapshot};
 use serde_json::{Map, Value};
 
 pub use schedule::Backoff;
 
 use self::{schedule::Schedule, supervisor::Signal};
-use crate::{Failure, Library};
+use crate::{Failure, Isolation, Plugin};
 
 /// What a poll gave.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ impl Default for Settings {
 /// A source of hosts that does not run yet.
 pub struct Source {
     name: String,
-    library: Library,
+    plugin: Plugin,
     options: Map<String, Value>,
     settings: Settings,
     random: Random,
@@ -78,10 +79,14 @@ pub struct Source {
 
 impl Source {
     /// A source with default settings and the system's random numbers. The name is what its updates carry.
-    pub fn new(name: impl Into<String>, library: Library, options: Map<String, Value>) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        plugin: impl Into<Plugin>,
+        options: Map<String, Value>,
+    ) -> Self {
         Self {
             name: name.into(),
-            library,
+            plugin: plugin.into(),
             options,
             settings: Settings::default(),
             random: Box::new(|| getrandom::u64().unwrap_or(u64::MAX / 2)),
@@ -102,18 +107,21 @@ impl Source {
     pub fn start(self, sink: Sink) -> io::Result<Running> {
         let (signals, inbox) = channel();
         let (calls, outbox) = channel();
-        let caller = caller::Caller::new(self.library, self.options);
-        let answers = signals.clone();
+        let may_hang = self.plugin.isolation() == Isolation::Thread;
+        let caller = caller::Caller::new(self.plugin, self.options, signals.clone());
         let named = |role: &str| thread::Builder::new().name(format!("{role} {}", self.name));
-        named("plugin").spawn(move || caller.run(&outbox, &answers))?;
+        named("plugin").spawn(move || caller.run(&outbox))?;
         let supervisor = supervisor::Supervisor {
             deadline: self.settings.deadline,
+            may_hang,
             schedule: Schedule::new(&self.settings),
             random: self.random,
             sink,
             calls,
             inbox,
             source: self.name.clone(),
+            untold: Default::default(),
+            nudged: false,
         };
         named("discovery").spawn(move || supervisor.run())?;
         Ok(Running { signals })
@@ -124,14 +132,14 @@ impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             name,
-            library,
+            plugin,
             options,
             settings,
             ..
         } = self;
         f.debug_struct("Source")
             .field("name", name)
-            .field("library", library)
+            .field("plugin", plugin)
             .field("options", options)
             .field("settings", settings)
             .finish_non_exhaustive()
@@ -148,6 +156,12 @@ pub struct Running {
 }
 
 impl Running {
+    /// Tells the plugin something, when it is not busy. What comes of it is in the log.
+    pub fn command(&self, command: Command) {
+        // It fails if the supervisor has ended.
+        let _ = self.signals.send(Signal::Command(command));
+    }
+
     /// Stops to poll; the same as dropping it.
     pub fn stop(self) {}
 }

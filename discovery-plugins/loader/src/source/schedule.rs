@@ -7,6 +7,9 @@ use elasticrun_plugin_sdk::Snapshot;
 use super::Settings;
 use crate::Failure;
 
+/// From an answer to the next poll, however much the plugin has to say.
+pub(super) const SHORTEST: Duration = Duration::from_millis(10);
+
 /// How long to wait after failures: a random time from nothing to a limit, which doubles with each failure in a
 /// row (full jitter), so that many jobs that lost the same source do not return to it together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +65,6 @@ impl Schedule {
         result: &Result<Snapshot, Failure>,
         random: impl FnOnce() -> u64,
     ) -> Duration {
-        const SHORTEST: Duration = Duration::from_millis(10);
         let time = match result {
             Ok(snapshot) => {
                 self.failures = 0;

@@ -1,22 +1,30 @@
 //! The thread that says when to poll, and that does not wait for ever.
 
 use std::{
+    collections::VecDeque,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     time::{Duration, Instant},
 };
 
-use elasticrun_plugin_sdk::Snapshot;
+use elasticrun_plugin_sdk::{Command, Snapshot};
 
-use super::{Random, Sink, Update, caller::Poll, schedule::Schedule};
-use crate::{Failure, FailureKind};
-
-/// A plugin that keeps its deadline by itself (it kills a program, say) is back a little after it.
-const GRACE: Duration = Duration::from_millis(500);
+use super::{
+    Random, Sink, Update,
+    caller::Call,
+    schedule::{SHORTEST, Schedule},
+};
+use crate::{Failure, FailureKind, process::GRACE};
 
 /// What the supervisor waits for.
 pub(super) enum Signal {
-    /// The caller is back.
+    /// The caller is back from a poll.
     Answer(Result<Snapshot, Failure>),
+    /// The caller is back from a command.
+    Told(Result<(), Failure>),
+    /// The plugin has something new, or its process is gone.
+    Changed,
+    /// Somebody has something to tell the plugin.
+    Command(Command),
     /// Nobody wants updates any more.
     Stop,
 }
@@ -25,11 +33,17 @@ pub(super) enum Signal {
 pub(super) struct Supervisor {
     pub(super) source: String,
     pub(super) deadline: Duration,
+    /// A call of the plugin may not come back. (One that has a process of its own always does.)
+    pub(super) may_hang: bool,
     pub(super) schedule: Schedule,
     pub(super) random: Random,
     pub(super) sink: Sink,
-    pub(super) calls: Sender<Poll>,
+    pub(super) calls: Sender<Call>,
     pub(super) inbox: Receiver<Signal>,
+    /// Commands that came while the plugin was busy.
+    pub(super) untold: VecDeque<Command>,
+    /// The plugin said that it has something new since it was last asked.
+    pub(super) nudged: bool,
 }
 
 /// Nobody wants updates any more.
@@ -42,21 +56,19 @@ impl Supervisor {
 
     /// One poll and the pause after it.
     fn turn(&mut self) -> Result<(), Stopped> {
-        let poll = Poll {
-            deadline: self.deadline,
+        self.nudged = false;
+        self.calls
+            .send(Call::Poll(self.deadline))
+            .map_err(|_| Stopped)?;
+        let hung = |failure| Signal::Answer(Err(failure));
+        let result = match self.back(hung)? {
+            Signal::Answer(result) => result,
+            _ => return Err(Stopped),
         };
-        self.calls.send(poll).map_err(|_| Stopped)?;
-        let result = match self.answer(Some(self.deadline + GRACE))? {
-            Some(result) => result,
-            None => {
-                let message = format!("the plugin is not back after {:?}", self.deadline);
-                self.push(Err(Failure::new(FailureKind::Hung, message)));
-                self.answer(None)?.ok_or(Stopped)?
-            }
-        };
+        let failed = result.is_err();
         let pause = self.schedule.after(&result, &mut self.random);
         self.push(result);
-        self.pause(pause)
+        self.pause(pause, failed)
     }
 
     fn push(&mut self, result: Result<Snapshot, Failure>) {
@@ -68,30 +80,77 @@ impl Supervisor {
         });
     }
 
-    /// What the caller says; `None` if it says nothing in time.
-    fn answer(
-        &self,
-        limit: Option<Duration>,
-    ) -> Result<Option<Result<Snapshot, Failure>>, Stopped> {
-        let signal = match limit {
-            Some(limit) => self.inbox.recv_timeout(limit),
-            None => self
-                .inbox
-                .recv()
-                .map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match signal {
-            Ok(Signal::Answer(result)) => Ok(Some(result)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => Err(Stopped),
+    /// What the caller comes back with. If it does not in time that is said once, and then waited for.
+    fn back(&mut self, hung: impl FnOnce(Failure) -> Signal) -> Result<Signal, Stopped> {
+        let limit = self.deadline + GRACE;
+        let mut limit = self.may_hang.then(|| Instant::now() + limit);
+        let mut hung = Some(hung);
+        loop {
+            let signal = match limit {
+                Some(limit) => self
+                    .inbox
+                    .recv_timeout(limit.saturating_duration_since(Instant::now())),
+                None => self.inbox.recv().map_err(RecvTimeoutError::from),
+            };
+            match signal {
+                Ok(Signal::Changed) => self.nudged = true,
+                Ok(Signal::Command(command)) => self.untold.push_back(command),
+                Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return Err(Stopped),
+                Ok(back) => return Ok(back),
+                Err(RecvTimeoutError::Timeout) => {
+                    limit = None;
+                    let message = format!("the plugin is not back after {:?}", self.deadline);
+                    let failure = Failure::new(FailureKind::Hung, message);
+                    match hung.take().map(|hung| hung(failure)) {
+                        Some(Signal::Answer(result)) => self.push(result),
+                        Some(Signal::Told(result)) => self.told(result),
+                        _ => {}
+                    }
+                }
+            }
         }
     }
 
-    fn pause(&self, time: Duration) -> Result<(), Stopped> {
-        match self.inbox.recv_timeout(time) {
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            // No answer is due, so it is the end.
-            _ => Err(Stopped),
+    /// Waits for the next poll: the time that the schedule says, or less if the plugin has something new. One that
+    /// fails is not asked sooner for that.
+    fn pause(&mut self, time: Duration, failed: bool) -> Result<(), Stopped> {
+        let began = Instant::now();
+        loop {
+            while let Some(command) = self.untold.pop_front() {
+                self.tell(command)?;
+            }
+            let time = if self.nudged && !failed {
+                SHORTEST
+            } else {
+                time
+            };
+            match self
+                .inbox
+                .recv_timeout(time.saturating_sub(began.elapsed()))
+            {
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Ok(Signal::Changed) => self.nudged = true,
+                Ok(Signal::Command(command)) => self.untold.push_back(command),
+                // No answer is due, so it is the end.
+                _ => return Err(Stopped),
+            }
+        }
+    }
+
+    fn tell(&mut self, command: Command) -> Result<(), Stopped> {
+        let call = Call::Command(command, self.deadline);
+        self.calls.send(call).map_err(|_| Stopped)?;
+        match self.back(|failure| Signal::Told(Err(failure)))? {
+            Signal::Told(result) => self.told(result),
+            _ => return Err(Stopped),
+        }
+        Ok(())
+    }
+
+    fn told(&self, result: Result<(), Failure>) {
+        if let Err(failure) = result {
+            tracing::warn!(source = %self.source, kind = %failure.kind, %failure,
+                "a discovery plugin did not take a command");
         }
     }
 }

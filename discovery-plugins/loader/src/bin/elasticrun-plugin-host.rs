@@ -1,0 +1,14 @@
+//! The process of an isolated plugin, for tests and for who embeds this library: the binary `elasticrun` is its own.
+
+use std::{env, path::Path, process::ExitCode};
+
+fn main() -> ExitCode {
+    let path = env::args_os().nth(1).unwrap_or_default();
+    match elasticrun_discovery::serve(Path::new(&path)) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("elasticrun-plugin-host: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
