@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{PLENTY, StandIn, in_state, make, poll};
+use common::{Aws, PLENTY, in_state, make, poll};
 use elasticrun_plugin_sdk::{Command, ErrorKind, HostState, Plugin};
 use serde_json::json;
 
 #[test]
 fn an_unknown_group_is_named_with_its_region() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     aws.group("g", 1);
     let mut plugin = aws.plugin(json!({"name": "g,gpus"}));
     let error = plugin.poll(PLENTY).unwrap_err();
@@ -42,7 +42,7 @@ fn an_unknown_group_is_named_with_its_region() {
 
 #[test]
 fn throttling_is_obeyed_and_not_repeated() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let ids = aws.group("g", 1);
     let mut plugin = aws.plugin(json!({"name": "g"}));
     let throttle = json!({"do": "fail", "action": "DescribeAutoScalingGroups", "times": 1, "status": 400,
@@ -71,7 +71,7 @@ fn throttling_is_obeyed_and_not_repeated() {
 
 #[test]
 fn a_refusal_says_what_may_not_be_called() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     aws.group("g", 1);
     for (action, code, kind) in [
         ("DescribeAutoScalingGroups", "AccessDenied", ErrorKind::Auth),
@@ -105,7 +105,7 @@ fn a_refusal_says_what_may_not_be_called() {
 
 #[test]
 fn a_wrong_tag_names_its_instance() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let id = aws.group("g", 1).remove(0);
     aws.order(json!({"do": "tag", "id": id, "key": "elasticrun:slots", "value": "all"}));
     let error = aws.plugin(json!({"name": "g"})).poll(PLENTY).unwrap_err();

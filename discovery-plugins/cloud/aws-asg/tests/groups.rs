@@ -8,13 +8,13 @@ mod common;
 
 use std::time::Duration;
 
-use common::{PLENTY, StandIn, in_state, poll};
+use common::{Aws, PLENTY, in_state, poll};
 use elasticrun_plugin_sdk::{Command, ErrorKind, HostState, Plugin, SlotsFrom};
 use serde_json::json;
 
 #[test]
 fn a_group_grows_and_shrinks() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let first = aws.group("g", 2);
     let mut plugin = aws.plugin(json!({"name": "g", "user": "ubuntu"}));
     let snapshot = plugin.poll(PLENTY).unwrap();
@@ -39,7 +39,7 @@ fn a_group_grows_and_shrinks() {
 
 #[test]
 fn a_poll_without_news_is_one_call() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     aws.group("g", 2);
     let mut plugin = aws.plugin(json!({"name": "g"}));
     poll(&mut plugin);
@@ -62,7 +62,7 @@ fn a_poll_without_news_is_one_call() {
 
 #[test]
 fn an_instance_that_goes_is_draining_and_then_gone() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let ids = aws.group("g", 2);
     aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 300}));
     let mut plugin = aws.plugin(json!({"name": "g"}));
@@ -92,7 +92,7 @@ fn an_instance_that_goes_is_draining_and_then_gone() {
 
 #[test]
 fn a_hook_is_prolonged_until_the_host_is_drained_and_then_completed() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let ids = aws.group("g", 2);
     aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 20}));
     let mut plugin = aws.plugin(json!({"name": "g", "complete_hook": "true"}));
@@ -132,7 +132,7 @@ fn a_hook_is_prolonged_until_the_host_is_drained_and_then_completed() {
 
 #[test]
 fn a_host_that_is_drained_before_its_wait_is_seen_waits_no_longer_than_a_poll() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let ids = aws.group("g", 1);
     aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 20}));
     let mut plugin = aws.plugin(json!({"name": "g", "complete_hook": true}));
@@ -157,7 +157,7 @@ fn a_host_that_is_drained_before_its_wait_is_seen_waits_no_longer_than_a_poll() 
 
 #[test]
 fn a_hook_that_cannot_be_reached_does_not_hide_that_a_host_goes() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let ids = aws.group("g", 1);
     aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 20}));
     let mut plugin = aws.plugin(json!({"name": "g", "complete_hook": true}));
@@ -179,9 +179,9 @@ fn a_hook_that_cannot_be_reached_does_not_hide_that_a_host_goes() {
 
 #[test]
 fn a_group_without_the_hook_that_is_to_be_completed_is_refused() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     aws.group("g", 1);
-    let refused = |aws: &StandIn, options| {
+    let refused = |aws: &Aws, options| {
         let error = aws.plugin(options).poll(PLENTY).unwrap_err();
         assert_eq!(error.kind, ErrorKind::BadConfig);
         error.message
@@ -203,7 +203,7 @@ fn a_group_without_the_hook_that_is_to_be_completed_is_refused() {
 
 #[test]
 fn what_ec2_has_ended_is_gone_although_its_group_still_lists_it() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let ids = aws.group("g", 2);
     aws.order(json!({"do": "terminate", "id": ids[1]}));
     let mut plugin = aws.plugin(json!({"name": "g"}));
@@ -215,7 +215,7 @@ fn what_ec2_has_ended_is_gone_although_its_group_still_lists_it() {
 
 #[test]
 fn an_unhealthy_instance_is_draining() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let ids = aws.group("g", 2);
     aws.order(json!({"do": "health", "id": ids[0], "health": "Unhealthy"}));
     let hosts = poll(&mut aws.plugin(json!({"name": "g"})));
@@ -224,7 +224,7 @@ fn an_unhealthy_instance_is_draining() {
 
 #[test]
 fn an_address_that_comes_back_is_another_host() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let first = aws.group("g", 1).remove(0);
     aws.order(json!({"do": "address", "id": first, "private": "10.1.2.3"}));
     let mut plugin = aws.plugin(json!({"name": "g"}));
@@ -240,7 +240,7 @@ fn an_address_that_comes_back_is_another_host() {
 
 #[test]
 fn slots_are_gpus_neuron_cores_or_what_a_tag_says() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     for (name, kind, tags) in [
         ("p5", "p5.48xlarge", json!({})),
         ("fraction", "g6f.large", json!({})),
@@ -272,7 +272,7 @@ fn slots_are_gpus_neuron_cores_or_what_a_tag_says() {
 
 #[test]
 fn many_groups_and_many_instances_are_asked_for_in_parts() {
-    let mut aws = StandIn::start();
+    let mut aws = Aws::start();
     let mut names = Vec::new();
     for index in 0..120 {
         let name = format!("small-{index:03}");

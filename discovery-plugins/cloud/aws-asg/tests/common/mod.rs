@@ -3,74 +3,33 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::{
-    io::{BufRead, BufReader, Write},
-    path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    ops::{Deref, DerefMut},
     time::Duration,
 };
 
+use elasticrun_cloud_tests::{StandIn, ids};
 use elasticrun_plugin_aws_asg::AwsAsg;
 use elasticrun_plugin_sdk::{Host, HostState, Plugin, PluginError, from_options};
 use serde_json::{Value, json};
 
 pub(crate) const PLENTY: Duration = Duration::from_secs(30);
 
-/// moto in a process of its own, which ends with this.
-pub(crate) struct StandIn {
-    process: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-    pub(crate) port: u16,
-}
+/// The stand-in, and its orders by name.
+pub(crate) struct Aws(StandIn);
 
-impl StandIn {
+impl Aws {
     pub(crate) fn start() -> Self {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
-        let venv = Command::new(tests.join("venv.sh"))
-            .stderr(Stdio::inherit())
-            .output()
-            .unwrap();
-        assert!(venv.status.success(), "tests/venv.sh failed");
-        let python = String::from_utf8(venv.stdout).unwrap();
-        let mut process = Command::new(python.trim())
-            .arg(tests.join("aws_stand_in.py"))
-            .arg("0")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut answers = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        answers.read_line(&mut line).unwrap();
-        let hello: Value = serde_json::from_str(&line).expect("the stand-in says its port");
-        Self {
-            orders: process.stdin.take(),
-            port: hello["port"].as_u64().unwrap().try_into().unwrap(),
-            process,
-            answers,
-        }
-    }
-
-    /// Gives an order of tests/aws_stand_in.py.
-    pub(crate) fn order(&mut self, order: Value) -> Value {
-        let orders = self.orders.as_mut().unwrap();
-        writeln!(orders, "{order}").unwrap();
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        let mut answer: Value = serde_json::from_str(&line).unwrap();
-        assert!(answer["error"].is_null(), "{order}: {}", answer["error"]);
-        answer["ok"].take()
+        Self(StandIn::aws())
     }
 
     /// A group; gives the ids of its instances.
     pub(crate) fn group(&mut self, name: &str, desired: u32) -> Vec<String> {
-        ids(&self.order(json!({"do": "group", "name": name, "desired": desired})))
+        ids(self.order(json!({"do": "group", "name": name, "desired": desired})))
     }
 
     /// A new size of a group; gives the ids of its instances.
     pub(crate) fn desired(&mut self, name: &str, count: u32) -> Vec<String> {
-        ids(&self.order(json!({"do": "desired", "name": name, "count": count})))
+        ids(self.order(json!({"do": "desired", "name": name, "count": count})))
     }
 
     /// Another lifecycle state of an instance.
@@ -78,40 +37,26 @@ impl StandIn {
         self.order(json!({"do": "life", "id": id, "state": state}));
     }
 
-    /// The operations that were called since the last time.
-    pub(crate) fn calls(&mut self) -> Vec<String> {
-        let calls = self.order(json!({"do": "calls"}));
-        let calls = calls.as_array().unwrap().iter();
-        calls
-            .map(|call| call["action"].as_str().unwrap().to_owned())
-            .collect()
-    }
-
-    pub(crate) fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
     /// A plugin of this AWS with more options.
-    pub(crate) fn plugin(&self, options: Value) -> AwsAsg {
-        self.try_plugin(options).unwrap()
-    }
-
-    pub(crate) fn try_plugin(&self, mut options: Value) -> Result<AwsAsg, PluginError> {
+    pub(crate) fn plugin(&self, mut options: Value) -> AwsAsg {
         options["endpoint"] = self.endpoint().into();
         options["region"] = "eu-central-1".into();
-        make(&options)
+        make(&options).unwrap()
     }
 }
 
-impl Drop for StandIn {
-    fn drop(&mut self) {
-        drop(self.orders.take());
-        self.process.wait().unwrap();
+impl Deref for Aws {
+    type Target = StandIn;
+
+    fn deref(&self) -> &StandIn {
+        &self.0
     }
 }
 
-fn ids(value: &Value) -> Vec<String> {
-    serde_json::from_value(value.clone()).unwrap()
+impl DerefMut for Aws {
+    fn deref_mut(&mut self) -> &mut StandIn {
+        &mut self.0
+    }
 }
 
 /// A plugin from its options. It has credentials, which moto does not look at.
