@@ -6,11 +6,15 @@
 
 use std::{
     collections::BTreeSet,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::Context;
-use elasticrun_discovery::{Catalog, Running, SearchPath, Settings, Snapshot, Source, merge};
+use elasticrun_discovery::{
+    Allowed, Catalog, Command, HostProgram, Isolation, Running, SearchPath, Settings, Snapshot,
+    Source, Spec, merge,
+};
 use elasticrun_plugin_sdk::Host;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -34,7 +38,67 @@ pub enum Update {
 /// Sources that run; dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    _running: Vec<Running>,
+    running: Vec<Running>,
+}
+
+impl Sources {
+    /// Tells all sources something; those that do not know the host leave it at that.
+    #[allow(dead_code, reason = "for who drains hosts")]
+    pub(crate) fn command(&self, command: &Command) {
+        for source in &self.running {
+            source.command(command.clone());
+        }
+    }
+}
+
+/// The first word of the command line of a plugin's process.
+pub(crate) const PLUGIN_HOST: &str = "__plugin-host";
+
+/// Where plugins are found, and how they run.
+pub(crate) fn catalog(
+    directories: &[PathBuf],
+    isolation: Isolation,
+    allowed: &[Allowed],
+) -> Catalog {
+    let environment = |name: &str| std::env::var_os(name);
+    let path = SearchPath::with_env(directories.iter().cloned(), environment);
+    let catalog = Catalog::new(path).allow(allowed.to_vec());
+    match isolation {
+        Isolation::Thread => catalog,
+        // This very program, even if its file was replaced since it was started.
+        Isolation::Process => catalog.isolated(HostProgram {
+            program: "/proc/self/exe".into(),
+            arguments: vec![PLUGIN_HOST.to_owned()],
+        }),
+    }
+}
+
+/// The plugin behind a source, and its options; none for a source that has none.
+///
+/// # Errors
+/// A path that is not text.
+pub(crate) fn spec(source: &config::Source) -> anyhow::Result<Option<Spec>> {
+    Ok(match source {
+        config::Source::Fixed(_) | config::Source::Registration => None,
+        config::Source::Script(path) => {
+            let path = path
+                .to_str()
+                .context("--host-discovery-script: the path is not UTF-8")?;
+            Some(Spec {
+                name: "script".to_owned(),
+                options: Map::from_iter([("path".into(), Value::from(path))]),
+            })
+        }
+        config::Source::Plugin(spec) => Some(spec.clone()),
+    })
+}
+
+/// When sources are asked.
+pub(crate) fn timing(settings: &config::Hosts) -> Settings {
+    Settings {
+        interval: settings.interval,
+        ..Settings::default()
+    }
 }
 
 /// Starts the sources of the settings.
@@ -45,43 +109,29 @@ pub(crate) fn start(
     settings: &config::Hosts,
     sender: mpsc::Sender<Update>,
 ) -> anyhow::Result<Sources> {
-    let environment = |name: &str| std::env::var_os(name);
-    let path = SearchPath::with_env(settings.plugin_dirs.iter().cloned(), environment);
-    let mut catalog = Catalog::new(path);
+    let mut catalog = catalog(
+        &settings.plugin_dirs,
+        settings.plugin_isolation,
+        &settings.plugin_allow,
+    );
     let merged = Arc::new(Mutex::new(Merged::default()));
     let mut running = Vec::new();
     for source in &settings.sources {
-        let (plugin, options) = match source {
-            // A list that does not change needs no polling.
-            config::Source::Fixed(hosts) => {
-                let hosts = hosts.iter().cloned().map(Host::from).collect();
-                let mut merged = merged.lock().unwrap_or_else(PoisonError::into_inner);
-                merged.fixed = Some(Snapshot::new(hosts));
-                continue;
-            }
-            config::Source::Registration => continue,
-            config::Source::Script(path) => {
-                let path = path
-                    .to_str()
-                    .context("--host-discovery-script: the path is not UTF-8")?;
-                (
-                    "script",
-                    Map::from_iter([("path".into(), Value::from(path))]),
-                )
-            }
-            config::Source::Plugin(plugin) => (plugin.name.as_str(), plugin.options.clone()),
-        };
-        let library = catalog
-            .find(plugin)
-            .with_context(|| format!("--discovery {plugin}"))?;
+        // A list that does not change needs no polling.
+        if let config::Source::Fixed(hosts) = source {
+            let hosts = hosts.iter().cloned().map(Host::from).collect();
+            let mut merged = merged.lock().unwrap_or_else(PoisonError::into_inner);
+            merged.fixed = Some(Snapshot::new(hosts));
+        }
+        let Some(spec) = spec(source)? else { continue };
+        let name = spec.name.as_str();
+        let (plugin, options) = catalog
+            .source(&spec)
+            .with_context(|| format!("--discovery {name}"))?;
         let index = merged.lock().unwrap_or_else(PoisonError::into_inner).add();
         let (merged, sender) = (merged.clone(), sender.clone());
-        let timing = Settings {
-            interval: settings.interval,
-            ..Settings::default()
-        };
-        let polled = Source::new(plugin, library, options)
-            .settings(timing)
+        let polled = Source::new(name, plugin, options)
+            .settings(timing(settings))
             .start(Box::new(move |update| {
                 let said = {
                     let mut merged = merged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,14 +153,14 @@ pub(crate) fn start(
                     let _ = sender.blocking_send(said);
                 }
             }));
-        running.push(polled.with_context(|| format!("--discovery {plugin}"))?);
+        running.push(polled.with_context(|| format!("--discovery {name}"))?);
     }
     let merged = merged.lock().unwrap_or_else(PoisonError::into_inner);
     if let (Some(fixed), true) = (&merged.fixed, running.is_empty()) {
         sender.try_send(Update::List(fixed.hosts.clone()))?;
     }
     drop(merged);
-    Ok(Sources { _running: running })
+    Ok(Sources { running })
 }
 
 /// The last good snapshots of all sources.

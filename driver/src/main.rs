@@ -2,20 +2,31 @@
 
 use std::{
     io::{self, Write},
+    path::Path,
     process::ExitCode,
 };
 
 use elasticrun::{
     cli::{self, Invocation, RunRequest},
-    exit, host_agent, start,
+    exit, host_agent, plugins, start,
 };
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().skip(1), std::env::vars_os()) {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Run(request)) => run(*request),
+        Ok(Invocation::Plugin(request)) => end(plugins::run(&request)),
+        Ok(Invocation::Hosts(request)) => end(plugins::hosts(&request)),
+        Ok(Invocation::PluginHost(path)) => plugin_host(&path),
         Ok(Invocation::Agent(how)) => ExitCode::from(host_agent::run(how)),
         Err(error) => complain(&format!("{error} [{}]", error.code())),
+    }
+}
+
+fn plugin_host(path: &Path) -> ExitCode {
+    match elasticrun_discovery::serve(path) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => complain(&format!("__plugin-host: {error}")),
     }
 }
 
@@ -32,10 +43,21 @@ fn run(request: RunRequest) -> ExitCode {
         runtime.shutdown_background();
         ended
     });
+    end(ended)
+}
+
+fn end(ended: anyhow::Result<u8>) -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
+        Err(error) if gone(&error) => ExitCode::from(exit::SUCCESS),
         Err(error) => complain(&format!("{error:#}")),
     }
+}
+
+/// The reader of our output went away, which is no failure.
+fn gone(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// A reader that went away (`elasticrun --help | head -1`) is no failure.

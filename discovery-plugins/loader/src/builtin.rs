@@ -1,9 +1,10 @@
-//! The plugins that are linked in, so that one copied binary is enough for fixed hosts and for a script.
+//! The plugins that are linked in, so that one copied binary is enough for fixed hosts, a file and a script.
 
 use elasticrun_plugin_sdk::abi::RawPlugin;
 
 /// Name and table of each.
-pub(crate) static LINKED: [(&str, &RawPlugin); 2] = [
+pub(crate) static LINKED: [(&str, &RawPlugin); 3] = [
+    ("file", &elasticrun_plugin_file::ELASTICRUN_PLUGIN),
     ("script", &elasticrun_plugin_script::ELASTICRUN_PLUGIN),
     ("static", &elasticrun_plugin_static::ELASTICRUN_PLUGIN),
 ];

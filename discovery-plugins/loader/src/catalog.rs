@@ -1,10 +1,12 @@
 //! From a plugin's name to the plugin.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fs,
     path::{self, Path, PathBuf},
 };
 
+use elasticrun_plugin_sdk::abi::SYMBOL_PREFIX;
 use nix::unistd::{AccessFlags, access};
 use serde_json::{Map, Value};
 
@@ -76,6 +78,22 @@ impl Catalog {
         let plugin = self.look(name)?;
         self.found.insert(name.to_owned(), plugin.clone());
         Ok(plugin)
+    }
+
+    /// The names that can be found: those linked in, and of files in the directories that are named as plugins are.
+    /// Whether they can be used is for [`Self::find`] to say.
+    pub fn names(&self) -> BTreeSet<String> {
+        let mut names: BTreeSet<_> = builtin::LINKED
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        for directory in self.path.given.iter().chain(&self.path.usual) {
+            // A directory that is not there has no plugins.
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                names.extend(entry.file_name().to_str().and_then(name_of));
+            }
+        }
+        names
     }
 
     fn look(&self, name: &str) -> Result<Plugin, Error> {
@@ -154,5 +172,41 @@ impl Catalog {
             name: name.to_owned(),
             hash,
         })
+    }
+}
+
+/// The plugin that a file of this name would be.
+fn name_of(file: &str) -> Option<String> {
+    if let Some(name) = file.strip_prefix(EXECUTABLE_PREFIX) {
+        // Not the files that lie beside a program, such as one's table of dependencies.
+        return (!name.is_empty() && !name.contains('.')).then(|| name.to_owned());
+    }
+    let name = file
+        .strip_prefix("lib")?
+        .strip_suffix(".so")?
+        .strip_prefix(SYMBOL_PREFIX)?;
+    Some(name.replace('_', "-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_plugins_by_their_names() {
+        let of = |file| name_of(file);
+        assert_eq!(
+            of("libelasticrun_plugin_aws_asg.so").as_deref(),
+            Some("aws-asg")
+        );
+        assert_eq!(of("elasticrun-plugin-rack").as_deref(), Some("rack"));
+        for other in [
+            "elasticrun-plugin-rack.d",
+            "libc.so",
+            "elasticrun",
+            "elasticrun-plugin-",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
 }

@@ -31,6 +31,7 @@
 mod allow;
 mod builtin;
 mod catalog;
+pub mod conformance;
 mod failure;
 mod frames;
 mod library;

@@ -100,7 +100,7 @@ fn a_name_that_nobody_has_says_where_it_was_looked_for() {
     let error = Catalog::new(path).find("aws-asg").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no discovery plugin \"aws-asg\": linked in are script, static; no \
+        "no discovery plugin \"aws-asg\": linked in are file, script, static; no \
          libelasticrun_plugin_aws_asg.so and no elasticrun-plugin-aws-asg in /a, /b. Give its directory with \
          --plugin-dir"
     );

@@ -9,6 +9,8 @@ use crate::config::{Error, FlagWords, KEYS, Key, Shape, Sources, flag};
 
 const USAGE: &str = "elasticrun [run] [OPTIONS] [--] COMMAND...\n       \
     elasticrun config show [OPTIONS]\n       \
+    elasticrun hosts [--watch] [--json] [OPTIONS]\n       \
+    elasticrun plugin list|inspect|test|new\n       \
     elasticrun agent --join HOST:PORT --join-token-file FILE";
 
 const ABOUT: &str = "Runs COMMAND as a distributed training job on hosts that may come and go.\n\n\

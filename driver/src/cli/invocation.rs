@@ -1,15 +1,17 @@
 //! What a command line asks for.
 
-use std::{collections::BTreeMap, ffi::OsString};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
+
+use clap::{Arg, ArgAction};
 
 use super::{
-    AgentStart, agent,
+    AgentStart, PluginRequest, agent,
     argv::{self, Words},
-    command, horovod, refusal,
+    command, horovod, plugin, refusal,
 };
 use crate::{
-    config::{Config, Error, Mode, Origin, Settings, Sources},
-    dry_run,
+    config::{Config, Error, Hosts, Mode, Origin, Settings, Sources},
+    discovery, dry_run,
 };
 
 /// What is to be done.
@@ -21,6 +23,23 @@ pub enum Invocation {
     Run(Box<RunRequest>),
     /// Be the agent of a host.
     Agent(AgentStart),
+    /// Find, describe, test or begin plugins.
+    Plugin(PluginRequest),
+    /// Ask sources for their hosts.
+    Hosts(HostsRequest),
+    /// Be the process of a plugin that came from this file; started by a driver only.
+    PluginHost(PathBuf),
+}
+
+/// What is asked of the sources of a job.
+#[derive(Clone, Debug)]
+pub struct HostsRequest {
+    /// The sources.
+    pub hosts: Hosts,
+    /// Not once, but until somebody ends it.
+    pub watch: bool,
+    /// Answer in JSON, a line for each answer of a source.
+    pub json: bool,
 }
 
 /// A job that can be started.
@@ -51,6 +70,11 @@ pub fn parse(
         .map(str::to_owned);
     match subcommand.as_deref() {
         Some("agent") => agent::parse(strings(words.skip(1))?),
+        Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
+            words.nth(1).unwrap_or_default().into(),
+        )),
+        Some("plugin") => plugin::parse(strings(words.skip(1))?),
+        Some("hosts") => hosts(words.skip(1), environment),
         Some("config") => config(words.skip(1), environment),
         Some("run") => run(words.skip(1), environment),
         _ => run(words, environment),
@@ -125,6 +149,30 @@ fn config(
     }
 }
 
+/// `hosts`: what the same options would give a run. A COMMAND may stand behind them and is not looked at.
+fn hosts(
+    words: impl Iterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Invocation, Error> {
+    let clap = command::options()?
+        .name("elasticrun hosts")
+        .override_usage("elasticrun hosts [--watch] [--json] [OPTIONS]")
+        .about("Asks the sources of a job for their hosts and says which would be used, and why. The options are those of a run.")
+        .arg(Arg::new("watch").long("watch").action(ArgAction::SetTrue).help("Go on asking, and say what changes"))
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Answer in JSON, a line for each answer of a source"));
+    let words = argv::split(words, &clap)?;
+    let matches = match clap.try_get_matches_from(&words.options) {
+        Ok(matches) => matches,
+        Err(error) => return refusal::answer(&error),
+    };
+    let config = sources(&matches, &words, environment).read()?;
+    Ok(Invocation::Hosts(HostsRequest {
+        hosts: Hosts::resolve(&config)?,
+        watch: matches.get_flag("watch"),
+        json: matches.get_flag("json"),
+    }))
+}
+
 fn sources(
     matches: &clap::ArgMatches,
     words: &Words,
@@ -190,6 +238,6 @@ const BUILD: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\n\
 Collectives: shared memory on a host, TCP between hosts\n\
-Discovery:   fixed hosts, script, plugins by --plugin-dir\n\
+Discovery:   fixed hosts, file, script, plugins by --plugin-dir\n\
 Launchers:   local, ssh, agent (self-registration)\n"
 );

@@ -1,9 +1,10 @@
-//! A source of hosts by the name of its plugin, as a setting. The grammar is that of the plugin loader.
+//! Plugins in settings: a source of hosts by the name of its plugin, where plugins run, which may run. The grammars
+//! are those of the plugin loader.
 
-use elasticrun_discovery::Spec;
+use elasticrun_discovery::{Allowed, Isolation, Spec};
 use toml::Value;
 
-use super::value::Setting;
+use super::value::{Setting, word_setting};
 
 impl Setting for Spec {
     fn read(words: &[String]) -> Result<Self, String> {
@@ -14,6 +15,26 @@ impl Setting for Spec {
                 .map_err(|error| format!("NAME[:key=value,...] ({error})")),
             _ => Err("NAME[:key=value,...]".to_owned()),
         }
+    }
+
+    fn show(&self) -> Option<Value> {
+        Some(Value::String(self.to_string()))
+    }
+}
+
+word_setting!(Isolation, "process or thread",
+    "process" => Isolation::Process,
+    "thread" => Isolation::Thread,
+);
+
+impl Setting for Allowed {
+    fn read(words: &[String]) -> Result<Self, String> {
+        let [word] = words else {
+            return Err("NAME=sha256:HASH".to_owned());
+        };
+        word.trim()
+            .parse()
+            .map_err(|allowed: elasticrun_discovery::NotAllowed| allowed.to_string())
     }
 
     fn show(&self) -> Option<Value> {

@@ -41,15 +41,10 @@ impl Settings {
         Ok(Self {
             command,
             mode: mode(config, discovers),
-            hosts: Hosts {
-                sources: if sources.is_empty() {
-                    vec![localhost(workers.np)?]
-                } else {
-                    sources
-                },
-                slots_per_host: config.slots_per_host.value,
-                plugin_dirs: config.plugin_dir.value.clone(),
-                interval: config.discovery_interval.value.get(),
+            hosts: if sources.is_empty() {
+                Hosts::of(config, vec![localhost(workers.np)?])
+            } else {
+                Hosts::of(config, sources)
             },
             workers,
             timeouts: timeouts(config)?,
@@ -57,6 +52,36 @@ impl Settings {
             launch: launch(config)?,
             output: output(config)?,
         })
+    }
+}
+
+impl Hosts {
+    /// The hosts of a configuration, for who only wants to see them.
+    ///
+    /// # Errors
+    /// As [`Settings::resolve`]; and if there is no source at all.
+    pub fn resolve(config: &Config) -> Result<Self, Error> {
+        exclusive_hosts(config)?;
+        paths::check(config)?;
+        let fixed = paths::fixed_hosts(config)?;
+        match sources(config, fixed.as_deref()) {
+            sources if sources.is_empty() => Err(Error::Missing {
+                flag: "--discovery",
+                why: "expected a source of hosts: -H, --hostfile, --host-discovery-script or --discovery NAME".to_owned(),
+            }),
+            sources => Ok(Self::of(config, sources)),
+        }
+    }
+
+    fn of(config: &Config, sources: Vec<Source>) -> Self {
+        Self {
+            sources,
+            slots_per_host: config.slots_per_host.value,
+            plugin_dirs: config.plugin_dir.value.clone(),
+            plugin_isolation: config.plugin_isolation.value,
+            plugin_allow: config.plugin_allow.value.clone(),
+            interval: config.discovery_interval.value.get(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_discovery::Spec;
+use elasticrun_discovery::{Allowed, Isolation, Spec};
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use super::{
@@ -68,6 +68,10 @@ pub struct Hosts {
     pub slots_per_host: SlotsPerHost,
     /// Where to look for plugins first.
     pub plugin_dirs: Vec<PathBuf>,
+    /// Where plugins run that are not built in.
+    pub plugin_isolation: Isolation,
+    /// The only plugins that may run beside those built in; empty: all.
+    pub plugin_allow: Vec<Allowed>,
     /// How often plugins that cannot push are asked.
     pub interval: Duration,
 }

@@ -11,7 +11,7 @@ use std::{
 use clap::Arg;
 use toml::Value;
 
-use elasticrun_discovery::Spec;
+use elasticrun_discovery::{Allowed, Isolation, Spec};
 
 use super::{
     cooldown::CooldownRange,
@@ -185,6 +185,10 @@ settings! {
         discovery "discovery" "NAME[:K=V,...]": Vec<Spec> = Vec::new(), plain;
         /// Where to look for plugins first; may be repeated
         plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
+        /// Where plugins run that are not built in: process (of their own), or thread (of the driver)
+        plugin_isolation "plugin-isolation" "WHERE": Isolation = Isolation::Process, plain;
+        /// Allow only plugins whose file has this hash, and those built in; may be repeated
+        plugin_allow "plugin-allow" "NAME=sha256:HASH": Vec<Allowed> = Vec::new(), plain;
         /// How often plugins that cannot push are asked
         discovery_interval "discovery-interval" "TIME": Timeout = seconds(1), plain;
     }

@@ -19,6 +19,15 @@ pub fn worker() -> PathBuf {
     beside("elasticrun-test-worker", "ELASTICRUN_TEST_WORKER")
 }
 
+/// The directory with the libraries of this build's plugins.
+///
+/// # Panics
+/// When they have not been built.
+pub fn plugins() -> PathBuf {
+    let library = beside("libelasticrun_plugin_trouble.so", "ELASTICRUN_TEST_PLUGIN");
+    library.parent().map(PathBuf::from).unwrap_or_default()
+}
+
 fn beside(name: &str, variable: &str) -> PathBuf {
     if let Some(path) = env::var_os(variable) {
         return path.into();

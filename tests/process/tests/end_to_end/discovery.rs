@@ -1,6 +1,6 @@
 //! Scripts that misbehave: at the start that ends the job with exit 5, later it is tolerated.
 
-use elasticrun_process_tests::Job;
+use elasticrun_process_tests::{Job, binaries};
 
 #[test]
 fn a_script_that_fails_at_the_start_ends_the_job() {
@@ -96,4 +96,57 @@ fn a_host_that_cannot_be_reached_is_a_failed_host() {
     job.wait_said("host nowhere.invalid failed");
     job.finish();
     job.end().expect(0, &["succeeded"]);
+}
+
+/// A job whose one host comes from the misbehaving plugin with this behaviour.
+fn of_plugin(flags: &str, behaviour: &str) -> Job {
+    let job = Job::new("-np 2 --min-np 1 --slots-per-host 2 --discovery-interval 50ms");
+    let file = |name: &str| job.directory().join(name).display().to_string();
+    std::fs::write(file("host"), "localhost").expect("a file can be written");
+    let spec = format!(
+        "trouble:watched={},gate={},{behaviour}",
+        file("host"),
+        file("gate")
+    );
+    let job = job.flag(["--plugin-dir", &binaries::plugins().display().to_string()]);
+    let job = (flags.split_whitespace()).fold(job, |job, flag| job.flag([flag]));
+    job.flag(["--discovery", &spec])
+}
+
+#[test]
+fn a_plugin_that_crashes_holds_up_nobody_and_is_started_again() {
+    let mut job = of_plugin("", "poll=segfault_once").start();
+    let before = job.wait_training(2, 3);
+    job.touch("gate");
+    job.wait_said("trouble: the plugin was killed by signal 11 (SIGSEGV)");
+    job.wait_training(2, before[0].step + 20);
+    // It is asked again: the next crash is told too.
+    let gate = job.path("gate");
+    job.wait_for("the plugin is started again", |_| {
+        (!gate.exists()).then_some(())
+    });
+    job.touch("gate");
+    job.wait_for("it crashes again", |_| (!gate.exists()).then_some(()));
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [2]);
+}
+
+#[test]
+fn what_a_plugin_prints_is_in_the_log_and_not_in_the_output() {
+    let ended = of_plugin("", "poll=print")
+        .plan(|plan| plan.steps = Some(5))
+        .run();
+    ended.expect(0, &["succeeded"]);
+    let line = "printed to standard output: hosts are on their way";
+    assert!(ended.stderr.contains(line), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("on their way"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_plugin_that_is_not_allowed_ends_the_job_before_it_begins() {
+    let hash = format!("trouble=sha256:{}", "0".repeat(64));
+    let ended = of_plugin(&format!("--plugin-allow {hash}"), "poll=fine").run();
+    ended.expect(2, &["not allowed", "--plugin-allow", "trouble=sha256:"]);
 }

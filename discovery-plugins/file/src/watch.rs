@@ -1,0 +1,99 @@
+//! Says when a file may have changed.
+//!
+//! Its directory is watched, because the file itself is often replaced: by a rename over it, or by that of a symbolic
+//! link which leads to it. What else happens there is told apart by looking at the file.
+
+use std::{
+    fs, io,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::Path,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use elasticrun_plugin_sdk::Changed;
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        inotify::{AddWatchFlags, InitFlags, Inotify},
+    },
+};
+
+/// A thread that watches a file until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What of a file changes when its content does.
+type Trace = Option<(u64, u64, u64, i64, i64)>;
+
+fn trace(path: &Path) -> Trace {
+    let file = fs::metadata(path).ok()?;
+    Some((
+        file.dev(),
+        file.ino(),
+        file.len(),
+        file.mtime(),
+        file.mtime_nsec(),
+    ))
+}
+
+impl Watcher {
+    pub(crate) fn start(path: &Path, changed: Changed) -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        // Not at each write, but when the writer is done.
+        let events = AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_DELETE;
+        inotify.add_watch(directory, events)?;
+        let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
+        let (path, stopped) = (path.to_owned(), stop.clone());
+        let thread = thread::Builder::new()
+            .name("watch file".to_owned())
+            .spawn(move || watch(&path, &inotify, &stopped, &changed))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let told = self.stop.write(1).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| told) {
+            // It has no reason to panic, and its end is all that is wanted.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(path: &Path, inotify: &Inotify, stop: &EventFd, changed: &Changed) {
+    let mut last = trace(path);
+    loop {
+        let mut fds = [
+            PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
+            PollFd::new(stop.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(Errno::EINTR) => continue,
+            Err(_) => return,
+            Ok(_) if fds[1].any().unwrap_or(true) => return,
+            Ok(_) => {}
+        }
+        // What they say is of no matter; there may be more than one read takes.
+        while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+        let now = trace(path);
+        if now != last {
+            last = now;
+            changed.notify();
+        }
+    }
+}

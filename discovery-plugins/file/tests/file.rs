@@ -1,0 +1,148 @@
+//! The plugin, linked in: its lists, and what it pushes.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    ffi::c_void,
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    ptr, slice,
+    sync::mpsc::{Receiver, Sender, channel},
+    time::Duration,
+};
+
+use elasticrun_plugin_file::{ELASTICRUN_PLUGIN, Hosts, Options};
+use elasticrun_plugin_sdk::{
+    ErrorKind, Plugin, PluginError,
+    abi::{RawBuffer, RawHost, code},
+};
+use tempfile::TempDir;
+
+const PLENTY: Duration = Duration::from_secs(30);
+
+fn create(path: &Path) -> Result<Hosts, PluginError> {
+    Hosts::create(Options { path: path.into() })
+}
+
+#[test]
+fn the_file_is_read_at_each_poll() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("hosts");
+    let error = create(&path).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::BadConfig);
+    assert!(error.message.ends_with("(os error 2)"), "{error}");
+    fs::write(&path, "a:0\n").unwrap();
+    let error = create(&path).unwrap_err();
+    let expected = r#"line 1, "a:0": slots must be a number from 1 to 1024"#;
+    assert!(error.message.ends_with(expected), "{error}");
+    fs::write(&path, "b:4 # rack 1\r\na\n").unwrap();
+    let mut plugin = create(&path).unwrap();
+    let hosts = plugin.poll(PLENTY).unwrap().hosts;
+    let seen: Vec<_> = hosts.iter().map(|host| (&*host.id, host.slots)).collect();
+    assert_eq!(seen, [("b", Some(4)), ("a", None)]);
+    fs::write(&path, "c\n").unwrap();
+    assert_eq!(plugin.poll(PLENTY).unwrap().hosts[0].id, "c");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(plugin.poll(PLENTY).unwrap_err().kind, ErrorKind::Retryable);
+}
+
+/// An instance that pushes into a channel, by the interface that a host uses.
+struct Watched {
+    instance: *mut c_void,
+    context: *mut Sender<()>,
+    pushed: Receiver<()>,
+}
+
+unsafe extern "C" fn push(context: *mut c_void) {
+    // SAFETY: `Watched` keeps it until the instance is destroyed.
+    let sender = unsafe { &*context.cast::<Sender<()>>() };
+    sender.send(()).unwrap();
+}
+
+impl Watched {
+    fn new(path: &Path) -> Self {
+        let plugin = &ELASTICRUN_PLUGIN;
+        let config = format!(r#"{{"path": "{}"}}"#, path.display());
+        let (sender, pushed) = channel();
+        let context = Box::into_raw(Box::new(sender));
+        let (mut instance, mut answer) = (ptr::null_mut(), RawBuffer::EMPTY);
+        // SAFETY: as a host calls it, with places that are live.
+        unsafe {
+            let (data, len) = (config.as_ptr(), config.len());
+            let create = plugin.create.unwrap();
+            let made = create(&RawHost::THIS, data, len, &mut instance, &mut answer);
+            assert_eq!(made, code::OK, "{:?}", text(&answer));
+            let watch = plugin.watch.unwrap();
+            let watched = watch(instance, push, context.cast(), &mut answer);
+            assert_eq!(watched, code::OK, "{:?}", text(&answer));
+        }
+        Self {
+            instance,
+            context,
+            pushed,
+        }
+    }
+
+    fn is_pushed(&self) {
+        self.pushed
+            .recv_timeout(PLENTY)
+            .expect("the change is not pushed");
+    }
+}
+
+unsafe fn text(answer: &RawBuffer) -> &str {
+    // SAFETY: a plugin in Rust answers with text.
+    str::from_utf8(unsafe { slice::from_raw_parts(answer.data, answer.len) }).unwrap()
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: the last call on the instance; nobody pushes any more afterwards.
+        unsafe {
+            ELASTICRUN_PLUGIN.destroy.unwrap()(self.instance);
+            drop(Box::from_raw(self.context));
+        }
+    }
+}
+
+#[test]
+fn every_way_to_change_the_file_is_pushed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("hosts");
+    fs::write(&path, "a\n").unwrap();
+    let watched = Watched::new(&path);
+    fs::write(&path, "a\nb\n").unwrap();
+    watched.is_pushed();
+    fs::write(dir.path().join("new"), "c\n").unwrap();
+    fs::rename(dir.path().join("new"), &path).unwrap();
+    watched.is_pushed();
+    fs::remove_file(&path).unwrap();
+    watched.is_pushed();
+    // As a mounted ConfigMap is: a link to a directory that is a link, which is replaced.
+    fs::create_dir(dir.path().join("1")).unwrap();
+    fs::create_dir(dir.path().join("2")).unwrap();
+    fs::write(dir.path().join("1/hosts"), "a\n").unwrap();
+    fs::write(dir.path().join("2/hosts"), "b\n").unwrap();
+    symlink("1", dir.path().join("data")).unwrap();
+    symlink("data/hosts", &path).unwrap();
+    watched.is_pushed();
+    symlink("2", dir.path().join("new")).unwrap();
+    fs::rename(dir.path().join("new"), dir.path().join("data")).unwrap();
+    watched.is_pushed();
+}
+
+#[test]
+fn other_files_of_the_directory_push_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("hosts");
+    fs::write(&path, "a\n").unwrap();
+    let watched = Watched::new(&path);
+    for name in ["1", "2", "3"] {
+        fs::write(dir.path().join(name), "x").unwrap();
+    }
+    // Events come in their order, so what is pushed is the last.
+    fs::write(&path, "b\nc\n").unwrap();
+    watched.is_pushed();
+    assert!(watched.pushed.try_recv().is_err());
+}

@@ -1,0 +1,43 @@
+//! `elasticrun plugin ...` and `elasticrun hosts`: plugins and sources, looked at by a person.
+
+mod hosts;
+mod inspect;
+mod list;
+mod new;
+mod test;
+
+use std::io::{self, Write};
+
+use crate::{
+    cli::{HostsRequest, PluginCommand, PluginRequest},
+    discovery,
+};
+
+/// Does what is asked and gives the exit code.
+///
+/// # Errors
+/// What cannot be found, loaded or written.
+pub fn run(request: &PluginRequest) -> anyhow::Result<u8> {
+    let catalog = || discovery::catalog(&request.directories, request.isolation, &request.allowed);
+    let out = &mut io::stdout().lock();
+    match &request.what {
+        PluginCommand::List => list::list(&mut catalog(), request.json, out),
+        PluginCommand::Inspect(name) => inspect::inspect(&mut catalog(), name, request.json, out),
+        PluginCommand::Test(spec) => test::test(&mut catalog(), spec, request.json, out),
+        PluginCommand::New(new) => new::new(new, out),
+    }
+}
+
+/// Asks the sources of a job for their hosts.
+///
+/// # Errors
+/// A source that cannot be found or loaded.
+pub fn hosts(request: &HostsRequest) -> anyhow::Result<u8> {
+    hosts::show(request, &mut io::stdout().lock())
+}
+
+/// Writes a line. A reader that went away (`| head -1`) ends the work, without a complaint.
+fn line(out: &mut impl Write, text: impl std::fmt::Display) -> anyhow::Result<()> {
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,110 @@
+//! `elasticrun plugin new NAME --lang LANGUAGE`: a project that builds, passes `plugin test`, and lists hosts.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, absolute},
+};
+
+use anyhow::{Context as _, bail};
+
+use super::line;
+use crate::{
+    cli::{Language, NewPlugin},
+    exit,
+};
+
+/// A file of a project: its path, its content, and whether it is a program.
+type Template = (&'static str, &'static str, bool);
+
+const IGNORE: Template = (".gitignore", "/target/\n*.so\n__pycache__/\n", false);
+const RUST: [Template; 4] = [
+    ("Cargo.toml", include_str!("new/rust/Cargo.toml.in"), false),
+    ("src/lib.rs", include_str!("new/rust/lib.rs.in"), false),
+    ("README.md", include_str!("new/rust/README.md.in"), false),
+    IGNORE,
+];
+const C: [Template; 5] = [
+    ("plugin.c", include_str!("new/c/plugin.c.in"), false),
+    (
+        "elasticrun_plugin.h",
+        include_str!("../../../discovery-plugins/sdk/include/elasticrun_plugin.h"),
+        false,
+    ),
+    ("Makefile", include_str!("new/c/Makefile.in"), false),
+    ("README.md", include_str!("new/c/README.md.in"), false),
+    IGNORE,
+];
+const PYTHON: [Template; 3] = [
+    (
+        "elasticrun-plugin-@NAME@",
+        include_str!("new/python/plugin.py.in"),
+        true,
+    ),
+    ("README.md", include_str!("new/python/README.md.in"), false),
+    IGNORE,
+];
+
+/// Makes the project and says what to do next.
+pub(super) fn new(new: &NewPlugin, out: &mut impl Write) -> anyhow::Result<u8> {
+    let directory = Path::new(&new.name);
+    if directory.symlink_metadata().is_ok() {
+        bail!(
+            "{}: is there already; remove it or take another name",
+            new.name
+        );
+    }
+    let sdk = sdk(new)?;
+    let files: &[Template] = match new.language {
+        Language::Rust => &RUST,
+        Language::C => &C,
+        Language::Python => &PYTHON,
+    };
+    for (path, content, is_program) in files {
+        let fill = |text: &str| {
+            text.replace("@SDK@", &sdk)
+                .replace("@NAME@", &new.name)
+                .replace("@IDENT@", &new.name.replace('-', "_"))
+        };
+        let path = directory.join(fill(path));
+        write(&path, &fill(content), *is_program)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    line(
+        out,
+        format_args!(
+            "made {}; its README.md says how to build and test it",
+            new.name
+        ),
+    )?;
+    Ok(exit::SUCCESS)
+}
+
+fn write(path: &Path, content: &str, is_program: bool) -> anyhow::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(path, content)?;
+    // Whatever the umask: a plugin that everyone may write to is refused.
+    let mode = if is_program { 0o755 } else { 0o644 };
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
+}
+
+/// The dependency on the SDK, as it stands in a Cargo.toml.
+fn sdk(new: &NewPlugin) -> anyhow::Result<String> {
+    let Some(path) = &new.sdk else {
+        return Ok(format!("\"{}\"", env!("CARGO_PKG_VERSION")));
+    };
+    let path = absolute(path)?;
+    let manifest = fs::read_to_string(path.join("Cargo.toml"))
+        .with_context(|| format!("--sdk {}", path.display()))?;
+    if !manifest.contains("name = \"elasticrun-plugin-sdk\"") {
+        bail!(
+            "--sdk {}: expected the directory of elasticrun-plugin-sdk",
+            path.display()
+        );
+    }
+    let path = path.to_str().context("--sdk: the path is not UTF-8")?;
+    Ok(format!("{{ path = {} }}", toml::Value::from(path)))
+}
