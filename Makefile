@@ -87,7 +87,7 @@ bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All ben
 bench-recovery: ## From the kill of a worker to the survivors' next committed step
 	benches/recovery.sh
 
-bench-recovery-torch: ## From the kill of a torch worker to the next committed step, beside torchrun; 25 minutes
+bench-recovery-torch: ## From the kill of a torch worker to the next committed step, beside torchrun; a quarter of an hour
 	benches/python.sh recovery_torch.py
 
 bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over gloo
