@@ -7,6 +7,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 use super::{
     counts,
     error::Error,
+    group,
     kinds::{BlacklistPolicy, Launcher, LogLevel},
     layer::Origin,
     paths,
@@ -149,6 +150,7 @@ fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
             .map(|path| Source::Script(paths::absolute(path))),
     );
     sources.extend(config.discovery.value.iter().cloned().map(Source::Plugin));
+    sources.extend(group::specs(config).map(Source::Plugin));
     if sources.is_empty() && config.launcher.value == Some(Launcher::Agent) {
         sources.push(Source::Registration);
     }

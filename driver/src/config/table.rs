@@ -16,6 +16,7 @@ use elasticrun_discovery::{Allowed, Isolation, Spec};
 use super::{
     cooldown::CooldownRange,
     error::Error,
+    group::Group,
     hosts::HostList,
     kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
     layer::{Layers, Origin},
@@ -183,6 +184,12 @@ settings! {
         host_discovery_script "host-discovery-script" "PATH": Option<PathBuf> = None, plain;
         /// Hosts from a plugin; may be repeated, hosts of all sources are merged
         discovery "discovery" "NAME[:K=V,...]": Vec<Spec> = Vec::new(), plain;
+        /// Hosts from EC2 Auto Scaling groups: NAME or NAME,NAME
+        aws_asg "aws-asg" "NAME[:K=V,...]": Vec<Group> = Vec::new(), plain;
+        /// Hosts from a Google Cloud managed instance group: PROJECT/ZONE-OR-REGION/NAME
+        gcp_mig "gcp-mig" "P/Z/N[:K=V,...]": Vec<Group> = Vec::new(), plain;
+        /// Hosts are the nodes of the Slurm job that this runs in
+        slurm "slurm" "": bool = false, plain;
         /// Where to look for plugins first; may be repeated
         plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
         /// Where plugins run that are not built in: process (of their own), or thread (of the driver)
