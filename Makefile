@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit wheel python test-frameworks test-horovod
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-plugins test-plugins wheel python test-frameworks test-horovod
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -24,6 +24,7 @@ SEEDS ?= 10000
 
 # All packages in every build: cargo unites their features, so that nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
+PLUGINS := package(elasticrun-discovery) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
 PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 
 help: ## This list
@@ -62,6 +63,10 @@ process: setup ## Real drivers, agents and workers, with signals, sshd and netwo
 	cargo build --locked --workspace
 	$(NEXTEST) -E '$(PROCESS)'
 
+test-plugins: setup ## Discovery plugins: the conformance suite, new ones in three languages, and those that misbehave
+	cargo build --locked --workspace
+	$(NEXTEST) -E '$(PLUGINS)'
+
 python: setup ## The Python package, all of it: types, real jobs, with torch too
 	worker/python/test.sh
 
@@ -92,6 +97,9 @@ bench-recovery-torch: ## From the kill of a torch worker to the next committed s
 
 bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over gloo
 	benches/python.sh commit_torch.py
+
+bench-plugins: ## What the process of a plugin costs: its start, a poll
+	cargo bench --locked -q -p elasticrun-discovery --bench isolation
 
 bench-rendezvous: ## Rounds of up to 100,000 workers
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches

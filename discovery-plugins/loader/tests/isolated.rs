@@ -25,7 +25,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn host() -> HostProgram {
     HostProgram {
-        program: env!("CARGO_BIN_EXE_elasticrun-plugin-host").into(),
+        program: env!("CARGO_BIN_EXE_elasticrun-serve-plugin").into(),
         arguments: vec![],
     }
 }

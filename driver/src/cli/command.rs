@@ -30,6 +30,11 @@ time, 4 reset limit, 5 first discovery failed, 6 no committed state left, 128+N 
 /// # Errors
 /// None in fact: the defaults of the table are sound.
 pub(super) fn options() -> Result<Command, Error> {
+    options_and([])
+}
+
+/// The same, and more options.
+pub(super) fn options_and(more: impl IntoIterator<Item = Arg>) -> Result<Command, Error> {
     let defaults = defaults()?;
     let settings = KEYS.iter().map(|key| argument(key, defaults.get(key.name)));
     let mut command = Command::new("elasticrun")
@@ -43,7 +48,8 @@ pub(super) fn options() -> Result<Command, Error> {
         .after_help(AFTER)
         .args(settings)
         .args(ours())
-        .args(horovod::arguments());
+        .args(horovod::arguments())
+        .args(more);
     // Adds --help, which the split of the words must know.
     command.build();
     Ok(command)

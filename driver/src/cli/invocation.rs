@@ -154,12 +154,17 @@ fn hosts(
     words: impl Iterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Invocation, Error> {
-    let clap = command::options()?
-        .name("elasticrun hosts")
-        .override_usage("elasticrun hosts [--watch] [--json] [OPTIONS]")
-        .about("Asks the sources of a job for their hosts and says which would be used, and why. The options are those of a run.")
-        .arg(Arg::new("watch").long("watch").action(ArgAction::SetTrue).help("Go on asking, and say what changes"))
-        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Answer in JSON, a line for each answer of a source"));
+    let switch = |name: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name);
+        arg.action(ArgAction::SetTrue).help(help)
+    };
+    let clap = command::options_and([
+        switch("watch", "Go on asking, and say what changes"),
+        switch("json", "Answer in JSON, a line for each change"),
+    ])?
+    .override_usage("elasticrun hosts [--watch] [--json] [OPTIONS]")
+    .about(HOSTS_ABOUT)
+    .after_help("");
     let words = argv::split(words, &clap)?;
     let matches = match clap.try_get_matches_from(&words.options) {
         Ok(matches) => matches,
@@ -225,6 +230,9 @@ fn standard_note(config: &Config, mode: Mode) -> Option<String> {
         )
     })
 }
+
+const HOSTS_ABOUT: &str = "Asks the sources of a job for their hosts, and says which would be used and why.\n\n\
+    The options are those of a run; a COMMAND may stand behind them. Exit code 5 if a source fails.";
 
 const CONFIG_HELP: &str = "\
 Usage: elasticrun config show [OPTIONS]

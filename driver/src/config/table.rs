@@ -194,8 +194,8 @@ settings! {
         plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
         /// Where plugins run that are not built in: process (of their own), or thread (of the driver)
         plugin_isolation "plugin-isolation" "WHERE": Isolation = Isolation::Process, plain;
-        /// Allow only plugins whose file has this hash, and those built in; may be repeated
-        plugin_allow "plugin-allow" "NAME=sha256:HASH": Vec<Allowed> = Vec::new(), plain;
+        /// Allow only plugins with this hash, NAME=sha256:..., and those built in; may be repeated
+        plugin_allow "plugin-allow" "NAME=HASH": Vec<Allowed> = Vec::new(), plain;
         /// How often plugins that cannot push are asked
         discovery_interval "discovery-interval" "TIME": Timeout = seconds(1), plain;
     }

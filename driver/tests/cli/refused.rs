@@ -65,6 +65,8 @@ const WRONG: &[&str] = &[
     "-np\t2\t--aws-asg\tgpus:region\tx",
     "-np\t2\t--gcp-mig\t\tx",
     "-np\t2\t--discovery-interval\t0\tx",
+    "-np\t2\t--plugin-isolation\tno\tx",
+    "-np\t2\t--plugin-allow\ta=md5:00\tx",
     "-np\t2\t--elastic-timeout\t0s\tx",
     "-np\t2\t--start-timeout\tsoon\tx",
     "-np\t2\t--abort-timeout\t5 apples\tx",

@@ -62,7 +62,9 @@ impl Lines {
         if self.may_say() {
             tracing::info!(%plugin, "{line}");
         }
-        self.last.push_back(line);
+        if !of_trace(&line) {
+            self.last.push_back(line);
+        }
         if self.last.len() > 8 {
             self.last.pop_front();
         }
@@ -87,18 +89,7 @@ impl Lines {
     /// What it said last on standard error, if it said anything that tells why it ended.
     pub(super) fn last_words(&mut self) -> Option<String> {
         self.end_line(1);
-        // The lines of a trace and of how to get one say less than what stands above them.
-        let of_trace = |line: &str| {
-            let line = line.trim_start();
-            line.starts_with("note: ")
-                || line.starts_with("at ")
-                || line.starts_with("stack backtrace")
-                || line.starts_with("thread ") && line.ends_with(':')
-                || line.starts_with(|first: char| first.is_ascii_digit())
-        };
-        let mut lines = self.last.iter().rev();
-        let line = lines.find(|line| !of_trace(line))?;
-        Some(line.chars().take(300).collect())
+        Some(self.last.back()?.chars().take(300).collect())
     }
 
     fn may_say(&mut self) -> bool {
@@ -111,6 +102,16 @@ impl Lines {
         self.count += 1;
         self.count <= MOST
     }
+}
+
+/// A line of a trace or of how to get one; what stands above it says more.
+fn of_trace(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("note: ")
+        || line.starts_with("at ")
+        || line.starts_with("stack backtrace")
+        || line.starts_with("thread ") && line.ends_with(':')
+        || line.starts_with(|first: char| first.is_ascii_digit())
 }
 
 fn clean(text: &str) -> String {

@@ -7,7 +7,7 @@ fn main() -> ExitCode {
     match elasticrun_discovery::serve(Path::new(&path)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("elasticrun-plugin-host: {error}");
+            eprintln!("elasticrun-serve-plugin: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,0 +1,223 @@
+//! `elasticrun plugin` and `elasticrun hosts`, by the real binary.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The binary, as in a shell in this directory.
+fn elasticrun(directory: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elasticrun"));
+    command
+        .args(words)
+        .current_dir(directory)
+        .env_remove("ELASTICRUN_PLUGIN_PATH");
+    command
+}
+
+fn run(directory: &Path, words: &[&str]) -> Output {
+    elasticrun(directory, words).output().unwrap()
+}
+
+#[track_caller]
+fn printed(directory: &Path, words: &[&str]) -> String {
+    let output = run(directory, words);
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success(), "{words:?}\n{stdout}{stderr}");
+    stdout
+}
+
+#[track_caller]
+fn refused(directory: &Path, words: &[&str]) -> String {
+    let output = run(directory, words);
+    assert_eq!(output.status.code(), Some(2), "{words:?}");
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    line
+}
+
+/// Makes a project, builds it as its README says, tests it, and runs a job on it.
+fn from_new_to_a_job(language: &str, sdk: &[&str], build: impl FnOnce(&Path) -> Option<Command>) {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    let name = format!("my-{language}");
+    let words = ["plugin", "new", &name, "--lang", language];
+    printed(dir, &[&words[..], sdk].concat());
+    let project = dir.join(&name);
+    if let Some(mut build) = build(&project) {
+        let output = build.current_dir(&project).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    }
+    let plugins = [
+        "--plugin-dir",
+        if language == "rust" {
+            "target/debug"
+        } else {
+            "."
+        },
+    ];
+    let spec = format!("{name}:count=2");
+    let test = [&["plugin", "test", &spec, "--json"], &plugins[..]].concat();
+    let report: Value = serde_json::from_str(&printed(&project, &test)).unwrap();
+    assert_eq!(report["passed"], true, "{report}");
+    assert_eq!(report["plugin"], *name);
+    assert_eq!(report["checks"].as_array().unwrap().len(), 9);
+    // The commands of its README are the ones above.
+    let readme = fs::read_to_string(project.join("README.md")).unwrap();
+    let line = format!("elasticrun plugin test {spec} --plugin-dir {}", plugins[1]);
+    assert!(readme.contains(&line), "{readme}");
+    let spec = format!("{name}:count=1");
+    let job = [
+        &plugins[..],
+        &["--discovery", &spec, "-np", "2", "--slots", "2"],
+        &["--launcher", "local", "--", "echo", "trained"],
+    ]
+    .concat();
+    assert_eq!(printed(&project, &job).matches("trained").count(), 2);
+    assert!(refused(dir, &words).contains("is there already"));
+}
+
+#[test]
+fn a_new_plugin_in_rust_builds_and_keeps_the_rules() {
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../discovery-plugins/sdk");
+    let sdk = sdk.canonicalize().unwrap().display().to_string();
+    // What it depends on is here already, and what was built once is built for the next run as well.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-new");
+    from_new_to_a_job("rust", &["--sdk", &sdk], |project| {
+        fs::create_dir_all(&target).unwrap();
+        std::os::unix::fs::symlink(&target, project.join("target")).unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--offline"]);
+        cargo.env_remove("CARGO_TARGET_DIR");
+        Some(cargo)
+    });
+}
+
+#[test]
+fn a_new_plugin_in_c_builds_and_keeps_the_rules() {
+    from_new_to_a_job("c", &[], |_| Some(Command::new("make")));
+}
+
+#[test]
+fn a_new_plugin_in_python_keeps_the_rules() {
+    from_new_to_a_job("python", &[], |_| None);
+}
+
+#[test]
+fn a_project_is_refused_by_name() {
+    let dir = TempDir::new().unwrap();
+    let new = |words: &[&str]| refused(dir.path(), &[&["plugin", "new"], words].concat());
+    assert!(new(&["My Plugin", "--lang", "c"]).contains("allowed are small letters"));
+    assert!(new(&["a"]).contains("--lang"));
+    assert!(new(&["a", "--lang", "cobol"]).contains("--lang"));
+    assert!(new(&["a", "--lang", "c", "--sdk", "."]).contains("only together with --lang rust"));
+    assert!(new(&["a", "--lang", "rust", "--sdk", "."]).contains("--sdk"));
+    assert!(
+        !dir.path().join("a").exists(),
+        "nothing is left of a refusal"
+    );
+}
+
+#[test]
+fn plugins_are_listed_and_described() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    let list: Value = serde_json::from_str(&printed(dir, &["plugin", "list", "--json"])).unwrap();
+    let names: Vec<_> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["file", "script", "static"]);
+    fs::write(dir.join("libelasticrun_plugin_odd.so"), "no library").unwrap();
+    let text = printed(dir, &["plugin", "list", "--plugin-dir", "."]);
+    assert!(
+        text.contains("odd              cannot be used: ./lib"),
+        "{text}"
+    );
+    let text = printed(dir, &["plugin", "inspect", "file"]);
+    assert!(text.contains("changes are  pushed"), "{text}");
+    assert!(
+        text.contains("option       path             string   needed"),
+        "{text}"
+    );
+    assert!(
+        refused(dir, &["plugin", "inspect", "nobody"]).contains("no discovery plugin \"nobody\"")
+    );
+}
+
+#[test]
+fn a_plugin_that_breaks_a_rule_is_told_so() {
+    let dir = TempDir::new().unwrap();
+    let spec = "script:path=/bin/false";
+    let output = run(dir.path(), &["plugin", "test", spec]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("FAIL  poll            poll failed: bad configuration"),
+        "{text}"
+    );
+    assert!(text.contains("ok    bad-config"), "{text}");
+}
+
+#[test]
+fn hosts_are_shown_with_what_would_become_of_them() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("list"), "b:2\n").unwrap();
+    let words = ["hosts", "-H", "a:4", "--discovery", "file:path=list"];
+    let text = printed(dir, &words);
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    assert_eq!(
+        lines[..2],
+        ["source fixed: 1 hosts", "source file: 1 hosts"]
+    );
+    assert!(lines[2].starts_with("a ") && lines[2].contains("4 slots (given)"));
+    assert!(lines[3].ends_with("used     ready"), "{text}");
+    let failing = ["hosts", "--json", "--host-discovery-script", "/bin/false"];
+    let output = run(dir, &failing);
+    assert_eq!(output.status.code(), Some(5));
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(row["sources"][0]["kind"], "bad configuration");
+    assert!(refused(dir, &["hosts"]).contains("expected a source of hosts"));
+}
+
+#[test]
+fn changes_are_shown_while_one_watches() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("list"), "a:2\n").unwrap();
+    // Polled hardly ever: what is seen was pushed.
+    let words = [
+        "hosts",
+        "--watch",
+        "--json",
+        "--discovery",
+        "file:path=list",
+    ];
+    let mut child = elasticrun(dir, &[&words[..], &["--discovery-interval", "1h"]].concat())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!(next()["hosts"][0]["id"], "a");
+    fs::write(dir.join("new"), "b:2\n").unwrap();
+    fs::rename(dir.join("new"), dir.join("list")).unwrap();
+    assert_eq!(next()["hosts"][0]["id"], "b");
+    fs::remove_file(dir.join("list")).unwrap();
+    let row = next();
+    assert_eq!(row["sources"][0]["kind"], "retryable");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
