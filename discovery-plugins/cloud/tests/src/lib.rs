@@ -34,6 +34,15 @@ impl StandIn {
         Self::start(python.trim(), &tests.join("aws_stand_in.py"))
     }
 
+    /// Compute Engine: the part of it that managed instance groups need.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn gce() -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Self::start("python3", &tests.join("gce_stand_in.py"))
+    }
+
     fn start(python: &str, script: &Path) -> Self {
         let mut process = Command::new(python)
             .arg(script)
