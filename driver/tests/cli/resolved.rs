@@ -125,7 +125,11 @@ fn a_cloud_has_a_flag_of_its_own() {
             .copied()
             .collect();
         let spec = source.parse().expect("a source");
-        assert_eq!(sources(&words), [Source::Plugin(spec)], "{flags:?}");
+        assert_eq!(
+            job(&words).settings.hosts.sources,
+            [Source::Plugin(spec)],
+            "{flags:?}"
+        );
     }
 }
 
