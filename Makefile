@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -76,6 +76,10 @@ python: setup ## The Python package, all of it: types, real jobs, with torch too
 
 test-frameworks: setup ## TensorFlow, Keras and JAX in real jobs
 	worker/python/test_frameworks.sh
+
+test-notices: ## 1,000 notices of three clouds to a job of four hosts: no step lost; NOTICES=100 for fewer
+	cargo build --locked --workspace
+	cargo test --locked -p elasticrun-process-tests --test end_to_end -- --ignored --nocapture a_thousand_notices
 
 test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-horovod HOROVOD_SRC=DIR
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh

@@ -36,14 +36,13 @@ pub enum Update {
 }
 
 /// Sources that run; dropping it ends them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sources {
     running: Vec<Running>,
 }
 
 impl Sources {
     /// Tells all sources something; those that do not know the host leave it at that.
-    #[allow(dead_code, reason = "for who drains hosts")]
     pub(crate) fn command(&self, command: &Command) {
         for source in &self.running {
             source.command(command.clone());

@@ -62,6 +62,7 @@ impl Hosts {
             id,
             slots: host.slots.unwrap_or(untold),
             state,
+            within: host.deadline,
         }
     }
 }

@@ -14,6 +14,7 @@ mod hosts;
 mod join;
 mod launch;
 mod logging;
+pub mod operator;
 pub mod plugins;
 mod report;
 pub mod run_loop;

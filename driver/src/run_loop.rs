@@ -7,7 +7,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_core::{Command, Event, Job, Note, Time, results::Outcome};
-use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, ToAgent, control::Setup};
+use elasticrun_discovery::Command as Told;
+use elasticrun_protocol::{
+    DriverEpoch, HostId, Notice, NoticeKind, Order, Report, ToAgent, control::Setup,
+};
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -15,8 +18,10 @@ use tokio::{
 
 use crate::{
     control::{self, Writer},
+    discovery::Sources,
     hosts::Hosts,
     launch::{self, Launcher},
+    operator,
     report::Reporter,
     signals::Signals,
     store,
@@ -40,6 +45,8 @@ pub struct Inputs {
     pub launches: mpsc::Receiver<launch::Ended>,
     /// Discovery.
     pub discovery: mpsc::Receiver<crate::discovery::Update>,
+    /// What people ask of the job.
+    pub operator: mpsc::Receiver<operator::Asked>,
     /// The user.
     pub signals: Signals,
 }
@@ -54,6 +61,7 @@ pub struct Driver {
     pub(crate) launcher: Launcher,
     pub(crate) reporter: Reporter,
     pub(crate) agents: BTreeMap<HostId, Agent>,
+    pub(crate) sources: Sources,
     pub(crate) store: store::Handle,
     pub(crate) began: Instant,
     pub(crate) ending: Option<Ending>,
@@ -95,6 +103,7 @@ impl Driver {
                 }
                 Some(update) = inputs.discovery.recv() => self.discovered(update),
                 Some(ended) = inputs.launches.recv() => self.launch_ended(ended),
+                Some(asked) = inputs.operator.recv() => self.asked(asked),
                 signal = inputs.signals.next() => self.signalled(signal),
                 _ = beat.tick() => self.beat(),
                 () = sleep_until(due.unwrap_or(self.began)), if due.is_some() => self.tick(),
@@ -244,6 +253,29 @@ impl Driver {
         }
     }
 
+    fn asked(&mut self, asked: operator::Asked) {
+        let operator::Request::Drain { host, within_ms } = asked.request;
+        let answer = if self.ending.is_some() {
+            operator::Answer::Refused("the job is ending".to_owned())
+        } else if !self.job.settings().elastic {
+            let why = "the job is not elastic: its workers cannot go on elsewhere".to_owned();
+            operator::Answer::Refused(why)
+        } else if !self.job.has_host(&host) {
+            let hosts: Vec<_> = self.job.hosts().into_iter().map(HostId::as_str).collect();
+            let known = hosts.join(", ");
+            operator::Answer::Refused(format!("{host} is no host of this job; it has {known}"))
+        } else {
+            let within = within_ms.map(Duration::from_millis);
+            let kind = NoticeKind::Operator;
+            let line = format!("{host} is being left");
+            let notice = Notice { kind, within };
+            self.step(Event::Noticed { host, notice });
+            operator::Answer::Done(line)
+        };
+        // Who asked may have gone.
+        let _ = asked.answer.send(answer);
+    }
+
     fn signalled(&mut self, signal: i32) {
         match &mut self.ending {
             None => {
@@ -340,6 +372,16 @@ impl Driver {
             }
         }
         for note in notes {
+            // Whoever takes the host may wait for that.
+            match &note {
+                Note::Draining { host, .. } => self.sources.command(&Told::Draining {
+                    host: host.to_string(),
+                }),
+                Note::Drained { host } => self.sources.command(&Told::Drained {
+                    host: host.to_string(),
+                }),
+                _ => {}
+            }
             self.reporter.note(&note, &self.job);
         }
         for (host, instance) in unheard {

@@ -26,7 +26,7 @@ use crate::{
     hosts::Hosts,
     join,
     launch::Launcher,
-    logging,
+    logging, operator,
     report::{Reporter, Terminal},
     run_loop::{Driver, Inputs},
     signals::Signals,
@@ -41,6 +41,9 @@ const INPUTS: usize = 4096;
 
 /// How many pieces of workers' output may wait for the console.
 const LINES: usize = 1024;
+
+/// How many requests of people may wait for the run loop.
+const ASKED: usize = 16;
 
 /// How long the console may take to write what is left at the end.
 const LAST_LINES: Duration = Duration::from_secs(3);
@@ -82,6 +85,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         tasks: tasks.clone(),
     };
     tasks.spawn(control::serve(listener, port));
+    let (asked_in, operator) = mpsc::channel(ASKED);
+    let socket = operator::serve(&run_id, asked_in, stop.clone(), &tasks);
+    let socket =
+        socket.inspect_err(|error| tracing::warn!("nobody can drain hosts of this job: {error:#}"));
     let sources = discovery::start(&settings.hosts, discovery_in)?;
     let mut driver = Driver {
         job: Job::new(
@@ -103,6 +110,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         ),
         reporter: Reporter::new(terminal.clone(), settings.output.quiet),
         agents: BTreeMap::new(),
+        sources,
         store,
         began: Instant::now(),
         ending: None,
@@ -113,10 +121,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             control,
             launches,
             discovery: discovered,
+            operator,
             signals,
         })
         .await;
-    drop(sources);
+    drop((std::mem::take(&mut driver.sources), socket));
     stop.cancel();
     tasks.close();
     // Agents' last lines are on their way through their connections and the console.
@@ -225,6 +234,13 @@ fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
         orphan_timeout: settings.timeouts.orphan,
         abort_timeout: settings.timeouts.abort,
         grace: GRACE,
+        // In a standard job nobody could go on elsewhere.
+        drain_timeout: if settings.mode == config::Mode::Elastic {
+            settings.timeouts.drain
+        } else {
+            Duration::ZERO
+        },
+        notice_file: settings.launch.notice_file.clone(),
         // Each connection has its own.
         instance: 0,
     })

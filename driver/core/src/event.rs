@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use elasticrun_protocol::{
-    CommitId, HostId, Order, Process, Rank, Report, Round,
+    CommitId, HostId, Notice, Order, Process, Rank, Report, Round,
     control::{Exit, StopReason},
 };
 
@@ -52,6 +52,13 @@ pub enum Event {
         instance: u64,
         /// What it saw.
         report: Report,
+    },
+    /// A host will go away, or may; a person or a source says so. (An agent reports it.)
+    Noticed {
+        /// Which host.
+        host: HostId,
+        /// What was heard.
+        notice: Notice,
     },
     /// The user wants the job to end.
     StopRequested {
@@ -160,6 +167,32 @@ pub enum Note {
     },
     /// A host failed: its agent was lost or could not be started.
     HostFailed {
+        /// Which one.
+        host: HostId,
+        /// For a person.
+        why: String,
+    },
+    /// A host may go away; nobody leaves it for that.
+    AtRisk {
+        /// Which one.
+        host: HostId,
+        /// What was heard.
+        notice: Notice,
+    },
+    /// A host will go away: its workers leave it at a common commit.
+    Draining {
+        /// Which one.
+        host: HostId,
+        /// What was heard.
+        notice: Notice,
+    },
+    /// A draining host runs nothing any more and keeps nothing that is needed: it may go.
+    Drained {
+        /// Which one.
+        host: HostId,
+    },
+    /// A draining host went before its workers could leave it. That is no failure.
+    WentEarly {
         /// Which one.
         host: HostId,
         /// For a person.

@@ -4,10 +4,13 @@
 //! - A host that is missing from a list is removed when it is missing twice, or at once when it is
 //!   reported draining or gone; so one empty list removes nobody.
 //! - A host that was away, or was blacklisted, returns at the end of the order.
+//! - A host that a notice said will go stays draining whatever the lists say, until it is gone.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_protocol::HostId;
+
+use crate::Time;
 
 /// What a source says of a host's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub struct HostRecord {
     pub slots: u32,
     /// Whether it may be used.
     pub state: HostState,
+    /// Time until it goes away, if it is draining and the source knows.
+    pub within: Option<Duration>,
 }
 
 impl HostRecord {
@@ -41,14 +46,27 @@ impl HostRecord {
             id: id.into(),
             slots,
             state: HostState::Ready,
+            within: None,
         }
     }
+}
+
+/// What is known of a host that will go away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Draining {
+    /// Until then its workers may train on if too few others could; half of the time that is left, or all but
+    /// [`MARGIN`] of it.
+    due: Time,
+    /// A notice said so, not a list: no list takes it back.
+    noticed: bool,
+    /// It runs nothing any more and nothing there is needed.
+    drained: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Known {
     slots: u32,
-    draining: bool,
+    draining: Option<Draining>,
     missing: u8,
     /// Place in the order; grows with every arrival.
     arrival: u64,
@@ -64,9 +82,22 @@ pub struct HostSet {
 /// How often a host must be missing before it is removed.
 const MISSING_LIMIT: u8 = 2;
 
+/// What the workers of a host that goes away need at most to reach a boundary and leave.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// What a list changed beyond slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Hosts that are known no more.
+    pub removed: Vec<HostId>,
+    /// Hosts that began to drain, with the time until they go.
+    pub draining: Vec<(HostId, Option<Duration>)>,
+}
+
 impl HostSet {
-    /// Takes a list of discovery; gives back the hosts that it removed.
-    pub fn update(&mut self, list: &[HostRecord]) -> Vec<HostId> {
+    /// Takes a list of discovery.
+    pub fn update(&mut self, now: Time, list: &[HostRecord]) -> Changes {
+        let mut changes = Changes::default();
         for known in self.known.values_mut() {
             known.missing = known.missing.saturating_add(1);
         }
@@ -74,8 +105,11 @@ impl HostSet {
             match record.state {
                 HostState::Ready => self.see(&record.id, record.slots),
                 HostState::Draining => {
+                    if self.begin_drain(now, &record.id, record.within, false) {
+                        changes.draining.push((record.id.clone(), record.within));
+                    }
                     if let Some(known) = self.known.get_mut(&record.id) {
-                        (known.draining, known.missing) = (true, 0);
+                        known.missing = 0;
                     }
                 }
                 HostState::Pending => {}
@@ -86,23 +120,89 @@ impl HostSet {
                 }
             }
         }
-        let removed: Vec<_> = self
+        changes.removed = self
             .known
             .iter()
             .filter(|(_, known)| known.missing >= MISSING_LIMIT)
             .map(|(id, _)| id.clone())
             .collect();
-        for id in &removed {
+        for id in &changes.removed {
             self.known.remove(id);
         }
-        removed
+        changes
+    }
+
+    /// A notice says that a host will go away. Gives whether that is news.
+    pub fn noticed(&mut self, now: Time, id: &HostId, within: Option<Duration>) -> bool {
+        self.begin_drain(now, id, within, true)
+    }
+
+    fn begin_drain(
+        &mut self,
+        now: Time,
+        id: &HostId,
+        within: Option<Duration>,
+        noticed: bool,
+    ) -> bool {
+        let Some(known) = self.known.get_mut(id) else {
+            return false;
+        };
+        let left = within.unwrap_or_default();
+        let due = now + left.saturating_sub(MARGIN.min(left / 2));
+        match &mut known.draining {
+            Some(draining) => {
+                draining.noticed |= noticed;
+                draining.due = draining.due.min(due);
+                false
+            }
+            None => {
+                known.draining = Some(Draining {
+                    due,
+                    noticed,
+                    drained: false,
+                });
+                true
+            }
+        }
+    }
+
+    /// Whether a host will go away.
+    pub fn is_draining(&self, id: &HostId) -> bool {
+        self.known
+            .get(id)
+            .is_some_and(|known| known.draining.is_some())
+    }
+
+    /// Until when the workers of a draining host may train on if too few others could.
+    pub fn drain_due(&self, id: &HostId) -> Option<Time> {
+        self.known.get(id)?.draining.map(|draining| draining.due)
+    }
+
+    /// Hosts that will go away and are not drained yet.
+    pub fn draining(&self) -> impl Iterator<Item = &HostId> {
+        let not_yet = |known: &Known| known.draining.is_some_and(|draining| !draining.drained);
+        self.known
+            .iter()
+            .filter(move |(_, known)| not_yet(known))
+            .map(|(id, _)| id)
+    }
+
+    /// A draining host runs nothing any more, and nothing there is needed.
+    pub fn drained(&mut self, id: &HostId) {
+        if let Some(draining) = self
+            .known
+            .get_mut(id)
+            .and_then(|known| known.draining.as_mut())
+        {
+            draining.drained = true;
+        }
     }
 
     /// A host is there with so many slots: a list says so, or it came by itself.
     pub fn see(&mut self, id: &HostId, slots: u32) {
         if let Some(known) = self.known.get_mut(id) {
-            if known.draining {
-                known.draining = false;
+            if known.draining.is_some_and(|draining| !draining.noticed) {
+                known.draining = None;
                 known.arrival = self.arrivals;
                 self.arrivals += 1;
             }
@@ -111,7 +211,7 @@ impl HostSet {
         }
         let known = Known {
             slots,
-            draining: false,
+            draining: None,
             missing: 0,
             arrival: self.arrivals,
         };
@@ -136,7 +236,7 @@ impl HostSet {
     pub fn slots(&self, id: &HostId) -> u32 {
         self.known
             .get(id)
-            .filter(|known| !known.draining)
+            .filter(|known| known.draining.is_none())
             .map_or(0, |known| known.slots)
     }
 
@@ -191,40 +291,50 @@ mod tests {
     #[test]
     fn old_hosts_keep_their_order_and_new_ones_follow() {
         let mut set = HostSet::default();
-        set.update(&list(&[("b", 1), ("a", 2)]));
-        set.update(&list(&[("c", 1), ("a", 2), ("b", 1)]));
+        set.update(Time::ZERO, &list(&[("b", 1), ("a", 2)]));
+        set.update(Time::ZERO, &list(&[("c", 1), ("a", 2), ("b", 1)]));
         assert_eq!(order(&set), ["b", "a", "c"]);
     }
 
     #[test]
     fn a_host_is_removed_when_missing_twice_and_returns_at_the_end() {
         let mut set = HostSet::default();
-        set.update(&list(&[("a", 1), ("b", 1)]));
-        assert!(set.update(&list(&[("b", 1)])).is_empty());
+        set.update(Time::ZERO, &list(&[("a", 1), ("b", 1)]));
+        assert!(
+            set.update(Time::ZERO, &list(&[("b", 1)]))
+                .removed
+                .is_empty()
+        );
         assert_eq!(order(&set), ["a", "b"]);
-        assert_eq!(set.update(&list(&[("b", 1)])), ["a".into()]);
-        set.update(&list(&[("a", 1), ("b", 1)]));
+        assert_eq!(
+            set.update(Time::ZERO, &list(&[("b", 1)])).removed,
+            ["a".into()]
+        );
+        set.update(Time::ZERO, &list(&[("a", 1), ("b", 1)]));
         assert_eq!(order(&set), ["b", "a"]);
     }
 
     #[test]
     fn an_empty_list_counts_only_when_seen_twice() {
         let mut set = HostSet::default();
-        set.update(&list(&[("a", 1)]));
-        assert!(set.update(&[]).is_empty());
-        set.update(&list(&[("a", 1)]));
-        assert!(set.update(&[]).is_empty());
-        assert_eq!(set.update(&[]), ["a".into()]);
+        set.update(Time::ZERO, &list(&[("a", 1)]));
+        assert!(set.update(Time::ZERO, &[]).removed.is_empty());
+        set.update(Time::ZERO, &list(&[("a", 1)]));
+        assert!(set.update(Time::ZERO, &[]).removed.is_empty());
+        assert_eq!(set.update(Time::ZERO, &[]).removed, ["a".into()]);
     }
 
     #[test]
     fn draining_takes_the_slots_at_once_and_gone_the_host() {
         let mut set = HostSet::default();
-        set.update(&list(&[("a", 3)]));
-        set.update(&[HostRecord {
-            state: HostState::Draining,
-            ..HostRecord::ready("a", 3)
-        }]);
+        set.update(Time::ZERO, &list(&[("a", 3)]));
+        set.update(
+            Time::ZERO,
+            &[HostRecord {
+                state: HostState::Draining,
+                ..HostRecord::ready("a", 3)
+            }],
+        );
         assert_eq!(
             (set.slots(&"a".into()), set.contains(&"a".into())),
             (0, true)
@@ -233,6 +343,58 @@ mod tests {
             state: HostState::Gone,
             ..HostRecord::ready("a", 3)
         };
-        assert_eq!(set.update(&[gone]), ["a".into()]);
+        assert_eq!(set.update(Time::ZERO, &[gone]).removed, ["a".into()]);
+    }
+
+    #[test]
+    fn what_a_list_drains_a_list_takes_back_but_not_what_a_notice_said() {
+        let mut set = HostSet::default();
+        let ready = list(&[("a", 3), ("b", 1)]);
+        set.update(Time::ZERO, &ready);
+        let leaving = HostRecord {
+            state: HostState::Draining,
+            ..ready[0].clone()
+        };
+        let changes = set.update(Time::ZERO, &[leaving.clone(), ready[1].clone()]);
+        assert_eq!(changes.draining, [("a".into(), None)]);
+        assert!(
+            set.update(Time::ZERO, &[leaving, ready[1].clone()])
+                .draining
+                .is_empty(),
+            "no news"
+        );
+        set.update(Time::ZERO, &ready);
+        assert_eq!(set.slots(&"a".into()), 3);
+        assert!(set.noticed(Time::ZERO, &"a".into(), None));
+        set.update(Time::ZERO, &ready);
+        assert_eq!(set.slots(&"a".into()), 0);
+        assert!(
+            !set.noticed(Time::ZERO, &"moon".into(), None),
+            "not of this job"
+        );
+    }
+
+    #[test]
+    fn workers_may_train_on_for_half_of_the_time_or_all_but_the_margin() {
+        let mut set = HostSet::default();
+        set.update(Time::ZERO, &list(&[("a", 1), ("b", 1), ("c", 1)]));
+        let due = |set: &mut HostSet, id: &str, within| {
+            set.noticed(Time::ZERO, &id.into(), within);
+            set.drain_due(&id.into()).unwrap().since_start()
+        };
+        assert_eq!(
+            due(&mut set, "a", Some(Duration::from_secs(120))),
+            Duration::from_secs(90)
+        );
+        assert_eq!(
+            due(&mut set, "b", Some(Duration::from_secs(30))),
+            Duration::from_secs(15)
+        );
+        assert_eq!(due(&mut set, "c", None), Duration::ZERO);
+        assert_eq!(
+            due(&mut set, "a", Some(Duration::from_secs(2))),
+            Duration::from_secs(1),
+            "the sooner one holds"
+        );
     }
 }

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 use clap::{Arg, ArgAction};
 
 use super::{
-    AgentStart, PluginRequest, agent,
+    AgentStart, DrainRequest, PluginRequest, agent,
     argv::{self, Words},
-    command, horovod, plugin, refusal,
+    command, drain, horovod, plugin, refusal,
 };
 use crate::{
     config::{Config, Error, Hosts, Mode, Origin, Settings, Sources},
@@ -23,6 +23,8 @@ pub enum Invocation {
     Run(Box<RunRequest>),
     /// Be the agent of a host.
     Agent(AgentStart),
+    /// Ask a running job to leave a host.
+    Drain(DrainRequest),
     /// Find, describe, test or begin plugins.
     Plugin(PluginRequest),
     /// Ask sources for their hosts.
@@ -70,6 +72,7 @@ pub fn parse(
         .map(str::to_owned);
     match subcommand.as_deref() {
         Some("agent") => agent::parse(strings(words.skip(1))?),
+        Some("drain") => drain::parse(strings(words.skip(1))?),
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),
         )),

@@ -192,6 +192,7 @@ fn timeouts(config: &Config) -> Result<Timeouts, Error> {
         start: config.start_timeout.value.get(),
         abort: config.abort_timeout.value.get(),
         interrupt: config.interrupt_timeout.value.get(),
+        drain: config.drain_timeout.value,
         exit: config.exit_timeout.value.get(),
         orphan: config.orphan_timeout.value.get(),
         last_call: config.last_call.value,
@@ -242,6 +243,7 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         },
         push_binary: config.push_binary.value,
         network_interfaces: config.network_interface.value.0.clone(),
+        notice_file: config.notice_file.value.clone(),
     })
 }
 

@@ -111,6 +111,8 @@ pub struct Timeouts {
     pub abort: Duration,
     /// For a worker to reach the common boundary of an interrupt.
     pub interrupt: Duration,
+    /// For the workers of a host that asks its agent to end (SIGTERM) to leave. May be zero.
+    pub drain: Duration,
     /// For the others after the first success.
     pub exit: Duration,
     /// For workers to live without a driver.
@@ -153,6 +155,8 @@ pub struct Launch {
     pub push_binary: bool,
     /// Interfaces for data between workers, in order of preference; empty: by route to the driver.
     pub network_interfaces: Vec<String>,
+    /// A file whose appearance on a host says that the host will go away.
+    pub notice_file: Option<String>,
 }
 
 /// How self-registering agents learn the join token. At least one of the two is set.

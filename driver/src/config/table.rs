@@ -208,6 +208,8 @@ settings! {
         abort_timeout "abort-timeout" "TIME": Timeout = seconds(60), plain;
         /// Longest wait for a worker to reach the common boundary of an interrupt
         interrupt_timeout "interrupt-timeout" "TIME": Timeout = seconds(60), plain;
+        /// How long an agent that gets SIGTERM waits for its workers to leave; 0: not at all
+        drain_timeout "drain-timeout" "TIME": Duration = Duration::from_secs(25), plain;
         /// Longest wait for the other workers after the first success
         exit_timeout "exit-timeout" "TIME": Timeout = seconds(300), plain;
         /// How long agents keep their workers without a driver
@@ -250,6 +252,8 @@ settings! {
         ssh_option "ssh-option" "NAME=VALUE": Vec<SshOption> = Vec::new(), plain;
         /// Copy this binary to hosts that do not have it
         push_binary "push-binary" "": bool = false, plain;
+        /// A file on each host whose appearance says that the host will go away; its text may be the seconds left
+        notice_file "notice-file" "PATH": Option<String> = None, plain;
         /// Interfaces for data between workers [default: by route to the driver]
         network_interface "network-interface" "NAME,...": Interfaces = Interfaces::default(),
             |arg| arg.visible_alias("network-interfaces");

@@ -32,6 +32,22 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
             )
         }
         Note::HostFailed { host, why } => format!("host {host} failed: {why}"),
+        Note::AtRisk { host, notice } => format!("host {host} may go away: {}", notice.kind),
+        Note::Draining { host, notice } => {
+            let within = notice.within.map_or(String::new(), |within| {
+                format!(", in {} s at the latest", within.as_secs())
+            });
+            format!(
+                "host {host} will go away{within} ({}): leaving it",
+                notice.kind
+            )
+        }
+        Note::Drained { host } => {
+            format!("host {host} is drained: nothing there is needed any more")
+        }
+        Note::WentEarly { host, why } => {
+            format!("host {host} went before it was left: {why}")
+        }
         Note::Blacklisted {
             domain,
             out: Out::ForGood,

@@ -16,6 +16,7 @@ pub mod binaries;
 mod event;
 mod hosts;
 mod job;
+pub mod metadata;
 mod plan;
 mod processes;
 mod running;

@@ -54,6 +54,8 @@ pub(crate) enum Fault {
     Remove,
     /// Discovery: a host is draining and then goes.
     Drain,
+    /// A host will go away: its agent or a person says so, and no list takes it back.
+    Notice { within: Option<Duration> },
     /// Discovery: a draining host is ready again after all.
     Undrain,
     /// Discovery: a host is reported gone.
@@ -73,6 +75,9 @@ pub(crate) enum Fault {
     /// The user ends the job.
     Stop,
 }
+
+/// The longest time of a notice.
+pub(crate) const LONGEST_NOTICE: Duration = Duration::from_secs(20);
 
 impl Fault {
     pub(crate) fn draw(dice: &mut Dice) -> Self {
@@ -141,8 +146,14 @@ impl Fault {
 
     /// A change that is no fault.
     pub(crate) fn draw_change(dice: &mut Dice) -> Self {
-        match dice.range(0, 9) {
+        match dice.range(0, 11) {
             0..=3 => Self::Add,
+            10 => Self::Notice {
+                within: dice
+                    .percent(70)
+                    .then(|| dice.millis(0, LONGEST_NOTICE.as_millis() as u64)),
+            },
+            11 => Self::TermAgent,
             4 => Self::Remove,
             5 => Self::Drain,
             6 => Self::Undrain,

@@ -11,12 +11,14 @@ use elasticrun_core::{
     blacklist::{Domain, Out},
     hosts::{HostRecord, HostState},
 };
-use elasticrun_protocol::{HostId, LocalRank};
+use elasticrun_protocol::{HostId, LocalRank, Notice, NoticeKind};
 
 #[derive(Clone, Debug)]
 struct Known {
     slots: u32,
     draining: bool,
+    /// A notice said so, and no list takes it back.
+    noticed: bool,
     missing: u32,
 }
 
@@ -35,13 +37,22 @@ pub(crate) struct Reference {
     /// The last moment at which there was enough for a round.
     pub(crate) last_enough: Time,
     pub(crate) fatal: bool,
+    elastic: bool,
 }
 
 impl Reference {
+    pub(crate) fn of(elastic: bool) -> Self {
+        Self {
+            elastic,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn event(&mut self, event: &Event) {
         match event {
             Event::Discovered(list) => self.listed(list),
             Event::DiscoveryFailed { fatal: true, .. } if !self.discovered => self.fatal = true,
+            Event::Noticed { host, notice } => self.noticed(host, *notice),
             Event::AgentConnected(agent) if agent.itself => {
                 self.see(&agent.host, agent.slots);
             }
@@ -57,6 +68,10 @@ impl Reference {
         {
             *self.shrinks.entry(host.clone()).or_default() += 1;
         }
+        if let Some(known) = self.known.get_mut(host).filter(|known| known.noticed) {
+            (known.slots, known.missing) = (slots, 0);
+            return;
+        }
         let draining = self.known.get(host).is_some_and(|known| known.draining);
         if draining || !self.known.contains_key(host) {
             self.moved(host);
@@ -64,9 +79,18 @@ impl Reference {
         let known = Known {
             slots,
             draining: false,
+            noticed: false,
             missing: 0,
         };
         self.known.insert(host.clone(), known);
+    }
+
+    fn noticed(&mut self, host: &HostId, notice: Notice) {
+        if let Some(known) = self.known.get_mut(host) {
+            let leaves = self.elastic && !notice.kind.is_risk_only();
+            known.draining |= leaves;
+            known.noticed |= leaves;
+        }
     }
 
     fn listed(&mut self, list: &[HostRecord]) {
@@ -109,6 +133,10 @@ impl Reference {
             Note::Blacklisted { domain, out } => {
                 self.out.insert(domain.clone(), *out);
                 self.recent.push(domain.clone());
+            }
+            // Reported over a connection that holds, which is not known here.
+            Note::Draining { host, notice } if notice.kind == NoticeKind::Signal => {
+                self.noticed(&host.clone(), *notice);
             }
             Note::CooldownOver {
                 domain: Domain::Host(host),

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use elasticrun_core::{Cooldown, FailureDomain, Settings, Time};
 
-use crate::{dice::Dice, fault::Fault};
+use crate::{
+    dice::Dice,
+    fault::{Fault, LONGEST_NOTICE},
+};
 
 /// Everything that is decided before a run begins.
 #[derive(Clone, Debug)]
@@ -43,6 +46,8 @@ pub(crate) struct Scenario {
     /// Of a hundred peers that lose one, how many see it by themselves.
     pub(crate) notice: u64,
     /// Planned faults.
+    /// How long an agent that gets SIGTERM waits for its workers to leave.
+    pub(crate) drain_timeout: Duration,
     pub(crate) faults: Vec<(Time, Fault)>,
     /// How many faults strike just after a round was planned, started or interrupted.
     pub(crate) ambushes: u64,
@@ -106,6 +111,12 @@ impl Scenario {
                 dice.pick(&[0, 0, 3, 20]).unwrap_or(0)
             },
             notice: dice.pick(&[0, 50, 100]).unwrap_or(0),
+            drain_timeout: if settings.elastic {
+                dice.pick(&[0, 2_000, 20_000])
+                    .map_or(Duration::ZERO, Duration::from_millis)
+            } else {
+                Duration::ZERO
+            },
             faults: Vec::new(),
             ambushes: if quiet {
                 0
@@ -168,6 +179,7 @@ impl Scenario {
             + self.heartbeat_timeout * 4
             + self.orphan_timeout * 4
             + self.grace * 6
+            + LONGEST_NOTICE * 4
             + (self.connect_timeout + self.stall_timeout) * 4
             + self.import * 6;
         waits + settings.fence * 3 + self.step * (self.steps as u32) * 4 + Duration::from_secs(60)

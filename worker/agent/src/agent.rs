@@ -13,7 +13,10 @@ use elasticrun_core::{
     Time,
     agent::{Command, Event, Machine, Signal},
 };
-use elasticrun_protocol::{FromWorker, HostId, Process, ToAgent, auth::Secret, control::Setup};
+use elasticrun_notices::Notices;
+use elasticrun_protocol::{
+    FromWorker, HostId, Notice, Process, ToAgent, auth::Secret, control::Setup,
+};
 use elasticrun_shared::death::Ended as SignOfLife;
 use tokio::{
     signal::unix,
@@ -25,8 +28,7 @@ use crate::{
     discard::Discard,
     error::PeerError,
     execute::Region,
-    inbox::Note,
-    leftovers,
+    inbox, leftovers,
     link::DriverLink,
     memory::Memories,
     output::Output,
@@ -61,7 +63,9 @@ pub(crate) struct Agent {
     pub(crate) output: Output,
     pub(crate) store: Store,
     pub(crate) deaths: Deaths,
-    pub(crate) inbox: mpsc::Receiver<Note>,
+    pub(crate) inbox: mpsc::Receiver<inbox::Note>,
+    /// Word that the host will go away.
+    pub(crate) notices: Notices,
     pub(crate) terminate: unix::Signal,
     /// Events that executing a command made.
     pub(crate) own: VecDeque<Event>,
@@ -121,8 +125,9 @@ enum Input {
     Said(Process, FromWorker),
     /// A leader has ended and is to be reaped.
     Ended(Process),
-    Note(Note),
+    Note(inbox::Note),
     Own(Event),
+    Noticed(Notice),
     StopRequested,
     /// A deadline of the machine.
     Time,
@@ -189,6 +194,9 @@ impl Agent {
         if let Poll::Ready(Some(note)) = self.inbox.poll_recv(cx) {
             return Poll::Ready(Input::Note(note));
         }
+        if let Poll::Ready(Some(notice)) = self.notices.poll_next(cx) {
+            return Poll::Ready(Input::Noticed(notice));
+        }
         if self.terminate.poll_recv(cx).is_ready() {
             return Poll::Ready(Input::StopRequested);
         }
@@ -219,6 +227,10 @@ impl Agent {
             Input::Said(process, message) => self.step(Event::Said { process, message }, out),
             Input::Ended(process) => self.process_ended(process, out),
             Input::Note(note) => self.note(note, out),
+            Input::Noticed(notice) => {
+                tracing::info!(?notice, "this host will go away, or may");
+                self.step(Event::Noticed(notice), out);
+            }
             Input::StopRequested => self.stop_requested(out),
         }
     }
@@ -295,11 +307,11 @@ impl Agent {
         }
     }
 
-    fn note(&mut self, note: Note, out: &mut Vec<Command>) {
+    fn note(&mut self, note: inbox::Note, out: &mut Vec<Command>) {
         match note {
-            Note::Knock(knock) => self.knocked(knock),
-            Note::Started { process, result } => self.started(process, result),
-            Note::OutputEnded { process, tail } => {
+            inbox::Note::Knock(knock) => self.knocked(knock),
+            inbox::Note::Started { process, result } => self.started(process, result),
+            inbox::Note::OutputEnded { process, tail } => {
                 let Some(hosted) = self.processes.remove(&process) else {
                     return;
                 };

@@ -53,4 +53,5 @@ pub use error::Error;
 pub use launch::{Error as LaunchError, Launch};
 pub use options::AgentOptions;
 pub use run::{Ended, run};
+pub use rundir::root as runs_directory;
 pub use scheduling::{react_quickly, take_turns_as_usual};

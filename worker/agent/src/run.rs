@@ -3,6 +3,7 @@
 use std::{net::IpAddr, os::unix::ffi::OsStringExt, time::Duration};
 
 use elasticrun_core::agent::Machine;
+use elasticrun_notices::{Notices, Sources};
 use elasticrun_protocol::{HostId, store::StoreOf};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -132,10 +133,14 @@ async fn serve(
         host: host.clone(),
         instance: joined.setup.instance,
     };
+    let setup = joined.setup;
+    let notices = Notices::listen(Sources {
+        file: setup.notice_file.clone().map(Into::into),
+    });
     let mut agent = Agent {
-        machine: Machine::new(clock.now(), joined.epoch, joined.setup.clone(), port),
+        machine: Machine::new(clock.now(), joined.epoch, setup.clone(), port),
         host: host.clone(),
-        setup: joined.setup,
+        setup,
         secret: options.secret.clone(),
         address,
         dir,
@@ -149,6 +154,7 @@ async fn serve(
         store: Store::start(options.clone(), driver, store_of)?,
         deaths: Deaths::new(),
         inbox,
+        notices,
         terminate,
         own: Default::default(),
         clock,
@@ -170,6 +176,9 @@ async fn serve(
             left,
             "processes that the kernel does not let go stay behind"
         );
+    }
+    if agent.was_shut_down {
+        agent.notices.host_left().await;
     }
     agent.output.finish().await;
     tasks.shutdown().await;

@@ -44,8 +44,11 @@ pub(crate) struct RunDir {
     is_fresh: bool,
 }
 
-/// Where the directories of all agents of this user are.
-pub(crate) fn root() -> Result<PathBuf, Error> {
+/// Where the directories of all agents of this user are, and the sockets of drivers.
+///
+/// # Errors
+/// It cannot be made, or is not ours alone.
+pub fn root() -> Result<PathBuf, Error> {
     // SAFETY: geteuid has no arguments and cannot fail.
     let user = unsafe { libc::geteuid() };
     let own = env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("elasticrun"));

@@ -128,6 +128,12 @@ pub struct Setup {
     /// Between SIGTERM and SIGKILL.
     #[serde(with = "millis")]
     pub grace: Duration,
+    /// How long an agent whose host asks it to end (SIGTERM) waits for its workers to leave; zero: not at all.
+    #[serde(with = "millis", default)]
+    pub drain_timeout: Duration,
+    /// A file whose appearance on the host says that the host will go away.
+    #[serde(default)]
+    pub notice_file: Option<String>,
     /// The driver's number of this connection; further connections of the agent name it.
     #[serde(default)]
     pub instance: u64,
@@ -289,6 +295,11 @@ pub enum Report {
         /// Its last lines of output.
         tail: Vec<String>,
     },
+    /// The host of this agent will go away, or may.
+    Noticed {
+        /// What was heard.
+        notice: Notice,
+    },
     /// The agent lives. Sent every heartbeat interval.
     Beat {
         /// Commits made by the workers of this host, in sum, since their start.
@@ -297,6 +308,70 @@ pub enum Report {
         #[serde(default)]
         count: u64,
     },
+}
+
+/// Word that a host will go away, or may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Notice {
+    /// Who says so.
+    pub kind: NoticeKind,
+    /// How long it stays, from the moment of the notice; unknown if missing.
+    #[serde(with = "millis::option", default)]
+    pub within: Option<Duration>,
+}
+
+/// Who says that a host will go away.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// EC2 takes a spot instance back (`spot/instance-action`).
+    SpotInterruption,
+    /// EC2 sees a higher risk of that (`events/recommendations/rebalance`).
+    RebalanceRecommendation,
+    /// Its Auto Scaling group ends it (`autoscaling/target-lifecycle-state`).
+    TargetLifecycleState,
+    /// Compute Engine takes a spot or preemptible instance back (`instance/preempted`).
+    Preempted,
+    /// Compute Engine ends it for maintenance (`instance/maintenance-event`).
+    Maintenance,
+    /// Azure has scheduled an event that ends or restarts it.
+    ScheduledEvent,
+    /// Its agent got a signal (Slurm's `--signal`, a pod that is deleted).
+    Signal,
+    /// The file of `--notice-file` has appeared.
+    File,
+    /// A source of hosts says so.
+    Discovery,
+    /// A person said so (`elasticrun drain`).
+    Operator,
+    /// A newer agent knows what.
+    #[serde(other)]
+    Other,
+}
+
+impl NoticeKind {
+    /// Whether the host may well stay: nobody leaves it for that.
+    pub fn is_risk_only(self) -> bool {
+        self == Self::RebalanceRecommendation
+    }
+}
+
+impl std::fmt::Display for NoticeKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::SpotInterruption => "EC2 takes the spot instance back",
+            Self::RebalanceRecommendation => "EC2 recommends to rebalance",
+            Self::TargetLifecycleState => "its Auto Scaling group ends it",
+            Self::Preempted => "Compute Engine preempts it",
+            Self::Maintenance => "Compute Engine ends it for maintenance",
+            Self::ScheduledEvent => "Azure has scheduled an event",
+            Self::Signal => "its agent got a signal",
+            Self::File => "its notice file has appeared",
+            Self::Discovery => "discovery says so",
+            Self::Operator => "a person said so",
+            Self::Other => "its agent says so",
+        })
+    }
 }
 
 /// A worker at `run()`.

@@ -18,3 +18,26 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
 ) -> Result<Duration, D::Error> {
     Ok(Duration::from_millis(u64::deserialize(deserializer)?))
 }
+
+/// A duration that may be missing, for `#[serde(with = "millis::option")]`.
+pub(crate) mod option {
+    use super::*;
+
+    /// Writes milliseconds, or null.
+    pub(crate) fn serialize<S: Serializer>(
+        duration: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => super::serialize(duration, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads milliseconds, or null.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
+    }
+}

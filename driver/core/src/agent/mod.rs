@@ -17,8 +17,8 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    Boundary, CommitId, DriverEpoch, FromWorker, Generation, LocalRank, Process, Report, Round,
-    ToAgent,
+    Boundary, CommitId, DriverEpoch, FromWorker, Generation, LocalRank, Notice, NoticeKind,
+    Process, Report, Round, ToAgent,
     control::{Exit, Setup, Spawn, Start, StopReason},
 };
 
@@ -74,7 +74,10 @@ pub enum Event {
         /// Its last lines of output.
         tail: Vec<String>,
     },
-    /// The host asks the agent to end (SIGTERM).
+    /// The host will go away, or may.
+    Noticed(Notice),
+    /// The host asks the agent to end (SIGTERM). The first time that is a notice, if the job can do without
+    /// the host: the workers leave it first.
     StopRequested,
 }
 
@@ -166,6 +169,8 @@ pub struct Machine {
     by_itself: bool,
     ending: bool,
     ended: bool,
+    /// Its host asked it to end; until then its workers may leave.
+    drains_until: Option<Time>,
     planted: Planted,
 }
 
@@ -193,6 +198,7 @@ impl Machine {
             by_itself: false,
             ending: false,
             ended: false,
+            drains_until: None,
             planted: Planted::default(),
         }
     }
@@ -247,10 +253,8 @@ impl Machine {
             } => {
                 self.exited(process, exit, tail, memory, out);
             }
-            Event::StopRequested => {
-                self.by_itself |= !self.ending;
-                self.end_all(now, out);
-            }
+            Event::Noticed(notice) => out.push(Command::Report(Report::Noticed { notice })),
+            Event::StopRequested => self.stop_requested(now, out),
         }
         self.answer_plan(memory, out);
         self.end_when_alone(out);
@@ -306,6 +310,9 @@ impl Machine {
                 });
             }
         }
+        if self.drain_deadline().is_some_and(|until| until <= now) {
+            self.end_by_itself(now, out);
+        }
         if self.orphan_deadline().is_some_and(|until| until <= now) {
             // A driver may start the next round elsewhere from now on (R11).
             self.by_itself = true;
@@ -321,7 +328,35 @@ impl Machine {
             return None;
         }
         let workers = self.workers.values().map(Worker::deadline);
-        earliest(workers.chain([Some(self.next_beat), self.orphan_deadline()]))
+        earliest(workers.chain([
+            Some(self.next_beat),
+            self.orphan_deadline(),
+            self.drain_deadline(),
+        ]))
+    }
+
+    fn drain_deadline(&self) -> Option<Time> {
+        self.drains_until.filter(|_| !self.ending)
+    }
+
+    /// The driver is asked to have the workers leave, once and for a while; then they are ended here.
+    fn stop_requested(&mut self, now: Time, out: &mut Vec<Command>) {
+        let within = self.setup.drain_timeout;
+        let can_wait = !self.ending && self.orphan_since.is_none() && !within.is_zero();
+        if self.drains_until.is_some() || self.workers.is_empty() || !can_wait {
+            return self.end_by_itself(now, out);
+        }
+        self.drains_until = Some(now + within);
+        let notice = Notice {
+            kind: NoticeKind::Signal,
+            within: Some(within),
+        };
+        out.push(Command::Report(Report::Noticed { notice }));
+    }
+
+    fn end_by_itself(&mut self, now: Time, out: &mut Vec<Command>) {
+        self.by_itself |= !self.ending;
+        self.end_all(now, out);
     }
 
     fn orphan_deadline(&self) -> Option<Time> {

@@ -135,6 +135,7 @@ impl Job {
     pub(super) fn agent_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
         let begun = self.fleet.host(host).map_or(now, |state| state.since);
         let had_memory = self.fleet.host(host).is_some_and(|state| state.has_memory);
+        let draining = self.hosts.is_draining(host);
         let lost = self.fleet.lose_agent(host);
         for live in &lost {
             self.waitlist.leave(host, live.process);
@@ -157,7 +158,11 @@ impl Job {
         }
         // A host that nobody uses any more may go: it was drained, or its workers have succeeded.
         let used = !lost.is_empty() || !self.is_ending() && self.capacity.has(host);
-        if used {
+        if used && draining {
+            self.stale = true;
+            let host = host.clone();
+            out.push(Command::Note(Note::WentEarly { host, why }));
+        } else if used {
             self.note_host_failure(host, why, out);
             self.domain_failed(now, Domain::Host(host.clone()), begun, out);
         }

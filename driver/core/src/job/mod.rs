@@ -2,12 +2,13 @@
 //!
 //! [`Job::step`] applies one event, then [`settle`](Job::settle) brings intent and observation together.
 //! What one event means is in `reports`, `failures` and `ending`; what follows from the new state is in
-//! `slots` (agents, processes), `planning` and `starting` (rounds).
+//! `slots` (agents, processes), `draining` (hosts that go away), `planning` and `starting` (rounds).
 //!
 //! Cost: an event costs O(log hosts + its own workers); only a change of hosts, a failure, a plan and a
 //! start cost O(hosts + workers).
 
 mod capacity;
+mod draining;
 mod ending;
 mod failures;
 mod planning;
@@ -17,7 +18,7 @@ mod starting;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use elasticrun_protocol::{DriverEpoch, HostId, Order, Process, Report};
+use elasticrun_protocol::{DriverEpoch, HostId, Notice, NoticeKind, Order, Process, Report};
 
 use crate::{
     Command, Event, Note, Rejected, Settings, Time,
@@ -180,6 +181,16 @@ impl Job {
         &self.results
     }
 
+    /// Hosts that are known, in their order of arrival.
+    pub fn hosts(&self) -> Vec<&HostId> {
+        self.hosts.in_order()
+    }
+
+    /// Whether a host is known.
+    pub fn has_host(&self, host: &HostId) -> bool {
+        self.hosts.contains(host)
+    }
+
     /// Agents and processes as observed.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
@@ -222,7 +233,7 @@ impl Job {
 
     fn apply(&mut self, now: Time, event: Event, out: &mut Out) {
         match event {
-            Event::Discovered(list) => self.discovered(&list),
+            Event::Discovered(list) => self.discovered(now, &list, out),
             Event::DiscoveryFailed { fatal, why } => self.discovery_failed(fatal, why, out),
             Event::AgentConnected(agent) => self.agent_connected(now, agent, out),
             Event::AgentLost {
@@ -251,6 +262,7 @@ impl Job {
                     reject(out, &host, Rejected::StaleConnection);
                 }
             }
+            Event::Noticed { host, notice } => self.noticed(now, &host, notice, out),
             Event::StopRequested { signal } => self.stop_requested(signal, out),
         }
     }
@@ -261,6 +273,7 @@ impl Job {
             return;
         }
         self.settled = now;
+        self.finish_drains(out);
         if std::mem::take(&mut self.stale) {
             self.count_capacity(out);
             self.stop_unusable(out);
@@ -278,13 +291,16 @@ impl Job {
         }
     }
 
-    fn discovered(&mut self, list: &[crate::hosts::HostRecord]) {
+    fn discovered(&mut self, now: Time, list: &[crate::hosts::HostRecord], out: &mut Out) {
         let early = self.discovered && !self.joined;
         if early && self.planted.is(Mutant::EarlyChange) {
             return;
         }
         self.discovered = true;
-        self.hosts.update(list);
+        for (host, within) in self.hosts.update(now, list).draining {
+            let kind = NoticeKind::Discovery;
+            self.drain_begins(&host, Notice { kind, within }, out);
+        }
         self.stale = true;
     }
 

@@ -83,7 +83,7 @@ impl Job {
     }
 
     /// Candidates for a round, cut and in order of what they would become.
-    fn choose(&self) -> Vec<Candidate> {
+    pub(super) fn choose(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for host in self.capacity.order() {
             let Some(state) = self.fleet.host(host).filter(|state| state.up().is_some()) else {
@@ -164,11 +164,9 @@ impl Job {
             .settings
             .max_np
             .map_or(usize::MAX, |max| (max as usize).saturating_sub(size));
-        let removed = self.recheck
-            && (training.members.iter()).any(|(host, m)| {
-                m.iter()
-                    .any(|p| !self.capacity.is_usable(host, p.local_rank))
-            });
+        // Who drains may train on until others are there, so it is looked at whenever something happens.
+        let removed =
+            (self.recheck || self.hosts.draining().next().is_some()) && self.must_leave(now);
         self.recheck = false;
         let added =
             room > 0 && !self.waitlist.is_empty() && self.ripe_at().is_some_and(|ripe| ripe <= now);
@@ -276,6 +274,6 @@ impl Job {
                 }),
             },
         };
-        earliest([phase, self.suspect_until])
+        earliest([phase, self.suspect_until, self.next_drain_due()])
     }
 }

@@ -49,6 +49,7 @@ impl Job {
             } => {
                 self.worker_exited(now, host, process, exit, &tail, out);
             }
+            Report::Noticed { notice } => self.noticed(now, host, notice, out),
             Report::Beat { .. } => {}
         }
     }

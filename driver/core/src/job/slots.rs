@@ -88,11 +88,7 @@ impl Job {
     /// members hold the base of the round that trains and none leaves it, nobody has to fetch anything from a
     /// host that goes.
     pub(super) fn dismiss_agents(&mut self, out: &mut Out) {
-        let Phase::Training(training) = &self.rounds.phase else {
-            return;
-        };
-        let safe = training.holders > 0 && training.hold.is_none();
-        if !safe && !self.planted.is(Mutant::KeeperDismissed) {
+        if !self.base_is_held() && !self.planted.is(Mutant::KeeperDismissed) {
             return;
         }
         let idle: Vec<_> = (self.fleet.hosts())
@@ -120,7 +116,8 @@ impl Job {
             return;
         }
         let target = self.target();
-        let mut wanted = target.saturating_sub(self.fleet.census().staying() + self.done_scripts());
+        let staying = self.fleet.census().staying() - self.leaving();
+        let mut wanted = target.saturating_sub(staying + self.done_scripts());
         if wanted == 0 || self.touched.is_empty() {
             return;
         }

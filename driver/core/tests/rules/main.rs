@@ -1,5 +1,6 @@
 //! The elastic rules of the contract, one file for each group, by short plays in virtual time.
 
+mod draining;
 mod endings;
 mod failures;
 mod hosts;

@@ -3,7 +3,9 @@
 // A test panics where it fails; its helpers too.
 #![allow(clippy::unwrap_used)]
 
+mod agents;
 mod discovery;
+mod draining;
 mod ending;
 mod failures;
 mod flags;

@@ -1,61 +1,12 @@
 //! Hosts that come by themselves: `elasticrun agent --join`.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::fs;
 
-use elasticrun_process_tests::{Job, Running, Tag, binaries};
+use elasticrun_process_tests::Job;
+
+use crate::agents::{agent, port, wait};
 
 const FLAGS: &str = "-np 2 --min-np 1 --max-np 4 --launcher agent --listen 127.0.0.1:0";
-
-/// The port that the driver tells agents to join at.
-fn port(job: &mut Running) -> u16 {
-    job.wait_said("--join");
-    let said = job.said();
-    let after = said
-        .split("--join HOST:")
-        .nth(1)
-        .unwrap_or_else(|| panic!("{said}"));
-    after.split_whitespace().next().unwrap().parse().unwrap()
-}
-
-fn agent(port: u16, token: &Path, tag: &Tag, name: &str) -> Child {
-    let (variable, value) = tag.variable();
-    Command::new(binaries::elasticrun())
-        .args([
-            "agent",
-            "--join",
-            &format!("127.0.0.1:{port}"),
-            "--slots",
-            "2",
-            "--host",
-            name,
-        ])
-        .arg("--join-token-file")
-        .arg(token)
-        .env(variable, value)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-fn wait(mut child: Child) -> (i32, String) {
-    let deadline = Instant::now() + Duration::from_secs(15);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            let mut said = String::new();
-            std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
-            return (status.code().unwrap_or(-1), said);
-        }
-        assert!(Instant::now() < deadline, "the agent does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 #[test]
 fn hosts_that_join_are_used_and_grow_the_job() {

@@ -109,6 +109,7 @@ impl World {
                 id: self.hosts[listed.host].id.clone(),
                 slots: listed.slots,
                 state: listed.state,
+                within: None,
             })
             .collect()
     }

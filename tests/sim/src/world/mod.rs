@@ -117,7 +117,7 @@ impl World {
             links: Vec::new(),
             rounds: BTreeMap::new(),
             discovery: Discovery::new(&plan),
-            reference: Reference::default(),
+            reference: Reference::of(plan.settings.elastic),
             history: History::default(),
             invariants: Invariants::default(),
             trace: Trace::new(detail),

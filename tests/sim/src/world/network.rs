@@ -191,6 +191,8 @@ impl World {
             orphan_timeout: self.plan.orphan_timeout,
             abort_timeout: self.plan.settings.abort_timeout,
             grace: self.plan.grace,
+            drain_timeout: self.plan.drain_timeout,
+            notice_file: None,
             instance: 1,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use elasticrun_core::Event as JobEvent;
-use elasticrun_protocol::{Process, control::Exit};
+use elasticrun_protocol::{Notice, NoticeKind, Process, control::Exit};
 
 use super::{Ev, World, link::Up, worker::Phase};
 use crate::{dice::Dice, fault::Fault};
@@ -127,6 +127,14 @@ impl World {
                     let number = agent.number;
                     let event = elasticrun_core::agent::Event::StopRequested;
                     self.machine_event(host.unwrap_or(0), number, event);
+                }
+            }
+            Fault::Notice { within } => {
+                if let Some(host) = self.some_agent() {
+                    let kind = NoticeKind::Operator;
+                    let host = self.hosts[host].id.clone();
+                    let notice = Notice { kind, within };
+                    self.job_event(JobEvent::Noticed { host, notice });
                 }
             }
             Fault::KillHost { back } => {

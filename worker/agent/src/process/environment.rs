@@ -106,6 +106,8 @@ mod tests {
             orphan_timeout: Duration::from_secs(5),
             abort_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(5),
+            drain_timeout: Duration::ZERO,
+            notice_file: None,
             instance: 1,
         };
         let spawn = Spawn {

@@ -178,6 +178,8 @@ impl Driver {
                 orphan_timeout: Duration::from_millis(500),
                 abort_timeout: Duration::from_secs(20),
                 grace: Duration::from_secs(20),
+                drain_timeout: Duration::ZERO,
+                notice_file: None,
                 instance: 1,
             },
             run_id,

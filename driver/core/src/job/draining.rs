@@ -1,0 +1,121 @@
+//! Hosts that will go away: their workers leave at a common commit, then the host is given free.
+//!
+//! ```text
+//!   notice or list        workers leave (planning)        nothing there is needed
+//!   ------------> draining ---------------------> idle ---------------------------> drained, agent dismissed
+//! ```
+//!
+//! - The loss of a draining host is no failure, also when it comes before its workers have left.
+//! - If too few workers could train without it, its workers train on until the host's time is almost over.
+
+use elasticrun_protocol::{HostId, Notice, Order};
+
+use super::{Job, Out, reject};
+use crate::{Command, Note, Rejected, Time, fleet::Life, rounds::Phase};
+
+impl Job {
+    /// Somebody says that a host will go away, or may.
+    pub(super) fn noticed(&mut self, now: Time, host: &HostId, notice: Notice, out: &mut Out) {
+        if !self.hosts.contains(host) {
+            return reject(out, host, Rejected::UnknownHost);
+        }
+        // In a standard job nobody could go on elsewhere.
+        if notice.kind.is_risk_only() || !self.settings.elastic {
+            let host = host.clone();
+            return out.push(Command::Note(Note::AtRisk { host, notice }));
+        }
+        if self.hosts.noticed(now, host, notice.within) {
+            self.drain_begins(host, notice, out);
+        }
+    }
+
+    pub(super) fn drain_begins(&mut self, host: &HostId, notice: Notice, out: &mut Out) {
+        let host = host.clone();
+        out.push(Command::Note(Note::Draining { host, notice }));
+        self.stale = true;
+    }
+
+    /// Whether members of the round that trains should leave their hosts now: their slots are gone, or their
+    /// hosts drain and others can go on, or their time is almost over.
+    pub(super) fn must_leave(&self, now: Time) -> bool {
+        let Phase::Training(training) = &self.rounds.phase else {
+            return false;
+        };
+        let unusable = |(host, members): (&HostId, &Vec<elasticrun_protocol::Process>)| {
+            let gone =
+                |p: &elasticrun_protocol::Process| !self.capacity.is_usable(host, p.local_rank);
+            members.iter().any(gone).then(|| host.clone())
+        };
+        let hosts: Vec<_> = training.members.iter().filter_map(unusable).collect();
+        let patient = |host: &HostId| self.hosts.drain_due(host).is_some_and(|due| now < due);
+        if hosts.is_empty() || hosts.iter().any(|host| !patient(host)) {
+            return !hosts.is_empty();
+        }
+        self.choose().len() >= self.needed() as usize
+    }
+
+    /// Members of the round that trains whose host drains: somebody else takes their place.
+    pub(super) fn leaving(&self) -> usize {
+        let trains = |life| matches!(life, Life::Training { .. });
+        let live = |host| {
+            self.fleet
+                .host(host)
+                .into_iter()
+                .flat_map(|state| state.live())
+        };
+        (self.hosts.draining())
+            .flat_map(live)
+            .filter(|live| trains(live.life))
+            .count()
+    }
+
+    /// When members must leave a draining host at the latest.
+    pub(super) fn next_drain_due(&self) -> Option<Time> {
+        let Phase::Training(training) = &self.rounds.phase else {
+            return None;
+        };
+        let due = |host| self.hosts.drain_due(host).filter(|due| *due > self.settled);
+        (self.hosts.draining())
+            .filter(|host| training.hold.is_none() && training.members.contains_key(*host))
+            .filter_map(due)
+            .min()
+    }
+
+    /// Gives draining hosts free that run nothing and keep nothing that could be needed.
+    pub(super) fn finish_drains(&mut self, out: &mut Out) {
+        let done: Vec<_> = (self.hosts.draining())
+            .filter(|host| match self.fleet.host(host) {
+                Some(state) => {
+                    state.live().next().is_none() && (!state.has_memory || self.base_is_held())
+                }
+                None => true,
+            })
+            .cloned()
+            .collect();
+        for host in done {
+            self.hosts.drained(&host);
+            out.push(Command::Note(Note::Drained { host: host.clone() }));
+            if self
+                .fleet
+                .host(&host)
+                .is_some_and(|state| state.up().is_some())
+            {
+                self.send(&host, Order::Shutdown, out);
+                out.push(Command::Disconnect { host: host.clone() });
+            }
+            self.fleet.lose_agent(&host);
+            if self.settings.self_registration {
+                self.hosts.forget(&host);
+                self.stale = true;
+            }
+        }
+    }
+
+    /// Members hold the base of the round that trains and none leaves it: nobody has to fetch anything.
+    pub(super) fn base_is_held(&self) -> bool {
+        let Phase::Training(training) = &self.rounds.phase else {
+            return false;
+        };
+        training.holders > 0 && training.hold.is_none()
+    }
+}

@@ -1,0 +1,250 @@
+//! An agent's machine with memory that a test fills, and no other time than the test's.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use elasticrun_core::{
+    Time,
+    agent::{Command, Event, Machine, Memory, Signal},
+};
+use elasticrun_protocol::{
+    Boundary, CommitId, DriverEpoch, FromWorker, Generation, LocalRank, Order, Process, Rank,
+    Report, Round, ToAgent,
+    control::{Exit, Member, Place, Setup, Spawn, Start},
+};
+
+#[derive(Default)]
+pub(crate) struct Fake {
+    pub(crate) counts: BTreeMap<Process, u64>,
+    pub(crate) commits: BTreeMap<Process, Vec<CommitId>>,
+    pub(crate) beats: BTreeMap<Process, u64>,
+    pub(crate) calls: Vec<String>,
+}
+
+impl Memory for Fake {
+    fn hold(&mut self, process: Process, round: Round) -> Boundary {
+        self.calls.push(format!("hold {process:?} {round:?}"));
+        Boundary(self.counts.get(&process).copied().unwrap_or(0))
+    }
+
+    fn leave_at(&mut self, process: Process, round: Round, at: Boundary) {
+        self.calls
+            .push(format!("leave {process:?} {round:?} {at:?}"));
+    }
+
+    fn withdraw(&mut self, process: Process, round: Round) {
+        self.calls.push(format!("withdraw {process:?} {round:?}"));
+    }
+
+    fn commits(&self, process: Process) -> Vec<CommitId> {
+        self.commits.get(&process).cloned().unwrap_or_default()
+    }
+
+    fn beats(&self, process: Process) -> u64 {
+        self.beats.get(&process).copied().unwrap_or(0)
+    }
+
+    fn commit_count(&self, _: Process) -> u64 {
+        0
+    }
+}
+
+pub(crate) const EPOCH: DriverEpoch = DriverEpoch(3);
+
+pub(crate) struct Bench {
+    pub(crate) machine: Machine,
+    pub(crate) memory: Fake,
+    pub(crate) now: Time,
+}
+
+pub(crate) fn process(slot: u32, generation: u32) -> Process {
+    Process {
+        local_rank: LocalRank(slot),
+        generation: Generation(generation),
+    }
+}
+
+pub(crate) fn commit(round: u64, count: u64) -> CommitId {
+    CommitId {
+        epoch: EPOCH,
+        round: Round(round),
+        count,
+    }
+}
+
+pub(crate) fn place(rank: u32) -> Place {
+    Place {
+        rank: Rank(rank),
+        size: 2,
+        local_size: 2,
+        cross_rank: 0,
+        cross_size: 1,
+    }
+}
+
+pub(crate) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+impl Bench {
+    /// Intervals: a beat each second, silence after 5, orphans end after 10, abort 20, grace 2.
+    pub(crate) fn new() -> Self {
+        Self::draining_within(Duration::ZERO)
+    }
+
+    /// The same; workers may leave for so long when the host asks the agent to end.
+    pub(crate) fn draining_within(drain_timeout: Duration) -> Self {
+        let setup = Setup {
+            run_id: "run".into(),
+            command: Vec::new(),
+            env: BTreeMap::new(),
+            directory: None,
+            heartbeat_interval: seconds(1),
+            heartbeat_timeout: seconds(5),
+            orphan_timeout: seconds(10),
+            abort_timeout: seconds(20),
+            grace: seconds(2),
+            drain_timeout,
+            notice_file: None,
+            instance: 1,
+        };
+        Self {
+            machine: Machine::new(Time::ZERO, EPOCH, setup, 7),
+            memory: Fake::default(),
+            now: Time::ZERO,
+        }
+    }
+
+    /// With two workers at `run()`.
+    pub(crate) fn with_two() -> Self {
+        let mut bench = Self::new();
+        for slot in 0..2 {
+            bench.order(spawn(slot, 1));
+            bench.joins(slot, None, true);
+        }
+        bench.flush();
+        bench
+    }
+
+    /// With two workers in round 1.
+    pub(crate) fn training() -> Self {
+        let mut bench = Self::with_two();
+        bench.plan(1, &[0, 1]);
+        bench.start(1, &[0, 1], None);
+        bench
+    }
+
+    pub(crate) fn event(&mut self, event: Event) -> Vec<Command> {
+        let mut out = Vec::new();
+        self.machine
+            .step(self.now, event, &mut self.memory, &mut out);
+        out
+    }
+
+    pub(crate) fn order(&mut self, order: Order) -> Vec<Command> {
+        self.event(Event::Ordered(ToAgent {
+            epoch: EPOCH,
+            order,
+        }))
+    }
+
+    pub(crate) fn joins(&mut self, slot: u32, left: Option<u64>, told: bool) -> Vec<Command> {
+        let process = process(slot, 1);
+        let commit = self.memory.commits(process).first().copied();
+        let message = FromWorker::Join {
+            left: left.map(Round),
+            told,
+            data_port: 9,
+            commit,
+        };
+        self.event(Event::Said { process, message })
+    }
+
+    pub(crate) fn flush(&mut self) -> Vec<Command> {
+        let mut out = Vec::new();
+        self.machine.flush(&mut out);
+        out
+    }
+
+    pub(crate) fn plan(&mut self, round: u64, slots: &[u32]) -> Vec<Command> {
+        let members = slots.iter().map(|slot| process(*slot, 1)).collect();
+        self.order(Order::Plan {
+            round: Round(round),
+            members,
+        })
+    }
+
+    pub(crate) fn start(
+        &mut self,
+        round: u64,
+        slots: &[u32],
+        base: Option<CommitId>,
+    ) -> Vec<Command> {
+        let members = (slots.iter().zip(0..)).map(|(slot, rank)| Member {
+            process: process(*slot, 1),
+            place: place(rank),
+        });
+        self.order(Order::Start(Box::new(Start {
+            epoch: EPOCH,
+            round: Round(round),
+            base,
+            keeper: None,
+            size: slots.len() as u32,
+            members: members.collect(),
+            host_index: 0,
+            host_count: 1,
+            peers: BTreeMap::new(),
+            coordinator: ([127, 0, 0, 1], 1).into(),
+            prefix: String::new(),
+        })))
+    }
+
+    /// Time passes, deadline by deadline; beats are answered if the driver is there.
+    pub(crate) fn pass(&mut self, wait: Duration, answered: bool) -> Vec<Command> {
+        let (end, mut all) = (self.now + wait, Vec::new());
+        while let Some(due) = self.machine.next_deadline().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            let mut out = Vec::new();
+            self.machine.tick(self.now, &mut self.memory, &mut out);
+            assert!(
+                self.machine
+                    .next_deadline()
+                    .is_none_or(|next| next > self.now),
+                "the clock stands still"
+            );
+            for command in out {
+                match command {
+                    Command::Report(Report::Beat { count, .. }) if answered => {
+                        self.order(Order::Beat { heard: count });
+                    }
+                    Command::Report(Report::Beat { .. }) => {}
+                    other => all.push(other),
+                }
+            }
+        }
+        self.now = end;
+        all
+    }
+}
+
+pub(crate) fn spawn(slot: u32, generation: u32) -> Order {
+    Order::Spawn(Spawn {
+        process: process(slot, generation),
+        place: place(slot),
+        coordinator: ([127, 0, 0, 1], 1).into(),
+    })
+}
+
+pub(crate) fn exited(slot: u32, exit: Exit) -> Event {
+    Event::Exited {
+        process: process(slot, 1),
+        exit,
+        tail: Vec::new(),
+    }
+}
+
+pub(crate) fn signal(slot: u32, signal: Signal) -> Command {
+    Command::Signal {
+        process: process(slot, 1),
+        signal,
+    }
+}

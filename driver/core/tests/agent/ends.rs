@@ -1,0 +1,93 @@
+//! Workers that end, are ended, or fall silent.
+
+use std::time::Duration;
+
+use elasticrun_core::agent::{Command, Event, Signal};
+use elasticrun_protocol::{FromWorker, Order, Report, Round, control::StopReason};
+
+use crate::bench::*;
+
+#[test]
+fn who_says_that_it_failed_is_lost_at_once_and_killed_if_it_stays() {
+    let mut bench = Bench::training();
+    let out = bench.event(Event::Said {
+        process: process(0, 1),
+        message: FromWorker::Failed,
+    });
+    let lost = Command::Report(Report::Lost {
+        process: process(0, 1),
+        silent: false,
+    });
+    assert_eq!(out[0], lost);
+    assert!(matches!(&out[1], Command::Abort { .. }), "{out:?}");
+    // Its death, which comes as well, says nothing new.
+    let died = bench.event(Event::Died {
+        process: process(0, 1),
+    });
+    assert_eq!(died, []);
+    let killed = bench.pass(seconds(6), true);
+    assert!(killed.contains(&signal(0, Signal::Kill)), "{killed:?}");
+}
+
+#[test]
+fn who_does_not_come_back_is_killed_and_lost() {
+    let mut bench = Bench::training();
+    bench.order(Order::Abort { round: Round(1) });
+    bench.joins(0, Some(1), true);
+    assert_eq!(bench.pass(Duration::from_millis(19_999), true), []);
+    let lost = Command::Report(Report::Lost {
+        process: process(1, 1),
+        silent: true,
+    });
+    assert_eq!(
+        bench.pass(Duration::from_millis(1), true),
+        [signal(1, Signal::Kill), lost]
+    );
+}
+
+#[test]
+fn who_does_not_beat_is_killed_and_lost() {
+    let mut bench = Bench::training();
+    bench.event(Event::Attached {
+        process: process(0, 1),
+    });
+    let out = bench.pass(seconds(5), true);
+    let lost = Command::Report(Report::Lost {
+        process: process(0, 1),
+        silent: true,
+    });
+    assert!(out.contains(&lost), "{out:?}");
+    assert!(out.contains(&signal(0, Signal::Kill)));
+}
+
+#[test]
+fn who_is_removed_may_end_by_itself_then_is_asked_then_is_killed_once() {
+    let mut bench = Bench::with_two();
+    bench.event(Event::Attached {
+        process: process(0, 1),
+    });
+    bench.memory.beats.insert(process(0, 1), 1);
+    let why = StopReason::Removed;
+    let told = Command::TellStop {
+        process: process(0, 1),
+        why,
+    };
+    assert_eq!(
+        bench.order(Order::Stop {
+            process: process(0, 1),
+            why
+        }),
+        [told]
+    );
+    assert_eq!(
+        bench.order(Order::Stop {
+            process: process(0, 1),
+            why
+        }),
+        [],
+        "once"
+    );
+    assert_eq!(bench.pass(seconds(2), true), [signal(0, Signal::Terminate)]);
+    assert_eq!(bench.pass(seconds(2), true), [signal(0, Signal::Kill)]);
+    assert_eq!(bench.pass(Duration::from_millis(900), true), []);
+}

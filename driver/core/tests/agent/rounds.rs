@@ -1,0 +1,190 @@
+//! Plans, holds and what workers say of rounds.
+
+use std::collections::BTreeMap;
+
+use elasticrun_core::agent::{Command, Event, Signal};
+use elasticrun_protocol::{Boundary, FromWorker, Order, Report, Round, control::Exit};
+
+use crate::bench::*;
+
+#[test]
+fn a_slot_has_one_process_and_an_old_start_is_not_repeated() {
+    let mut bench = Bench::new();
+    assert!(matches!(bench.order(spawn(0, 1))[..], [Command::Spawn(_)]));
+    assert_eq!(bench.order(spawn(0, 2)), [], "R4");
+    bench.event(exited(0, Exit::Code(1)));
+    assert_eq!(bench.order(spawn(0, 1)), [], "R3");
+    assert!(matches!(bench.order(spawn(0, 2))[..], [Command::Spawn(_)]));
+}
+
+#[test]
+fn workers_that_join_together_are_one_message() {
+    let mut bench = Bench::new();
+    for slot in 0..3 {
+        bench.order(spawn(slot, 1));
+        assert_eq!(bench.joins(slot, None, true), []);
+    }
+    let out = bench.flush();
+    assert!(
+        matches!(&out[..], [Command::Report(Report::Waiting { workers })] if workers.len() == 3)
+    );
+    assert_eq!(bench.flush(), []);
+}
+
+#[test]
+fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left() {
+    let mut bench = Bench::training();
+    bench.order(spawn(2, 1));
+    bench.joins(2, None, true);
+    bench
+        .memory
+        .commits
+        .insert(process(0, 1), vec![commit(1, 2), commit(1, 1)]);
+    bench
+        .memory
+        .commits
+        .insert(process(1, 1), vec![commit(1, 3)]);
+    let out = bench.event(Event::Died {
+        process: process(1, 1),
+    });
+    let abort = Command::Abort {
+        round: Round(1),
+        members: vec![process(0, 1)],
+    };
+    assert!(
+        out.contains(&abort),
+        "its peers here need not wait for the driver"
+    );
+    bench.event(exited(1, Exit::Signal(9)));
+    assert_eq!(bench.plan(2, &[0, 2]), []);
+    let out = bench.joins(0, Some(1), true);
+    let [
+        Command::Report(Report::Ready {
+            round: Round(2),
+            members,
+            kept,
+            ..
+        }),
+    ] = &out[..]
+    else {
+        panic!("{out:?}");
+    };
+    let held: Vec<_> = members.iter().map(|held| held.commit).collect();
+    assert_eq!(held, [Some(commit(1, 2)), None]);
+    assert_eq!(
+        (kept.len(), &kept[0].commits),
+        (1, &vec![commit(1, 3)]),
+        "R12"
+    );
+    let out = bench.start(2, &[0, 2], Some(commit(1, 3)));
+    assert!(
+        !out.iter().any(|c| matches!(c, Command::Forget { .. })),
+        "it is the base"
+    );
+    bench.order(Order::Abort { round: Round(2) });
+    bench.joins(0, Some(2), true);
+    bench.joins(2, Some(2), true);
+    bench.plan(3, &[0, 2]);
+    let out = bench.start(3, &[0, 2], Some(commit(2, 1)));
+    assert!(out.contains(&Command::Forget {
+        process: process(1, 1)
+    }));
+}
+
+#[test]
+fn a_plan_waits_for_those_who_run_to_the_boundary_planned_or_not() {
+    let mut bench = Bench::training();
+    bench.order(Order::Hold { round: Round(1) });
+    bench.order(Order::Leave {
+        round: Round(1),
+        at: Boundary(5),
+    });
+    assert_eq!(bench.plan(2, &[]), [], "R11");
+    assert_eq!(bench.joins(0, Some(1), true), []);
+    let out = bench.joins(1, Some(1), true);
+    assert!(matches!(
+        out[..],
+        [Command::Report(Report::Ready {
+            round: Round(2),
+            ..
+        })]
+    ));
+    assert!(
+        matches!(&bench.flush()[..], [Command::Report(Report::Waiting { workers })] if workers.len() == 2)
+    );
+}
+
+#[test]
+fn who_dies_after_the_answer_stays_dead() {
+    let mut bench = Bench::with_two();
+    bench.plan(1, &[0, 1]);
+    bench.event(Event::Died {
+        process: process(0, 1),
+    });
+    bench.start(1, &[0, 1], None);
+    assert_eq!(
+        bench.event(Event::Died {
+            process: process(0, 1)
+        }),
+        [],
+        "it is not lost twice"
+    );
+}
+
+#[test]
+fn a_hold_is_counted_and_not_repeated_once_it_is_taken_back() {
+    let mut bench = Bench::training();
+    bench.memory.counts = BTreeMap::from([(process(0, 1), 4), (process(1, 1), 6)]);
+    let counted = Command::Report(Report::Counted {
+        round: Round(1),
+        highest: Boundary(6),
+    });
+    assert_eq!(bench.order(Order::Hold { round: Round(1) }), [counted]);
+    bench.order(Order::Withdraw { round: Round(1) });
+    let calls = bench.memory.calls.len();
+    assert_eq!(bench.order(Order::Hold { round: Round(1) }), []);
+    bench.order(Order::Leave {
+        round: Round(1),
+        at: Boundary(7),
+    });
+    assert_eq!(bench.memory.calls.len(), calls, "R3");
+}
+
+#[test]
+fn who_breaks_away_is_told_from_who_leaves() {
+    let mut bench = Bench::training();
+    let broken = |slot| {
+        Command::Report(Report::Broken {
+            round: Round(1),
+            process: process(slot, 1),
+        })
+    };
+    assert_eq!(bench.joins(0, Some(1), false), [broken(0)]);
+    bench.order(Order::Leave {
+        round: Round(1),
+        at: Boundary(3),
+    });
+    assert_eq!(
+        bench.joins(1, Some(1), false),
+        [broken(1)],
+        "it did not come to the boundary"
+    );
+}
+
+#[test]
+fn a_worker_that_finished_as_its_round_was_aborted_has_finished() {
+    let mut bench = Bench::training();
+    bench.order(Order::Abort { round: Round(1) });
+    let message = FromWorker::Finished { round: Round(1) };
+    let out = bench.event(Event::Said {
+        process: process(0, 1),
+        message,
+    });
+    assert!(matches!(
+        out[..],
+        [Command::Report(Report::Finished { .. })]
+    ));
+    let killed = bench.pass(seconds(21), true);
+    assert_eq!(killed[0], signal(1, Signal::Kill), "{killed:?}");
+    assert!(!killed.contains(&signal(0, Signal::Kill)));
+}

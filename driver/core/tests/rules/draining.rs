@@ -1,0 +1,167 @@
+//! Rule 7: hosts that will go away, by a notice. (By a list: `hosts`.)
+
+use std::time::Duration;
+
+use elasticrun_core::{Event, Note};
+use elasticrun_protocol::{HostId, Notice, NoticeKind, Order, Report};
+
+use crate::{
+    hosts::elastic,
+    play::{Play, commit, host, seconds},
+};
+
+fn notice(kind: NoticeKind, within: Option<u64>) -> Notice {
+    let within = within.map(Duration::from_secs);
+    Notice { kind, within }
+}
+
+/// The agent of a host hears that it will go.
+fn noticed(play: &mut Play, name: &str, within: Option<u64>) {
+    let notice = notice(NoticeKind::SpotInterruption, within);
+    play.report(name, Report::Noticed { notice });
+}
+
+fn drained(play: &Play) -> Vec<&str> {
+    let drained = play.notes.iter().filter_map(|note| match note {
+        Note::Drained { host } => Some(host.as_str()),
+        _ => None,
+    });
+    drained.collect()
+}
+
+fn failures(play: &Play) -> usize {
+    let failed = |note: &&Note| matches!(note, Note::HostFailed { .. } | Note::Blacklisted { .. });
+    play.notes.iter().filter(failed).count() + play.job.results().failures() as usize
+}
+
+#[test]
+fn a_noticed_host_is_left_at_a_commit_given_free_and_never_used_again() {
+    let mut play = Play::new(elastic(4, 2, 4));
+    play.list(&[host("a", 2), host("b", 2)]);
+    play.commit();
+    noticed(&mut play, "b", Some(120));
+    assert_eq!((play.started(), play.size()), (2, 2));
+    assert_eq!(play.base(), Some(commit(1, 2)), "nothing is lost");
+    assert_eq!(drained(&play), ["b"]);
+    let ordered = (HostId::new("b"), Order::Shutdown);
+    assert!(
+        play.orders.contains(&ordered),
+        "its agent ends before the host does"
+    );
+    play.list(&[host("a", 2), host("b", 2)]);
+    play.pass(seconds(60));
+    assert_eq!(
+        (play.started(), play.runs("b")),
+        (2, 0),
+        "no list takes a notice back"
+    );
+    play.list(&[host("a", 2)]);
+    play.list(&[host("a", 2)]);
+    play.list(&[host("a", 2), host("b", 2)]);
+    play.pass(seconds(1));
+    assert_eq!(
+        play.size(),
+        4,
+        "a host that was gone and is there again is a new one"
+    );
+    assert_eq!(failures(&play), 0);
+}
+
+#[test]
+fn a_notice_is_told_once_and_one_of_no_host_is_refused() {
+    let mut play = Play::new(elastic(2, 1, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    noticed(&mut play, "b", Some(120));
+    let notice = notice(NoticeKind::Operator, None);
+    let told = |play: &Play| {
+        let draining = |note: &&Note| matches!(note, Note::Draining { .. });
+        play.notes.iter().filter(draining).count()
+    };
+    play.event(Event::Noticed {
+        host: "b".into(),
+        notice,
+    });
+    assert_eq!(told(&play), 1);
+    play.event(Event::Noticed {
+        host: "moon".into(),
+        notice,
+    });
+    assert_eq!((told(&play), play.rejected.len()), (1, 1));
+}
+
+#[test]
+fn a_mere_risk_moves_nobody() {
+    let mut play = Play::new(elastic(2, 1, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    let notice = notice(NoticeKind::RebalanceRecommendation, None);
+    play.report("b", Report::Noticed { notice });
+    assert_eq!((play.started(), play.size()), (1, 2));
+    assert!(
+        play.notes
+            .iter()
+            .any(|note| matches!(note, Note::AtRisk { .. }))
+    );
+}
+
+#[test]
+fn workers_that_are_needed_train_on_until_others_are_there() {
+    let mut play = Play::new(elastic(2, 2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    noticed(&mut play, "b", Some(120));
+    play.pass(seconds(40));
+    assert_eq!(
+        (play.started(), play.runs("b")),
+        (1, 1),
+        "too few without it"
+    );
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    assert_eq!(play.started(), 2);
+    assert_eq!(play.members(), [("a".to_owned(), 0), ("c".to_owned(), 0)]);
+    assert_eq!(play.base(), Some(commit(1, 2)));
+    assert_eq!(drained(&play), ["b"]);
+    assert_eq!(failures(&play), 0);
+}
+
+#[test]
+fn workers_that_are_needed_leave_in_time_all_the_same() {
+    let mut play = Play::new(elastic(2, 2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    noticed(&mut play, "b", Some(120));
+    play.pass(seconds(89));
+    assert_eq!(play.runs("b"), 1);
+    play.pass(seconds(2));
+    assert_eq!(play.runs("b"), 0, "90 seconds are over");
+    assert_eq!(
+        drained(&play),
+        [""; 0],
+        "it may keep the newest commit while nobody trains"
+    );
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    assert_eq!((play.started(), play.base()), (2, Some(commit(1, 2))));
+    assert_eq!(drained(&play), ["b"]);
+}
+
+#[test]
+fn a_host_that_goes_before_it_was_left_is_no_failure() {
+    let mut play = Play::new(elastic(2, 1, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.passive.insert("b".into());
+    noticed(&mut play, "b", Some(30));
+    play.lose("b");
+    assert_eq!((play.started(), play.size()), (2, 1));
+    assert_eq!(
+        play.base(),
+        Some(commit(1, 1)),
+        "from the commit that is there"
+    );
+    assert!(
+        play.notes
+            .iter()
+            .any(|note| matches!(note, Note::WentEarly { .. }))
+    );
+    assert_eq!(failures(&play), 0);
+}

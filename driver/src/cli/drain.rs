@@ -1,0 +1,64 @@
+//! `elasticrun drain HOST`: the options.
+
+use std::time::Duration;
+
+use clap::{Args, Command};
+use elasticrun_protocol::HostId;
+
+use super::{Invocation, refusal};
+use crate::{
+    config::{Error, duration},
+    operator::Request,
+};
+
+/// What `drain` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainRequest {
+    /// Of which run; the only one if none is named.
+    pub run: Option<String>,
+    /// What to ask.
+    pub request: Request,
+}
+
+#[derive(Args, Debug)]
+struct Options {
+    /// The host, as the job names it
+    host: String,
+    /// Time until the host goes away: its workers may train on for a while if too few others could
+    #[arg(long = "in", value_name = "TIME")]
+    within: Option<String>,
+    /// The run, if several of yours run on this machine
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+}
+
+const ABOUT: &str = "Has a running job leave a host at a common commit, and not use it again. Run it where the driver runs.";
+
+/// Reads the words behind `drain`.
+pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
+    let command = Options::augment_args(Command::new("elasticrun drain"))
+        .about(ABOUT)
+        .max_term_width(100)
+        .no_binary_name(true)
+        .args_override_self(true);
+    let matches = match command.try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => return refusal::answer(&error),
+    };
+    let usage = |message: String| Error::Usage { message };
+    let options = <Options as clap::FromArgMatches>::from_arg_matches(&matches)
+        .map_err(|error| usage(error.to_string()))?;
+    let read = |word: &String| {
+        duration::parse(word)
+            .ok_or_else(|| usage(format!("--in {word}: expected {}", duration::ALLOWED)))
+    };
+    let within: Option<Duration> = options.within.as_ref().map(read).transpose()?;
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Ok(Invocation::Drain(DrainRequest {
+        run: options.run,
+        request: Request::Drain {
+            host: HostId::new(options.host),
+            within_ms: within.map(millis),
+        },
+    }))
+}

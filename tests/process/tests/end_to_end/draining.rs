@@ -1,0 +1,270 @@
+//! Hosts that are told to go: by the metadata services of clouds, a signal, a file, a person. Nothing is lost.
+
+use std::{
+    env,
+    path::PathBuf,
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+
+use elasticrun_process_tests::{
+    Event, Job, Kind, Running, Tag, binaries,
+    metadata::{Metadata, Says},
+    send_signal,
+};
+use nix::sys::signal::Signal;
+
+use crate::{
+    agents::{joining, port, wait},
+    support::{BOTH, USUAL, assert_nothing_lost},
+};
+
+/// Hosts of one slot whose agents the test starts, each with a metadata service of its own.
+struct Fleet {
+    port: u16,
+    token: PathBuf,
+    tag: Tag,
+    hosts: Vec<Host>,
+}
+
+struct Host {
+    name: String,
+    metadata: Metadata,
+    agent: Option<Child>,
+}
+
+impl Fleet {
+    fn start(size: u32, step_ms: u64) -> (Running, Self) {
+        let job = Job::new("--launcher agent --listen 127.0.0.1:0 --min-np 1 --last-call 50ms");
+        let (np, token) = (size.to_string(), job.directory().join("token"));
+        let job = job.flag(["-np", &np, "--max-np", &np]);
+        let job = job.flag(["--join-token-file", &token.display().to_string()]);
+        let mut job = job.plan(|plan| plan.step_ms = step_ms).start();
+        let port = port(&mut job);
+        let host = |index| Host {
+            name: format!("h{index}"),
+            metadata: Metadata::start(),
+            agent: None,
+        };
+        let tag = job.tag().clone();
+        let mut fleet = Self {
+            port,
+            token,
+            tag,
+            hosts: (0..size).map(host).collect(),
+        };
+        for index in 0..fleet.hosts.len() {
+            fleet.join(index);
+        }
+        job.wait_training(size, 2);
+        (job, fleet)
+    }
+
+    fn join(&mut self, index: usize) {
+        let host = &mut self.hosts[index];
+        let mut command = joining(self.port, &self.token, &self.tag, &host.name, 1);
+        let agent = command.envs(host.metadata.environment()).spawn();
+        host.agent = Some(agent.expect("an agent can be started"));
+    }
+
+    /// Waits until a host is left and its agent has ended.
+    fn left(&mut self, index: usize) {
+        let agent = self.hosts[index].agent.take().expect("it was started");
+        let (code, said) = wait(agent);
+        assert_eq!(code, 0, "{said}");
+    }
+
+    fn end(&mut self, job: Running) -> Vec<Event> {
+        job.finish();
+        for index in 0..self.hosts.len() {
+            self.left(index);
+        }
+        let ended = job.end();
+        ended.expect(0, &["succeeded"]);
+        ended.events
+    }
+}
+
+/// Waits until all of a round of this size have made a step after the events that are there.
+fn all_train(job: &mut Running, size: u32) {
+    let from = job.events().len();
+    job.wait_for(&format!("{size} workers train again"), |events| {
+        let steps = events[from..]
+            .iter()
+            .filter(|event| event.kind == Kind::Step);
+        let of_size: Vec<_> = steps.filter(|event| event.size == size).collect();
+        let round = of_size.iter().map(|event| event.round).max()?;
+        let mut ranks: Vec<_> = of_size
+            .iter()
+            .filter(|e| e.round == round)
+            .map(|e| e.rank)
+            .collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        (ranks.len() == size as usize).then_some(())
+    });
+}
+
+/// Random notices to one of four hosts after the other; each comes back afterwards. Gives how long each took, from
+/// the notice until the host was left and its agent had ended.
+fn random_notices(count: u64, step_ms: u64) -> Vec<Duration> {
+    let (mut job, mut fleet) = Fleet::start(4, step_ms);
+    let (mut took, mut dice) = (Vec::new(), count ^ 0x9e37_79b9_7f4a_7c15);
+    for number in 0..count {
+        // A plain xorshift: the notices are the same in every run.
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        let index = (dice % 4) as usize;
+        let event = format!("event-{number}");
+        let says = match (dice >> 8) % 5 {
+            0 => Says::SpotInterruption,
+            1 => Says::TargetTerminated,
+            2 => Says::Preempted,
+            3 => Says::Maintenance,
+            _ => Says::ScheduledEvent(event.clone()),
+        };
+        let began = Instant::now();
+        fleet.hosts[index].metadata.say(says.clone());
+        fleet.left(index);
+        took.push(began.elapsed());
+        if matches!(says, Says::ScheduledEvent(_)) {
+            let approved = fleet.hosts[index].metadata.approved();
+            assert_eq!(
+                approved.last(),
+                Some(&event),
+                "approved once the host was left"
+            );
+        }
+        fleet.hosts[index].metadata.say(Says::Nothing);
+        fleet.join(index);
+        all_train(&mut job, 4);
+    }
+    let said = job.said();
+    let events = fleet.end(job);
+    assert_nothing_lost(&events, 0);
+    assert!(!said.contains("failed"), "a notice is no failure:\n{said}");
+    took.sort();
+    took
+}
+
+#[test]
+fn notices_of_three_clouds_cost_no_step() {
+    random_notices(12, 2);
+}
+
+/// `make test-notices`: the figure of the design, 1,000 notices with a 99th percentile below two seconds.
+#[test]
+#[ignore = "takes a quarter of an hour"]
+fn a_thousand_notices_cost_no_step() {
+    let count = env::var("NOTICES").map_or(1000, |text| text.parse().expect("NOTICES is a number"));
+    let took = random_notices(count, 10);
+    let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize];
+    let (median, p99, most) = (at(0.5), at(0.99), at(1.0));
+    println!(
+        "{count} notices, 0 steps lost; from notice to left: median {median:?}, p99 {p99:?}, max {most:?}"
+    );
+}
+
+#[test]
+fn a_risk_moves_nobody() {
+    let (mut job, mut fleet) = Fleet::start(2, 2);
+    fleet.hosts[1].metadata.say(Says::RebalanceRecommendation);
+    job.wait_said("h1 may go away: EC2 recommends to rebalance");
+    all_train(&mut job, 2);
+    let events = fleet.end(job);
+    assert!(
+        events.iter().all(|event| event.round <= 1),
+        "one round was enough"
+    );
+}
+
+#[test]
+fn an_agent_that_gets_sigterm_is_left_first() {
+    let (mut job, mut fleet) = Fleet::start(2, 2);
+    let agent = fleet.hosts[1]
+        .agent
+        .as_ref()
+        .map(Child::id)
+        .expect("it was started");
+    send_signal(agent, Signal::SIGTERM);
+    fleet.left(1);
+    job.wait_said("host h1 is drained");
+    all_train(&mut job, 1);
+    assert!(job.said().contains("its agent got a signal"));
+    fleet.join(1);
+    all_train(&mut job, 2);
+    let said = job.said();
+    assert_nothing_lost(&fleet.end(job), 0);
+    assert!(!said.contains("failed"), "{said}");
+}
+
+#[test]
+fn a_notice_file_says_that_its_host_will_go() {
+    // The hosts of this machine share their files: the first agent that sees it drains, and so does the other.
+    let job = Job::new("-np 1 --min-np 1 --max-np 1 -H localhost:1");
+    let file = job.directory().join("leave");
+    let mut job = job
+        .flag(["--notice-file", &file.display().to_string()])
+        .start();
+    job.wait_training(1, 2);
+    std::fs::write(&file, "60\n").unwrap();
+    job.wait_said(
+        "host localhost will go away, in 60 s at the latest (its notice file has appeared)",
+    );
+    // Nobody else could go on: it trains on for a while.
+    all_train(&mut job, 1);
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
+}
+
+fn drain(words: &[&str]) -> (i32, String, String) {
+    let output = Command::new(binaries::elasticrun())
+        .arg("drain")
+        .args(words)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap_or(-1),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn a_person_drains_a_host() {
+    let mut job = Job::new(&format!("{USUAL} --log-level debug"))
+        .discovered(BOTH)
+        .start();
+    job.wait_training(4, 2);
+    let said = job.said();
+    let after = said.split("run_id=").nth(1).expect("the log names the run");
+    let run = after.split_whitespace().next().unwrap().to_owned();
+    let (code, _, why) = drain(&["moon", "--run", &run]);
+    assert_eq!(
+        (code, why.as_str()),
+        (
+            2,
+            "elasticrun: moon is no host of this job; it has localhost, 127.0.0.1\n"
+        )
+    );
+    let (code, _, why) = drain(&["localhost", "--in", "soon"]);
+    assert!(
+        code == 2 && why.contains("--in soon: expected a duration"),
+        "{why}"
+    );
+    let (code, answer, _) = drain(&["127.0.0.1", "--in", "110s", "--run", &run]);
+    assert_eq!((code, answer.as_str()), (0, "127.0.0.1 is being left\n"));
+    job.wait_said("host 127.0.0.1 is drained");
+    all_train(&mut job, 2);
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_nothing_lost(&ended.events, 0);
+    let (code, _, why) = drain(&["localhost", "--run", &run]);
+    assert!(
+        code == 2 && why.contains("no such job of this user runs"),
+        "{why}"
+    );
+}

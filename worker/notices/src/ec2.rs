@@ -1,0 +1,174 @@
+//! Notices of EC2, by version 2 of its instance metadata service.
+//!
+//! The paths and their meaning are those of the user guides of EC2 ("Spot Instance interruption notices",
+//! "EC2 instance rebalance recommendations") and of Auto Scaling ("Retrieve the target lifecycle state through
+//! instance metadata"). A spot instance has two minutes from the notice on.
+
+use std::time::Duration;
+
+use elasticrun_protocol::{Notice, NoticeKind};
+use hyper::{Method, Uri};
+use jiff::Timestamp;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    http::{Error, Reachable, Service},
+    moment,
+    watch::Sender,
+};
+
+const PERIOD: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a token is asked for, and when the next one is fetched.
+const TOKEN_SECONDS: &str = "21600";
+const TOKEN_AGE: Duration = Duration::from_secs(18_000);
+
+/// Asks as long as somebody listens.
+pub(crate) async fn watch(at: Uri, sender: Sender) {
+    let mut source = Ec2 {
+        service: Service::at(&at),
+        token: None,
+    };
+    let mut reachable = Reachable::new("EC2's metadata service");
+    let mut told = Vec::new();
+    while !sender.is_closed() {
+        if let Some(notices) = reachable.note(source.look().await) {
+            for notice in notices {
+                if !told.contains(&notice.kind) {
+                    told.push(notice.kind);
+                    sender.tell(notice).await;
+                }
+            }
+        }
+        sleep(PERIOD).await;
+    }
+}
+
+struct Ec2 {
+    service: Service,
+    token: Option<(String, Instant)>,
+}
+
+#[derive(Deserialize)]
+struct InstanceAction {
+    action: String,
+    time: String,
+}
+
+impl Ec2 {
+    /// What holds now.
+    async fn look(&mut self) -> Result<Vec<Notice>, Error> {
+        let mut notices = Vec::new();
+        if let Some(text) = self.get("/latest/meta-data/spot/instance-action").await? {
+            notices.extend(interruption(&text, Timestamp::now()));
+        }
+        if let Some(text) = self
+            .get("/latest/meta-data/autoscaling/target-lifecycle-state")
+            .await?
+        {
+            notices.extend(lifecycle(&text));
+        }
+        if self
+            .get("/latest/meta-data/events/recommendations/rebalance")
+            .await?
+            .is_some()
+        {
+            let kind = NoticeKind::RebalanceRecommendation;
+            notices.push(Notice { kind, within: None });
+        }
+        Ok(notices)
+    }
+
+    async fn get(&mut self, path: &str) -> Result<Option<String>, Error> {
+        let token = self.token().await?;
+        let headers = [("x-aws-ec2-metadata-token", token.as_str())];
+        match self.service.get(path, &headers, PATIENCE).await {
+            // The token is not good any more: an instance that was stopped and started, for example.
+            Err(Error::Status(status)) if status.as_u16() == 401 => {
+                self.token = None;
+                Err(Error::Status(status))
+            }
+            answer => Ok(answer?.map(|answer| answer.text)),
+        }
+    }
+
+    async fn token(&mut self) -> Result<String, Error> {
+        if let Some((token, since)) = &self.token
+            && since.elapsed() < TOKEN_AGE
+        {
+            return Ok(token.clone());
+        }
+        let headers = [("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS)];
+        let path = "/latest/api/token";
+        let answer = self
+            .service
+            .ask(Method::PUT, path, &headers, String::new(), PATIENCE)
+            .await?;
+        let answer = answer.ok_or_else(|| Error::Unreadable("it has no tokens".into()))?;
+        self.token = Some((answer.text.clone(), Instant::now()));
+        Ok(answer.text)
+    }
+}
+
+/// `{"action": "terminate", "time": "2026-01-05T08:22:00Z"}`. Hibernation stops the processes as well.
+fn interruption(text: &str, now: Timestamp) -> Option<Notice> {
+    let action: InstanceAction = match serde_json::from_str(text) {
+        Ok(action) => action,
+        Err(error) => {
+            tracing::warn!(%error, %text, "EC2's instance-action cannot be read; taken as an interruption");
+            InstanceAction {
+                action: "terminate".into(),
+                time: String::new(),
+            }
+        }
+    };
+    matches!(action.action.as_str(), "terminate" | "stop" | "hibernate").then(|| Notice {
+        kind: NoticeKind::SpotInterruption,
+        within: moment::until_iso(&action.time, now),
+    })
+}
+
+/// `InService`, or the state that the group has decided on: `Terminated`, `Standby`, `Detached`, `Warmed:...`.
+fn lifecycle(text: &str) -> Option<Notice> {
+    let target = text.trim();
+    let leaves = matches!(target, "Terminated" | "Standby") || target.starts_with("Warmed:");
+    leaves.then_some(Notice {
+        kind: NoticeKind::TargetLifecycleState,
+        within: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interruption_has_its_time() {
+        let now = "2026-01-05T08:20:00Z".parse().unwrap();
+        let notice = interruption(
+            r#"{"action":"terminate","time":"2026-01-05T08:22:00Z"}"#,
+            now,
+        );
+        assert_eq!(notice.unwrap().within, Some(Duration::from_secs(120)));
+        assert!(interruption(r#"{"action":"none","time":""}"#, now).is_none());
+        assert_eq!(
+            interruption("gibberish", now).unwrap().within,
+            None,
+            "better once too often"
+        );
+    }
+
+    #[test]
+    fn a_group_that_ends_its_instance_says_so_by_the_target_state() {
+        assert!(lifecycle("InService").is_none());
+        assert!(
+            lifecycle("Detached").is_none(),
+            "it stays, only without its group"
+        );
+        for target in ["Terminated\n", "Standby", "Warmed:Stopped"] {
+            assert!(lifecycle(target).is_some(), "{target}");
+        }
+    }
+}

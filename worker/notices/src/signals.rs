@@ -1,0 +1,21 @@
+//! SIGUSR1 to the agent is a notice: Slurm sends it some time before the end, if it is asked to.
+
+use elasticrun_protocol::{Notice, NoticeKind};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::watch::Sender;
+
+/// Waits for signals as long as somebody listens.
+pub(crate) async fn watch(sender: Sender) {
+    let mut signals = match signal(SignalKind::user_defined1()) {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::warn!(%error, "SIGUSR1 cannot be handled: it is no notice");
+            return;
+        }
+    };
+    while signals.recv().await.is_some() {
+        let kind = NoticeKind::Signal;
+        sender.tell(Notice { kind, within: None }).await;
+    }
+}
