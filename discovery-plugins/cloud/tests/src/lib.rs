@@ -43,6 +43,26 @@ impl StandIn {
         Self::start("python3", &tests.join("gce_stand_in.py"))
     }
 
+    /// A Kubernetes API server: list and watch of pods.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn kubernetes() -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Self::start("python3", &tests.join("kubernetes_stand_in.py"))
+    }
+
+    /// A configuration of kubectl for a Kubernetes stand-in. (JSON is YAML.)
+    pub fn kubeconfig(&self) -> String {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": self.endpoint()}}],
+            "users": [{"name": "test", "user": {}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "lab"}}],
+        })
+        .to_string()
+    }
+
     fn start(python: &str, script: &Path) -> Self {
         let mut process = Command::new(python)
             .arg(script)

@@ -9,7 +9,7 @@ use elasticrun_process_tests::{Job, Running};
 use serde_json::json;
 
 /// A job on the group `g`.
-fn start(aws: &StandIn) -> Running {
+fn start(aws: &StandIn, more: &str) -> Running {
     for (name, value) in [
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
@@ -21,7 +21,7 @@ fn start(aws: &StandIn) -> Running {
     let own = std::env::current_exe().unwrap();
     let plugins = own.ancestors().nth(2).unwrap().display().to_string();
     let source = format!(
-        "aws-asg:name=g,region=eu-central-1,endpoint={}",
+        "aws-asg:name=g,region=eu-central-1,endpoint={}{more}",
         aws.endpoint()
     );
     Job::new("-np 2 --min-np 1 --max-np 4 --launcher local --slots-per-host 1")
@@ -33,7 +33,7 @@ fn start(aws: &StandIn) -> Running {
 fn a_job_grows_and_shrinks_with_its_group() {
     let mut aws = StandIn::aws();
     aws.order(json!({"do": "group", "name": "g", "desired": 2}));
-    let mut job = start(&aws);
+    let mut job = start(&aws, "");
     let two = job.wait_training(2, 3);
     let members = ids(aws.order(json!({"do": "desired", "name": "g", "count": 3})));
     let three = job.wait_training(3, two[0].step);
@@ -52,11 +52,23 @@ fn a_job_grows_and_shrinks_with_its_group() {
 fn a_job_leaves_an_instance_that_waits_to_be_terminated() {
     let mut aws = StandIn::aws();
     let members = ids(aws.order(json!({"do": "group", "name": "g", "desired": 3})));
-    let mut job = start(&aws);
+    aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 60}));
+    let mut job = start(&aws, ",complete_hook=true");
     let three = job.wait_training(3, 3);
     aws.order(json!({"do": "life", "id": members[0], "state": "Terminating:Wait"}));
     let two = job.wait_training(2, three[0].step);
     assert!(two.iter().all(|event| event.host != members[0]));
+    // The wait ends by the job's own doing, a long time before it would by itself.
+    job.wait_for("the hook is completed", |_| {
+        aws.calls()
+            .contains(&"CompleteLifecycleAction".to_owned())
+            .then_some(())
+    });
+    assert!(
+        aws.order(json!({"do": "life_of", "id": members[0]}))
+            .is_null(),
+        "the group has let it go"
+    );
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
@@ -67,7 +79,7 @@ fn a_job_leaves_an_instance_that_waits_to_be_terminated() {
 #[test]
 fn a_group_that_does_not_exist_ends_the_job_with_one_line() {
     let aws = StandIn::aws();
-    let ended = start(&aws).end();
+    let ended = start(&aws, "").end();
     ended.expect(
         5,
         &[
