@@ -27,11 +27,13 @@ pub(super) fn specs(config: &Config) -> impl Iterator<Item = Spec> {
         .value
         .iter()
         .map(|group| group.of("gcp-mig", "group"));
+    let pods = config.k8s.value.iter();
+    let pods = pods.map(|group| group.of("kubernetes", "selector"));
     let slurm = config.slurm.value.then(|| Spec {
         name: "slurm".to_owned(),
         options: Map::new(),
     });
-    aws.chain(gcp).chain(slurm)
+    aws.chain(gcp).chain(pods).chain(slurm)
 }
 
 const FORM: &str = "GROUP[:key=value,...]";

@@ -188,6 +188,8 @@ settings! {
         aws_asg "aws-asg" "NAME[:K=V,...]": Vec<Group> = Vec::new(), plain;
         /// Hosts from a Google Cloud managed instance group: PROJECT/ZONE-OR-REGION/NAME
         gcp_mig "gcp-mig" "P/Z/N[:K=V,...]": Vec<Group> = Vec::new(), plain;
+        /// Hosts are the pods that a label selector chooses
+        k8s "k8s" "SELECTOR[:K=V,...]": Vec<Group> = Vec::new(), plain;
         /// Hosts are the nodes of the Slurm job that this runs in
         slurm "slurm" "": bool = false, plain;
         /// Where to look for plugins first; may be repeated

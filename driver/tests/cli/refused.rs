@@ -64,6 +64,7 @@ const WRONG: &[&str] = &[
     "-np\t2\t--aws-asg\t:region=eu-central-1\tx",
     "-np\t2\t--aws-asg\tgpus:region\tx",
     "-np\t2\t--gcp-mig\t\tx",
+    "-np\t2\t--k8s\tapp=train:slots\tx",
     "-np\t2\t--discovery-interval\t0\tx",
     "-np\t2\t--plugin-isolation\tno\tx",
     "-np\t2\t--plugin-allow\ta=md5:00\tx",

@@ -116,6 +116,10 @@ fn a_cloud_has_a_flag_of_its_own() {
             "aws-asg:region=r,slots=8,name=a",
         ),
         (&["--gcp-mig", "p/z/n"], "gcp-mig:group=p/z/n"),
+        (
+            &["--k8s", "app=a,tier!=b"],
+            r"kubernetes:selector=app=a\,tier!=b",
+        ),
         (&["--slurm"], "slurm"),
     ] {
         let words: Vec<_> = ["-np", "1"]
