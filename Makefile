@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-plugins test-plugins wheel python test-frameworks test-horovod test-notices
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -22,6 +22,10 @@ DENY_VERSION := 0.20.2
 NEXTEST_VERSION := 0.9.143
 SEEDS ?= 10000
 
+# SDKs of clouds compile for minutes: in a workspace and a target directory of their own, which outlive a clone.
+CLOUD := discovery-plugins/cloud
+CLOUD_TARGET := $(or $(ELASTICRUN_CLOUD_TARGET),$(CACHE)/target-cloud)
+
 # All packages in every build: cargo unites their features, so that nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
 PLUGINS := package(elasticrun-discovery) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
@@ -30,12 +34,12 @@ PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Installs what the tests need: sshd and ip (as root), cargo-nextest
-	@if ! command -v /usr/sbin/sshd >/dev/null || ! command -v ip >/dev/null; then \
+setup: ## Installs what the tests need: sshd, ip and Slurm (as root), cargo-nextest
+	@if ! command -v /usr/sbin/sshd >/dev/null || ! command -v ip >/dev/null || ! command -v /usr/sbin/slurmctld >/dev/null; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends openssh-server openssh-client iproute2; \
+	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends openssh-server openssh-client iproute2 slurm-wlm munge; \
 	  else \
-	    echo "setup: sshd or ip is missing and cannot be installed without root: tests that need them will say so"; \
+	    echo "setup: sshd, ip or Slurm is missing and cannot be installed without root: tests that need them will say so"; \
 	  fi; \
 	fi
 	@cargo nextest --version >/dev/null 2>&1 || cargo install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
@@ -79,6 +83,21 @@ test-notices: ## 1,000 notices of three clouds to a job of four hosts: no step l
 
 test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-horovod HOROVOD_SRC=DIR
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh
+
+plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud and Slurm
+	cargo build --locked -p elasticrun-plugin-slurm
+	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
+	mkdir -p dist/plugins
+	cp $${CARGO_TARGET_DIR:-target}/debug/libelasticrun_plugin_slurm.so $(CLOUD_TARGET)/debug/libelasticrun_plugin_*.so dist/plugins
+
+test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs on them
+	cargo build --locked -p elasticrun -p elasticrun-process-tests
+	cd $(CLOUD) && cargo fmt --check
+	cd $(CLOUD) && cargo clippy --locked -j2 --target-dir $(CLOUD_TARGET) --all-targets -- -D warnings
+	cd $(CLOUD) && cargo build --locked -j2 --target-dir $(CLOUD_TARGET)
+	programs=$$(realpath $${CARGO_TARGET_DIR:-target}/debug) && cd $(CLOUD) && \
+	  ELASTICRUN_TEST_BINARY=$$programs/elasticrun ELASTICRUN_TEST_WORKER=$$programs/elasticrun-test-worker \
+	  cargo nextest run --locked -j2 --target-dir $(CLOUD_TARGET)
 
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist

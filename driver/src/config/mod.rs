@@ -17,6 +17,7 @@ mod counts;
 pub mod duration;
 mod error;
 mod file;
+mod group;
 mod hosts;
 mod kinds;
 mod layer;
@@ -34,6 +35,7 @@ mod value;
 
 pub use cooldown::CooldownRange;
 pub use error::{Error, Written};
+pub use group::Group;
 pub use hosts::HostList;
 pub use kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost};
 pub use layer::{Origin, flag, variable};

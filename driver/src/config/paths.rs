@@ -45,6 +45,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     check_one(&config.ssh_identity_file, "ssh-identity-file", readable)?;
     check_one(&config.output_filename, "output-filename", directory_or_new)?;
     check_one(&config.join_token_file, "join-token-file", file_or_new)?;
+    check_one(&config.notice_file, "notice-file", the_same_everywhere)?;
     for path in &config.plugin_dir.value {
         directory(path)
             .map_err(|why| refuse(&config.plugin_dir.origin, "plugin-dir", path, why))?;
@@ -91,6 +92,14 @@ fn program(path: &Path) -> Result<(), String> {
         Err("not executable, expected a program (chmod +x)".to_owned())
     } else {
         Ok(())
+    }
+}
+
+fn the_same_everywhere(path: &Path) -> Result<(), String> {
+    if path.is_absolute() && path.to_str().is_some() {
+        Ok(())
+    } else {
+        Err("expected an absolute path in UTF-8: it is looked for on each host".to_owned())
     }
 }
 

@@ -7,6 +7,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 use super::{
     counts,
     error::Error,
+    group,
     kinds::{BlacklistPolicy, Launcher, LogLevel},
     layer::Origin,
     paths,
@@ -149,6 +150,7 @@ fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
             .map(|path| Source::Script(paths::absolute(path))),
     );
     sources.extend(config.discovery.value.iter().cloned().map(Source::Plugin));
+    sources.extend(group::specs(config).map(Source::Plugin));
     if sources.is_empty() && config.launcher.value == Some(Launcher::Agent) {
         sources.push(Source::Registration);
     }
@@ -241,7 +243,12 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         },
         push_binary: config.push_binary.value,
         network_interfaces: config.network_interface.value.0.clone(),
-        notice_file: config.notice_file.value.clone(),
+        notice_file: config
+            .notice_file
+            .value
+            .as_ref()
+            .and_then(|path| path.to_str())
+            .map(str::to_owned),
     })
 }
 

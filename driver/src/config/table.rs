@@ -16,6 +16,7 @@ use elasticrun_discovery::{Allowed, Isolation, Spec};
 use super::{
     cooldown::CooldownRange,
     error::Error,
+    group::Group,
     hosts::HostList,
     kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
     layer::{Layers, Origin},
@@ -183,6 +184,14 @@ settings! {
         host_discovery_script "host-discovery-script" "PATH": Option<PathBuf> = None, plain;
         /// Hosts from a plugin; may be repeated, hosts of all sources are merged
         discovery "discovery" "NAME[:K=V,...]": Vec<Spec> = Vec::new(), plain;
+        /// Hosts from EC2 Auto Scaling groups: NAME or NAME,NAME
+        aws_asg "aws-asg" "NAME[:K=V,...]": Vec<Group> = Vec::new(), plain;
+        /// Hosts from a Google Cloud managed instance group: PROJECT/ZONE-OR-REGION/NAME
+        gcp_mig "gcp-mig" "P/Z/N[:K=V,...]": Vec<Group> = Vec::new(), plain;
+        /// Hosts are the pods that a label selector chooses
+        k8s "k8s" "SELECTOR[:K=V,...]": Vec<Group> = Vec::new(), plain;
+        /// Hosts are the nodes of the Slurm job that this runs in
+        slurm "slurm" "": bool = false, plain;
         /// Where to look for plugins first; may be repeated
         plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
         /// Where plugins run that are not built in: process (of their own), or thread (of the driver)
@@ -246,7 +255,7 @@ settings! {
         /// Copy this binary to hosts that do not have it
         push_binary "push-binary" "": bool = false, plain;
         /// A file on each host whose appearance says that the host will go away; its text may be the seconds left
-        notice_file "notice-file" "PATH": Option<String> = None, plain;
+        notice_file "notice-file" "PATH": Option<PathBuf> = None, plain;
         /// Interfaces for data between workers [default: by route to the driver]
         network_interface "network-interface" "NAME,...": Interfaces = Interfaces::default(),
             |arg| arg.visible_alias("network-interfaces");

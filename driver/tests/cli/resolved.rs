@@ -108,6 +108,36 @@ fn hosts_come_from_where_the_flags_say() {
 }
 
 #[test]
+fn a_cloud_has_a_flag_of_its_own() {
+    for (flags, source) in [
+        (&["--aws-asg", "a,b"][..], r"aws-asg:name=a\,b"),
+        (
+            &["--aws-asg", "a:region=r,slots=8"],
+            "aws-asg:region=r,slots=8,name=a",
+        ),
+        (&["--gcp-mig", "p/z/n"], "gcp-mig:group=p/z/n"),
+        (
+            &["--k8s", "app=a,tier!=b"],
+            r"kubernetes:selector=app=a\,tier!=b",
+        ),
+        (&["--slurm"], "slurm"),
+    ] {
+        let words: Vec<_> = ["-np", "1"]
+            .iter()
+            .chain(flags)
+            .chain(&["x"])
+            .copied()
+            .collect();
+        let spec = source.parse().expect("a source");
+        assert_eq!(
+            job(&words).settings.hosts.sources,
+            [Source::Plugin(spec)],
+            "{flags:?}"
+        );
+    }
+}
+
+#[test]
 fn a_host_file_and_a_script() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("hosts");

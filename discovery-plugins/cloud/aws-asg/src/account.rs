@@ -1,0 +1,62 @@
+//! The way to AWS: credentials, region and clients from options and environment.
+
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use elasticrun_plugin_sdk::PluginError;
+
+use crate::Options;
+
+/// To a connection. An address that nobody answers at is not worth the rest of a poll.
+const CONNECT: Duration = Duration::from_secs(4);
+/// To the first byte of an answer.
+const READ: Duration = Duration::from_secs(15);
+
+/// The clients of the services that are asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) scaling: aws_sdk_autoscaling::Client,
+    pub(crate) ec2: aws_sdk_ec2::Client,
+    /// For messages.
+    pub(crate) place: String,
+}
+
+impl Account {
+    /// Reads the environment. Credentials are looked for at the first call.
+    pub(crate) async fn of(options: &Options) -> Result<Self, PluginError> {
+        let http = aws_smithy_http_client::Builder::new()
+            .tls_provider(Provider::Rustls(CryptoMode::Ring))
+            .build_https();
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT)
+            .read_timeout(READ)
+            .build();
+        // The job has a back-off of its own, and a throttled source must not be asked again at once.
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .http_client(http)
+            .timeout_config(timeouts)
+            .retry_config(RetryConfig::disabled());
+        if let Some(region) = &options.region {
+            loader = loader.region(Region::new(region.clone()));
+        }
+        if let Some(endpoint) = &options.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        let config = loader.load().await;
+        let Some(region) = config.region() else {
+            return Err(PluginError::bad_config(
+                "no region is set; give region=NAME, or set AWS_REGION",
+            ));
+        };
+        let place = match config.endpoint_url() {
+            Some(endpoint) => format!("region {region} at {endpoint}"),
+            None => format!("region {region}"),
+        };
+        Ok(Self {
+            scaling: aws_sdk_autoscaling::Client::new(&config),
+            ec2: aws_sdk_ec2::Client::new(&config),
+            place,
+        })
+    }
+}

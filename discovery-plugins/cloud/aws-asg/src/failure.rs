@@ -1,0 +1,187 @@
+//! What a failed call asks of the job.
+
+use std::{error::Error, time::Duration};
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_smithy_runtime_api::client::{
+    orchestrator::HttpResponse,
+    result::{ConnectorError, SdkError},
+};
+use elasticrun_plugin_sdk::{ErrorKind, PluginError};
+
+use crate::plugin::INTERVAL;
+
+/// A code with which a service answers, and what it means.
+const AUTH: &[&str] = &[
+    "AccessDenied",
+    "AccessDeniedException",
+    "AuthFailure",
+    "Blocked",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "MissingAuthenticationToken",
+    "NotAuthorized",
+    "OptInRequired",
+    "PendingVerification",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+    "UnauthorizedOperation",
+    "UnrecognizedClientException",
+];
+const THROTTLED: &[&str] = &[
+    "EC2ThrottledException",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "ResourceContention",
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "TooManyRequestsException",
+];
+
+/// What a failed call asks of the job. `call` is the operation, `place` where it was asked.
+pub(crate) fn of<E>(call: &str, place: &str, error: SdkError<E, HttpResponse>) -> PluginError
+where
+    E: aws_sdk_ec2::error::ProvideErrorMetadata + Error + 'static,
+{
+    match &error {
+        SdkError::ServiceError(service) => {
+            let (code, message) = (service.err().code(), service.err().message());
+            let code = code.unwrap_or("an error without a code");
+            let kind = kind_of(code);
+            let why = short(message.unwrap_or_default());
+            let advice = match kind {
+                ErrorKind::Auth => "; see docs/aws.md for the permissions that are needed",
+                _ => "",
+            };
+            let mut failure =
+                PluginError::new(kind, format!("{call} in {place}: {code}: {why}{advice}"));
+            if kind == ErrorKind::Throttled {
+                failure.retry_after = Some(asked_pause(service.raw()).unwrap_or(INTERVAL));
+            }
+            failure
+        }
+        other => match cause::<CredentialsError>(other) {
+            Some(why) => no_credentials(why),
+            None => unreachable(call, place, other),
+        },
+    }
+}
+
+fn kind_of(code: &str) -> ErrorKind {
+    if AUTH.contains(&code) {
+        ErrorKind::Auth
+    } else if THROTTLED.contains(&code) {
+        ErrorKind::Throttled
+    } else if code.starts_with("InvalidParameter") || code == "ValidationError" {
+        ErrorKind::BadConfig
+    } else {
+        ErrorKind::Retryable
+    }
+}
+
+fn no_credentials(why: &CredentialsError) -> PluginError {
+    match why {
+        CredentialsError::CredentialsNotLoaded(_) => PluginError::new(
+            ErrorKind::Auth,
+            "no AWS credentials were found; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run where an instance \
+             role is",
+        ),
+        // A provider is there but not well: its server may be.
+        CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_) => {
+            PluginError::retryable(format!("AWS credentials cannot be had: {}", chain(why)))
+        }
+        _ => PluginError::new(
+            ErrorKind::Auth,
+            format!("AWS credentials cannot be used: {}", chain(why)),
+        ),
+    }
+}
+
+fn unreachable(call: &str, place: &str, error: &(dyn Error + 'static)) -> PluginError {
+    let why = match cause::<ConnectorError>(error) {
+        Some(connector) => chain(connector),
+        None => chain(error),
+    };
+    PluginError::retryable(format!(
+        "{call} in {place} has no answer: {why}; is the region's name right and the network up?"
+    ))
+}
+
+/// The pause that a throttling service asks for: AWS's own header is in milliseconds, HTTP's in seconds.
+fn asked_pause(response: &HttpResponse) -> Option<Duration> {
+    let number = |name: &str| response.headers().get(name)?.trim().parse().ok();
+    let millis = number("x-amz-retry-after").map(Duration::from_millis);
+    millis.or_else(|| number("retry-after").map(Duration::from_secs))
+}
+
+/// The first of its causes that is of a type, the error itself among them.
+fn cause<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// An error with its causes, each once, on one line.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        next = error.source();
+    }
+    short(&said)
+}
+
+/// One line of bearable length: EC2 adds a coded message of a thousand letters to a refusal.
+fn short(text: &str) -> String {
+    const MOST: usize = 300;
+    let line = text
+        .split("Encoded authorization failure message")
+        .next()
+        .unwrap_or_default();
+    let line = line.trim().replace(char::is_control, " ");
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_has_a_kind() {
+        for (code, kind) in [
+            ("UnauthorizedOperation", ErrorKind::Auth),
+            ("ExpiredToken", ErrorKind::Auth),
+            ("RequestLimitExceeded", ErrorKind::Throttled),
+            ("Throttling", ErrorKind::Throttled),
+            ("ValidationError", ErrorKind::BadConfig),
+            ("InvalidParameterValue", ErrorKind::BadConfig),
+            ("InternalFailure", ErrorKind::Retryable),
+            ("ServiceUnavailable", ErrorKind::Retryable),
+        ] {
+            assert_eq!(kind_of(code), kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_one_bearable_line() {
+        let long = "You are not authorized.\nEncoded authorization failure message: xK3".to_owned();
+        assert_eq!(short(&(long + &"x".repeat(900))), "You are not authorized.");
+        assert_eq!(short(&"é".repeat(400)).chars().count(), 303);
+    }
+}

@@ -1,0 +1,263 @@
+//! The plugin.
+
+use std::{
+    fmt,
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant},
+};
+
+use elasticrun_plugin_sdk::{
+    Command, Host, HostState, Manifest, Plugin, PluginError, Snapshot, tracing,
+};
+use tokio::runtime::Runtime;
+
+use crate::{
+    Options, account::Account, groups, hooks::Hooks, host, machines::Machines, types::Types,
+};
+
+/// From a poll to the next, at least.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+/// At most so much is added to it, so that many jobs do not ask together.
+const JITTER: Duration = Duration::from_secs(1);
+/// For reading the configuration; that of an instance asks its metadata service for the region.
+const START: Duration = Duration::from_secs(15);
+
+/// The instances of Auto Scaling groups.
+pub struct AwsAsg {
+    options: Options,
+    names: Vec<String>,
+    account: Account,
+    state: State,
+    /// Taken when it is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// What is remembered from poll to poll.
+#[derive(Debug, Default)]
+struct State {
+    machines: Machines,
+    types: Types,
+    hooks: Hooks,
+    /// When the members were last looked at.
+    looked: Option<Instant>,
+    /// The hook of each group was found.
+    checked: bool,
+}
+
+impl Plugin for AwsAsg {
+    const MANIFEST: Manifest = Manifest {
+        name: "aws-asg",
+        version: env!("CARGO_PKG_VERSION"),
+        license: "Apache-2.0",
+        description: "the instances of AWS Auto Scaling groups: name=GROUP",
+        config: include_str!("options.json"),
+        environment: &[
+            "AWS_ACCESS_KEY_ID",
+            "AWS_CA_BUNDLE",
+            "AWS_CONFIG_FILE",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+            "AWS_DEFAULT_REGION",
+            "AWS_EC2_METADATA_DISABLED",
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT_URL_AUTO_SCALING",
+            "AWS_ENDPOINT_URL_EC2",
+            "AWS_ENDPOINT_URL_STS",
+            "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+            "AWS_PROFILE",
+            "AWS_REGION",
+            "AWS_ROLE_ARN",
+            "AWS_ROLE_SESSION_NAME",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_SHARED_CREDENTIALS_FILE",
+            "AWS_USE_DUALSTACK_ENDPOINT",
+            "AWS_USE_FIPS_ENDPOINT",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "HTTPS_PROXY",
+            "HTTP_PROXY",
+            "NO_PROXY",
+            "SSL_CERT_DIR",
+            "SSL_CERT_FILE",
+        ],
+        permissions: &[
+            "autoscaling:DescribeAutoScalingGroups",
+            "ec2:DescribeInstances",
+            "ec2:DescribeInstanceTypes",
+            "autoscaling:DescribeLifecycleHooks",
+            "autoscaling:CompleteLifecycleAction (with complete_hook)",
+            "autoscaling:RecordLifecycleActionHeartbeat (with complete_hook)",
+        ],
+    };
+
+    type Config = Options;
+
+    fn create(options: Options) -> Result<Self, PluginError> {
+        options.check()?;
+        let names = options.groups()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| PluginError::retryable(format!("no event loop: {error}")))?;
+        let account = within(
+            &runtime,
+            START,
+            "AWS's configuration",
+            Account::of(&options),
+        )?;
+        Ok(Self {
+            options,
+            names,
+            account,
+            state: State::default(),
+            runtime: Some(runtime),
+        })
+    }
+
+    fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
+        let Some(runtime) = &self.runtime else {
+            return Err(PluginError::retryable("the plugin is closed"));
+        };
+        let (state, account, options) = (&mut self.state, &self.account, &self.options);
+        let poll = async {
+            let snapshot = look(state, account, &self.names, options).await?;
+            if options.complete_hook {
+                state.hooks.serve(account, options.hook.as_deref()).await;
+            }
+            Ok(snapshot)
+        };
+        within(runtime, deadline, &account.place, poll)
+    }
+
+    fn command(&mut self, command: Command, deadline: Duration) -> Result<(), PluginError> {
+        let Some(runtime) = &self.runtime else {
+            return Ok(());
+        };
+        match command {
+            Command::Drained { host } if self.options.complete_hook => {
+                self.state.hooks.left(host);
+                let ours = self.options.hook.as_deref();
+                let serve = async {
+                    self.state.hooks.serve(&self.account, ours).await;
+                    Ok(())
+                };
+                within(runtime, deadline, &self.account.place, serve)
+            }
+            // A look changes nothing.
+            Command::SelfTest => {
+                let mut fresh = State::default();
+                let look = look(&mut fresh, &self.account, &self.names, &self.options);
+                within(runtime, deadline, &self.account.place, look).map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for AwsAsg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AwsAsg")
+            .field("names", &self.names)
+            .field("place", &self.account.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for AwsAsg {
+    fn drop(&mut self) {
+        // Looking up a name happens on a thread that cannot be interrupted; nobody waits for it.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Runs work to its end, but not beyond a time.
+fn within<T>(
+    runtime: &Runtime,
+    limit: Duration,
+    place: &str,
+    work: impl Future<Output = Result<T, PluginError>>,
+) -> Result<T, PluginError> {
+    let result = runtime.block_on(async { tokio::time::timeout(limit, work).await });
+    result.unwrap_or_else(|_| {
+        Err(PluginError::retryable(format!(
+            "{place} has not answered within {limit:?}"
+        )))
+    })
+}
+
+/// Asks AWS for the hosts of now.
+async fn look(
+    state: &mut State,
+    account: &Account,
+    names: &[String],
+    options: &Options,
+) -> Result<Snapshot, PluginError> {
+    let now = Instant::now();
+    let groups = groups::describe(account, names).await?;
+    let members = &groups.members;
+    if options.complete_hook && !state.checked {
+        let names = names.iter().map(String::as_str);
+        state.hooks.learn(account, names).await?;
+        state.hooks.check(options.hook.as_deref())?;
+        state.checked = true;
+    }
+
+    let ids = members.iter().map(|member| member.id.as_str());
+    state.machines.refresh(account, ids).await?;
+
+    let mut kinds = Vec::new();
+    for member in members {
+        let machine = state.machines.get(&member.id);
+        let told =
+            options.slots.is_some() || machine.is_some_and(|machine| machine.slots.is_some());
+        if !told {
+            kinds.extend(host::kind(member, machine));
+        }
+    }
+    state.types.learn(account, kinds.into_iter()).await?;
+
+    let before = state.looked.replace(now).unwrap_or(now);
+    state.hooks.see(members, before);
+    let waiting = state.hooks.waiting_groups();
+    let waiting = waiting.iter().map(String::as_str);
+    if let Err(error) = state.hooks.learn(account, waiting).await {
+        tracing::warn!("hosts drain without a known deadline: {error}");
+    }
+    let hosts: Result<Vec<Host>, _> = members
+        .iter()
+        .map(|member| {
+            let machine = state.machines.get(&member.id);
+            let deadline = state.hooks.deadline(&member.id);
+            host::host(member, machine, &state.types, options, deadline)
+        })
+        .collect();
+    let hosts = hosts?;
+    let ready = hosts
+        .iter()
+        .filter(|host| host.state == HostState::Ready)
+        .count();
+    tracing::debug!(
+        hosts = hosts.len(),
+        ready,
+        desired = groups.desired,
+        "looked"
+    );
+    Ok(Snapshot {
+        next_poll: Some(INTERVAL + jitter()),
+        target_size: Some(groups.desired),
+        ..Snapshot::new(hosts)
+    })
+}
+
+/// Some time up to [`JITTER`]. The seed of a hash map is random enough for it.
+fn jitter() -> Duration {
+    let share = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+    JITTER.mul_f64(share.min(1.0))
+}

@@ -1,0 +1,83 @@
+//! What a failed request asks of the job.
+
+use std::time::Duration;
+
+use elasticrun_plugin_sdk::{ErrorKind, PluginError};
+use serde_json::Value;
+
+use crate::{http::Answer, plugin::INTERVAL};
+
+/// An answer that is no success. `what` was asked for.
+pub(crate) fn of(what: &str, answer: &Answer) -> PluginError {
+    let error = &answer.body["error"];
+    let reason = error["errors"][0]["reason"].as_str().unwrap_or_default();
+    let message = error["message"].as_str();
+    let why = short(message.unwrap_or("no reason is given"));
+    let status = answer.status;
+    let kind = kind(status, reason);
+    let advice = match kind {
+        ErrorKind::Auth => "; see docs/gcp.md for the role that is needed",
+        _ => "",
+    };
+    let mut failure = PluginError::new(
+        kind,
+        format!("{what}: {status} {reason}: {why}{advice}").replace(" : ", ": "),
+    );
+    if kind == ErrorKind::Throttled {
+        failure.retry_after = Some(answer.retry_after.map_or(INTERVAL, Duration::from_secs));
+    }
+    failure
+}
+
+/// Compute Engine says that it is asked too often by 429, or by 403 with a reason.
+fn kind(status: u16, reason: &str) -> ErrorKind {
+    match (status, reason) {
+        (429, _) => ErrorKind::Throttled,
+        (403, "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded") => {
+            ErrorKind::Throttled
+        }
+        (401 | 403, _) => ErrorKind::Auth,
+        (404, _) => ErrorKind::UnknownGroup,
+        (400, _) => ErrorKind::BadConfig,
+        _ => ErrorKind::Retryable,
+    }
+}
+
+/// No answer came.
+pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> PluginError {
+    if matches!(error, ureq::Error::Timeout(_)) {
+        return late(url);
+    }
+    PluginError::retryable(format!(
+        "{} has no answer: {}",
+        server(url),
+        short(&error.to_string())
+    ))
+}
+
+/// The time is over.
+pub(crate) fn late(url: &str) -> PluginError {
+    PluginError::retryable(format!("{} has not answered in time", server(url)))
+}
+
+/// Scheme, host and port: what follows may hold more than a message should.
+fn server(url: &str) -> &str {
+    let from = url.find("://").map_or(0, |at| at + 3);
+    let to = url[from..].find('/').map_or(url.len(), |at| from + at);
+    &url[..to]
+}
+
+/// One line of bearable length.
+fn short(text: &str) -> String {
+    const MOST: usize = 300;
+    let line = text.trim().replace(char::is_control, " ");
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
+/// A field of an answer as text, empty if it is not there.
+pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}

@@ -1,0 +1,101 @@
+//! Requests within a deadline, and what their failures mean.
+
+use std::{sync::Arc, time::Instant};
+
+use elasticrun_plugin_sdk::PluginError;
+use serde_json::Value;
+use ureq::{
+    Agent,
+    tls::{Certificate, RootCerts, TlsConfig, TlsProvider},
+};
+
+use crate::failure;
+
+/// The most that is read of an answer: 500 instances of a list are about 2 MiB.
+const MOST: u64 = 64 << 20;
+
+/// An agent with the system's root certificates.
+pub(crate) fn agent() -> Agent {
+    let roots = rustls_native_certs::load_native_certs().certs;
+    let roots: Vec<_> = roots
+        .iter()
+        .map(|root| Certificate::from_der(root).to_owned())
+        .collect();
+    let tls = TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .root_certs(RootCerts::new_with_certs(&roots))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build();
+    Agent::config_builder()
+        .tls_config(tls)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .build()
+        .into()
+}
+
+/// What is sent.
+pub(crate) enum Ask<'a> {
+    Get,
+    /// With no body.
+    Post,
+    /// Fields as of a form.
+    Form(&'a [(&'a str, &'a str)]),
+}
+
+/// An answer that came.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) retry_after: Option<u64>,
+    /// Null if it is not JSON.
+    pub(crate) body: Value,
+}
+
+/// Asks, and waits no longer than `until`.
+///
+/// # Errors
+/// No answer came.
+pub(crate) fn ask(
+    agent: &Agent,
+    url: &str,
+    ask: &Ask<'_>,
+    headers: &[(&str, &str)],
+    until: Instant,
+) -> Result<Answer, PluginError> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(failure::late(url));
+    }
+    let answer = match ask {
+        Ask::Get => {
+            let request = agent.get(url).config().timeout_global(Some(left)).build();
+            headers
+                .iter()
+                .fold(request, |request, (name, value)| {
+                    request.header(*name, *value)
+                })
+                .call()
+        }
+        Ask::Post | Ask::Form(_) => {
+            let request = agent.post(url).config().timeout_global(Some(left)).build();
+            let request = headers.iter().fold(request, |request, (name, value)| {
+                request.header(*name, *value)
+            });
+            match ask {
+                Ask::Form(fields) => request.send_form(fields.iter().copied()),
+                _ => request.send_empty(),
+            }
+        }
+    };
+    let mut answer = answer.map_err(|error| failure::unreachable(url, &error))?;
+    let retry_after = answer.headers().get("retry-after");
+    let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let body = answer.body_mut().with_config().limit(MOST).read_to_vec();
+    let body = body.map_err(|error| failure::unreachable(url, &error))?;
+    Ok(Answer {
+        status: answer.status().as_u16(),
+        retry_after,
+        body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+    })
+}

@@ -1,0 +1,83 @@
+//! The way to the pods.
+
+use elasticrun_plugin_sdk::PluginError;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, Config, api::ListParams};
+
+use crate::{
+    Options,
+    failure::{self, chain},
+};
+
+/// The most pods of a page.
+const PAGE: u32 = 500;
+
+/// The pods that a selector chooses in a namespace.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) pods: Api<Pod>,
+    pub(crate) selector: String,
+    /// For messages.
+    pub(crate) place: String,
+}
+
+/// A list of pods.
+pub(crate) struct Pods {
+    pub(crate) pods: Vec<Pod>,
+    /// From where a watch goes on.
+    pub(crate) version: String,
+}
+
+impl Cluster {
+    /// By the configuration of this environment: the pod's own, or that of kubectl.
+    pub(crate) async fn of(options: &Options) -> Result<Self, PluginError> {
+        let mut config = Config::infer().await.map_err(|error| {
+            PluginError::bad_config(format!(
+                "no Kubernetes configuration; run in a pod, or set KUBECONFIG ({})",
+                chain(&error)
+            ))
+        })?;
+        // A watch is silent for as long as nothing happens; a poll has its deadline.
+        config.read_timeout = None;
+        // The job has a back-off of its own, and a throttled server must not be asked again at once.
+        config.default_retry = false;
+        let namespace = options
+            .namespace
+            .clone()
+            .unwrap_or_else(|| config.default_namespace.clone());
+        let place = format!("pods {} in namespace {namespace}", options.selector);
+        let client = Client::try_from(config).map_err(|error| {
+            PluginError::bad_config(format!("Kubernetes configuration: {}", chain(&error)))
+        })?;
+        Ok(Self {
+            pods: Api::namespaced(client, &namespace),
+            selector: options.selector.clone(),
+            place,
+        })
+    }
+
+    /// All pods of now. A list that expires between two pages is begun anew, once.
+    pub(crate) async fn list(&self) -> Result<Pods, PluginError> {
+        match self.pages().await {
+            Err(kube::Error::Api(status)) if status.code == 410 => self.pages().await,
+            result => result,
+        }
+        .map_err(|error| failure::of(&self.place, &error))
+    }
+
+    async fn pages(&self) -> kube::Result<Pods> {
+        let mut params = ListParams::default().labels(&self.selector).limit(PAGE);
+        let mut pods = Vec::new();
+        loop {
+            let page = self.pods.list(&params).await?;
+            pods.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => {
+                    let version = page.metadata.resource_version.unwrap_or_default();
+                    return Ok(Pods { pods, version });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What `--discovery kubernetes:...` takes.
+
+use elasticrun_plugin_sdk::{PluginError, hosts::MAX_SLOTS};
+use serde::Deserialize;
+
+/// Which pods.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// A label selector: `app=train`, `app=train,tier in (gpu)`.
+    pub selector: String,
+    /// Their namespace; else that of the configuration.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// Slots of every pod, whatever labels and resources say.
+    #[serde(default)]
+    pub slots: Option<u32>,
+}
+
+impl Options {
+    /// What is wrong whatever the cluster says.
+    pub(crate) fn check(&self) -> Result<(), PluginError> {
+        // All pods of a namespace are never meant.
+        if self.selector.trim().is_empty() {
+            return Err(PluginError::bad_config(
+                "selector: is empty; give labels, such as app=train",
+            ));
+        }
+        if self
+            .slots
+            .is_some_and(|slots| !(1..=MAX_SLOTS).contains(&slots))
+        {
+            let why = format!("slots: must be a number from 1 to {MAX_SLOTS}");
+            return Err(PluginError::bad_config(why));
+        }
+        Ok(())
+    }
+}

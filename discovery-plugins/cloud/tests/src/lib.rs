@@ -1,0 +1,138 @@
+//! Stand-ins for clouds: each is a program that speaks the cloud's interface on a port and takes orders from a test.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+/// A stand-in in a process of its own, which ends with this.
+#[derive(Debug)]
+pub struct StandIn {
+    process: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    /// Where it listens on 127.0.0.1.
+    pub port: u16,
+}
+
+impl StandIn {
+    /// AWS: moto and what it lacks.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn aws() -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let venv = Command::new(tests.join("venv.sh"))
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("tests/venv.sh can be run");
+        assert!(venv.status.success(), "tests/venv.sh failed");
+        let python = String::from_utf8(venv.stdout).expect("a path");
+        Self::start(python.trim(), &tests.join("aws_stand_in.py"))
+    }
+
+    /// Compute Engine: the part of it that managed instance groups need.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn gce() -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Self::start("python3", &tests.join("gce_stand_in.py"))
+    }
+
+    /// A Kubernetes API server: list and watch of pods.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn kubernetes() -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Self::start("python3", &tests.join("kubernetes_stand_in.py"))
+    }
+
+    /// A configuration of kubectl for a Kubernetes stand-in. (JSON is YAML.)
+    pub fn kubeconfig(&self) -> String {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": self.endpoint()}}],
+            "users": [{"name": "test", "user": {}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "lab"}}],
+        })
+        .to_string()
+    }
+
+    fn start(python: &str, script: &Path) -> Self {
+        let mut process = Command::new(python)
+            .arg(script)
+            .arg("0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the stand-in can be started");
+        let answers = process.stdout.take().expect("its output is a pipe");
+        let mut stand_in = Self {
+            orders: process.stdin.take(),
+            port: 0,
+            process,
+            answers: BufReader::new(answers),
+        };
+        let port = stand_in.answer()["port"].as_u64();
+        stand_in.port = port
+            .and_then(|port| port.try_into().ok())
+            .expect("its port");
+        stand_in
+    }
+
+    /// Gives an order of its script, and gives what it answers.
+    ///
+    /// # Panics
+    /// When it cannot be followed.
+    pub fn order(&mut self, order: Value) -> Value {
+        let orders = self.orders.as_mut().expect("open until the end");
+        writeln!(orders, "{order}").expect("the stand-in reads");
+        let mut answer = self.answer();
+        assert!(answer["error"].is_null(), "{order}: {}", answer["error"]);
+        answer["ok"].take()
+    }
+
+    fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.answers
+            .read_line(&mut line)
+            .expect("the stand-in writes");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    }
+
+    /// The operations that were called since the last time.
+    pub fn calls(&mut self) -> Vec<String> {
+        let calls = self.order(json!({"do": "calls"}));
+        let calls = calls.as_array().into_iter().flatten();
+        calls
+            .filter_map(|call| Some(call["action"].as_str()?.to_owned()))
+            .collect()
+    }
+
+    /// Where a client finds it.
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        // It ends with its input.
+        let _ = self.process.wait();
+    }
+}
+
+/// The ids that an order gave.
+///
+/// # Panics
+/// When they are none.
+pub fn ids(value: Value) -> Vec<String> {
+    serde_json::from_value(value).expect("a list of ids")
+}

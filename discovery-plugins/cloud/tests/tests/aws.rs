@@ -1,0 +1,90 @@
+//! Jobs on an Auto Scaling group: real driver, agents and workers, the plugin as a library; AWS is moto's.
+//!
+//! The instances' addresses are made up, so the agents are started on this machine; each is a host of its own.
+
+#![allow(clippy::unwrap_used)]
+
+use elasticrun_cloud_tests::{StandIn, ids};
+use elasticrun_process_tests::{Job, Running};
+use serde_json::json;
+
+/// A job on the group `g`.
+fn start(aws: &StandIn, more: &str) -> Running {
+    for (name, value) in [
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+    ] {
+        // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.
+        unsafe { std::env::set_var(name, value) };
+    }
+    let own = std::env::current_exe().unwrap();
+    let plugins = own.ancestors().nth(2).unwrap().display().to_string();
+    let source = format!(
+        "aws-asg:name=g,region=eu-central-1,endpoint={}{more}",
+        aws.endpoint()
+    );
+    Job::new("-np 2 --min-np 1 --max-np 4 --launcher local --slots-per-host 1")
+        .flag(["--plugin-dir", &plugins, "--discovery", &source])
+        .start()
+}
+
+#[test]
+fn a_job_grows_and_shrinks_with_its_group() {
+    let mut aws = StandIn::aws();
+    aws.order(json!({"do": "group", "name": "g", "desired": 2}));
+    let mut job = start(&aws, "");
+    let two = job.wait_training(2, 3);
+    let members = ids(aws.order(json!({"do": "desired", "name": "g", "count": 3})));
+    let three = job.wait_training(3, two[0].step);
+    let hosts: Vec<_> = three.iter().map(|event| event.host.as_str()).collect();
+    assert_eq!(hosts, members);
+    aws.order(json!({"do": "desired", "name": "g", "count": 1}));
+    job.wait_training(1, three[0].step);
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [2, 3, 1]);
+    assert!(!ended.stderr.contains("failed"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_job_leaves_an_instance_that_waits_to_be_terminated() {
+    let mut aws = StandIn::aws();
+    let members = ids(aws.order(json!({"do": "group", "name": "g", "desired": 3})));
+    aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 60}));
+    let mut job = start(&aws, ",complete_hook=true");
+    let three = job.wait_training(3, 3);
+    aws.order(json!({"do": "life", "id": members[0], "state": "Terminating:Wait"}));
+    let two = job.wait_training(2, three[0].step);
+    assert!(two.iter().all(|event| event.host != members[0]));
+    // The wait ends by the job's own doing, a long time before it would by itself.
+    job.wait_for("the hook is completed", |_| {
+        aws.calls()
+            .contains(&"CompleteLifecycleAction".to_owned())
+            .then_some(())
+    });
+    assert!(
+        aws.order(json!({"do": "life_of", "id": members[0]}))
+            .is_null(),
+        "the group has let it go"
+    );
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [3, 2]);
+    assert!(!ended.stderr.contains("failed"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_group_that_does_not_exist_ends_the_job_with_one_line() {
+    let aws = StandIn::aws();
+    let ended = start(&aws, "").end();
+    ended.expect(
+        5,
+        &[
+            "no Auto Scaling group g in region eu-central-1",
+            "check the name, the region and the account",
+        ],
+    );
+}

@@ -1,0 +1,113 @@
+//! Sources of hosts that have a flag of their own: `--aws-asg NAME:K=V` is `--discovery aws-asg:name=NAME,K=V`.
+
+use elasticrun_discovery::Spec;
+use serde_json::Map;
+use toml::Value;
+
+use super::{table::Config, value::Setting};
+
+/// A group of hosts at a source, and more options of the source's plugin.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    /// What the source calls it. It has no colon.
+    name: String,
+    /// The options, with a name that is not said.
+    options: Spec,
+}
+
+/// The sources that a configuration names by flags of their own.
+pub(super) fn specs(config: &Config) -> impl Iterator<Item = Spec> {
+    let aws = config
+        .aws_asg
+        .value
+        .iter()
+        .map(|group| group.of("aws-asg", "name"));
+    let gcp = config
+        .gcp_mig
+        .value
+        .iter()
+        .map(|group| group.of("gcp-mig", "group"));
+    let pods = config.k8s.value.iter();
+    let pods = pods.map(|group| group.of("kubernetes", "selector"));
+    let slurm = config.slurm.value.then(|| Spec {
+        name: "slurm".to_owned(),
+        options: Map::new(),
+    });
+    aws.chain(gcp).chain(pods).chain(slurm)
+}
+
+const FORM: &str = "GROUP[:key=value,...]";
+
+impl Group {
+    /// The source: a plugin, one of whose options names the group.
+    fn of(&self, plugin: &str, option: &str) -> Spec {
+        let mut spec = self.options.clone();
+        plugin.clone_into(&mut spec.name);
+        spec.options
+            .insert(option.to_owned(), self.name.clone().into());
+        spec
+    }
+}
+
+impl Setting for Group {
+    fn read(words: &[String]) -> Result<Self, String> {
+        let [word] = words else {
+            return Err(FORM.to_owned());
+        };
+        let word = word.trim();
+        let name = word.split(':').next().unwrap_or_default();
+        if name.is_empty() {
+            return Err(format!("{FORM} (the group has no name)"));
+        }
+        let options = format!("group{}", &word[name.len()..]);
+        let options = options
+            .parse()
+            .map_err(|error| format!("{FORM} ({error})"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            options,
+        })
+    }
+
+    fn show(&self) -> Option<Value> {
+        let options = self.options.to_string();
+        let options = options.strip_prefix("group").unwrap_or_default();
+        Some(Value::String(format!("{}{options}", self.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Group, String> {
+        Group::read(&[text.to_owned()])
+    }
+
+    #[test]
+    fn a_group_is_an_option_of_its_plugin() {
+        let group = read("gpus,more:region=eu-central-1,slots=8").expect("a group");
+        let spec = group.of("aws-asg", "name");
+        assert_eq!(spec.name, "aws-asg");
+        assert_eq!(spec.options["name"], "gpus,more");
+        assert_eq!(spec.options["slots"], "8");
+        assert_eq!(
+            group.show(),
+            Some("gpus,more:region=eu-central-1,slots=8".into())
+        );
+        assert_eq!(read("gpus").expect("a group").show(), Some("gpus".into()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert_eq!(
+            read("").expect_err("no name"),
+            "GROUP[:key=value,...] (the group has no name)"
+        );
+        assert!(
+            read("gpus:region")
+                .expect_err("no value")
+                .contains("the option region has no value")
+        );
+    }
+}
