@@ -54,10 +54,12 @@ impl Watcher {
             | AddWatchFlags::IN_DELETE;
         inotify.add_watch(directory, events)?;
         let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
+        // Before anybody reads the file: what changes from now on is a change.
+        let last = trace(path);
         let (path, stopped) = (path.to_owned(), stop.clone());
         let thread = thread::Builder::new()
             .name("watch file".to_owned())
-            .spawn(move || watch(&path, &inotify, &stopped, &changed))?;
+            .spawn(move || watch(&path, last, &inotify, &stopped, &changed))?;
         Ok(Self {
             stop,
             thread: Some(thread),
@@ -75,8 +77,7 @@ impl Drop for Watcher {
     }
 }
 
-fn watch(path: &Path, inotify: &Inotify, stop: &EventFd, changed: &Changed) {
-    let mut last = trace(path);
+fn watch(path: &Path, mut last: Trace, inotify: &Inotify, stop: &EventFd, changed: &Changed) {
     loop {
         let mut fds = [
             PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
@@ -88,10 +89,15 @@ fn watch(path: &Path, inotify: &Inotify, stop: &EventFd, changed: &Changed) {
             Ok(_) if fds[1].any().unwrap_or(true) => return,
             Ok(_) => {}
         }
-        // What they say is of no matter; there may be more than one read takes.
-        while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+        // Of the file itself, whatever its traces say: they are no finer than the kernel's clock.
+        let mut named = false;
+        while let Ok(events) = inotify.read_events() {
+            named |= events
+                .iter()
+                .any(|event| event.name.as_deref() == path.file_name());
+        }
         let now = trace(path);
-        if now != last {
+        if named || now != last {
             last = now;
             changed.notify();
         }

@@ -138,11 +138,12 @@ fn other_files_of_the_directory_push_nothing() {
     let path = dir.path().join("hosts");
     fs::write(&path, "a\n").unwrap();
     let watched = Watched::new(&path);
-    for name in ["1", "2", "3"] {
-        fs::write(dir.path().join(name), "x").unwrap();
+    for name in 0..100 {
+        fs::write(dir.path().join(name.to_string()), "x").unwrap();
     }
-    // Events come in their order, so what is pushed is the last.
+    // Events come in their order, so those of the others are over when this one is pushed. It may be seen twice: as
+    // something that differs while an event of another is looked at, and by its own event.
     fs::write(&path, "b\nc\n").unwrap();
     watched.is_pushed();
-    assert!(watched.pushed.try_recv().is_err());
+    assert!(watched.pushed.try_iter().count() <= 1);
 }

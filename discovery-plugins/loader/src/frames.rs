@@ -137,7 +137,11 @@ pub(crate) fn take(bytes: &mut Vec<u8>) -> Result<Option<Vec<u8>>, BadFrame> {
     const DIGITS: usize = 12;
     let head = &bytes[..bytes.len().min(DIGITS)];
     let wrong = || {
-        let shown = &bytes[..bytes.len().min(40)];
+        let line = bytes
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
+        let shown = &line[..line.len().min(40)];
         BadFrame::Length(String::from_utf8_lossy(shown).into_owned())
     };
     let Some(end) = head.iter().position(|byte| *byte == b'\n') else {
@@ -202,7 +206,7 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_known_early() {
         let refused = |text: &str| take(&mut text.into()).unwrap_err().to_string();
-        assert!(refused("hello\n").starts_with("\"hello\\n\" where the length"));
+        assert!(refused("hello\n").starts_with("\"hello\" where the length"));
         assert!(refused("h").starts_with("\"h\""));
         assert!(refused("\n{}").contains("where the length"));
         assert!(refused("+2\n{}").contains("where the length"));

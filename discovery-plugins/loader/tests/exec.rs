@@ -156,7 +156,7 @@ fn what_a_program_does_wrong_is_told() {
         (
             "text",
             FailureKind::BadAnswer,
-            format!("{broke}\"hosts are a and b\\n\" where the length of a frame was expected"),
+            format!("{broke}\"hosts are a and b\" where the length of a frame was expected"),
         ),
         (
             "large",

@@ -31,6 +31,9 @@ use crate::{
 /// A plugin that keeps its deadline by itself (it kills a program, say) is back a little after it.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
+/// What a plugin gets to end when it is told to. Nobody waits for that, but who wants to know.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// See the module. Dropping it destroys the instance, if there is one, and ends the process.
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -171,7 +174,7 @@ impl Child {
         let sent = self.send(&Call::Destroy { id: self.calls }, GRACE);
         let process = self.process.take();
         process.is_some_and(|process| {
-            let by_itself = sent.is_ok() && process.ends_within(GRACE);
+            let by_itself = sent.is_ok() && process.ends_within(FAREWELL);
             let ended = process.end();
             by_itself && ended.is_ok()
         })
