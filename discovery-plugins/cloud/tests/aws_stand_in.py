@@ -74,7 +74,8 @@ class StandIn:
         waiting = member(ask["InstanceId"])
         if not is_waiting(ask, waiting):
             return no_action(ask, start_response)
-        waiting.lifecycle_state = "Terminating:Proceed"
+        # Its last states pass quickly, and then the group does not list it any more.
+        groups.autoscaling_groups[waiting.auto_scaling_group_name].instance_states.remove(waiting)
         if ask["LifecycleActionResult"] == "CONTINUE":
             machines.terminate_instances([waiting.instance_id])
         return answer(start_response, "CompleteLifecycleAction")
