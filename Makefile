@@ -48,9 +48,10 @@ demo: ## Trains digits on hosts that come, go and fail while it runs
 	cargo build --locked -p elasticrun -p elasticrun-digits
 	examples/digits/demo.sh $${CARGO_TARGET_DIR:-target}/debug
 
-check: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, licences and sources of dependencies
+check: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, documentation, licences and sources of dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --locked --workspace --no-deps -q
 	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 
 fix: ## Mends what can be mended by machine: formatting, simple lints

@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
     /// all members for their common boundary, for a round trip.
     ///
     /// # Errors
-    /// [`Interrupt::HostsUpdated`], and the commit is made; [`Interrupt::WorkersFailed`], and it may be.
+    /// [`Interrupt::HostsUpdated`](crate::Interrupt::HostsUpdated), and the commit is made; [`Interrupt::WorkersFailed`](crate::Interrupt::WorkersFailed), and it may be.
     /// [`Error::Save`] and [`Error::Commit`], and the commit before is the newest.
     pub fn commit(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
         let id = self.seal(state)?;
@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
     /// Waits until all members are here.
     ///
     /// # Errors
-    /// [`Interrupt::WorkersFailed`] if the round is over; [`Error::Collective`] if a member called something else.
+    /// [`Interrupt::WorkersFailed`](crate::Interrupt::WorkersFailed) if the round is over; [`Error::Collective`] if a member called something else.
     pub fn barrier(&mut self) -> Result<(), Error> {
         self.collect(Group::barrier)
     }

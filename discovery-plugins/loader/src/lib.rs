@@ -4,7 +4,7 @@
 //! the [`SearchPath`] or among those linked in and gives a [`Plugin`], and a [`Source`] polls it from threads of
 //! its own and hands each [`Update`] to a closure. [`merge`](fn@merge) makes one list of several sources.
 //!
-//! A plugin that is not linked in has a process of its own ([`process`]), in which [`serve`](fn@serve) loads the
+//! A plugin that is not linked in has a process of its own (`process`), in which [`serve`](fn@serve) loads the
 //! [`Library`]; with [`Isolation::Thread`] the library is loaded here.
 //!
 //! # Invariants

@@ -1,6 +1,12 @@
 //! All settings, in one table: key, type, default and help. The flags, the keys of a file, the names of
 //! the environment variables, `config show` and the defaults named by `--help` are made from it.
 
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "a setting's comment is its line of --help, which is no Markdown"
+)]
+
 use std::{
     net::SocketAddr,
     num::{NonZeroU16, NonZeroU32},
