@@ -71,5 +71,5 @@ pub use sampler::ElasticSampler;
 pub use session::Session;
 pub use state::State;
 pub use store::Store;
-pub use worker::Worker;
+pub use worker::{Through, Worker};
 pub use world::World;

@@ -49,6 +49,18 @@ struct Course {
     beginning: Option<Start>,
 }
 
+/// Whose failure ends a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Through {
+    /// Its own.
+    Itself,
+    /// That of another member of its round.
+    Peer,
+}
+
+/// How long it may take until it is said that a peer has failed: that of a host that fell silent by its heartbeat.
+const PEER_SPEAKS: Duration = Duration::from_secs(5);
+
 /// What a boundary says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
@@ -326,7 +338,13 @@ impl Worker {
 
     /// This process has failed and ends soon, with a non-zero exit code. The others go on at once, and do not wait until
     /// the process has cleaned up.
-    pub fn fail(&self) {
+    ///
+    /// `through` says whose failure it is. That of a peer is told by the peer first, so it is waited for, at most five
+    /// seconds: else the job might end by the consequence, before its cause could say what it is.
+    pub fn fail(&self, through: Through) {
+        if through == Through::Peer {
+            self.link.inbox.wait_until_over(PEER_SPEAKS);
+        }
         self.link.fail();
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_worker::{CommitId, State, Worker, World, state, worker::Boundary};
+use elasticrun_worker::{CommitId, State, Through, Worker, World, state, worker::Boundary};
 use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::MutexExt, types::PyBytes};
 
 use crate::{
@@ -393,15 +393,20 @@ pub(crate) fn finish(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// This process has failed and ends soon, with a non-zero exit code: the others go on at once. Nothing if no round
-/// was joined or training is done.
+/// This process has failed and ends soon, with a non-zero exit code: the others go on at once. If it fails only since a
+/// peer did, that one may say so first. Nothing if no round was joined or training is done.
 #[pyfunction]
-pub(crate) fn fail(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn fail(py: Python<'_>, through_peer: bool) -> PyResult<()> {
     if !in_round(py)? {
         return Ok(());
     }
     use_worker(py, |worker| {
-        py.detach(|| worker.fail());
+        let through = if through_peer {
+            Through::Peer
+        } else {
+            Through::Itself
+        };
+        py.detach(|| worker.fail(through));
         Ok(())
     })
 }

@@ -129,6 +129,19 @@ impl Inbox {
             .is_some_and(|current| heard.aborted >= Some(current))
     }
 
+    /// Waits until the agent has said that the newest round is over, or that no further one comes.
+    pub(crate) fn wait_until_over(&self, patience: Duration) {
+        let heard = self.lock();
+        let goes_on = |heard: &mut Heard| {
+            heard.ended.is_none()
+                && heard
+                    .current
+                    .is_some_and(|current| heard.aborted < Some(current))
+        };
+        // Over or not: who waits does not need to know.
+        let _ = self.changed.wait_timeout_while(heard, patience, goes_on);
+    }
+
     /// Waits for the answer to the attach.
     pub(super) fn wait_for_welcome(&self, deadline: Instant) -> Result<Welcome, Error> {
         let mut heard = self.lock();
@@ -225,6 +238,7 @@ impl Inbox {
         if let Some(current) = heard.current.filter(|current| current.round == round.0) {
             heard.abort(&self.aborter, current);
             drop(heard);
+            self.changed.notify_all();
             self.store.round_over(current);
             self.tell(current);
         }

@@ -10,7 +10,7 @@ import sys
 from types import TracebackType
 
 from . import _native
-from .errors import ElasticrunError, Stopped
+from .errors import ElasticrunError, Stopped, WorkersFailed
 
 
 def watch() -> None:
@@ -28,7 +28,8 @@ def watch() -> None:
         if os.getpid() != owner:
             return
         try:
-            _native.fail()
+            # Its cause is another worker's, which is to be heard before this one.
+            _native.fail(isinstance(error, WorkersFailed))
         except (ElasticrunError, RuntimeError):
             # The end of the process will tell.
             pass

@@ -245,6 +245,32 @@ e.allreduce(np.zeros(3), name="loss")
     assert "[1]" in told
 
 
+def test_the_cause_is_told_though_its_consequence_is_quicker(start):
+    text = start.job(
+        "-np 3",
+        NUMPY
+        + """
+import signal, sys, time
+e.barrier()
+if rank == 0:
+    e.set_collective_timeout(0.2)
+    print_error = sys.excepthook
+
+    # A machine that is busy: rank 2, which fails since this rank leaves, is done long before.
+    def slowly(*error):
+        time.sleep(0.5)
+        print_error(*error)
+
+    sys.excepthook = slowly
+if rank == 1:
+    signal.pause()
+e.allreduce(np.zeros(3), name="loss")
+""",
+    ).fail(1)
+    assert "CollectiveTimeout" in text
+    assert "first failure: host localhost, local rank 0" in text
+
+
 def test_what_is_no_array_is_told(start):
     ranks(
         start,
