@@ -1,7 +1,7 @@
 //! Laws of the repartition, over random histories of a data set: 20,000 cases, against the formula of the lower bound
 //! and against the enumeration of all even plans.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 use elasticrun_core::{
     data::{Former, Line, Member, Plan, Share, Shuffle, Split, repartition},
@@ -33,7 +33,7 @@ impl Case {
             Split::Rows
         };
         // At first one worker has everything.
-        let all = [0..line.rows()].into_iter().collect();
+        let all = iter::once(0..line.rows()).collect();
         let mut case = Case {
             largest: groups.iter().copied().max().unwrap_or(0).into(),
             line,
@@ -135,7 +135,7 @@ impl Case {
         (self.members.iter())
             .map(|member| {
                 let exact = self.total() * u64::from(member.weight);
-                (exact / sum, exact % sum > 0)
+                (exact / sum, !exact.is_multiple_of(sum))
             })
             .collect()
     }
@@ -179,7 +179,7 @@ impl Case {
                 self.orphans() + moved.sum::<u64>()
             })
             .min()
-            .unwrap()
+            .expect("one choice fits")
     }
 }
 

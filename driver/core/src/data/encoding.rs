@@ -37,6 +37,15 @@ pub(super) fn take(from: &mut &[u8]) -> Result<u64, Malformed> {
     Err(Malformed("a number is too large"))
 }
 
+/// Takes eight bytes off the front.
+pub(super) fn take_word(from: &mut &[u8]) -> Result<u64, Malformed> {
+    let (word, rest) = from
+        .split_first_chunk()
+        .ok_or(Malformed("it ends too early"))?;
+    *from = rest;
+    Ok(u64::from_le_bytes(*word))
+}
+
 impl Share {
     /// The share as bytes: about four for each opened row group, and a few more.
     pub fn encode(&self, out: &mut Vec<u8>) {

@@ -1,8 +1,10 @@
 //! The position of a job in its data, as of a commit.
 
+use std::{collections::BTreeMap, iter};
+
 use super::{
     Former, Line, Malformed, Member, Plan, Share, Shuffle, Split,
-    encoding::{disjoint, put, take},
+    encoding::{disjoint, put, take, take_word},
     repartition,
 };
 
@@ -31,6 +33,26 @@ pub enum Refused {
     Foreign(usize),
 }
 
+/// A worker as a ledger knows it: as the same one in every round that it is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// Which process it is: any number but 0 that no other process of the job has.
+    pub id: u64,
+    /// Its host: any number that hosts do not share.
+    pub host: u64,
+    /// The zone of its host.
+    pub zone: u64,
+}
+
+impl Owner {
+    /// The owner of rows that nobody has yet.
+    pub const NOBODY: Owner = Owner {
+        id: 0,
+        host: u64::MAX,
+        zone: u64::MAX,
+    };
+}
+
 /// What is left of an epoch, worker by worker: part of the state of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ledger {
@@ -38,17 +60,19 @@ pub struct Ledger {
     /// The seed of the order; `None` if rows come in the order of the data set.
     seed: Option<u64>,
     epoch: u64,
-    /// By rank of the round in which the commit was made.
+    /// By rank of the round in which the commit was made, each with its share.
+    owners: Vec<Owner>,
     shares: Vec<Share>,
 }
 
 impl Ledger {
-    /// The start of epoch 0, before anybody has a share: one former worker holds everything, and is gone.
+    /// The start of epoch 0, before anybody has a share.
     pub fn new(identity: Identity, seed: Option<u64>) -> Self {
         let mut ledger = Self {
             identity,
             seed,
             epoch: 0,
+            owners: Vec::new(),
             shares: Vec::new(),
         };
         ledger.begin(0);
@@ -89,28 +113,31 @@ impl Ledger {
     /// Goes to the start of an epoch: all rows are left, and nobody has any.
     pub fn begin(&mut self, epoch: u64) {
         self.epoch = epoch;
-        self.shares = vec![[0..self.identity.rows].into_iter().collect()];
+        self.owners = vec![Owner::NOBODY];
+        self.shares = vec![iter::once(0..self.identity.rows).collect()];
     }
 
-    /// Hands what is left to the workers of a new round, see [`repartition`]. `places` holds the host and the zone of each
-    /// former worker; those of whom nothing is known are nowhere near anybody.
+    /// Hands what is left to the workers of a new round, by rank and each with its weight, see [`repartition()`].
     ///
     /// # Panics
-    /// As [`repartition`].
-    pub fn share_out(
-        &mut self,
-        line: &Line,
-        places: &[(u64, u64)],
-        members: &[Member],
-        split: Split,
-    ) -> Plan {
-        let former: Vec<Former<'_>> = (self.shares.iter().enumerate())
-            .map(|(rank, share)| {
-                let (host, zone) = places.get(rank).copied().unwrap_or((u64::MAX, u64::MAX));
-                Former { share, host, zone }
+    /// If no worker has a weight, or if two are the same.
+    pub fn share_out(&mut self, line: &Line, workers: &[(Owner, u32)], split: Split) -> Plan {
+        let ranks: BTreeMap<u64, usize> = (self.owners.iter().enumerate())
+            .map(|(rank, owner)| (owner.id, rank))
+            .collect();
+        let former: Vec<Former<'_>> = (self.shares.iter().zip(&self.owners))
+            .map(|(share, &Owner { host, zone, .. })| Former { share, host, zone })
+            .collect();
+        let members: Vec<Member> = (workers.iter())
+            .map(|(owner, weight)| Member {
+                former: ranks.get(&owner.id).copied(),
+                weight: *weight,
+                host: owner.host,
+                zone: owner.zone,
             })
             .collect();
-        let plan = repartition(line, &former, members, split);
+        let plan = repartition(line, &former, &members, split);
+        self.owners = workers.iter().map(|(owner, _)| *owner).collect();
         self.shares.clone_from(&plan.shares);
         plan
     }
@@ -144,7 +171,10 @@ impl Ledger {
         put(&mut out, self.seed.unwrap_or(0));
         put(&mut out, self.epoch);
         put(&mut out, self.shares.len() as u64);
-        for share in &self.shares {
+        for (owner, share) in self.owners.iter().zip(&self.shares) {
+            for number in [owner.id, owner.host, owner.zone] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
             share.encode(&mut out);
         }
         out
@@ -168,8 +198,10 @@ impl Ledger {
         let seed = take(from)?;
         let epoch = take(from)?;
         let count = take(from)?;
-        let mut shares = Vec::new();
+        let (mut owners, mut shares) = (Vec::new(), Vec::new());
         for _ in 0..count {
+            let [id, host, zone] = [take_word(from)?, take_word(from)?, take_word(from)?];
+            owners.push(Owner { id, host, zone });
             shares.push(Share::decode(from)?);
         }
         let all = || shares.iter().flat_map(Share::ranges).cloned();
@@ -184,13 +216,13 @@ impl Ledger {
             identity,
             seed: shuffled.then_some(seed),
             epoch,
+            owners,
             shares,
         })
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::single_range_in_vec_init, reason = "a share may be one range")]
 mod tests {
     use super::*;
 
@@ -206,30 +238,40 @@ mod tests {
         (ledger, line)
     }
 
-    fn newcomers(count: usize) -> Vec<Member> {
-        let new = Member {
-            former: None,
-            weight: 1,
-            host: 0,
-            zone: 0,
-        };
-        vec![new; count]
+    fn workers(ids: impl IntoIterator<Item = u64>) -> Vec<(Owner, u32)> {
+        let (host, zone) = (0, 0);
+        let owner = |id| (Owner { id, host, zone }, 1);
+        ids.into_iter().map(owner).collect()
+    }
+
+    fn rows(ledger: &Ledger) -> Vec<u64> {
+        ledger.shares().iter().map(Share::rows).collect()
     }
 
     #[test]
     fn an_epoch_begins_with_even_shares() {
         let (mut ledger, line) = ledger();
-        let plan = ledger.share_out(&line, &[], &newcomers(3), Split::Rows);
+        let plan = ledger.share_out(&line, &workers(1..4), Split::Rows);
         assert_eq!(plan.moved, 100);
-        let rows: Vec<u64> = ledger.shares().iter().map(Share::rows).collect();
-        assert_eq!((rows, ledger.left()), (vec![34, 33, 33], 100));
+        assert_eq!((rows(&ledger), ledger.left()), (vec![34, 33, 33], 100));
+    }
+
+    #[test]
+    fn a_worker_is_known_by_its_id_whatever_its_rank() {
+        let (mut ledger, line) = ledger();
+        ledger.share_out(&line, &workers(1..4), Split::Rows);
+        let before = ledger.shares().to_vec();
+        let plan = ledger.share_out(&line, &workers([3, 2, 1]), Split::Rows);
+        assert_eq!((plan.moved, &plan.shares[2]), (0, &before[0]));
+        let plan = ledger.share_out(&line, &workers([4, 2]), Split::Rows);
+        assert_eq!((plan.moved, rows(&ledger)), (67, vec![50, 50]));
     }
 
     #[test]
     fn only_what_a_worker_had_may_be_left() {
         let (mut ledger, line) = ledger();
-        ledger.share_out(&line, &[], &newcomers(2), Split::Rows);
-        let share = |range| [range].into_iter().collect::<Share>();
+        ledger.share_out(&line, &workers(1..3), Split::Rows);
+        let share = |range| iter::once(range).collect::<Share>();
         assert_eq!(ledger.record(0, share(10..50)), Ok(()));
         assert_eq!(ledger.record(0, share(9..50)), Err(Refused::Foreign(0)));
         assert_eq!(ledger.record(1, share(40..60)), Err(Refused::Foreign(1)));
@@ -241,7 +283,7 @@ mod tests {
     fn a_ledger_comes_back() {
         let (mut ledger, line) = ledger();
         ledger.begin(5);
-        ledger.share_out(&line, &[], &newcomers(3), Split::Rows);
+        ledger.share_out(&line, &workers(1..4), Split::Rows);
         let bytes = ledger.encode();
         assert_eq!(Ledger::decode(&bytes), Ok(ledger));
         for len in 0..bytes.len() {
@@ -252,12 +294,13 @@ mod tests {
     #[test]
     fn a_row_of_two_workers_is_no_ledger() {
         let (mut ledger, _) = ledger();
-        ledger.shares = vec![[0..10].into_iter().collect(), [9..20].into_iter().collect()];
+        ledger.owners = vec![Owner::NOBODY; 2];
+        ledger.shares = vec![iter::once(0..10).collect(), iter::once(9..20).collect()];
         assert_eq!(
             Ledger::decode(&ledger.encode()),
             Err(Malformed("a row is in it twice"))
         );
-        ledger.shares = vec![[90..101].into_iter().collect()];
+        ledger.shares = vec![iter::once(90..101).collect()];
         assert!(Ledger::decode(&ledger.encode()).is_err());
     }
 }

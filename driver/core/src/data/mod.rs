@@ -31,7 +31,7 @@ mod share;
 mod target;
 
 pub use encoding::Malformed;
-pub use ledger::{Identity, Ledger, Refused};
+pub use ledger::{Identity, Ledger, Owner, Refused};
 pub use line::{Line, Piece, Shuffle};
 pub use repartition::{Former, Member, Plan, Split, repartition};
 pub use share::Share;

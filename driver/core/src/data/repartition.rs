@@ -47,6 +47,25 @@ pub struct Plan {
     pub moved: u64,
 }
 
+/// Where a receiver looks for rows, the nearest first.
+#[derive(Clone, Copy)]
+enum Near {
+    Host,
+    Zone,
+    Anywhere,
+}
+
+impl Near {
+    /// What two workers have in common that are so near.
+    fn place(self, host: u64, zone: u64) -> (u64, u64) {
+        match self {
+            Near::Host => (zone, host),
+            Near::Zone => (zone, 0),
+            Near::Anywhere => (0, 0),
+        }
+    }
+}
+
 /// Hands out the rows that are left, so that each member has its proportion within one row, and the fewest rows move.
 ///
 /// With q, r = divmod(rows, members), L the rows of a survivor and O the rows of who is gone, no even plan moves fewer than
@@ -93,16 +112,11 @@ pub fn repartition(line: &Line, former: &[Former<'_>], members: &[Member], split
     let mut missing: Vec<u64> = (shares.iter().zip(&targets))
         .map(|(share, target)| target.saturating_sub(share.rows()))
         .collect();
-    let near: [fn(u64, u64) -> (u64, u64); 3] = [
-        |host, zone| (zone, host),
-        |_, zone| (zone, 0),
-        |_, _| (0, 0),
-    ];
-    for place in near {
+    for near in [Near::Host, Near::Zone, Near::Anywhere] {
         let mut lots: BTreeMap<(u64, u64), VecDeque<usize>> = BTreeMap::new();
         for (index, former) in former.iter().enumerate() {
             if !given[index].is_empty() {
-                lots.entry(place(former.host, former.zone))
+                lots.entry(near.place(former.host, former.zone))
                     .or_default()
                     .push_back(index);
             }
@@ -111,7 +125,7 @@ pub fn repartition(line: &Line, former: &[Former<'_>], members: &[Member], split
             break;
         }
         for (receiver, member) in members.iter().enumerate() {
-            let Some(lots) = lots.get_mut(&place(member.host, member.zone)) else {
+            let Some(lots) = lots.get_mut(&near.place(member.host, member.zone)) else {
                 continue;
             };
             while missing[receiver] > 0
