@@ -100,7 +100,12 @@ impl Ledger {
         self.seed.map(|seed| Shuffle { seed, epoch })
     }
 
-    /// The shares of the workers, by rank.
+    /// The workers, by rank of the round in which the commit was made.
+    pub fn owners(&self) -> &[Owner] {
+        &self.owners
+    }
+
+    /// Their shares.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }

@@ -15,6 +15,7 @@
 //! worker 2                                                        ######  #####
 //! ```
 //!
+//! A [`Position`] is what a worker keeps: the ledger of the last commit, and what it has processed since.
 //! [`repartition()`] hands what is left to the workers of a new round, evenly and with the fewest rows moved.
 //!
 //!
@@ -26,6 +27,7 @@
 mod encoding;
 mod ledger;
 mod line;
+mod position;
 mod repartition;
 mod share;
 mod target;
@@ -33,5 +35,6 @@ mod target;
 pub use encoding::Malformed;
 pub use ledger::{Identity, Ledger, Owner, Refused};
 pub use line::{Line, Piece, Shuffle};
+pub use position::{Disagreement, Introduction, Position};
 pub use repartition::{Former, Member, Plan, Split, repartition};
 pub use share::Share;
