@@ -31,6 +31,16 @@ pub enum Refused {
     /// It holds rows that the worker did not have: they are processed, or another worker's.
     #[error("rank {0} claims rows that are not its own")]
     Foreign(usize),
+    /// A step took fewer rows than the worker has told the others: it would not be done when they are.
+    #[error("rank {rank} has processed {taken} rows where a step has {step}")]
+    Short {
+        /// Who.
+        rank: usize,
+        /// Rows of this step.
+        taken: u64,
+        /// Rows that a step should have, at least.
+        step: u64,
+    },
 }
 
 /// A worker as a ledger knows it: as the same one in every round that it is in.

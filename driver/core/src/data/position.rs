@@ -194,13 +194,24 @@ impl Position {
         Ok(self.share_out())
     }
 
-    /// This worker has processed rows: this is what it has left. One step less is left.
+    /// This worker has processed the rows of a step, all that it has or as many as it said: this is what it has left. One
+    /// step less is left.
     ///
     /// # Errors
-    /// If there are rows among them that it did not have.
+    /// If it has processed fewer, or if there are rows left that it did not have.
     pub fn step(&mut self, left: Share) -> Result<(), Refused> {
         if !left.is_part_of(&self.share) {
             return Err(Refused::Foreign(self.rank));
+        }
+        let had = self.share.rows();
+        let taken = had - left.rows();
+        let step = self
+            .workers
+            .get(self.rank)
+            .map_or(0, |this| had.min(this.batch.into()));
+        if taken < step {
+            let rank = self.rank;
+            return Err(Refused::Short { rank, taken, step });
         }
         self.share = left;
         self.steps = self.steps.saturating_sub(1);
@@ -422,6 +433,19 @@ mod tests {
             world.enter(&[1, 7, 7])[0],
             Err(Disagreement::Elsewhere { rank: 1 })
         );
+    }
+
+    #[test]
+    fn a_step_that_takes_too_little_would_leave_rows_unread() {
+        let mut world = World::new(2);
+        world.enter(&[1, 2]);
+        let left = world.0[1].share().behind(3);
+        let (rank, taken, step) = (1, 3, 4);
+        assert_eq!(
+            world.0[1].step(left),
+            Err(Refused::Short { rank, taken, step })
+        );
+        assert_eq!(world.0[1].step(world.0[1].share().behind(5)), Ok(()));
     }
 
     #[test]

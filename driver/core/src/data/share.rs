@@ -41,6 +41,11 @@ impl Share {
         self.0.into_iter().flat_map(|range| line.pieces(range))
     }
 
+    /// The share without its first `rows` rows.
+    pub fn behind(&self, rows: u64) -> Share {
+        self.clone().cut(rows, None)
+    }
+
     /// Whether all its rows are rows of `whole`. Both must be disjoint in themselves.
     pub(super) fn is_part_of(&self, whole: &Share) -> bool {
         let sorted = |share: &Share| {
