@@ -445,7 +445,8 @@ mod tests {
             world.0[1].step(left),
             Err(Refused::Short { rank, taken, step })
         );
-        assert_eq!(world.0[1].step(world.0[1].share().behind(5)), Ok(()));
+        let left = world.0[1].share().behind(5);
+        assert_eq!(world.0[1].step(left), Ok(()));
     }
 
     #[test]
