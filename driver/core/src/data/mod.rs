@@ -18,6 +18,7 @@
 //! A [`Position`] is what a worker keeps: the ledger of the last commit, and what it has processed since.
 //! [`repartition()`] hands what is left to the workers of a new round, evenly and with the fewest rows moved.
 //!
+//! [`Lanes`] is the other order: the same global batches whatever the number of workers.
 //!
 //! # Invariants
 //! - **D1** the shares of a ledger are disjoint, and cover what is not processed: processed rows are each processed once.
@@ -25,6 +26,7 @@
 //! - **D3** everything here is a function of its input: all workers compute the same plan, and compare its digest.
 
 mod encoding;
+mod lanes;
 mod ledger;
 mod line;
 mod position;
@@ -33,6 +35,7 @@ mod share;
 mod target;
 
 pub use encoding::Malformed;
+pub use lanes::{LANES, Lanes, TooFew};
 pub use ledger::{Identity, Ledger, Owner, Refused};
 pub use line::{Line, Piece, Shuffle};
 pub use position::{Disagreement, Introduction, Position};
