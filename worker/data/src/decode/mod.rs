@@ -249,3 +249,46 @@ fn describe(panic: &(dyn std::any::Any + Send)) -> String {
         .or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("its decoder panicked").to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Which way a column takes shows in nothing but its cost, so it is looked at here.
+    #[test]
+    fn tensors_of_other_writers_take_the_short_way() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        for name in ["plain-v1", "dictionary-v1", "dictionary-v2", "checksums-v1"] {
+            let dataset =
+                Dataset::open_local([fixtures.join(format!("pyarrow-{name}.parquet"))]).unwrap();
+            let selection = Selection::new(&dataset, None).unwrap();
+            for group in 0..dataset.groups().len() as u32 {
+                let file = dataset.file_of(group);
+                let ranges = chunks(&file.metadata, group as usize, selection.places(0));
+                let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges).unwrap();
+                for (column, field) in selection.schema.fields().iter().enumerate() {
+                    let metadata = &file.metadata;
+                    let group = group as usize;
+                    let column = ColumnOfGroup {
+                        metadata,
+                        group,
+                        column,
+                        field,
+                        bytes: &bytes,
+                    };
+                    let straight = column.straight(&Buffers::default()).unwrap().is_some();
+                    let tensors =
+                        ["list", "few", "fixed", "bytes"].contains(&field.name().as_str());
+                    assert_eq!(
+                        straight,
+                        tensors,
+                        "{name}, row group {group}, {}",
+                        field.name()
+                    );
+                }
+            }
+        }
+    }
+}

@@ -201,7 +201,10 @@ impl Reader {
         let Some(known) = groups.get(group as usize) else {
             return Err(bad(format!("the data set has {} row groups", groups.len())));
         };
-        if lo > hi || hi > known.rows {
+        if lo > hi {
+            return Err(bad("it ends before it begins".to_owned()));
+        }
+        if hi > known.rows {
             return Err(bad(format!("the row group has {} rows", known.rows)));
         }
         Ok(())
