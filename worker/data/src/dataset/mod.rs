@@ -20,6 +20,7 @@ use parquet::{
 
 use crate::{
     error::{Error, Problem, Result},
+    predicate::{Filter, Predicate, may_hold},
     storage::{FileInfo, Local, Storage},
 };
 pub(crate) use schema::Selection;
@@ -114,6 +115,17 @@ impl Dataset {
     /// The schema of the first file; nothing if there is no file.
     pub fn schema(&self) -> Option<&SchemaRef> {
         Some(self.files.first()?.metadata.schema())
+    }
+
+    /// For each row group whether it may hold a row that the predicate keeps, from the statistics in the
+    /// footers. Others need not be assigned to anybody; if they are, they are processed without being read.
+    ///
+    /// # Errors
+    /// A column that is not there, differs between files, or cannot be compared with its value.
+    pub fn may_hold(&self, predicate: &Predicate) -> Result<Vec<bool>> {
+        let filter = Filter::new(self, predicate.clone())?;
+        let groups = 0..self.groups.len() as u32;
+        Ok(groups.map(|group| may_hold(self, &filter, group)).collect())
     }
 
     pub(crate) fn storage(&self) -> &dyn Storage {

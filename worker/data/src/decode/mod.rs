@@ -11,9 +11,11 @@ mod straight;
 use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 use arrow_array::ArrayRef;
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field};
 use parquet::{
     arrow::{
@@ -35,6 +37,7 @@ use crate::{
     column::{Decoded, Form},
     dataset::{Dataset, Selection},
     error::{Error, Problem, Result},
+    predicate::{Filter, evaluate, may_hold},
 };
 
 /// A row group in memory: all its rows, in the order of the file.
@@ -43,6 +46,8 @@ pub(crate) struct DecodedGroup {
     /// In the order of the selection.
     pub(crate) columns: Vec<Decoded>,
     pub(crate) rows: u32,
+    /// The rows that the predicate keeps; all if there is no predicate. If it keeps none there is no column.
+    pub(crate) keep: Option<BooleanBuffer>,
     /// Bytes of memory that it holds.
     pub(crate) bytes: usize,
 }
@@ -53,58 +58,99 @@ impl DecodedGroup {
         Self {
             columns,
             rows,
+            keep: None,
             bytes,
         }
     }
+
+    /// A group of which no row is kept.
+    fn dropped(rows: u32) -> Self {
+        Self {
+            keep: Some(BooleanBuffer::new_unset(rows as usize)),
+            ..Self::new(Vec::new(), rows)
+        }
+    }
+
+    /// Whether the predicate keeps no row.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.keep
+            .as_ref()
+            .is_some_and(|keep| keep.count_set_bits() == 0)
+    }
 }
 
-/// Reads and decodes one row group. Blocks.
-///
-/// # Errors
-/// Names file, row group and, where one is to blame, column: the file is gone or changed, a page is damaged.
-pub(crate) fn decode(
-    dataset: &Dataset,
-    selection: &Selection,
-    group: u32,
-    buffers: &Buffers,
-) -> Result<DecodedGroup> {
-    let index = dataset.groups()[group as usize].index as usize;
-    let file = dataset.file_of(group);
-    catch_unwind(AssertUnwindSafe(|| {
-        decode_group(dataset, selection, group, buffers)
-    }))
-    .unwrap_or_else(|panic| Err(Problem::Corrupt(describe(&*panic)).into()))
-    .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
+/// What is read of a row group.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    pub(crate) dataset: Arc<Dataset>,
+    pub(crate) selection: Selection,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) buffers: Buffers,
 }
 
-fn decode_group(
-    dataset: &Dataset,
-    selection: &Selection,
-    group: u32,
-    buffers: &Buffers,
-) -> Result<DecodedGroup> {
-    let place = &dataset.groups()[group as usize];
-    let file = dataset.file_of(group);
-    let columns = selection.places(place.file);
-    let ranges = chunks(&file.metadata, place.index as usize, columns);
-    let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges)?;
-    let columns = columns
-        .iter()
-        .zip(selection.schema.fields())
-        .map(|(column, field)| {
-            let column = ColumnOfGroup {
-                metadata: &file.metadata,
-                group: place.index as usize,
-                column: *column,
-                field,
-                bytes: &bytes,
-            };
-            column
-                .decode(buffers)
-                .map_err(|error| error.in_column(field.name()))
-        })
-        .collect::<Result<_>>()?;
-    Ok(DecodedGroup::new(columns, place.rows))
+impl Decoder {
+    /// Reads and decodes one row group. Blocks.
+    ///
+    /// # Errors
+    /// Names file, row group and, where one is to blame, column: the file is gone or changed, a page is damaged.
+    pub(crate) fn decode(&self, group: u32) -> Result<DecodedGroup> {
+        let index = self.dataset.groups()[group as usize].index as usize;
+        let file = self.dataset.file_of(group);
+        catch_unwind(AssertUnwindSafe(|| self.decode_group(group)))
+            .unwrap_or_else(|panic| Err(corrupt(describe(&*panic))))
+            .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
+    }
+
+    fn decode_group(&self, group: u32) -> Result<DecodedGroup> {
+        let rows = self.dataset.groups()[group as usize].rows;
+        let Some(filter) = &self.filter else {
+            return Ok(DecodedGroup::new(
+                self.columns(&self.selection, group)?,
+                rows,
+            ));
+        };
+        if !may_hold(&self.dataset, filter, group) {
+            return Ok(DecodedGroup::dropped(rows));
+        }
+        // The columns of the predicate come first: where it keeps nothing, nothing else is read.
+        let columns = self.columns(&filter.selection, group)?;
+        let column = |name: &str| {
+            let (number, field) = filter.selection.schema.column_with_name(name)?;
+            Some(columns[number].array(field.data_type()).clone())
+        };
+        let keep = evaluate(&filter.predicate, rows as usize, &column)?;
+        if keep.count_set_bits() == 0 {
+            return Ok(DecodedGroup::dropped(rows));
+        }
+        let mut group = DecodedGroup::new(self.columns(&self.selection, group)?, rows);
+        group.keep = Some(keep);
+        Ok(group)
+    }
+
+    /// The columns of a selection.
+    fn columns(&self, selection: &Selection, group: u32) -> Result<Vec<Decoded>> {
+        let place = &self.dataset.groups()[group as usize];
+        let file = self.dataset.file_of(group);
+        let columns = selection.places(place.file);
+        let ranges = chunks(&file.metadata, place.index as usize, columns);
+        let bytes = GroupBytes::read(self.dataset.storage(), &file.info, ranges)?;
+        columns
+            .iter()
+            .zip(selection.schema.fields())
+            .map(|(column, field)| {
+                let column = ColumnOfGroup {
+                    metadata: &file.metadata,
+                    group: place.index as usize,
+                    column: *column,
+                    field,
+                    bytes: &bytes,
+                };
+                column
+                    .decode(&self.buffers)
+                    .map_err(|error| error.in_column(field.name()))
+            })
+            .collect()
+    }
 }
 
 /// Where the chunks of some top-level columns lie in the file.

@@ -61,7 +61,7 @@ impl Reader {
             if memory <= self.options.memory {
                 return;
             }
-            let Some(copy) = copy_rest(open, &self.selection.schema) else {
+            let Some(copy) = copy_rest(open, &self.decoder.selection.schema) else {
                 continue;
             };
             memory += copy.bytes as u64;

@@ -25,10 +25,11 @@ use crate::{
     buffers::Buffers,
     column::{Decoded, gather},
     dataset::{Dataset, Selection},
-    decode::{DecodedGroup, decode},
+    decode::{DecodedGroup, Decoder},
     error::{Error, Problem, Result},
     order::GroupOrder,
     piece::{Cursor, Piece},
+    predicate::Filter,
 };
 pub use options::{OnError, ReaderOptions};
 
@@ -36,7 +37,7 @@ pub use options::{OnError, ReaderOptions};
 #[derive(Debug)]
 pub struct Reader {
     dataset: Arc<Dataset>,
-    selection: Arc<Selection>,
+    decoder: Arc<Decoder>,
     options: ReaderOptions,
     epoch: u64,
     /// Pieces to open, in this order.
@@ -71,16 +72,21 @@ impl Reader {
     /// # Errors
     /// Columns that are not there, or differ between files; threads that cannot be started.
     pub fn new(dataset: Arc<Dataset>, options: ReaderOptions) -> Result<Self> {
-        let selection = Arc::new(Selection::new(&dataset, options.columns.as_deref())?);
-        let decoder = {
-            let (dataset, selection) = (dataset.clone(), selection.clone());
-            let buffers = Buffers::default();
-            move |group| decode(&dataset, &selection, group, &buffers)
-        };
-        let pool = Pool::new(options.threads, decoder).map_err(Problem::Io)?;
+        let filter = options.predicate.clone();
+        let decoder = Arc::new(Decoder {
+            selection: Selection::new(&dataset, options.columns.as_deref())?,
+            filter: filter
+                .map(|predicate| Filter::new(&dataset, predicate))
+                .transpose()?,
+            dataset: dataset.clone(),
+            buffers: Buffers::default(),
+        });
+        let threads = decoder.clone();
+        let pool =
+            Pool::new(options.threads, move |group| threads.decode(group)).map_err(Problem::Io)?;
         Ok(Self {
             dataset,
-            selection,
+            decoder,
             epoch: 0,
             queue: VecDeque::new(),
             asked: 0,
@@ -96,7 +102,7 @@ impl Reader {
 
     /// Names and types of the columns of a batch.
     pub fn schema(&self) -> &SchemaRef {
-        &self.selection.schema
+        &self.decoder.selection.schema
     }
 
     /// From now on reads these pieces of this epoch, and opens them in this order: at the start of an epoch,
@@ -149,7 +155,7 @@ impl Reader {
             .and_then(|()| self.gather(&draft));
         match batch {
             Ok(batch) => {
-                for slot in draft.slots() {
+                for (slot, _) in draft.spans() {
                     if let Some(done) = self.open.remove_done(slot) {
                         self.finish(done);
                     }
@@ -233,12 +239,10 @@ impl Reader {
             if self.rows_to_opening() > 0 {
                 break;
             }
-            let opened = self.open_piece(piece);
-            if let Err(error) = opened {
-                match self.options.on_error {
-                    OnError::Raise => return Err(error),
-                    OnError::Skip => self.skip(piece, error),
-                }
+            match self.open_piece(piece) {
+                Ok(()) => {}
+                Err(error) if self.options.on_error == OnError::Skip => self.skip(piece, error),
+                Err(error) => return Err(error),
             }
             self.queue.pop_front();
             self.asked = self.asked.saturating_sub(1);
@@ -263,6 +267,11 @@ impl Reader {
 
     fn open_piece(&mut self, piece: Piece) -> Result<()> {
         let group = self.shelf.open(piece.group)?;
+        if group.is_dropped() {
+            self.shelf.close(piece.group);
+            self.drop_piece(piece);
+            return Ok(());
+        }
         let rows = self.dataset.groups()[piece.group as usize].rows;
         let order = if self.options.shuffle {
             GroupOrder::shuffled(self.options.seed, self.epoch, piece.group, rows)
@@ -274,6 +283,7 @@ impl Reader {
             at: piece.lo,
             reported: piece.lo,
             order,
+            keep: group.keep.clone(),
             rows: Rows::Group(group),
         });
         Ok(())
@@ -285,6 +295,11 @@ impl Reader {
         self.skipped.pieces += 1;
         self.skipped.rows += u64::from(piece.rows());
         self.skipped.last = Some(error);
+        self.drop_piece(piece);
+    }
+
+    /// Counts a piece as processed of which no row is in a batch.
+    fn drop_piece(&mut self, piece: Piece) {
         self.finished.push(Cursor {
             piece,
             at: piece.hi,
@@ -314,12 +329,11 @@ impl Reader {
             return Ok(None);
         }
         let groups: Vec<&DecodedGroup> = draft
-            .slots()
+            .sources()
             .map(|slot| &**self.open.get(slot).data())
             .collect();
         let columns = self
-            .selection
-            .schema
+            .schema()
             .fields()
             .iter()
             .enumerate()
@@ -330,7 +344,7 @@ impl Reader {
             })
             .collect::<Result<_>>()?;
         Ok(Some(Batch {
-            schema: self.selection.schema.clone(),
+            schema: self.schema().clone(),
             columns,
             rows: draft.origins().to_vec(),
             spans,

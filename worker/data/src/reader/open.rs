@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use arrow_buffer::BooleanBuffer;
+
 use crate::{decode::DecodedGroup, order::GroupOrder, piece::Piece, random::Random};
 
 /// A piece that rows are taken from.
@@ -19,6 +21,8 @@ pub(super) struct OpenPiece {
     pub(super) reported: u32,
     pub(super) order: GroupOrder,
     pub(super) rows: Rows,
+    /// Rows of the group that the predicate keeps; all if nothing.
+    pub(super) keep: Option<BooleanBuffer>,
 }
 
 /// Where the rows of an open piece are.
@@ -47,6 +51,12 @@ impl OpenPiece {
         match &self.rows {
             Rows::Group(group) | Rows::Own { group, .. } => group,
         }
+    }
+
+    /// Whether the predicate keeps the row at a position.
+    pub(super) fn keeps(&self, position: u32) -> bool {
+        let row = self.order.row(position) as usize;
+        self.keep.as_ref().is_none_or(|keep| keep.value(row))
     }
 
     /// Where the row at a position is in [`Self::data`].
