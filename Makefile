@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -121,6 +121,9 @@ bench-recovery-torch: ## From the kill of a torch worker to the next committed s
 
 bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over gloo
 	benches/python.sh commit_torch.py
+
+bench-data: ## Reading of data sets beside pyarrow and petastorm; ROWS=100000 for fewer
+	benches/data.sh --rows $(or $(ROWS),800000)
 
 bench-plugins: ## What the process of a plugin costs: its start, a poll
 	cargo bench --locked -q -p elasticrun-discovery --bench isolation

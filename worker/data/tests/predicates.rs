@@ -138,8 +138,11 @@ fn predicates_that_cannot_be_are_refused_when_the_reader_is_made() {
     );
 }
 
+/// A number, and what may be missing.
+type Row = (i64, Option<i64>, Option<f64>, Option<String>);
+
 /// Columns with missing values, NaN, and bounds that meet.
-fn odd_rows() -> Vec<(i64, Option<i64>, Option<f64>, Option<String>)> {
+fn odd_rows() -> Vec<Row> {
     (0..200)
         .map(|id| {
             let number = (id % 9 != 2).then_some((id / 40) * 10 + id % 3);
@@ -195,10 +198,7 @@ fn any_predicate() -> impl Strategy<Value = Predicate> {
 }
 
 /// The predicate's value for a row, as plainly as can be; nothing is unknown.
-fn holds(
-    predicate: &Predicate,
-    row: &(i64, Option<i64>, Option<f64>, Option<String>),
-) -> Option<bool> {
+fn holds(predicate: &Predicate, row: &Row) -> Option<bool> {
     let compare = |column: &str, comparison: Comparison, value: &Value| {
         let order = match (column, value) {
             ("n", Value::Int(value)) => row.1?.partial_cmp(value),

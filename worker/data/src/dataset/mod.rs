@@ -61,10 +61,44 @@ impl Dataset {
     /// A place that is missing or may not be read; a file that is no Parquet file.
     pub fn open_local(places: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self> {
         let places = places.into_iter().map(Into::into).collect();
-        Self::open(Arc::new(Local::new(places)))
+        Self::open_in(Arc::new(Local::new(places)))
     }
 
-    pub(crate) fn open(storage: Arc<dyn Storage>) -> Result<Self> {
+    /// Opens places of this host as [`Self::open_local`] does, with `file://` before them or not, or addresses of
+    /// an object store: `s3://bucket/prefix`, `gs://bucket/prefix`. What is below a prefix is meant, or the one
+    /// object of that name. Credentials and endpoints come from the environment, by the names that the clouds'
+    /// own tools use. All places are of one kind.
+    ///
+    /// # Errors
+    /// As [`Self::open_local`]; an address of an unknown kind, or of another kind than the first.
+    pub fn open(places: &[String]) -> Result<Self> {
+        fn kind(place: &str) -> &str {
+            place.find("://").map_or("file", |end| &place[..end])
+        }
+        let first = places.first().map_or("file", |place| kind(place));
+        if let Some(other) = places.iter().find(|place| kind(place) != first) {
+            let why = format!(
+                "the places of a data set are of one kind: {first} here, {} there",
+                kind(other)
+            );
+            return Err(Error::from(Problem::BadOption(why)).in_file(other));
+        }
+        if first == "file" {
+            return Self::open_local(
+                places
+                    .iter()
+                    .map(|place| place.strip_prefix("file://").unwrap_or(place)),
+            );
+        }
+        #[cfg(feature = "object-store")]
+        if crate::storage::Objects::knows(&places[0]) {
+            return Self::open_in(Arc::new(crate::storage::Objects::new(places)?));
+        }
+        let why = format!("{first} is no storage that can be read; known are paths, file, s3, gs");
+        Err(Error::from(Problem::BadOption(why)).in_file(&places[0]))
+    }
+
+    fn open_in(storage: Arc<dyn Storage>) -> Result<Self> {
         let files = read_footers(&*storage, storage.list()?)?;
         let mut groups = Vec::new();
         for (number, file) in files.iter().enumerate() {

@@ -1,6 +1,8 @@
 //! Where files lie. All that the reader asks of a storage: which files there are, and ranges of their bytes.
 
 mod local;
+#[cfg(feature = "object-store")]
+mod object;
 
 use std::{fmt, ops::Range};
 
@@ -8,6 +10,8 @@ use bytes::Bytes;
 
 use crate::error::Result;
 pub(crate) use local::Local;
+#[cfg(feature = "object-store")]
+pub(crate) use object::Objects;
 
 /// A file as it was when the data set was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
