@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let place = args.next().ok_or("which place? read PLACE [COLUMN...]")?;
     let columns: Vec<String> = args.collect();
-    let dataset = Arc::new(Dataset::open(&[place])?);
+    let dataset = Arc::new(Dataset::open(&[place], None)?);
     let options = ReaderOptions {
         columns: (!columns.is_empty()).then_some(columns),
         ..ReaderOptions::default()

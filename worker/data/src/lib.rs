@@ -58,3 +58,4 @@ pub use order::GroupOrder;
 pub use piece::{Cursor, Piece};
 pub use predicate::{Comparison, Predicate, Value};
 pub use reader::{OnError, Reader, ReaderOptions, Skipped};
+pub use storage::DiskCache;

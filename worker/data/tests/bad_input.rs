@@ -138,7 +138,7 @@ fn places_that_cannot_be_opened_are_named() {
 fn storages_that_are_not_known_are_named() {
     let open = |places: &[&str]| {
         let places: Vec<String> = places.iter().map(ToString::to_string).collect();
-        Dataset::open(&places).unwrap_err().to_string()
+        Dataset::open(&places, None).unwrap_err().to_string()
     };
     assert_eq!(
         open(&["ftp://x/y"]),

@@ -21,7 +21,7 @@ use parquet::{
 use crate::{
     error::{Error, Problem, Result},
     predicate::{Filter, Predicate, may_hold},
-    storage::{FileInfo, Local, Storage},
+    storage::{self, Cached, DiskCache, FileInfo, Local, Storage},
 };
 pub(crate) use schema::Selection;
 
@@ -67,35 +67,17 @@ impl Dataset {
     /// Opens places of this host as [`Self::open_local`] does, with `file://` before them or not, or addresses of
     /// an object store: `s3://bucket/prefix`, `gs://bucket/prefix`. What is below a prefix is meant, or the one
     /// object of that name. Credentials and endpoints come from the environment, by the names that the clouds'
-    /// own tools use. All places are of one kind.
+    /// own tools use. All places are of one kind. What is read is kept in the cache, if there is one.
     ///
     /// # Errors
-    /// As [`Self::open_local`]; an address of an unknown kind, or of another kind than the first.
-    pub fn open(places: &[String]) -> Result<Self> {
-        fn kind(place: &str) -> &str {
-            place.find("://").map_or("file", |end| &place[..end])
+    /// As [`Self::open_local`]; an address of an unknown kind, or of another kind than the first; a directory
+    /// of the cache that cannot be made.
+    pub fn open(places: &[String], cache: Option<DiskCache>) -> Result<Self> {
+        let storage = storage::of(places)?;
+        match cache {
+            None => Self::open_in(storage),
+            Some(cache) => Self::open_in(Arc::new(Cached::new(storage, cache)?)),
         }
-        let first = places.first().map_or("file", |place| kind(place));
-        if let Some(other) = places.iter().find(|place| kind(place) != first) {
-            let why = format!(
-                "the places of a data set are of one kind: {first} here, {} there",
-                kind(other)
-            );
-            return Err(Error::from(Problem::BadOption(why)).in_file(other));
-        }
-        if first == "file" {
-            return Self::open_local(
-                places
-                    .iter()
-                    .map(|place| place.strip_prefix("file://").unwrap_or(place)),
-            );
-        }
-        #[cfg(feature = "object-store")]
-        if crate::storage::Objects::knows(&places[0]) {
-            return Self::open_in(Arc::new(crate::storage::Objects::new(places)?));
-        }
-        let why = format!("{first} is no storage that can be read; known are paths, file, s3, gs");
-        Err(Error::from(Problem::BadOption(why)).in_file(&places[0]))
     }
 
     fn open_in(storage: Arc<dyn Storage>) -> Result<Self> {

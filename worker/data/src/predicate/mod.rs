@@ -4,6 +4,7 @@
 //! unequal; NaN is unequal to all and neither less nor greater.
 
 mod evaluate;
+mod order;
 mod prune;
 
 use std::fmt;

@@ -28,13 +28,6 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Whether a place is an address that this storage knows.
-    pub(crate) fn knows(place: &str) -> bool {
-        ["s3://", "s3a://", "gs://"]
-            .iter()
-            .any(|scheme| place.starts_with(scheme))
-    }
-
     /// # Errors
     /// An address without a bucket; an environment that makes no sense.
     pub(crate) fn new(addresses: &[String]) -> Result<Self> {
