@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices
+.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices test-s3
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -99,6 +99,9 @@ test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs o
 	programs=$$(realpath $${CARGO_TARGET_DIR:-target}/debug) && cd $(CLOUD) && \
 	  ELASTICRUN_TEST_BINARY=$$programs/elasticrun ELASTICRUN_TEST_WORKER=$$programs/elasticrun-test-worker \
 	  cargo nextest run --locked -j2 --target-dir $(CLOUD_TARGET)
+
+test-s3: ## The reader of data sets over a stand-in of S3
+	worker/data/tests/s3.sh
 
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist

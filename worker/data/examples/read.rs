@@ -1,10 +1,20 @@
 //! Reads a data set once, shuffled, and prints what came: read PLACE [COLUMN...]
 
-use std::sync::Arc;
+use std::{process::ExitCode, sync::Arc};
 
 use elasticrun_data::{Dataset, Piece, Reader, ReaderOptions};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match read() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("read: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn read() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let place = args.next().ok_or("which place? read PLACE [COLUMN...]")?;
     let columns: Vec<String> = args.collect();
