@@ -70,7 +70,7 @@ fn main() -> Result<()> {
         "rows": rows,
         "us_per_row": us / rows as f64,
         "rows_per_s": rows as f64 / wall,
-        "rss_mib": getrusage(UsageWho::RUSAGE_SELF)?.max_rss() / 1024,
+        "rss_mib": peak_mib()?,
         "cursors_per_commit": cursors as f64 / commits.max(1) as f64,
     });
     println!("{report}");
@@ -81,4 +81,14 @@ fn main() -> Result<()> {
 fn processor_us() -> Result<i64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     Ok(usage.user_time().num_microseconds() + usage.system_time().num_microseconds())
+}
+
+/// The most memory that was resident, in MiB. Not of getrusage, which counts the parent's before the exec.
+fn peak_mib() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = peak
+        .and_then(|peak| peak.trim().strip_suffix(" kB"))
+        .context("no VmHWM")?;
+    Ok(kib.parse::<u64>()? / 1024)
 }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use arrow_buffer::BooleanBuffer;
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
 use self::{bytes::GroupBytes, column::ColumnOfGroup};
 use crate::{
@@ -89,6 +89,16 @@ impl Decoder {
             .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
     }
 
+    /// Bytes that a group will need in memory, as its footer says.
+    pub(crate) fn bytes(&self, group: u32) -> u64 {
+        let place = &self.dataset.groups()[group as usize];
+        let metadata = &self.dataset.file_of(group).metadata;
+        let columns = self.selection.places(place.file);
+        leaves(metadata, place.index as usize, columns)
+            .map(|leaf| leaf.uncompressed_size().max(0) as u64)
+            .sum()
+    }
+
     fn decode_group(&self, group: u32) -> Result<DecodedGroup> {
         let rows = self.dataset.groups()[group as usize].rows;
         let Some(filter) = &self.filter else {
@@ -141,14 +151,26 @@ impl Decoder {
     }
 }
 
+/// The chunks of some top-level columns.
+fn leaves<'a>(
+    metadata: &'a ArrowReaderMetadata,
+    group: usize,
+    columns: &'a [usize],
+) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
+    let schema = metadata.parquet_schema();
+    let chunks = metadata.metadata().row_group(group).columns();
+    chunks
+        .iter()
+        .enumerate()
+        .filter(|(leaf, _)| columns.contains(&schema.get_column_root_idx(*leaf)))
+        .map(|(_, chunk)| chunk)
+}
+
 /// Where the chunks of some top-level columns lie in the file.
 fn chunks(metadata: &ArrowReaderMetadata, group: usize, columns: &[usize]) -> Vec<Range<u64>> {
-    let group = metadata.metadata().row_group(group);
-    let schema = metadata.parquet_schema();
-    (0..group.num_columns())
-        .filter(|leaf| columns.contains(&schema.get_column_root_idx(*leaf)))
+    leaves(metadata, group, columns)
         .map(|leaf| {
-            let (start, length) = group.column(leaf).byte_range();
+            let (start, length) = leaf.byte_range();
             start..start + length
         })
         .collect()

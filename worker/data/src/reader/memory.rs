@@ -28,7 +28,7 @@ impl Reader {
         while let Some(piece) = self.queue.get(self.asked) {
             let group = piece.group;
             if !self.shelf.has(group) {
-                let bytes = self.dataset.groups()[group as usize].bytes;
+                let bytes = self.decoder.bytes(group);
                 let ahead = self.shelf.bytes_ahead();
                 if ahead > 0 && ahead + bytes > self.options.memory / 4 {
                     break;

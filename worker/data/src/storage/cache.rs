@@ -195,7 +195,10 @@ fn evict(directory: &Path, limit: u64) -> io::Result<u64> {
 }
 
 #[cfg(test)]
-#[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+#[expect(
+    clippy::single_range_in_vec_init,
+    reason = "a list of one range is meant"
+)]
 mod tests {
     use std::sync::Mutex;
 
