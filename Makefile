@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices
+.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices test-s3
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -100,6 +100,9 @@ test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs o
 	  ELASTICRUN_TEST_BINARY=$$programs/elasticrun ELASTICRUN_TEST_WORKER=$$programs/elasticrun-test-worker \
 	  cargo nextest run --locked -j2 --target-dir $(CLOUD_TARGET)
 
+test-s3: ## The reader of data sets over a stand-in of S3
+	worker/data/tests/s3.sh
+
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist
 
@@ -124,6 +127,9 @@ bench-recovery-torch: ## From the kill of a torch worker to the next committed s
 
 bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over gloo
 	benches/python.sh commit_torch.py
+
+bench-data: ## Reading of data sets beside pyarrow and petastorm; ROWS=100000 for fewer
+	benches/data.sh --rows $(or $(ROWS),800000)
 
 bench-plugins: ## What the process of a plugin costs: its start, a poll
 	cargo bench --locked -q -p elasticrun-discovery --bench isolation

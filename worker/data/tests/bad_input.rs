@@ -135,6 +135,26 @@ fn places_that_cannot_be_opened_are_named() {
 }
 
 #[test]
+fn storages_that_are_not_known_are_named() {
+    let open = |places: &[&str]| {
+        let places: Vec<String> = places.iter().map(ToString::to_string).collect();
+        Dataset::open(&places, None).unwrap_err().to_string()
+    };
+    assert_eq!(
+        open(&["ftp://x/y"]),
+        "ftp://x/y: ftp is no storage that can be read; known are paths, file, s3, gs"
+    );
+    assert_eq!(
+        open(&["/x", "s3://y/z"]),
+        "s3://y/z: the places of a data set are of one kind: file here, s3 there"
+    );
+    assert_eq!(
+        open(&["s3://"]),
+        "s3://: an address is scheme://bucket/prefix"
+    );
+}
+
+#[test]
 fn a_file_that_vanishes_changes_or_shrinks_is_an_error_when_a_group_of_it_opens() {
     let directory = tempfile::tempdir().unwrap();
     let (path, dataset) = one_file(directory.path());

@@ -129,6 +129,80 @@ fn a_row_knows_where_it_came_from() {
     );
 }
 
+/// How fast groups are decoded, and how much memory there is, changes nothing in what comes.
+#[test]
+fn the_same_pieces_give_the_same_batches() {
+    let directory = tempfile::tempdir().unwrap();
+    let dataset = three_files(directory.path());
+    let order = |threads, memory, seed, epoch| {
+        let options = ReaderOptions {
+            threads,
+            memory,
+            seed,
+            ..options(300)
+        };
+        let mut reader = Reader::new(dataset.clone(), options).unwrap();
+        reader.assign(epoch, all(&dataset)).unwrap();
+        drain(&mut reader, 64)
+            .iter()
+            .flat_map(ids)
+            .collect::<Vec<_>>()
+    };
+    let first = order(1, 1 << 30, 0, 0);
+    assert_eq!(order(4, 0, 0, 0), first);
+    assert_ne!(order(1, 1 << 30, 1, 0), first);
+    assert_ne!(order(1, 1 << 30, 0, 1), first);
+}
+
+/// The next group opens as soon as it fits, so the buffer never lacks more than a group.
+#[test]
+fn the_buffer_stays_full() {
+    let directory = tempfile::tempdir().unwrap();
+    let dataset = three_files(directory.path());
+    let mut reader = reader(&dataset, options(500));
+    while let Some(batch) = reader.next_batch(10).unwrap() {
+        let open: u32 = reader
+            .cursors()
+            .iter()
+            .map(|cursor| cursor.piece.hi - cursor.at)
+            .sum();
+        assert!(open <= 500);
+        if reader.rows_left() > u64::from(open) {
+            assert!(
+                open > 500 - 128 - 10,
+                "{open} rows open after a batch of {}",
+                batch.rows()
+            );
+        }
+    }
+}
+
+/// A rollback reads nothing that is still in memory: the files may be gone.
+#[test]
+fn a_rollback_reads_nothing_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let dataset = three_files(directory.path());
+    let mut reader = reader(&dataset, options(100_000));
+    let first: Vec<i64> = drain(&mut reader, 64).iter().flat_map(ids).collect();
+    drop(directory);
+    reader.assign(0, all(&dataset)).unwrap();
+    let again: Vec<i64> = drain(&mut reader, 64).iter().flat_map(ids).collect();
+    assert_eq!(again, first);
+    // What is given away is dropped.
+    reader
+        .assign(
+            0,
+            [Piece {
+                group: 0,
+                lo: 0,
+                hi: 1,
+            }],
+        )
+        .unwrap();
+    reader.assign(0, all(&dataset)).unwrap();
+    assert!(reader.next_batch(1).is_err());
+}
+
 /// What the ledger does with cursors, as simply as can be.
 fn remaining(pieces: &[Piece], progress: &[Cursor]) -> Vec<Piece> {
     let at: HashMap<Piece, u32> = progress

@@ -14,6 +14,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs/python.md"
 #: Each module, and the heading of the section that lists its names.
 SECTIONS = {
     "elasticrun": "elasticrun",
+    "elasticrun.data": "elasticrun.data",
     "elasticrun.elastic": "elasticrun.elastic",
     "elasticrun.errors": "elasticrun.errors",
     "elasticrun.keras": "elasticrun.tensorflow.keras",

@@ -1,5 +1,6 @@
 //! The rows of a batch, copied together from the row groups they are in.
 
+use arrow_array::new_empty_array;
 use arrow_buffer::MutableBuffer;
 use arrow_schema::{DataType, Field};
 use arrow_select::interleave::interleave;
@@ -20,6 +21,10 @@ pub(crate) struct Pick {
 /// The batch holds more of the column than its type can address.
 pub(crate) fn gather(field: &Field, sources: &[&Decoded], picks: &[Pick]) -> Result<Column> {
     let data_type = field.data_type();
+    if picks.is_empty() {
+        let array = new_empty_array(data_type);
+        return Ok(Column { array, width: None });
+    }
     if let Some(sources) = all_fixed(sources) {
         return fixed(data_type, &sources, picks).map_err(|error| error.in_column(field.name()));
     }

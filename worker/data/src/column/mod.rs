@@ -73,7 +73,7 @@ impl Decoded {
     }
 
     /// All rows as an Arrow array of `data_type`.
-    fn array(&self, data_type: &DataType) -> &ArrayRef {
+    pub(crate) fn array(&self, data_type: &DataType) -> &ArrayRef {
         self.array.get_or_init(|| match &self.form {
             Form::Fixed(fixed) => fixed.to_array(data_type),
             Form::Varying(varying) => varying.to_array(data_type),

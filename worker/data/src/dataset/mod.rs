@@ -20,7 +20,8 @@ use parquet::{
 
 use crate::{
     error::{Error, Problem, Result},
-    storage::{FileInfo, Local, Storage},
+    predicate::{Filter, Predicate, may_hold},
+    storage::{self, Cached, DiskCache, FileInfo, Local, Storage},
 };
 pub(crate) use schema::Selection;
 
@@ -60,10 +61,26 @@ impl Dataset {
     /// A place that is missing or may not be read; a file that is no Parquet file.
     pub fn open_local(places: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self> {
         let places = places.into_iter().map(Into::into).collect();
-        Self::open(Arc::new(Local::new(places)))
+        Self::open_in(Arc::new(Local::new(places)))
     }
 
-    pub(crate) fn open(storage: Arc<dyn Storage>) -> Result<Self> {
+    /// Opens places of this host as [`Self::open_local`] does, with `file://` before them or not, or addresses of
+    /// an object store: `s3://bucket/prefix`, `gs://bucket/prefix`. What is below a prefix is meant, or the one
+    /// object of that name. Credentials and endpoints come from the environment, by the names that the clouds'
+    /// own tools use. All places are of one kind. What is read is kept in the cache, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::open_local`]; an address of an unknown kind, or of another kind than the first; a directory
+    /// of the cache that cannot be made.
+    pub fn open(places: &[String], cache: Option<DiskCache>) -> Result<Self> {
+        let storage = storage::of(places)?;
+        match cache {
+            None => Self::open_in(storage),
+            Some(cache) => Self::open_in(Arc::new(Cached::new(storage, cache)?)),
+        }
+    }
+
+    fn open_in(storage: Arc<dyn Storage>) -> Result<Self> {
         let files = read_footers(&*storage, storage.list()?)?;
         let mut groups = Vec::new();
         for (number, file) in files.iter().enumerate() {
@@ -114,6 +131,17 @@ impl Dataset {
     /// The schema of the first file; nothing if there is no file.
     pub fn schema(&self) -> Option<&SchemaRef> {
         Some(self.files.first()?.metadata.schema())
+    }
+
+    /// For each row group whether it may hold a row that the predicate keeps, from the statistics in the
+    /// footers. Others need not be assigned to anybody; if they are, they are processed without being read.
+    ///
+    /// # Errors
+    /// A column that is not there, differs between files, or cannot be compared with its value.
+    pub fn may_hold(&self, predicate: &Predicate) -> Result<Vec<bool>> {
+        let filter = Filter::new(self, predicate.clone())?;
+        let groups = 0..self.groups.len() as u32;
+        Ok(groups.map(|group| may_hold(self, &filter, group)).collect())
     }
 
     pub(crate) fn storage(&self) -> &dyn Storage {

@@ -165,6 +165,6 @@ impl Codec {
     }
 }
 
-pub(super) fn damaged(why: &str) -> Error {
-    Problem::Corrupt(why.to_owned()).into()
+fn damaged(why: &str) -> Error {
+    super::corrupt(why.to_owned())
 }

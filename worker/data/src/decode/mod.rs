@@ -1,8 +1,10 @@
 //! A row group from its file into memory: the bytes of the chosen columns, then each column by itself, so
 //! that an error names the column it is in.
 
+mod blocks;
 mod bytes;
 mod chunk;
+mod column;
 mod header;
 mod hybrid;
 mod lengths;
@@ -11,30 +13,19 @@ mod straight;
 use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
-use arrow_array::ArrayRef;
-use arrow_schema::{DataType, Field};
-use parquet::{
-    arrow::{
-        ProjectionMask,
-        arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder},
-    },
-    basic::Type as Physical,
-    file::reader::ChunkReader,
-    schema::types::ColumnDescriptor,
-};
+use arrow_buffer::BooleanBuffer;
+use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
-use self::{
-    bytes::GroupBytes,
-    chunk::Chunk,
-    straight::{Leaf, Values},
-};
+use self::{bytes::GroupBytes, column::ColumnOfGroup};
 use crate::{
     buffers::Buffers,
-    column::{Decoded, Form},
+    column::Decoded,
     dataset::{Dataset, Selection},
     error::{Error, Problem, Result},
+    predicate::{Filter, evaluate, may_hold},
 };
 
 /// A row group in memory: all its rows, in the order of the file.
@@ -43,6 +34,8 @@ pub(crate) struct DecodedGroup {
     /// In the order of the selection.
     pub(crate) columns: Vec<Decoded>,
     pub(crate) rows: u32,
+    /// The rows that the predicate keeps; all if there is no predicate. If it keeps none there is no column.
+    pub(crate) keep: Option<BooleanBuffer>,
     /// Bytes of memory that it holds.
     pub(crate) bytes: usize,
 }
@@ -53,188 +46,134 @@ impl DecodedGroup {
         Self {
             columns,
             rows,
+            keep: None,
             bytes,
         }
     }
+
+    /// A group of which no row is kept.
+    fn dropped(rows: u32) -> Self {
+        Self {
+            keep: Some(BooleanBuffer::new_unset(rows as usize)),
+            ..Self::new(Vec::new(), rows)
+        }
+    }
+
+    /// Whether the predicate keeps no row.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.keep
+            .as_ref()
+            .is_some_and(|keep| keep.count_set_bits() == 0)
+    }
 }
 
-/// Reads and decodes one row group. Blocks.
-///
-/// # Errors
-/// Names file, row group and, where one is to blame, column: the file is gone or changed, a page is damaged.
-pub(crate) fn decode(
-    dataset: &Dataset,
-    selection: &Selection,
-    group: u32,
-    buffers: &Buffers,
-) -> Result<DecodedGroup> {
-    let index = dataset.groups()[group as usize].index as usize;
-    let file = dataset.file_of(group);
-    catch_unwind(AssertUnwindSafe(|| {
-        decode_group(dataset, selection, group, buffers)
-    }))
-    .unwrap_or_else(|panic| Err(Problem::Corrupt(describe(&*panic)).into()))
-    .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
+/// What is read of a row group.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    pub(crate) dataset: Arc<Dataset>,
+    pub(crate) selection: Selection,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) buffers: Buffers,
 }
 
-fn decode_group(
-    dataset: &Dataset,
-    selection: &Selection,
-    group: u32,
-    buffers: &Buffers,
-) -> Result<DecodedGroup> {
-    let place = &dataset.groups()[group as usize];
-    let file = dataset.file_of(group);
-    let columns = selection.places(place.file);
-    let ranges = chunks(&file.metadata, place.index as usize, columns);
-    let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges)?;
-    let columns = columns
+impl Decoder {
+    /// Reads and decodes one row group. Blocks.
+    ///
+    /// # Errors
+    /// Names file, row group and, where one is to blame, column: the file is gone or changed, a page is damaged.
+    pub(crate) fn decode(&self, group: u32) -> Result<DecodedGroup> {
+        let index = self.dataset.groups()[group as usize].index as usize;
+        let file = self.dataset.file_of(group);
+        catch_unwind(AssertUnwindSafe(|| self.decode_group(group)))
+            .unwrap_or_else(|panic| Err(corrupt(describe(&*panic))))
+            .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
+    }
+
+    /// Bytes that a group will need in memory, as its footer says.
+    pub(crate) fn bytes(&self, group: u32) -> u64 {
+        let place = &self.dataset.groups()[group as usize];
+        let metadata = &self.dataset.file_of(group).metadata;
+        let columns = self.selection.places(place.file);
+        leaves(metadata, place.index as usize, columns)
+            .map(|leaf| leaf.uncompressed_size().max(0) as u64)
+            .sum()
+    }
+
+    fn decode_group(&self, group: u32) -> Result<DecodedGroup> {
+        let rows = self.dataset.groups()[group as usize].rows;
+        let Some(filter) = &self.filter else {
+            return Ok(DecodedGroup::new(
+                self.columns(&self.selection, group)?,
+                rows,
+            ));
+        };
+        if !may_hold(&self.dataset, filter, group) {
+            return Ok(DecodedGroup::dropped(rows));
+        }
+        // The columns of the predicate come first: where it keeps nothing, nothing else is read.
+        let columns = self.columns(&filter.selection, group)?;
+        let column = |name: &str| {
+            let (number, field) = filter.selection.schema.column_with_name(name)?;
+            Some(columns[number].array(field.data_type()).clone())
+        };
+        let keep = evaluate(&filter.predicate, rows as usize, &column)?;
+        if keep.count_set_bits() == 0 {
+            return Ok(DecodedGroup::dropped(rows));
+        }
+        let mut group = DecodedGroup::new(self.columns(&self.selection, group)?, rows);
+        group.keep = Some(keep);
+        Ok(group)
+    }
+
+    /// The columns of a selection.
+    fn columns(&self, selection: &Selection, group: u32) -> Result<Vec<Decoded>> {
+        let place = &self.dataset.groups()[group as usize];
+        let file = self.dataset.file_of(group);
+        let columns = selection.places(place.file);
+        let ranges = chunks(&file.metadata, place.index as usize, columns);
+        let bytes = GroupBytes::read(self.dataset.storage(), &file.info, ranges)?;
+        columns
+            .iter()
+            .zip(selection.schema.fields())
+            .map(|(column, field)| {
+                let column = ColumnOfGroup {
+                    metadata: &file.metadata,
+                    group: place.index as usize,
+                    column: *column,
+                    field,
+                    bytes: &bytes,
+                };
+                column
+                    .decode(&self.buffers)
+                    .map_err(|error| error.in_column(field.name()))
+            })
+            .collect()
+    }
+}
+
+/// The chunks of some top-level columns.
+fn leaves<'a>(
+    metadata: &'a ArrowReaderMetadata,
+    group: usize,
+    columns: &'a [usize],
+) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
+    let schema = metadata.parquet_schema();
+    let chunks = metadata.metadata().row_group(group).columns();
+    chunks
         .iter()
-        .zip(selection.schema.fields())
-        .map(|(column, field)| {
-            let column = ColumnOfGroup {
-                metadata: &file.metadata,
-                group: place.index as usize,
-                column: *column,
-                field,
-                bytes: &bytes,
-            };
-            column
-                .decode(buffers)
-                .map_err(|error| error.in_column(field.name()))
-        })
-        .collect::<Result<_>>()?;
-    Ok(DecodedGroup::new(columns, place.rows))
+        .enumerate()
+        .filter(|(leaf, _)| columns.contains(&schema.get_column_root_idx(*leaf)))
+        .map(|(_, chunk)| chunk)
 }
 
 /// Where the chunks of some top-level columns lie in the file.
 fn chunks(metadata: &ArrowReaderMetadata, group: usize, columns: &[usize]) -> Vec<Range<u64>> {
-    let group = metadata.metadata().row_group(group);
-    let schema = metadata.parquet_schema();
-    (0..group.num_columns())
-        .filter(|leaf| columns.contains(&schema.get_column_root_idx(*leaf)))
+    leaves(metadata, group, columns)
         .map(|leaf| {
-            let (start, length) = group.column(leaf).byte_range();
+            let (start, length) = leaf.byte_range();
             start..start + length
         })
         .collect()
-}
-
-/// A top-level column of a row group that was read.
-struct ColumnOfGroup<'a> {
-    metadata: &'a ArrowReaderMetadata,
-    /// Number within the file.
-    group: usize,
-    /// Number among the file's top-level columns.
-    column: usize,
-    field: &'a Field,
-    bytes: &'a GroupBytes,
-}
-
-impl ColumnOfGroup<'_> {
-    fn decode(&self, buffers: &Buffers) -> Result<Decoded> {
-        match self.straight(buffers)? {
-            Some(decoded) => Ok(decoded),
-            None => self.with_arrow().map(Decoded::from_array),
-        }
-    }
-
-    /// The column by the short way, if its rows are tensors.
-    fn straight(&self, buffers: &Buffers) -> Result<Option<Decoded>> {
-        let schema = self.metadata.parquet_schema();
-        let group = self.metadata.metadata().row_group(self.group);
-        let mut leaves = (0..group.num_columns())
-            .filter(|leaf| schema.get_column_root_idx(*leaf) == self.column);
-        let (Some(leaf), None) = (leaves.next(), leaves.next()) else {
-            return Ok(None);
-        };
-        let descriptor = schema.column(leaf);
-        let Some(values) = tensor(self.field.data_type(), &descriptor) else {
-            return Ok(None);
-        };
-        let metadata = group.column(leaf);
-        let (start, length) = metadata.byte_range();
-        let bytes = self
-            .bytes
-            .get_bytes(start, length as usize)
-            .map_err(|error| corrupt(error.to_string()))?;
-        let Some(chunk) = Chunk::read(metadata, bytes, buffers)? else {
-            return Ok(None);
-        };
-        let leaf = Leaf {
-            values,
-            definition: descriptor.max_def_level(),
-            rows: group.num_rows() as usize,
-        };
-        let fixed = straight::decode(leaf, &chunk, buffers)?;
-        Ok(fixed
-            .filter(|fixed| has_size(self.field.data_type(), fixed.size()))
-            .map(|fixed| Decoded::new(Form::Fixed(fixed))))
-    }
-
-    /// The column by Arrow's own reader, which knows all types and encodings.
-    fn with_arrow(&self) -> Result<ArrayRef> {
-        let rows = self.metadata.metadata().row_group(self.group).num_rows() as usize;
-        let mask = ProjectionMask::roots(self.metadata.parquet_schema(), [self.column]);
-        let mut batches = ParquetRecordBatchReaderBuilder::new_with_metadata(
-            self.bytes.clone(),
-            self.metadata.clone(),
-        )
-        .with_row_groups(vec![self.group])
-        .with_projection(mask)
-        .with_batch_size(rows.max(1))
-        .build()
-        .map_err(|error| corrupt(error.to_string()))?;
-        let batch = batches
-            .next()
-            .ok_or_else(|| corrupt("it holds no row".to_owned()))?
-            .map_err(|error| corrupt(error.to_string()))?;
-        if batch.num_rows() != rows {
-            let found = batch.num_rows();
-            return Err(corrupt(format!(
-                "it holds {found} rows, the footer says {rows}"
-            )));
-        }
-        Ok(batch.column(0).clone())
-    }
-}
-
-/// Whether rows of this type may be tensors whose values Arrow holds as the file does.
-fn tensor(data_type: &DataType, leaf: &ColumnDescriptor) -> Option<Values> {
-    use DataType::{
-        Binary, FixedSizeList, Float32, Float64, Int32, Int64, LargeBinary, LargeList, List,
-        UInt32, UInt64,
-    };
-    match data_type {
-        List(field) | LargeList(field) | FixedSizeList(field, _) if leaf.max_rep_level() == 1 => {
-            let number = match (field.data_type(), leaf.physical_type()) {
-                (Float32, Physical::FLOAT) | (Int32 | UInt32, Physical::INT32) => 4,
-                (Float64, Physical::DOUBLE) | (Int64 | UInt64, Physical::INT64) => 8,
-                _ => return None,
-            };
-            Some(Values::Lists { number })
-        }
-        Binary | LargeBinary
-            if leaf.max_rep_level() == 0 && leaf.physical_type() == Physical::BYTE_ARRAY =>
-        {
-            Some(Values::Bytes)
-        }
-        _ => None,
-    }
-}
-
-/// Whether rows of so many bytes are rows of this type.
-fn has_size(data_type: &DataType, size: usize) -> bool {
-    match data_type {
-        DataType::FixedSizeList(field, length) => {
-            field
-                .data_type()
-                .primitive_width()
-                .map(|width| width * *length as usize)
-                == Some(size)
-        }
-        _ => true,
-    }
 }
 
 fn corrupt(why: String) -> Error {

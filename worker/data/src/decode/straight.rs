@@ -5,17 +5,15 @@
 //! page itself is the column. Dictionary pages are written out. Whatever is not of this form is left to
 //! Arrow's reader, so this path may refuse at any moment and nothing depends on it.
 
-use arrow_buffer::Buffer;
-use bytes::Bytes;
-
 use super::{
+    blocks::RowBlocks,
     chunk::Chunk,
     hybrid::{Run, Runs, unpack},
     lengths::{Lengths, all_defined, split_levels},
 };
 use crate::{
     buffers::Buffers,
-    column::{Block, Fixed},
+    column::Fixed,
     error::{Problem, Result},
 };
 
@@ -60,7 +58,7 @@ pub(super) fn decode(leaf: Leaf, chunk: &Chunk, buffers: &Buffers) -> Result<Opt
                 }
                 Values::Bytes => layout
                     .plain_bytes(values, page.values)
-                    .map(|()| rows.add_steps(&chunk.bytes, *start, page.values)),
+                    .map(|()| rows.add_steps(&chunk.bytes, *start, page.values, PREFIX)),
             },
             _ => {
                 let mut target = buffers
@@ -238,69 +236,4 @@ fn each_index(indices: &[u8], count: usize, mut give: impl FnMut(u32) -> bool) -
         }
     }
     sound.then_some(())
-}
-
-/// Values page by page, as blocks of whole rows. Writers may cut a row at the end of a page.
-struct RowBlocks {
-    size: usize,
-    rows: usize,
-    blocks: Vec<Block>,
-    /// The first part of a row that goes on in the next page.
-    begun: Vec<u8>,
-}
-
-impl RowBlocks {
-    fn new(size: usize) -> Self {
-        Self {
-            size,
-            rows: 0,
-            blocks: Vec::new(),
-            begun: Vec::new(),
-        }
-    }
-
-    /// Values without anything between them.
-    fn add(&mut self, bytes: &Bytes, mut start: usize, mut length: usize) {
-        if !self.begun.is_empty() {
-            let taken = length.min(self.size - self.begun.len());
-            self.begun.extend_from_slice(&bytes[start..start + taken]);
-            (start, length) = (start + taken, length - taken);
-            if self.begun.len() == self.size {
-                let row = std::mem::take(&mut self.begun);
-                self.push(Buffer::from_vec(row), 0, 1, self.size);
-            }
-        }
-        if let Some(rows) = length.checked_div(self.size) {
-            self.push(Buffer::from(bytes.clone()), start, rows, self.size);
-            self.begun
-                .extend_from_slice(&bytes[start + rows * self.size..start + length]);
-        }
-    }
-
-    /// Byte strings with a prefix each.
-    fn add_steps(&mut self, bytes: &Bytes, start: usize, rows: usize) {
-        self.push(
-            Buffer::from(bytes.clone()),
-            start + PREFIX,
-            rows,
-            self.size + PREFIX,
-        );
-    }
-
-    fn push(&mut self, data: Buffer, start: usize, rows: usize, step: usize) {
-        if rows > 0 {
-            self.blocks.push(Block {
-                first: self.rows,
-                data,
-                start,
-                step,
-            });
-            self.rows += rows;
-        }
-    }
-
-    fn finish(self, rows: usize) -> Option<Fixed> {
-        (self.rows == rows && self.begun.is_empty())
-            .then(|| Fixed::new(self.size, rows, self.blocks))
-    }
 }

@@ -11,9 +11,18 @@ use crate::{
 pub(super) struct Draft {
     picks: Vec<Pick>,
     origins: Vec<Origin>,
+    /// What was drawn, with the slot of each.
     spans: Vec<(u32, Span)>,
-    /// For each slot the number of its span, if it has one.
-    span_of: Vec<Option<u32>>,
+    /// The slots that rows of the batch come from.
+    sources: Vec<u32>,
+    of_slot: Vec<OfSlot>,
+}
+
+/// The numbers of a slot's span and source, if it has them.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfSlot {
+    span: Option<u32>,
+    source: Option<u32>,
 }
 
 impl Draft {
@@ -22,11 +31,12 @@ impl Draft {
             picks: Vec::new(),
             origins: Vec::new(),
             spans: Vec::new(),
-            span_of: vec![None; slots],
+            sources: Vec::new(),
+            of_slot: vec![OfSlot::default(); slots],
         }
     }
 
-    /// Rows in it.
+    /// Rows that the batch will have.
     pub(super) fn rows(&self) -> usize {
         self.picks.len()
     }
@@ -34,24 +44,11 @@ impl Draft {
     /// Adds the row at a position of the piece in a slot. Positions of a piece come in their order.
     #[inline]
     pub(super) fn add(&mut self, slot: u32, position: u32, open: &OpenPiece) {
-        let span = self.span(slot, position, open);
-        self.spans[span as usize].1.hi = position + 1;
-        self.picks.push(Pick {
-            source: span,
-            row: open.place(position),
-        });
-        self.origins.push(Origin {
-            span,
-            row: open.order.row(position),
-        });
-    }
-
-    /// The number of the slot's span, which begins at `position` if it is new.
-    fn span(&mut self, slot: u32, position: u32, open: &OpenPiece) -> u32 {
-        if slot as usize >= self.span_of.len() {
-            self.span_of.resize(slot as usize + 1, None);
+        if slot as usize >= self.of_slot.len() {
+            self.of_slot.resize(slot as usize + 1, OfSlot::default());
         }
-        *self.span_of[slot as usize].get_or_insert_with(|| {
+        let of_slot = &mut self.of_slot[slot as usize];
+        let span = *of_slot.span.get_or_insert_with(|| {
             let span = Span {
                 group: open.piece.group,
                 lo: position,
@@ -59,7 +56,23 @@ impl Draft {
             };
             self.spans.push((slot, span));
             (self.spans.len() - 1) as u32
-        })
+        });
+        self.spans[span as usize].1.hi = position + 1;
+        if !open.keeps(position) {
+            return;
+        }
+        let source = *of_slot.source.get_or_insert_with(|| {
+            self.sources.push(slot);
+            (self.sources.len() - 1) as u32
+        });
+        self.picks.push(Pick {
+            source,
+            row: open.place(position),
+        });
+        self.origins.push(Origin {
+            span,
+            row: open.order.row(position),
+        });
     }
 
     pub(super) fn picks(&self) -> &[Pick] {
@@ -70,9 +83,9 @@ impl Draft {
         &self.origins
     }
 
-    /// The slots that rows came from, in the order of the spans.
-    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
-        self.spans.iter().map(|(slot, _)| *slot)
+    /// The slots that rows come from: source after source.
+    pub(super) fn sources(&self) -> impl Iterator<Item = u32> {
+        self.sources.iter().copied()
     }
 
     /// What was drawn, with the slot of each.

@@ -28,7 +28,7 @@ impl Reader {
         while let Some(piece) = self.queue.get(self.asked) {
             let group = piece.group;
             if !self.shelf.has(group) {
-                let bytes = self.dataset.groups()[group as usize].bytes;
+                let bytes = self.decoder.bytes(group);
                 let ahead = self.shelf.bytes_ahead();
                 if ahead > 0 && ahead + bytes > self.options.memory / 4 {
                     break;
@@ -61,7 +61,7 @@ impl Reader {
             if memory <= self.options.memory {
                 return;
             }
-            let Some(copy) = copy_rest(open, &self.selection.schema) else {
+            let Some(copy) = copy_rest(open, &self.decoder.selection.schema) else {
                 continue;
             };
             memory += copy.bytes as u64;

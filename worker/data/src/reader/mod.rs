@@ -1,6 +1,7 @@
 //! The reader: opens pieces, draws rows, gives batches, and knows how far each piece is.
 
 mod draft;
+mod drawing;
 mod memory;
 mod open;
 mod options;
@@ -25,10 +26,10 @@ use crate::{
     buffers::Buffers,
     column::{Decoded, gather},
     dataset::{Dataset, Selection},
-    decode::{DecodedGroup, decode},
+    decode::{DecodedGroup, Decoder},
     error::{Error, Problem, Result},
-    order::GroupOrder,
     piece::{Cursor, Piece},
+    predicate::Filter,
 };
 pub use options::{OnError, ReaderOptions};
 
@@ -36,7 +37,7 @@ pub use options::{OnError, ReaderOptions};
 #[derive(Debug)]
 pub struct Reader {
     dataset: Arc<Dataset>,
-    selection: Arc<Selection>,
+    decoder: Arc<Decoder>,
     options: ReaderOptions,
     epoch: u64,
     /// Pieces to open, in this order.
@@ -71,16 +72,21 @@ impl Reader {
     /// # Errors
     /// Columns that are not there, or differ between files; threads that cannot be started.
     pub fn new(dataset: Arc<Dataset>, options: ReaderOptions) -> Result<Self> {
-        let selection = Arc::new(Selection::new(&dataset, options.columns.as_deref())?);
-        let decoder = {
-            let (dataset, selection) = (dataset.clone(), selection.clone());
-            let buffers = Buffers::default();
-            move |group| decode(&dataset, &selection, group, &buffers)
-        };
-        let pool = Pool::new(options.threads, decoder).map_err(Problem::Io)?;
+        let filter = options.predicate.clone();
+        let decoder = Arc::new(Decoder {
+            selection: Selection::new(&dataset, options.columns.as_deref())?,
+            filter: filter
+                .map(|predicate| Filter::new(&dataset, predicate))
+                .transpose()?,
+            dataset: dataset.clone(),
+            buffers: Buffers::default(),
+        });
+        let threads = decoder.clone();
+        let pool =
+            Pool::new(options.threads, move |group| threads.decode(group)).map_err(Problem::Io)?;
         Ok(Self {
             dataset,
-            selection,
+            decoder,
             epoch: 0,
             queue: VecDeque::new(),
             asked: 0,
@@ -96,7 +102,7 @@ impl Reader {
 
     /// Names and types of the columns of a batch.
     pub fn schema(&self) -> &SchemaRef {
-        &self.selection.schema
+        &self.decoder.selection.schema
     }
 
     /// From now on reads these pieces of this epoch, and opens them in this order: at the start of an epoch,
@@ -149,7 +155,7 @@ impl Reader {
             .and_then(|()| self.gather(&draft));
         match batch {
             Ok(batch) => {
-                for slot in draft.slots() {
+                for (slot, _) in draft.spans() {
                     if let Some(done) = self.open.remove_done(slot) {
                         self.finish(done);
                     }
@@ -210,92 +216,6 @@ impl Reader {
         Ok(())
     }
 
-    /// Draws rows until the draft holds so many or none is left.
-    fn draw(&mut self, rows: usize, draft: &mut Draft) -> Result<()> {
-        while draft.rows() < rows {
-            self.fill()?;
-            // A piece opens when it fits, so until then the open set is fixed.
-            let draws = (rows - draft.rows()).min(self.rows_to_opening());
-            if draws == 0 {
-                break;
-            }
-            for _ in 0..draws {
-                let (slot, position) = self.open.draw();
-                draft.add(slot, position, self.open.get(slot));
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens pieces as long as the next one fits whole into the row budget, and one in any case.
-    fn fill(&mut self) -> Result<()> {
-        while let Some(piece) = self.queue.front().copied() {
-            if self.rows_to_opening() > 0 {
-                break;
-            }
-            let opened = self.open_piece(piece);
-            if let Err(error) = opened {
-                match self.options.on_error {
-                    OnError::Raise => return Err(error),
-                    OnError::Skip => self.skip(piece, error),
-                }
-            }
-            self.queue.pop_front();
-            self.asked = self.asked.saturating_sub(1);
-            self.read_ahead();
-        }
-        Ok(())
-    }
-
-    /// Rows to draw before the next piece opens; all that are left if there is no next one.
-    fn rows_to_opening(&self) -> usize {
-        let left = self.open.left();
-        match self.queue.front() {
-            None => left,
-            Some(_) if !self.options.shuffle => left,
-            Some(next) => left.saturating_sub(
-                self.options
-                    .shuffle_rows
-                    .saturating_sub(next.rows() as usize),
-            ),
-        }
-    }
-
-    fn open_piece(&mut self, piece: Piece) -> Result<()> {
-        let group = self.shelf.open(piece.group)?;
-        let rows = self.dataset.groups()[piece.group as usize].rows;
-        let order = if self.options.shuffle {
-            GroupOrder::shuffled(self.options.seed, self.epoch, piece.group, rows)
-        } else {
-            GroupOrder::Identity
-        };
-        self.open.add(OpenPiece {
-            piece,
-            at: piece.lo,
-            reported: piece.lo,
-            order,
-            rows: Rows::Group(group),
-        });
-        Ok(())
-    }
-
-    /// Counts a piece as processed that cannot be read.
-    fn skip(&mut self, piece: Piece, error: Error) {
-        tracing::warn!(%error, rows = piece.rows(), "skipped");
-        self.skipped.pieces += 1;
-        self.skipped.rows += u64::from(piece.rows());
-        self.skipped.last = Some(error);
-        self.finished.push(Cursor {
-            piece,
-            at: piece.hi,
-        });
-        self.dropped.push(Span {
-            group: piece.group,
-            lo: piece.lo,
-            hi: piece.hi,
-        });
-    }
-
     fn finish(&mut self, done: OpenPiece) {
         if let Rows::Group(_) = done.rows {
             self.shelf.close(done.piece.group);
@@ -314,12 +234,11 @@ impl Reader {
             return Ok(None);
         }
         let groups: Vec<&DecodedGroup> = draft
-            .slots()
+            .sources()
             .map(|slot| &**self.open.get(slot).data())
             .collect();
         let columns = self
-            .selection
-            .schema
+            .schema()
             .fields()
             .iter()
             .enumerate()
@@ -330,7 +249,7 @@ impl Reader {
             })
             .collect::<Result<_>>()?;
         Ok(Some(Batch {
-            schema: self.selection.schema.clone(),
+            schema: self.schema().clone(),
             columns,
             rows: draft.origins().to_vec(),
             spans,

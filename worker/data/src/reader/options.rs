@@ -1,5 +1,7 @@
 //! How a reader reads.
 
+use crate::predicate::Predicate;
+
 /// What a reader does with a row group that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
@@ -15,6 +17,8 @@ pub enum OnError {
 pub struct ReaderOptions {
     /// The columns to read, in the order in which batches hold them; all columns of the first file if not given.
     pub columns: Option<Vec<String>>,
+    /// The rows to keep; all if not given. Others are processed, and are in no batch.
+    pub predicate: Option<Predicate>,
     /// Rows from which the next one is drawn. 0 or 1: a row group after the other, each in its own order.
     pub shuffle_rows: usize,
     /// Whether rows are shuffled at all. Else pieces come in the order of the queue, rows in that of the file.
@@ -34,6 +38,7 @@ impl Default for ReaderOptions {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             columns: None,
+            predicate: None,
             shuffle_rows: 16_384,
             shuffle: true,
             seed: 0,

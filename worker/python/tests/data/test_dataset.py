@@ -133,3 +133,33 @@ def test_a_loader_of_torch(tmp_path):
     assert sorted(int(index) for batch in batches for index in batch["index"]) == list(range(1000))
     with pytest.raises(TypeError, match="num_workers"):
         torch_loader(data, num_workers=2)
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        ([("index", "<", 100)], range(100)),
+        ([("index", ">=", 10), ("index", "<", 20)], range(10, 20)),
+        ([[("index", "==", 3)], [("name", "in", ["row 7", "row 8"])]], [3, 7, 8]),
+        ([("index", "not in", range(1, 1000))], [0]),
+        ([("index", "==", None)], []),
+    ],
+)
+def test_rows_that_are_not_wanted_are_left_out(tmp_path, where, kept):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=50, where=where)
+    rows = [int(index) for batch in data for index in batch["index"]]
+    assert sorted(rows) == list(kept)
+    assert len(data) == 0
+
+
+def test_a_condition_that_is_none_is_told(tmp_path):
+    path = parquet.write(tmp_path)
+    for where, what in [
+        ([("index", "~", 3)], 'operator "~" must be one of'),
+        (["index"], "is no \\(column, operator, value\\)"),
+        ([("index", "==", object())], "must be a truth value"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=what):
+            ParquetDataset(path, batch_size=1, where=where)
+    with pytest.raises(DataError, match="cannot compare"):
+        ParquetDataset(path, batch_size=1, where=[("index", "==", "three")])

@@ -30,8 +30,9 @@ class ParquetDataset:
     updates, counts the batch that was given last as processed: call both behind the step and not before it.
 
     Args:
-        paths: a file or a directory of Parquet files, those below it too, or several of them. All workers see the same
-            files; names that begin with ``_`` or ``.`` are left out.
+        paths: a file or a directory of Parquet files, those below it too, or several of them; also as ``file://``, ``s3://`` or
+            ``gs://`` addresses, with credentials from the environment. All workers see the same files; names that begin with
+            ``_`` or ``.`` are left out.
         batch_size: rows of this worker at each step, at least 1. It may differ from worker to worker.
         columns: names of the columns to read; all if none are given.
         shuffle: whether rows are shuffled, anew in each epoch.
@@ -44,6 +45,11 @@ class ParquetDataset:
         split: "rows" gives each worker as many rows, within one; "never" keeps row groups whole, where loads differ by
             less than the largest one.
         weight: how much this worker gets in proportion to the others, a whole number. 0 is nothing.
+        where: which rows to keep: ``[("label", "==", 3), ("weight", ">", 0.5)]`` are conditions that all hold, a list of such lists is
+            one of which one holds. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` is no value. Row groups and
+            rows that cannot match are not decoded. What is dropped counts as processed.
+        cache: a directory of this host that keeps what was read from far away.
+        cache_size: what it may hold: bytes, or as "10 GiB".
         audit: a directory for files that say which rows each commit holds, to prove that each was used once.
 
     Raises:
@@ -65,6 +71,9 @@ class ParquetDataset:
         on_error: Literal["raise", "skip"] = "raise",
         split: Literal["rows", "never"] = "rows",
         weight: int = 1,
+        where: Sequence[object] | None = None,
+        cache: str | PathLike[str] | None = None,
+        cache_size: int | str = "10 GiB",
         audit: str | PathLike[str] | None = None,
     ) -> None:
         several = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
@@ -75,17 +84,19 @@ class ParquetDataset:
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
         self._data = _native.Data(
-            several,
+            [os.fspath(path) for path in several],
             columns=None if columns is None else list(columns),
             batch_size=batch_size,
             seed=seed if shuffle else None,
             shuffle_rows=shuffle_rows,
-            memory=_bytes(memory),
+            memory=_bytes("memory", memory),
             threads=threads,
             skip_errors=on_error == "skip",
             whole_row_groups=split == "never",
             weight=weight,
             audit=audit,
+            condition=where,
+            cache=None if cache is None else (cache, _bytes("cache_size", cache_size)),
         )
         self.batch_size = batch_size
         #: The round in which rows were handed out last.
@@ -226,14 +237,14 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name}={value!r}: must be {choices}")
 
 
-def _bytes(amount: int | str) -> int:
+def _bytes(name: str, amount: int | str) -> int:
     if isinstance(amount, int):
         number, unit = float(amount), ""
     else:
         match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", amount)
         if match is None or match[2].upper() not in _UNITS:
-            raise ValueError(f"memory={amount!r}: must be a number of bytes, or one with KiB, MiB or GiB")
+            raise ValueError(f"{name}={amount!r}: must be a number of bytes, or one with KiB, MiB or GiB")
         number, unit = float(match[1]), match[2].upper()
     if number <= 0:
-        raise ValueError(f"memory={amount!r}: must be more than 0")
+        raise ValueError(f"{name}={amount!r}: must be more than 0")
     return int(number * _UNITS[unit])

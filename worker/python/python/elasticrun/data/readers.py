@@ -191,4 +191,5 @@ def _reader(
 
 def _path(url: str | PathLike[str]) -> str:
     text = os.fspath(url)
+    # The reader takes addresses as they are; Petastorm's may be quoted.
     return unquote(urlsplit(text).path) if text.startswith("file://") else text

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The reader of data sets beside pyarrow and petastorm: processor time a row, rows a second, memory.
+#
+# Usage: benches/data.sh [--rows N] [--trials N]
+# Sets the peers up once, each in an environment of its own (petastorm 0.13.1 needs pyarrow 10), and writes
+# the sets that it reads into a temporary directory (1.6 GB). The last line is JSON.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/elasticrun"
+mkdir -p "$cache"
+
+# environment NAME PACKAGE...: the python of a virtual environment with these packages.
+environment() {
+    local venv="$cache/venv-$1"
+    if [ "$(cat "$venv/.complete" 2>/dev/null)" != "${*:2}" ]; then
+        rm -rf "$venv"
+        "${PYTHON:-python3}" -m venv "$venv" >&2
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${@:2}" >&2 || return
+        echo "${*:2}" >"$venv/.complete"
+    fi
+    echo "$venv/bin/python"
+}
+
+cargo build --locked --release -q -p elasticrun-benches --bin bench_data
+python="$(environment data-pyarrow numpy pyarrow)"
+peer=()
+# Without pyspark, which petastorm asks for and reading does not need.
+needs=(pyarrow==10.0.1 'numpy<2' 'pandas<2.2' 'setuptools<80' dill diskcache fsspec future packaging psutil pyzmq six)
+if petastorm="$(environment data-petastorm "${needs[@]}")" &&
+    { "$petastorm" -c 'import petastorm' 2>/dev/null ||
+        "$petastorm" -m pip install --quiet --disable-pip-version-check --no-deps petastorm==0.13.1 >&2; }; then
+    peer=(--petastorm-python "$petastorm")
+else
+    echo "data: petastorm cannot be set up here: no peer" >&2
+fi
+exec "$python" benches/python/data.py "${CARGO_TARGET_DIR:-target}/release/bench_data" "${peer[@]}" "$@"

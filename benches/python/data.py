@@ -1,0 +1,105 @@
+"""The reader beside its peers: processor time a row, rows a second, memory.
+
+Usage: data.py BENCH_DATA [--rows N] [--trials N] [--petastorm-python PYTHON]
+
+Runs BENCH_DATA and the peers in alternation on sets that it writes, four kinds: lists or bytes of 128 float32,
+snappy or zstd, as pyarrow writes them with its defaults but for row groups of 4,096 rows and no dictionary,
+which has no use for such values. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+WIDTH, GROUP, FILES = 128, 4096, 4
+PEERS = Path(__file__).with_name("data_peers.py")
+
+
+def write_sets(root: Path, rows: int) -> dict[tuple[str, str], Path]:
+    """Writes each kind of set; all hold the same values."""
+    random = np.random.default_rng(0)
+    sets: dict[tuple[str, str], Path] = {}
+    for number in range(FILES):
+        values = random.standard_normal((rows // FILES, WIDTH), dtype=np.float32)
+        offsets = np.arange(0, values.size + 1, WIDTH, dtype=np.int32)
+        columns = {
+            "list": pa.ListArray.from_arrays(offsets, pa.array(values.ravel())),
+            "binary": pa.array([row.tobytes() for row in values], pa.binary()),
+        }
+        for kind, column in columns.items():
+            for codec in ("snappy", "zstd"):
+                directory = sets.setdefault((kind, codec), root / f"{kind}-{codec}")
+                directory.mkdir(exist_ok=True)
+                pq.write_table(
+                    pa.table({"x": column}),
+                    directory / f"part-{number}.parquet",
+                    compression=codec,
+                    row_group_size=GROUP,
+                    use_dictionary=False,
+                )
+    return sets
+
+
+def run(command: list[str]) -> dict | None:
+    """The last line of a command's output, or nothing if it failed."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"{' '.join(command)}: {done.stderr.strip()[-300:]}", file=sys.stderr)
+        return None
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def median(trials: list[dict | None], key: str) -> float | None:
+    values = [trial[key] for trial in trials if trial is not None]
+    return statistics.median(values) if values else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bench_data")
+    parser.add_argument("--rows", type=int, default=800_000)
+    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--petastorm-python")
+    args = parser.parse_args()
+    report: dict = {"bench": "data", "rows": args.rows}
+    with tempfile.TemporaryDirectory() as root:
+        sets = write_sets(Path(root), args.rows)
+        print(f"{'set':<16}{'reader':<12}{'us of CPU a row':>16}{'rows/s':>12}{'RSS MiB':>9}{'ratio':>7}")
+        for (kind, codec), directory in sets.items():
+            readers = {
+                "ours": [args.bench_data, str(directory)],
+                "pyarrow": [sys.executable, str(PEERS), "pyarrow", kind, str(directory)],
+            }
+            if args.petastorm_python:
+                readers["petastorm"] = [args.petastorm_python, str(PEERS), "petastorm", kind, str(directory)]
+            trials: dict[str, list] = {name: [] for name in readers}
+            # The first round fills the page cache.
+            for number in range(args.trials + 1):
+                for name, command in readers.items():
+                    if name != "petastorm" or number < 3:
+                        trials[name].append(run(command))
+            base = median(trials["ours"][1:], "us_per_row")
+            for name in ("ours", "pyarrow", "petastorm"):
+                measured = trials.get(name, [])[1:]
+                us = median(measured, "us_per_row")
+                prefix = {"ours": "", "pyarrow": "pyarrow_numpy_", "petastorm": "petastorm_"}[name]
+                suffix = "" if codec == "snappy" else f"_{codec}"
+                report[f"{prefix}{kind}{suffix}_us_per_row"] = us and round(us, 3)
+                report[f"{prefix}{kind}{suffix}_rows_per_s"] = round(median(measured, "rows_per_s") or 0) or None
+                report[f"{prefix}{kind}{suffix}_rss_mib"] = median(measured, "rss_mib")
+                if us is None or base is None:
+                    continue
+                rows_per_s, rss = median(measured, "rows_per_s"), median(measured, "rss_mib")
+                print(f"{kind + ' ' + codec:<16}{name:<12}{us:>16.3f}{rows_per_s:>12,.0f}{rss:>9.0f}{base / us:>7.2f}")
+    print(json.dumps(report))
+
+
+main()

@@ -1,0 +1,83 @@
+"""What reading a data set costs with other readers: one epoch of the column `x`, as one line of JSON.
+
+Usage: data_peers.py pyarrow|petastorm list|binary DIRECTORY
+
+Both give NumPy batches of shape (1024, 128). pyarrow reads row group by row group, with the quickest way to
+NumPy that it has for the type, and does not shuffle. petastorm shuffles row groups, with its defaults.
+"""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+BATCH, WIDTH = 1024, 128
+
+
+def pyarrow_batches(kind: str, directory: Path):
+    """Batches of views of a column, each copied as a batch of a training is."""
+    import pyarrow.parquet as pq
+
+    for path in sorted(directory.iterdir()):
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            for chunk in file.read_row_group(group, columns=["x"]).column(0).chunks:
+                if kind == "list":
+                    values = chunk.flatten().to_numpy()
+                else:
+                    values = np.frombuffer(chunk.buffers()[2], np.float32)
+                rows = values.reshape(-1, WIDTH)
+                for start in range(0, len(rows), BATCH):
+                    yield rows[start : start + BATCH].copy()
+
+
+def petastorm_batches(kind: str, directory: Path):
+    """What make_batch_reader gives, as an array."""
+    import warnings
+
+    warnings.filterwarnings("ignore")
+    from petastorm import make_batch_reader
+
+    with make_batch_reader(f"file://{directory}", workers_count=2, schema_fields=["x"], num_epochs=1) as reader:
+        for batch in reader:
+            rows = batch.x
+            if kind == "binary":
+                rows = np.stack([np.frombuffer(row, np.float32) for row in rows])
+            elif rows.ndim == 1:
+                rows = np.stack(rows)
+            for start in range(0, len(rows), BATCH):
+                yield rows[start : start + BATCH].copy()
+
+
+def processor() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def peak_mib() -> int:
+    """The most memory that was resident. Not of getrusage, which counts the parent's before the exec."""
+    status = Path("/proc/self/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) // 1024
+
+
+def main() -> None:
+    peer, kind, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3]).resolve()
+    batches = {"pyarrow": pyarrow_batches, "petastorm": petastorm_batches}[peer]
+    wall, before, rows = time.perf_counter(), processor(), 0
+    for batch in batches(kind, directory):
+        assert batch.shape[1] == WIDTH and batch.dtype == np.float32, (batch.shape, batch.dtype)
+        rows += len(batch)
+    report = {
+        "rows": rows,
+        "us_per_row": (processor() - before) / rows * 1e6,
+        "rows_per_s": rows / (time.perf_counter() - wall),
+        "rss_mib": peak_mib(),
+    }
+    print(json.dumps(report))
+
+
+main()

@@ -1,0 +1,134 @@
+//! Which rows are wanted: a condition on columns, in three-valued logic as in SQL.
+//!
+//! A row is kept where the condition is true. Compared with anything, a missing value is neither equal nor
+//! unequal; NaN is unequal to all and neither less nor greater.
+
+mod evaluate;
+mod order;
+mod prune;
+
+use std::fmt;
+
+use arrow_array::new_empty_array;
+
+use crate::{
+    dataset::{Dataset, Selection},
+    error::Result,
+};
+pub(crate) use evaluate::evaluate;
+pub(crate) use prune::may_hold;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Predicate {
+    /// A column compared with a value.
+    Compare {
+        column: String,
+        comparison: Comparison,
+        value: Value,
+    },
+    /// A column that has one of these values.
+    In {
+        column: String,
+        values: Vec<Value>,
+    },
+    /// A column without a value.
+    IsNull {
+        column: String,
+    },
+    Not(Box<Predicate>),
+    /// All of these; true if there are none.
+    And(Vec<Predicate>),
+    /// One of these; false if there are none.
+    Or(Vec<Predicate>),
+}
+
+/// How a column is compared: the column on the left, the value on the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// What a column is compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// For booleans.
+    Bool(bool),
+    /// For all numbers; dates and times count in the unit of their column.
+    Int(i64),
+    /// For all numbers.
+    Float(f64),
+    /// For strings.
+    Text(String),
+    /// For byte strings.
+    Bytes(Vec<u8>),
+}
+
+impl Predicate {
+    /// The columns that it looks at, each once, in the order in which they come.
+    pub fn columns(&self) -> Vec<&str> {
+        let mut columns = Vec::new();
+        self.add_columns(&mut columns);
+        columns
+    }
+
+    fn add_columns<'a>(&'a self, columns: &mut Vec<&'a str>) {
+        match self {
+            Self::Compare { column, .. } | Self::In { column, .. } | Self::IsNull { column } => {
+                if !columns.contains(&column.as_str()) {
+                    columns.push(column);
+                }
+            }
+            Self::Not(inner) => inner.add_columns(columns),
+            Self::And(parts) | Self::Or(parts) => {
+                for part in parts {
+                    part.add_columns(columns);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value:?}"),
+            Self::Text(value) => write!(f, "{value:?}"),
+            Self::Bytes(value) => write!(f, "b\"{}\"", value.escape_ascii()),
+        }
+    }
+}
+
+/// A predicate, and the columns of a data set that it looks at.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    pub(crate) predicate: Predicate,
+    pub(crate) selection: Selection,
+}
+
+impl Filter {
+    /// # Errors
+    /// A column that is not there, differs between files, or cannot be compared with its value.
+    pub(crate) fn new(dataset: &Dataset, predicate: Predicate) -> Result<Self> {
+        let names: Vec<String> = predicate.columns().into_iter().map(str::to_owned).collect();
+        let selection = Selection::new(dataset, Some(&names))?;
+        if !dataset.files().is_empty() {
+            let empty = |name: &str| {
+                let field = selection.schema.field_with_name(name).ok()?;
+                Some(new_empty_array(field.data_type()))
+            };
+            evaluate(&predicate, 0, &empty)?;
+        }
+        Ok(Self {
+            predicate,
+            selection,
+        })
+    }
+}

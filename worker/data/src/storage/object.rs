@@ -1,0 +1,298 @@
+//! Objects of a store over the network: S3 and what speaks its language, Google Cloud Storage.
+//!
+//! Credentials, region and endpoint come from the environment, by the names that each cloud's own tools use
+//! (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, ...), or from the host's metadata
+//! service. The threads that decode wait for requests, and drive them while they wait.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc, thread};
+
+use bytes::Bytes;
+use futures_util::{TryStreamExt, future::try_join_all};
+use object_store::{
+    GetOptions, ObjectMeta, ObjectStore, aws::AmazonS3Builder, gcp::GoogleCloudStorageBuilder,
+    path::Path,
+};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::{FileInfo, Storage, is_data};
+use crate::error::{Error, Problem, Result};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    runtime: Runtime,
+    /// By `scheme://bucket/`.
+    stores: BTreeMap<String, Arc<dyn ObjectStore>>,
+    /// Where to look: a store and what the names in it begin with.
+    places: Vec<(String, Path)>,
+}
+
+impl Objects {
+    /// # Errors
+    /// An address without a bucket; an environment that makes no sense.
+    pub(crate) fn new(addresses: &[String]) -> Result<Self> {
+        // If the process has chosen another one, that is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut stores = BTreeMap::new();
+        let mut places = Vec::new();
+        for address in addresses {
+            let (bucket, key) = split(address)?;
+            if !stores.contains_key(bucket) {
+                let store = connect(bucket).map_err(|error| failed(error, address))?;
+                stores.insert(bucket.to_owned(), store);
+            }
+            let key = Path::parse(key).map_err(|error| failed(error.into(), address))?;
+            places.push((bucket.to_owned(), key));
+        }
+        Self::over(stores, places)
+    }
+
+    fn over(
+        stores: BTreeMap<String, Arc<dyn ObjectStore>>,
+        places: Vec<(String, Path)>,
+    ) -> Result<Self> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Problem::Io)?;
+        Ok(Self {
+            runtime,
+            stores,
+            places,
+        })
+    }
+
+    /// Waits for a request, wherever it is called from.
+    fn wait<T: Send>(&self, request: impl Future<Output = T> + Send) -> T {
+        if Handle::try_current().is_err() {
+            return self.runtime.block_on(request);
+        }
+        // A thread of some runtime may not wait for another one.
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| self.runtime.block_on(request));
+            waiting
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    async fn list_place(&self, bucket: &str, key: &Path) -> Result<Vec<FileInfo>> {
+        let store = &self.stores[bucket];
+        let address = format!("{bucket}{key}");
+        let found: Vec<ObjectMeta> = store
+            .list(Some(key))
+            .try_collect()
+            .await
+            .map_err(|error| failed(error, &address))?;
+        let below = key.parts().count();
+        let files: Vec<FileInfo> = found
+            .iter()
+            .filter(|object| {
+                let mut names = object.location.parts().skip(below);
+                object.size > 0 && names.all(|name| is_data(name.as_ref()))
+            })
+            .map(|object| info(bucket, object))
+            .collect();
+        if !files.is_empty() {
+            return Ok(files);
+        }
+        // No object is below it: then it is one itself, or nothing.
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        let object = store
+            .get_opts(key, options)
+            .await
+            .map_err(|error| failed(error, &address))?;
+        Ok(vec![info(bucket, &object.meta)])
+    }
+
+    async fn read_range(&self, file: &FileInfo, range: Range<u64>) -> Result<Bytes> {
+        let (bucket, key) = split(&file.name)?;
+        let options = GetOptions {
+            range: Some(range.clone().into()),
+            ..GetOptions::default()
+        };
+        let result = async {
+            let key = Path::parse(key)?;
+            let found = self.stores[bucket].get_opts(&key, options).await?;
+            let is = info(bucket, &found.meta);
+            Ok((is, found.range.clone(), found.bytes().await?))
+        };
+        let (is, got, bytes) = result.await.map_err(|error| failed(error, &file.name))?;
+        if is != *file || got != range {
+            let (was, is) = (file.describe(), is.describe());
+            return Err(Error::from(Problem::Changed { was, is }).in_file(&file.name));
+        }
+        Ok(bytes)
+    }
+}
+
+impl Storage for Objects {
+    fn list(&self) -> Result<Vec<FileInfo>> {
+        self.wait(async {
+            let mut files = Vec::new();
+            for (bucket, key) in &self.places {
+                files.extend(self.list_place(bucket, key).await?);
+            }
+            files.sort_by(|a, b| a.name.cmp(&b.name));
+            files.dedup();
+            Ok(files)
+        })
+    }
+
+    fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.wait(try_join_all(
+            ranges
+                .iter()
+                .map(|range| self.read_range(file, range.clone())),
+        ))
+    }
+}
+
+/// `scheme://bucket/`, and the key in it.
+fn split(address: &str) -> Result<(&str, &str)> {
+    let scheme = address.find("://").map_or(0, |end| end + 3);
+    let end = address[scheme..].find('/').map(|end| scheme + end + 1);
+    let (bucket, key) = address.split_at(end.unwrap_or(address.len()));
+    if bucket.len() <= scheme + 1 || !bucket.ends_with('/') {
+        let why = "an address is scheme://bucket/prefix".to_owned();
+        return Err(Error::from(Problem::BadOption(why)).in_file(address));
+    }
+    Ok((bucket, key))
+}
+
+fn connect(bucket: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
+    Ok(if bucket.starts_with("gs://") {
+        Arc::new(
+            GoogleCloudStorageBuilder::from_env()
+                .with_url(bucket)
+                .build()?,
+        )
+    } else {
+        Arc::new(AmazonS3Builder::from_env().with_url(bucket).build()?)
+    })
+}
+
+fn info(bucket: &str, object: &ObjectMeta) -> FileInfo {
+    FileInfo {
+        name: format!("{bucket}{}", object.location),
+        size: object.size,
+        version: object
+            .e_tag
+            .clone()
+            .unwrap_or_else(|| object.last_modified.to_rfc3339()),
+    }
+}
+
+fn failed(error: object_store::Error, address: &str) -> Error {
+    let problem = match error {
+        object_store::Error::NotFound { .. } => Problem::Vanished,
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => Problem::Denied,
+        other => Problem::Io(std::io::Error::other(other)),
+    };
+    Error::from(problem).in_file(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::{ObjectStoreExt, memory::InMemory};
+
+    use super::*;
+
+    fn objects(names: &[&str], place: &str) -> (Arc<InMemory>, Objects) {
+        let store = Arc::new(InMemory::new());
+        let bucket = "s3://bucket/".to_owned();
+        let stores: BTreeMap<String, Arc<dyn ObjectStore>> =
+            [(bucket.clone(), store.clone() as _)].into();
+        let objects = Objects::over(stores, vec![(bucket, Path::from(place))]).unwrap();
+        for name in names {
+            put(&objects, &store, name, "0123456789");
+        }
+        (store, objects)
+    }
+
+    fn put(objects: &Objects, store: &InMemory, name: &str, content: &'static str) {
+        objects
+            .wait(store.put(&Path::from(name), content.into()))
+            .unwrap();
+    }
+
+    fn names(objects: &Objects) -> Vec<String> {
+        objects
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|file| file.name)
+            .collect()
+    }
+
+    #[test]
+    fn data_below_a_prefix_is_listed() {
+        let all = [
+            "set/b.parquet",
+            "set/a=1/c.parquet",
+            "set/_SUCCESS",
+            "set/_old/d.parquet",
+            "set2/e.parquet",
+        ];
+        let (_, objects) = objects(&all, "set");
+        assert_eq!(
+            names(&objects),
+            ["s3://bucket/set/a=1/c.parquet", "s3://bucket/set/b.parquet"]
+        );
+    }
+
+    #[test]
+    fn an_address_may_be_one_object_or_nothing() {
+        let (_, one) = objects(&["set/b.parquet"], "set/b.parquet");
+        assert_eq!(names(&one), ["s3://bucket/set/b.parquet"]);
+        let (_, none) = objects(&["set/b.parquet"], "other");
+        let error = none.list().unwrap_err();
+        assert!(matches!(error.problem(), Problem::Vanished), "{error}");
+        assert!(
+            error.to_string().starts_with("s3://bucket/other: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn ranges_are_read_as_long_as_the_object_is_the_same() {
+        let (store, objects) = objects(&["x"], "x");
+        let file = objects.list().unwrap().remove(0);
+        let ranges = [2..4, 9..10];
+        assert_eq!(objects.read(&file, &ranges).unwrap(), ["23", "9"]);
+        put(&objects, &store, "x", "9876543210");
+        let error = objects.read(&file, &ranges).unwrap_err();
+        assert!(
+            matches!(error.problem(), Problem::Changed { .. }),
+            "{error}"
+        );
+        objects.wait(store.delete(&Path::from("x"))).unwrap();
+        let error = objects.read(&file, &ranges).unwrap_err();
+        assert!(matches!(error.problem(), Problem::Vanished), "{error}");
+        assert_eq!(error.place().file.as_deref(), Some("s3://bucket/x"));
+    }
+
+    #[test]
+    fn it_may_be_called_from_within_a_runtime() {
+        let (_, objects) = objects(&["x"], "x");
+        let other = Builder::new_current_thread().build().unwrap();
+        assert_eq!(other.block_on(async { names(&objects) }), ["s3://bucket/x"]);
+    }
+
+    #[test]
+    fn addresses_need_a_bucket() {
+        assert_eq!(split("s3://bucket/a/b").unwrap(), ("s3://bucket/", "a/b"));
+        assert_eq!(split("gs://bucket/").unwrap(), ("gs://bucket/", ""));
+        for bad in ["s3://", "s3:///a", "s3://bucket"] {
+            let error = split(bad).unwrap_err().to_string();
+            assert!(
+                error.ends_with("an address is scheme://bucket/prefix"),
+                "{error}"
+            );
+        }
+    }
+}
