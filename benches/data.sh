@@ -22,7 +22,7 @@ environment() {
     echo "$venv/bin/python"
 }
 
-cargo build --locked --release -q -p elasticrun-benches --bin bench_data
+cargo build --locked --release -q -p elasticrun-benches --bin bench_data --bin bench_repartition
 python="$(environment data-pyarrow numpy pyarrow)"
 peer=()
 # Without pyspark, which petastorm asks for and reading does not need.
@@ -34,4 +34,5 @@ if petastorm="$(environment data-petastorm "${needs[@]}")" &&
 else
     echo "data: petastorm cannot be set up here: no peer" >&2
 fi
-exec "$python" benches/python/data.py "${CARGO_TARGET_DIR:-target}/release/bench_data" "${peer[@]}" "$@"
+programs="${CARGO_TARGET_DIR:-target}/release"
+exec "$python" benches/python/data.py "$programs/bench_data" "$programs/bench_repartition" "${peer[@]}" "$@"

@@ -1,6 +1,6 @@
 """The reader beside its peers: processor time a row, rows a second, memory.
 
-Usage: data.py BENCH_DATA [--rows N] [--trials N] [--petastorm-python PYTHON]
+Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--petastorm-python PYTHON]
 
 Runs BENCH_DATA and the peers in alternation on sets that it writes, four kinds: lists or bytes of 128 float32,
 snappy or zstd, as pyarrow writes them with its defaults but for row groups of 4,096 rows and no dictionary,
@@ -65,6 +65,7 @@ def median(trials: list[dict | None], key: str) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("bench_data")
+    parser.add_argument("bench_repartition")
     parser.add_argument("--rows", type=int, default=800_000)
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--petastorm-python")
@@ -99,6 +100,11 @@ def main() -> None:
                     continue
                 rows_per_s, rss = median(measured, "rows_per_s"), median(measured, "rss_mib")
                 print(f"{kind + ' ' + codec:<16}{name:<12}{us:>16.3f}{rows_per_s:>12,.0f}{rss:>9.0f}{base / us:>7.2f}")
+    # A million row groups, of which one in 200 of 10,000 workers leaves its share.
+    plan = run([args.bench_repartition, "--groups", "1000000", "--workers", "10000"])
+    for key in ("repartition_ms", "moved_rows", "bound_rows"):
+        report[key] = plan and plan[key]
+    print(f"repartition: {report['repartition_ms']} ms, {report['moved_rows']} rows, at least {report['bound_rows']}")
     print(json.dumps(report))
 
 
