@@ -12,6 +12,7 @@ use std::{
 
 use elasticrun_plugin_sdk::{ErrorKind, Host, HostState, Plugin, from_options};
 use elasticrun_plugin_slurm::Slurm;
+use elasticrun_process_tests::assert_conforms;
 use tempfile::TempDir;
 
 const PLENTY: Duration = Duration::from_secs(20);
@@ -60,8 +61,10 @@ impl Cluster {
     /// Runs a command of Slurm; gives what it prints.
     fn run(&self, words: &str) -> String {
         let mut words = words.split_whitespace();
+        // Where scontrol may leave what it writes when a job is resized.
         let output = Command::new(words.next().unwrap())
             .args(words)
+            .current_dir(self.directory.path())
             .output()
             .unwrap();
         assert!(
@@ -153,6 +156,9 @@ fn nodes_of_a_job_are_drained_and_taken_away() {
         [("n1", Ready), ("n2", Ready), ("n3", Ready)]
     );
     assert!(snapshot.hosts.iter().all(|host| host.slots == Some(2)));
+    // The library that users get lies beside this program.
+    let own = std::env::current_exe().unwrap();
+    assert_conforms("slurm", own.parent().unwrap());
 
     cluster.run("scontrol update NodeName=n3 State=DRAIN Reason=test");
     let snapshot = plugin.poll(PLENTY).unwrap();
