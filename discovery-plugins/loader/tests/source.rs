@@ -13,7 +13,8 @@ use std::{
 
 use common::*;
 use elasticrun_discovery::{
-    Backoff, Failure, FailureKind, Library, Running, Settings, Snapshot, Source, Spec, Update,
+    Backoff, Command, Failure, FailureKind, Library, Running, Settings, Snapshot, Source, Spec,
+    Update,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -117,6 +118,38 @@ fn a_source_that_is_stopped_destroys_its_plugin_and_says_no_more() {
     );
     wait_until(|| calls(&log).ends_with('d'), "the plugin is not destroyed");
     assert_eq!(calls(&log).matches(['c', 'd']).collect::<String>(), "cd");
+}
+
+#[test]
+fn a_source_that_is_finished_has_told_its_plugin_everything() {
+    let dir = TempDir::new().unwrap();
+    let (gate, log) = (dir.path().join("gate"), dir.path().join("log"));
+    let config = json!({"poll": "gate", "gate": gate, "log": log});
+    let source = watch(bundled("trouble"), config, quick());
+    wait_until(|| calls(&log) == "cp", "it is not polled");
+    let drained = || Command::Drained { host: "a".into() };
+    source.running.command(drained());
+    source.running.command(drained());
+    // The plugin is busy with a poll, which comes back only now.
+    fs::write(&gate, "").unwrap();
+    source.running.finish(Instant::now() + PLENTY);
+    assert!(calls(&log).starts_with("cpmm"), "{}", calls(&log));
+}
+
+#[test]
+fn a_source_is_finished_at_its_deadline_whatever_its_plugin_does() {
+    let config = json!({"command": "hang"});
+    let source = watch(bundled("trouble"), config, quick());
+    source.next().unwrap();
+    source.running.command(Command::SelfTest);
+    let (began, patience) = (Instant::now(), 50 * MILLISECOND);
+    source.running.finish(began + patience);
+    assert!((patience..PLENTY).contains(&began.elapsed()));
+    // One that has nothing to hear is not waited for.
+    let source = watch(bundled("trouble"), json!({"poll": "hang"}), quick());
+    let began = Instant::now();
+    source.running.finish(began + PLENTY);
+    assert!(began.elapsed() < PLENTY / 2, "{:?}", began.elapsed());
 }
 
 #[test]
