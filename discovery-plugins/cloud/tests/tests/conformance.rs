@@ -39,8 +39,7 @@ fn aws_asg_keeps_all_rules() {
 fn gcp_mig_keeps_all_rules() {
     let mut gce = StandIn::gce();
     let path = "projects/lab/zones/europe-west4-a/instanceGroupManagers/gpus";
-    let group =
-        json!({"do": "group", "path": path, "zones": ["europe-west4-a"], "desired": 3});
+    let group = json!({"do": "group", "path": path, "zones": ["europe-west4-a"], "desired": 3});
     assert_eq!(ids(gce.order(group)).len(), 3);
     let endpoint = gce.endpoint();
     let spec = format!("gcp-mig:group=lab/europe-west4-a/gpus,endpoint={endpoint}");
