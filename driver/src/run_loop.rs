@@ -141,6 +141,7 @@ impl Driver {
             control::Input::Connected {
                 agent,
                 software,
+                counted,
                 writer,
             } => {
                 let host = agent.host.clone();
@@ -161,9 +162,10 @@ impl Driver {
                 self.agents
                     .add(host.clone(), agent.instance, writer, &self.setup);
                 self.launcher.connected(&host);
-                if let Some(list) = self.hosts.probed(&host, agent.slots) {
+                if let Some(list) = self.hosts.probed(&host, agent.slots, counted) {
                     self.step(Event::Discovered(list));
                 }
+                self.doubt_slots();
                 self.step(Event::AgentConnected(agent));
             }
             control::Input::Reported {
@@ -212,13 +214,22 @@ impl Driver {
         let event = match update {
             crate::discovery::Update::List(list) => {
                 self.launcher.learn(&list);
-                Event::Discovered(self.hosts.listed(list))
+                let list = self.hosts.listed(list);
+                self.doubt_slots();
+                Event::Discovered(list)
             }
             crate::discovery::Update::Failed { fatal, why } => {
                 Event::DiscoveryFailed { fatal, why }
             }
         };
         self.step(event);
+    }
+
+    /// Says which hosts show fewer slots than their source told of.
+    fn doubt_slots(&mut self) {
+        for doubt in self.hosts.take_doubts() {
+            self.reporter.warn(&doubt);
+        }
     }
 
     fn launch_ended(&mut self, ended: launch::Ended) {
