@@ -14,6 +14,8 @@ chmod 400 "$dir/munge/key"
 
 cat >"$dir/slurm.conf" <<CONF
 ClusterName=test
+# Numbers that no cluster beside this one has: the example makes a port of them.
+FirstJobId=$port
 SlurmctldHost=$(hostname)(127.0.0.1)
 SlurmctldPort=$port
 SlurmUser=root
