@@ -43,7 +43,7 @@ class Cluster:
         }
         self.pods[name] = pod
         self.happened("ADDED", pod)
-        return f"{name}.{uid.split('-')[0]}"
+        return f"{name}.uid-{uid.split('-')[0]}"
 
     def status(self, name, **status):
         self.pods[name]["status"].update(status)

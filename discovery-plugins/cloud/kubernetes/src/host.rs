@@ -58,9 +58,10 @@ pub(crate) fn host(pod: &Pod, options: &Options, now: i64) -> Result<Option<Host
     }))
 }
 
-/// The name and the first part of the uid, as an agent can make it of `$POD_NAME.${POD_UID%%-*}`.
+/// The name and the first part of the uid, as an agent can make it of `$POD_NAME.uid-${POD_UID%%-*}`. That part may be all
+/// digits, and a name that ends with a number would be taken for an address.
 fn id(name: &str, uid: &str) -> String {
-    format!("{name}.{}", uid.split('-').next().unwrap_or_default())
+    format!("{name}.uid-{}", uid.split('-').next().unwrap_or_default())
 }
 
 /// The state, and why it is that.
