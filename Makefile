@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-notice bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices
+.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-notice bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -110,6 +110,9 @@ audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of depen
 
 sim: ## Simulates SEEDS schedules of driver, agents and workers: make sim SEEDS=100000
 	cargo run --locked --release -q -p elasticrun-sim -- --seeds $(SEEDS)
+
+sim-data: ## 10,000 simulated jobs on data, tens of thousands of epochs: each row committed exactly once
+	$(MAKE) --no-print-directory sim SEEDS=10000
 
 bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All benchmarks
 

@@ -22,14 +22,14 @@ fn main() -> Result<(), Error> {
             (1 << 18, 300),
             (1 << 24, 5),
         ] {
-            let state = vec![1.0_f32; len];
+            let mut state = vec![1.0_f32; len];
             // Both buffers grow first.
             for _ in 0..2 {
-                session.commit(&state)?;
+                session.commit(&mut state)?;
             }
             let began = Instant::now();
             for _ in 0..times {
-                session.commit(&state)?;
+                session.commit(&mut state)?;
             }
             report(
                 &format!("commit of {} KiB", len * 4 / 1024),

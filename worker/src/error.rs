@@ -82,6 +82,9 @@ pub enum Error {
     /// The state did not write itself.
     #[error("the state could not be saved")]
     Save(#[source] io::Error),
+    /// The states of the workers do not fit together.
+    #[error("the workers of the round do not agree")]
+    Agree(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The state did not read itself.
     #[error("the state could not be restored")]
     Restore(#[from] state::Error),

@@ -44,7 +44,8 @@ where
         }
         worker.train();
         let mut session = Session::new(&mut worker, group)?;
-        match train(&mut session, state) {
+        let entered = state.enter(&mut session).map_err(E::from);
+        match entered.and_then(|()| train(&mut session, state)) {
             Ok(value) => {
                 session.finish();
                 return Ok(value);

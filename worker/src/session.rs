@@ -91,13 +91,14 @@ impl<'a> Session<'a> {
     /// Commits the state: from here on no failure loses what it holds. A boundary, too: the job's hosts
     /// change here or at the next one.
     ///
-    /// It copies the state into memory of the agent and talks to nobody. It blocks only while the driver asks
+    /// It copies the state into memory of the agent, and talks to nobody unless a part of the state does
+    /// ([`State::agree`]). It blocks only while the driver asks
     /// all members for their common boundary, for a round trip.
     ///
     /// # Errors
     /// [`Interrupt::HostsUpdated`](crate::Interrupt::HostsUpdated), and the commit is made; [`Interrupt::WorkersFailed`](crate::Interrupt::WorkersFailed), and it may be.
     /// [`Error::Save`] and [`Error::Commit`], and the commit before is the newest.
-    pub fn commit(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
+    pub fn commit(&mut self, state: &mut (impl State + ?Sized)) -> Result<CommitId, Error> {
         let id = self.seal(state)?;
         match self.worker.boundary()? {
             Boundary::Continue => Ok(id),
@@ -112,7 +113,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`Session::commit`].
-    pub fn check_host_updates(&mut self, state: &(impl State + ?Sized)) -> Result<(), Error> {
+    pub fn check_host_updates(&mut self, state: &mut (impl State + ?Sized)) -> Result<(), Error> {
         match self.worker.boundary()? {
             Boundary::Continue => Ok(()),
             Boundary::Leave => {
@@ -220,7 +221,8 @@ impl<'a> Session<'a> {
         operation(&mut self.group).map_err(|error| self.worker.failed(error))
     }
 
-    fn seal(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
+    fn seal(&mut self, state: &mut (impl State + ?Sized)) -> Result<CommitId, Error> {
+        state.agree(self)?;
         let id = self.worker.seal(state)?;
         self.next.count = id.count + 1;
         Ok(id)

@@ -1,6 +1,8 @@
 //! A script run by hand: no agent, a world of one.
 
-use elasticrun_worker::{Error, Op, run};
+use std::io::{self, Write};
+
+use elasticrun_worker::{Error, Op, Session, State, run, state};
 
 #[test]
 fn a_world_of_one_trains_commits_and_calls_collectives() {
@@ -15,12 +17,12 @@ fn a_world_of_one_trains_commits_and_calls_collectives() {
                 *weight += slope;
             }
             *step += 1;
-            session.check_host_updates(&*weights)?;
+            session.check_host_updates(weights)?;
             assert_eq!(
                 last.map_or(1, |id: elasticrun_worker::CommitId| id.count + 1),
                 session.next_commit().count
             );
-            last = Some(session.commit(&(weights.clone(), *step))?);
+            last = Some(session.commit(&mut (weights.clone(), *step))?);
         }
         assert_eq!(session.allgather(&[7_u8])?, [7]);
         session.barrier()?;
@@ -51,4 +53,45 @@ fn an_error_of_ones_own_comes_back_unchanged_and_a_wrong_call_ends_training() {
         matches!(error, Mine::Worker(Error::Collective(_))),
         "{error}"
     );
+}
+
+/// Counts what it is asked.
+#[derive(Default)]
+struct Counts {
+    entered: u64,
+    agreed: u64,
+}
+
+impl State for Counts {
+    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.agreed.save(out)
+    }
+
+    fn restore(&mut self, from: &mut &[u8]) -> Result<(), state::Error> {
+        self.agreed.restore(from)
+    }
+
+    fn enter(&mut self, session: &mut Session<'_>) -> Result<(), Error> {
+        self.entered += session.allgather(&[1_u64])?.len() as u64;
+        Ok(())
+    }
+
+    fn agree(&mut self, session: &mut Session<'_>) -> Result<(), Error> {
+        self.agreed += session.allgather(&[1_u64])?.len() as u64;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_part_of_a_state_is_asked_at_the_start_and_before_each_commit() {
+    let mut state = (0_u64, Counts::default());
+    let seen = run(&mut state, |session, state| {
+        let entered = state.1.entered;
+        session.commit(state)?;
+        session.check_host_updates(state)?;
+        session.commit(state)?;
+        Ok::<_, Error>((entered, state.1.agreed))
+    });
+    // The check made no commit.
+    assert_eq!(seen.unwrap(), (1, 2));
 }

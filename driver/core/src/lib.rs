@@ -15,6 +15,7 @@
 //! | [`registry::Registry`] | how the members of the last round ended |
 //! | [`budgets::Budgets`] | resets and restarts |
 //! | [`results::Results`] | the outcome |
+//! | [`data::Ledger`] | which worker reads which rows; part of the workers' state |
 //! | [`store::Store`] | the key-value store of the workers; beside the job, not part of it |
 //! | [`fleet::Fleet`] | no decision: agents and processes as observed |
 //!
@@ -27,6 +28,7 @@
 //! - **R4** a slot has at most one live worker process.
 //! - **R5** a round that starts has no worker on a host that was out when start was sent.
 //! - **R6** notification is level-triggered: a change reaches a worker however late it registers.
+//! - **R7** a row that is committed and not void is committed once per epoch; at its end all are: [`data`].
 //! - **R9** if faults stop and enough usable slots stay, the job ends; if not, at the elastic time-out.
 //! - **R10** a job ends in exactly one outcome.
 //! - **R11** no two rounds of one run train at the same time.
@@ -36,6 +38,7 @@ pub mod agent;
 pub mod assignment;
 pub mod blacklist;
 pub mod budgets;
+pub mod data;
 mod event;
 pub mod fleet;
 pub mod hosts;
@@ -43,6 +46,7 @@ mod job;
 pub mod lineage;
 #[doc(hidden)]
 pub mod mutant;
+pub mod permutation;
 pub mod random;
 pub mod registry;
 pub mod results;

@@ -10,6 +10,12 @@ impl Random {
         Self(seed)
     }
 
+    /// A source for each sequence of keys, such as a seed and an epoch: they have nothing to do with each other.
+    pub fn keyed(keys: &[u64]) -> Self {
+        let mix = |state: u64, key: &u64| Self(state ^ key).next_u64();
+        Self(keys.iter().fold(0, mix))
+    }
+
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

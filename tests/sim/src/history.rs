@@ -17,8 +17,8 @@ pub(crate) struct History {
 impl History {
     /// A commit is sealed. The same id may be sealed by many, with the same content.
     pub(crate) fn sealed(&mut self, id: CommitId, state: State) -> Result<(), String> {
-        let known = *self.contents.entry(id).or_insert(state);
-        if known == state {
+        let known = self.contents.entry(id).or_insert_with(|| state.clone());
+        if *known == state {
             Ok(())
         } else {
             Err(format!("commit {id:?} was {known:?} and is now {state:?}"))
@@ -38,7 +38,7 @@ impl History {
     }
 
     pub(crate) fn state(&self, id: CommitId) -> Option<State> {
-        self.contents.get(&id).copied()
+        self.contents.get(&id).cloned()
     }
 
     /// Whether anything was ever sealed.

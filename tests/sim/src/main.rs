@@ -54,9 +54,10 @@ fn main() -> ExitCode {
         .map(|(kind, count)| format!("{kind} {count}"))
         .collect();
     println!(
-        "{} events, {} rounds, outcomes: {}; hash {:016x}",
+        "{} events, {} rounds, {} epochs of data, outcomes: {}; hash {:016x}",
         summary.events,
         summary.rounds,
+        summary.epochs,
         outcomes.join(", "),
         summary.hash
     );

@@ -29,6 +29,8 @@ pub struct Report {
     pub took: Duration,
     /// Rounds that were started.
     pub rounds: usize,
+    /// Epochs of the data that commits have behind them.
+    pub epochs: u64,
     /// How the job ended, as text; none if it did not.
     pub outcome: Option<String>,
     /// What did not hold.
@@ -51,6 +53,7 @@ pub fn run_mutant(seed: u64, detail: Detail, mutant: Option<Mutant>) -> Report {
             events: world.trace.events(),
             took: world.now.since_start(),
             rounds: world.history.rounds(),
+            epochs: world.invariants.r7.epochs,
             outcome: world
                 .driver
                 .ended
@@ -69,6 +72,7 @@ pub fn run_mutant(seed: u64, detail: Detail, mutant: Option<Mutant>) -> Report {
             events: 0,
             took: Duration::ZERO,
             rounds: 0,
+            epochs: 0,
             outcome: None,
             violation: Some(Violation {
                 invariant: "panic",
@@ -89,6 +93,8 @@ pub struct Summary {
     pub events: u64,
     /// Rounds of all.
     pub rounds: u64,
+    /// Epochs of all.
+    pub epochs: u64,
     /// Exclusive or of all hashes: two runs of the same seeds agree on it.
     pub hash: u64,
     /// How long it took.
@@ -142,6 +148,7 @@ impl Summary {
         self.seeds += 1;
         self.events += report.events;
         self.rounds += report.rounds as u64;
+        self.epochs += report.epochs;
         self.hash ^= report.hash.rotate_left((report.seed % 63) as u32);
         let kind = report.outcome.as_deref().unwrap_or("none");
         let kind = kind.split([' ', '{']).next().unwrap_or(kind).to_owned();

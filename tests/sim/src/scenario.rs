@@ -7,6 +7,7 @@ use elasticrun_core::{Cooldown, FailureDomain, Settings, Time};
 use crate::{
     dice::Dice,
     fault::{Fault, LONGEST_NOTICE},
+    world::reading::DataSet,
 };
 
 /// Everything that is decided before a run begins.
@@ -45,9 +46,9 @@ pub(crate) struct Scenario {
     pub(crate) repeats: u64,
     /// Of a hundred peers that lose one, how many see it by themselves.
     pub(crate) notice: u64,
-    /// Planned faults.
     /// How long an agent that gets SIGTERM waits for its workers to leave.
     pub(crate) drain_timeout: Duration,
+    /// Planned faults.
     pub(crate) faults: Vec<(Time, Fault)>,
     /// How many faults strike just after a round was planned, started or interrupted.
     pub(crate) ambushes: u64,
@@ -57,11 +58,12 @@ pub(crate) struct Scenario {
     pub(crate) calm: bool,
     /// Only workers fail, and the network is well: then no recovery may wait for a time-out.
     pub(crate) gentle: bool,
+    pub(crate) data: DataSet,
 }
 
 impl Scenario {
-    /// The scenario of a seed.
-    pub(crate) fn draw(dice: &mut Dice) -> Self {
+    /// The scenario of a seed. What concerns the data is drawn from dice of its own.
+    pub(crate) fn draw(dice: &mut Dice, data: &mut Dice) -> Self {
         let count = if dice.percent(3) {
             dice.range(6, 12) as usize
         } else {
@@ -127,6 +129,7 @@ impl Scenario {
             calm,
             gentle,
             settings,
+            data: DataSet::draw(data),
         };
         scenario.settings.fence =
             scenario.heartbeat_interval + scenario.heartbeat_timeout + scenario.orphan_timeout;

@@ -4,7 +4,7 @@ mod values;
 
 use std::io::{self, Write};
 
-use crate::World;
+use crate::{Session, World};
 
 /// Why bytes are not a state.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +83,26 @@ pub trait State {
     /// and before training goes on. Adapt here what depends on the size of the world.
     fn reset(&mut self, world: &World) {
         let _ = world;
+    }
+
+    /// At the start of each round, in all members, after [`State::reset`] and before training goes on: what parts of a
+    /// state in different workers have to tell each other, by collectives of `session`. A data set hands out its rows.
+    ///
+    /// # Errors
+    /// Those of the session, as they are; [`Error::Agree`](crate::Error::Agree) if the workers do not fit together.
+    fn enter(&mut self, session: &mut Session<'_>) -> Result<(), crate::Error> {
+        let _ = session;
+        Ok(())
+    }
+
+    /// Before each commit, in all members, in the same order: what has to be known of the others, so that any copy
+    /// of the state is whole. A data set collects which rows are processed. Most states need nothing.
+    ///
+    /// # Errors
+    /// As [`State::enter`]; the commit is not made then.
+    fn agree(&mut self, session: &mut Session<'_>) -> Result<(), crate::Error> {
+        let _ = session;
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Error, State, take};
-use crate::World;
+use crate::{Session, World};
 
 /// Numbers whose memory is their encoding, so that a vector of them is one copy.
 pub trait Number: bytemuck::Pod {}
@@ -114,6 +114,16 @@ macro_rules! tuples {
             fn reset(&mut self, world: &World) {
                 $(self.$index.reset(world);)+
             }
+
+            fn enter(&mut self, session: &mut Session<'_>) -> Result<(), crate::Error> {
+                $(self.$index.enter(session)?;)+
+                Ok(())
+            }
+
+            fn agree(&mut self, session: &mut Session<'_>) -> Result<(), crate::Error> {
+                $(self.$index.agree(session)?;)+
+                Ok(())
+            }
         }
     )*};
 }
@@ -137,6 +147,14 @@ impl<S: State + ?Sized> State for &mut S {
 
     fn reset(&mut self, world: &World) {
         (**self).reset(world);
+    }
+
+    fn enter(&mut self, session: &mut Session<'_>) -> Result<(), crate::Error> {
+        (**self).enter(session)
+    }
+
+    fn agree(&mut self, session: &mut Session<'_>) -> Result<(), crate::Error> {
+        (**self).agree(session)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What must always hold, one file each; numbers are those of the design.
 //!
 //! Every file states its invariant and checks it against the world as it is, not as the core believes it
-//! to be. Not here: R7 and R8, which speak of data, and R4 across the death of a driver.
+//! to be. Not here: R4 across the death of a driver. R8 is part of R7.
 
 mod r1;
 pub(crate) mod r10;
@@ -12,6 +12,7 @@ pub(crate) mod r3;
 pub(crate) mod r4;
 mod r5;
 pub(crate) mod r6;
+pub(crate) mod r7;
 pub(crate) mod r9;
 
 use elasticrun_core::Command;
@@ -25,6 +26,7 @@ pub(crate) struct Invariants {
     r2: r2::Memory,
     r3: r3::Memory,
     r6: r6::Memory,
+    pub(crate) r7: r7::Memory,
     r9: r9::Memory,
     r10: r10::Memory,
 }

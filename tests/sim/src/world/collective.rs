@@ -5,7 +5,7 @@
 
 use elasticrun_protocol::{CommitId, Process, Rank, Round};
 
-use super::{Ev, World, memory::State, turns::Act, worker::Phase};
+use super::{Ev, World, memory::State, reading::Taken, turns::Act, worker::Phase};
 use crate::invariants;
 
 /// A member's seat in a round.
@@ -17,6 +17,8 @@ pub(crate) struct Seat {
     reached: u64,
     /// It left or died.
     gone: bool,
+    /// The rows of its last step.
+    pub(super) taken: Taken,
 }
 
 /// A round that was started.
@@ -25,7 +27,11 @@ pub(crate) struct RoundSim {
     pub(crate) base: Option<CommitId>,
     pub(crate) seats: Vec<Seat>,
     /// What the sync hands round.
-    state: Option<State>,
+    pub(super) state: Option<State>,
+    /// What the members say of themselves behind the sync.
+    pub(super) introductions: Vec<Vec<u8>>,
+    /// What they have said of their rows in the last step that is complete.
+    pub(super) reports: Vec<Vec<u8>>,
     /// The collective that is stalled by a cut.
     stalled: Option<u64>,
     /// The boundary at which somebody left.
@@ -42,9 +48,12 @@ impl RoundSim {
                     process,
                     reached: 0,
                     gone: false,
+                    taken: Taken::default(),
                 })
                 .collect(),
             state: None,
+            introductions: Vec::new(),
+            reports: Vec::new(),
             stalled: None,
             left_at: None,
         }
@@ -91,10 +100,13 @@ impl World {
                 }
             }
         }
+        let taken = (index >= 2).then(|| self.take_rows(host, process));
         let Some(round) = self.rounds.get_mut(&number) else {
             return;
         };
-        round.seats[rank.0 as usize].reached = index + 1;
+        let seat = &mut round.seats[rank.0 as usize];
+        seat.reached = index + 1;
+        seat.taken = taken.unwrap_or_default();
         if round.is_broken(index) {
             self.notice(number, host, process);
         } else if round.is_complete(index) {
@@ -124,8 +136,13 @@ impl World {
         }
         round.stalled = None;
         let seats = round.seats.clone();
-        if index >= 2 {
-            invariants::r11::step_done(self, number);
+        match index {
+            0 => {}
+            1 => self.introduce(number),
+            _ => {
+                invariants::r11::step_done(self, number);
+                self.step_taken(number);
+            }
         }
         let sync = self.plan.sync.as_micros() as u64;
         let slow = if index == 1 { sync } else { 500 };
@@ -207,7 +224,7 @@ impl World {
     }
 
     pub(super) fn base_state(&self, round: Round) -> Option<State> {
-        self.rounds.get(&round)?.state
+        self.rounds.get(&round)?.state.clone()
     }
 
     pub(super) fn set_base_state(&mut self, number: Round, state: State) {
@@ -215,7 +232,7 @@ impl World {
             .rounds
             .get(&number)
             .and_then(|round| self.history.state(round.base?));
-        if expected.is_some_and(|expected| expected != state) {
+        if expected.as_ref().is_some_and(|expected| *expected != state) {
             let what =
                 format!("{number:?} goes on from {state:?} and not from its base {expected:?}");
             self.violate("R12", what);

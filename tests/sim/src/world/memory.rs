@@ -1,16 +1,18 @@
 //! The memory that an agent shares with its workers: pages and commit memories, as elasticrun-shared
 //! promises them (hold words carry their round, a repeat changes nothing, commits are sealed last).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use elasticrun_core::{Time, agent};
 use elasticrun_protocol::{Boundary, CommitId, Process, Round};
 
-/// A training state: so many steps, by this way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A training state: so many steps, by this way, and the position in the data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) step: u64,
     pub(crate) digest: u64,
+    /// The ledger; none before the first commit of a step.
+    pub(crate) data: Rc<[u8]>,
 }
 
 impl State {
@@ -22,7 +24,7 @@ impl State {
 }
 
 /// A complete commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) id: CommitId,
     pub(crate) state: State,
@@ -77,7 +79,7 @@ impl Default for Shared {
 impl Shared {
     /// Complete commits, newest first.
     pub(crate) fn complete(&self) -> Vec<Commit> {
-        let mut commits: Vec<_> = self.slots.iter().flatten().copied().collect();
+        let mut commits: Vec<_> = self.slots.iter().flatten().cloned().collect();
         commits.sort_by_key(|commit| std::cmp::Reverse(commit.id));
         commits
     }
@@ -101,7 +103,7 @@ impl Shared {
     /// What is newer than the base of a round that this process is in is void.
     pub(crate) fn discard_newer(&mut self, base: CommitId) {
         for slot in &mut self.slots {
-            if slot.is_some_and(|commit| commit.id > base) {
+            if slot.as_ref().is_some_and(|commit| commit.id > base) {
                 *slot = None;
             }
         }

@@ -13,6 +13,7 @@
 //! | `memory` | pages and commit memories |
 //! | `worker`, `turns`, `training`, `death` | a training process, how it goes from one thing to the next, what it does in a round, how it ends |
 //! | `collective` | what workers of a round do together |
+//! | `reading` | how they read their data |
 //! | `discovery` | the source of hosts |
 //! | `strike` | how faults are done |
 //!
@@ -29,6 +30,7 @@ mod link;
 pub(crate) mod memory;
 mod network;
 mod queue;
+pub(crate) mod reading;
 mod strike;
 mod training;
 mod turns;
@@ -73,6 +75,8 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) plan: Scenario,
     dice: Dice,
+    /// What readers do by chance: apart, so that data changes nothing else.
+    data_dice: Dice,
     queue: BinaryHeap<Entry>,
     entered: u64,
     pub(crate) driver: Driver,
@@ -104,7 +108,8 @@ const MOST_EVENTS: u64 = 3_000_000;
 impl World {
     pub(crate) fn new(seed: u64, detail: Detail, mutant: Option<Mutant>) -> Self {
         let mut dice = Dice::new(seed);
-        let plan = Scenario::draw(&mut dice);
+        let mut data_dice = Dice::new(!seed);
+        let plan = Scenario::draw(&mut dice, &mut data_dice);
         let mut world = Self {
             now: Time::ZERO,
             driver: Driver::new(&plan, dice.seed()),
@@ -112,6 +117,7 @@ impl World {
                 .map(|(slots, index)| Host::new(index, *slots))
                 .collect(),
             dice,
+            data_dice,
             queue: BinaryHeap::new(),
             entered: 0,
             links: Vec::new(),

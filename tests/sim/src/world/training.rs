@@ -13,6 +13,7 @@ use super::{
     turns::{Act, Then},
     worker::{InRound, Phase},
 };
+use crate::invariants::r7;
 
 impl World {
     pub(super) fn enter(
@@ -166,7 +167,7 @@ impl World {
         match self.ask_keeper(host, &round.start) {
             Some(state) => {
                 if let Some(worker) = self.worker(host, process) {
-                    worker.state = state;
+                    worker.state = state.clone();
                 }
                 self.set_base_state(round.start.round, state);
                 self.reach(host, process, 1);
@@ -217,6 +218,7 @@ impl World {
             return;
         };
         worker.state = state;
+        self.share_out(host, process);
         if round.start.base.is_some() && self.hosts[host].newest(process) == round.start.base {
             self.train(host, process);
         } else {
@@ -229,6 +231,9 @@ impl World {
         let most = self.plan.seal.as_micros() as u64;
         let wait = self.dice.micros(50, most);
         self.turn(host, process, Phase::Busy);
+        if then != Then::Train {
+            self.agree(host, process);
+        }
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
             let slot = shared.begin();
             self.act_after(host, process, wait, Act::Seal { slot, then });
@@ -239,7 +244,7 @@ impl World {
         let Some(worker) = self.worker(host, process) else {
             return;
         };
-        let state = worker.state;
+        let state = worker.state.clone();
         let Some(round) = worker.round.as_mut() else {
             return;
         };
@@ -256,6 +261,7 @@ impl World {
         let base = round.start.base;
         let id = base.filter(|_| then == Then::Train).unwrap_or(own);
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+            let state = state.clone();
             shared.seal(slot, Commit { id, state });
             if then == Then::Train {
                 shared.discard_newer(id);
@@ -265,6 +271,9 @@ impl World {
             "h{host} {process:?} seals {id:?} at step {}",
             state.step
         ));
+        if let Err(what) = r7::sealed(self, id, &state) {
+            return self.violate("R7", what);
+        }
         if let Err(what) = self.history.sealed(id, state) {
             return self.violate("R12", what);
         }

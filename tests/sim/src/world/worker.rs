@@ -5,7 +5,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use elasticrun_core::{Time, agent::Event as AgentEvent};
+use elasticrun_core::{Time, agent::Event as AgentEvent, data::Position};
 use elasticrun_protocol::{
     FromWorker, Process, Rank, Round,
     control::{Exit, Member, Start},
@@ -62,6 +62,8 @@ pub(crate) struct Worker {
     pub(super) suspended: bool,
     pub(super) deferred: Vec<Ev>,
     pub(crate) state: State,
+    /// Its position in the data, once it was in a round.
+    pub(super) position: Option<Position>,
     pub(crate) round: Option<InRound>,
     last_round: Option<Round>,
     pub(super) attached: bool,
@@ -90,6 +92,7 @@ impl World {
             suspended: false,
             deferred: Vec::new(),
             state: State::default(),
+            position: None,
             round: None,
             last_round: None,
             attached: false,

@@ -10,15 +10,13 @@
 //! - S2 all workers of a round have the same number of batches, the last ones perhaps with fewer samples or
 //!   none, so that all can call the same collectives.
 
-mod permutation;
-
 use std::{
     io::{self, Write},
     iter::FusedIterator,
     ops::Range,
 };
 
-pub use permutation::Permutation;
+pub use elasticrun_core::permutation::Permutation;
 
 use crate::{State, World, state::Error};
 

@@ -1,0 +1,116 @@
+//! Memory that is used again.
+//!
+//! Decoding fills megabytes and frees them some batches later. Given back to the system, each of their pages
+//! is faulted in anew, which costs more than all decoding of plain values. So freed buffers wait here.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+/// See the module. A clone is another handle to the same buffers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+
+/// Free buffers that are kept, and their size at most.
+const KEPT: usize = 16;
+const KEPT_BYTES: usize = 64 << 20;
+
+impl Buffers {
+    /// A buffer of that length. Its content is arbitrary.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn take(&self, length: usize) -> std::io::Result<Vec<u8>> {
+        let mut free = self.lock();
+        let fits = |buffer: &Vec<u8>| {
+            buffer.capacity() >= length && buffer.capacity() / 2 <= length.max(4096)
+        };
+        let best = (0..free.len())
+            .filter(|place| fits(&free[*place]))
+            .min_by_key(|place| free[*place].capacity());
+        let mut buffer = best
+            .map(|place| free.swap_remove(place))
+            .unwrap_or_default();
+        drop(free);
+        // What was written before stays: only what was never written is cleared.
+        if let Some(more) = length.checked_sub(buffer.len()) {
+            buffer.try_reserve_exact(more)?;
+            buffer.resize(length, 0);
+        }
+        buffer.truncate(length);
+        Ok(buffer)
+    }
+
+    /// Hands a buffer out for reading. It comes back when the last reader lets go.
+    pub(crate) fn share(&self, buffer: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Lent {
+            buffer,
+            home: self.clone(),
+        })
+    }
+
+    fn give_back(&self, buffer: Vec<u8>) {
+        let mut free = self.lock();
+        let bytes: usize = free.iter().map(Vec::capacity).sum();
+        if free.len() < KEPT && bytes + buffer.capacity() <= KEPT_BYTES {
+            free.push(buffer);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A buffer that goes home when it is dropped.
+struct Lent {
+    buffer: Vec<u8>,
+    home: Buffers,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.home.give_back(std::mem::take(&mut self.buffer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_comes_back_when_its_last_reader_is_gone() {
+        let buffers = Buffers::default();
+        let mut buffer = buffers.take(10_000).unwrap();
+        buffer.fill(7);
+        let address = buffer.as_ptr();
+        let shared = buffers.share(buffer);
+        let part = shared.slice(5..6);
+        drop(shared);
+        let other = buffers.take(10_000).unwrap();
+        assert_ne!(other.as_ptr(), address);
+        assert_eq!(&part[..], [7]);
+        drop(part);
+        let again = buffers.take(9_000).unwrap();
+        assert_eq!((again.as_ptr(), again.len()), (address, 9_000));
+    }
+
+    #[test]
+    fn a_buffer_that_is_far_too_large_stays_for_others() {
+        let buffers = Buffers::default();
+        drop(buffers.share(buffers.take(1 << 20).unwrap()));
+        assert!(buffers.take(10_000).unwrap().capacity() < 1 << 20);
+        assert!(buffers.take(1 << 20).unwrap().capacity() >= 1 << 20);
+    }
+
+    #[test]
+    fn absurd_lengths_are_an_error() {
+        assert!(Buffers::default().take(usize::MAX / 2).is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! Arrow arrays around values that were copied together. No value is copied here.
+
+use arrow_array::{ArrayRef, make_array};
+use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
+use arrow_schema::DataType;
+
+/// Whether offsets of `data_type` can address so many bytes (or values of a list).
+pub(super) fn addressable(data_type: &DataType, end: usize) -> bool {
+    match data_type {
+        DataType::Binary | DataType::Utf8 | DataType::List(_) => i32::try_from(end).is_ok(),
+        _ => true,
+    }
+}
+
+/// An array of `rows` rows of `size` bytes each.
+///
+/// # Panics
+/// If no row of this type has one size, or offsets of the type cannot address so much.
+pub(super) fn fixed(data_type: &DataType, rows: usize, size: usize, values: Buffer) -> ArrayRef {
+    let array = ArrayData::builder(data_type.clone()).len(rows);
+    let array = match data_type {
+        DataType::Binary | DataType::Utf8 => {
+            array.add_buffer(even::<i32>(rows, size)).add_buffer(values)
+        }
+        DataType::LargeBinary | DataType::LargeUtf8 => {
+            array.add_buffer(even::<i64>(rows, size)).add_buffer(values)
+        }
+        DataType::List(field) => {
+            let (child, length) = list(field.data_type(), rows, size, values);
+            array
+                .add_buffer(even::<i32>(rows, length))
+                .add_child_data(child)
+        }
+        DataType::LargeList(field) => {
+            let (child, length) = list(field.data_type(), rows, size, values);
+            array
+                .add_buffer(even::<i64>(rows, length))
+                .add_child_data(child)
+        }
+        DataType::FixedSizeList(field, _) => {
+            let (child, _) = list(field.data_type(), rows, size, values);
+            array.add_child_data(child)
+        }
+        _ => array.add_buffer(values),
+    };
+    // SAFETY: The values are rows of `size` bytes, the offsets lie `size` apart, and strings are copies of
+    // whole strings that were valid.
+    make_array(unsafe { array.build_unchecked() })
+}
+
+/// An array of bytes or strings: row r ends at `ends[r]`, where the next begins.
+///
+/// # Panics
+/// If the type is another, or its offsets cannot address so much.
+pub(super) fn varying(data_type: &DataType, ends: &[usize], values: Buffer) -> ArrayRef {
+    let starts = || std::iter::once(0).chain(ends.iter().copied());
+    let offsets: Buffer = match data_type {
+        DataType::Binary | DataType::Utf8 => starts().map(offset::<i32>).collect(),
+        _ => starts().map(offset::<i64>).collect(),
+    };
+    let array = ArrayData::builder(data_type.clone())
+        .len(ends.len())
+        .add_buffer(offsets)
+        .add_buffer(values);
+    // SAFETY: The offsets rise and end with the values; strings are copies of whole strings that were valid.
+    make_array(unsafe { array.build_unchecked() })
+}
+
+/// Values per row as an array, and how many a row has.
+fn list(data_type: &DataType, rows: usize, size: usize, values: Buffer) -> (ArrayData, usize) {
+    let width = data_type.primitive_width().expect("a list of numbers");
+    let child = ArrayData::builder(data_type.clone())
+        .len(rows * size / width)
+        .add_buffer(values);
+    // SAFETY: Any bytes are numbers, and there are as many as rows need.
+    (unsafe { child.build_unchecked() }, size / width)
+}
+
+/// Offsets of rows of `length` each.
+fn even<O: TryFrom<usize> + arrow_buffer::ArrowNativeType>(rows: usize, length: usize) -> Buffer {
+    (0..=rows).map(|row| offset::<O>(row * length)).collect()
+}
+
+fn offset<O: TryFrom<usize>>(at: usize) -> O {
+    O::try_from(at).unwrap_or_else(|_| panic!("offset {at} is too large"))
+}

@@ -1,0 +1,159 @@
+//! Rows of one size without nulls: at equal distances in a few blocks.
+
+use arrow_array::ArrayRef;
+use arrow_buffer::{Buffer, MutableBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::DataType;
+
+use super::assemble;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    /// Bytes of a row.
+    size: usize,
+    rows: usize,
+    /// In the order of their rows, of which they hold all.
+    blocks: Vec<Block>,
+}
+
+/// Consecutive rows.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Number of its first row.
+    pub(crate) first: usize,
+    pub(crate) data: Buffer,
+    /// Where its first row begins in `data`.
+    pub(crate) start: usize,
+    /// Bytes from the beginning of one row to that of the next; at least the size of a row.
+    pub(crate) step: usize,
+}
+
+impl Fixed {
+    /// # Panics
+    /// If the blocks are too short for their rows, or leave rows out.
+    pub(crate) fn new(size: usize, rows: usize, blocks: Vec<Block>) -> Self {
+        let ends = blocks.iter().skip(1).map(|block| block.first).chain([rows]);
+        for (block, end) in blocks.iter().zip(ends) {
+            let last = end.checked_sub(block.first + 1).expect("blocks in order");
+            assert!(
+                block.start + last * block.step + size <= block.data.len(),
+                "block too short"
+            );
+        }
+        assert!(
+            rows == 0 || blocks.first().is_some_and(|block| block.first == 0),
+            "no first block"
+        );
+        Self { size, rows, blocks }
+    }
+
+    /// What Arrow holds, if it is of this form: numbers, fixed-size lists and byte strings, and lists and
+    /// byte strings that happen to be of one length.
+    pub(crate) fn from_data(data: &ArrayData) -> Option<Self> {
+        let rows = data.len();
+        if rows == 0 || data.null_count() > 0 {
+            return None;
+        }
+        let (values, first, size) = match data.data_type() {
+            DataType::List(_) => {
+                let (first, length) = even::<i32>(data)?;
+                of_list(data, first, length)?
+            }
+            DataType::LargeList(_) => {
+                let (first, length) = even::<i64>(data)?;
+                of_list(data, first, length)?
+            }
+            DataType::FixedSizeList(_, length) => {
+                let length = usize::try_from(*length).ok()?;
+                of_list(data, data.offset() * length, length)?
+            }
+            DataType::Binary | DataType::Utf8 => {
+                let (first, length) = even::<i32>(data)?;
+                (&data.buffers()[1], first, length)
+            }
+            DataType::LargeBinary | DataType::LargeUtf8 => {
+                let (first, length) = even::<i64>(data)?;
+                (&data.buffers()[1], first, length)
+            }
+            DataType::FixedSizeBinary(size) => {
+                let size = usize::try_from(*size).ok()?;
+                (&data.buffers()[0], data.offset() * size, size)
+            }
+            number => {
+                let size = number.primitive_width()?;
+                (&data.buffers()[0], data.offset() * size, size)
+            }
+        };
+        let block = Block {
+            first: 0,
+            data: values.clone(),
+            start: first,
+            step: size,
+        };
+        Some(Self::new(size, rows, vec![block]))
+    }
+
+    /// Bytes of a row.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        // Blocks may be parts of one buffer.
+        let ends = self
+            .blocks
+            .iter()
+            .skip(1)
+            .map(|block| block.first)
+            .chain([self.rows]);
+        let blocks = self.blocks.iter().zip(ends);
+        blocks
+            .map(|(block, end)| (end - block.first) * block.step)
+            .sum()
+    }
+
+    /// The bytes of a row.
+    #[inline]
+    pub(crate) fn row(&self, row: usize) -> &[u8] {
+        let block = match &self.blocks[..] {
+            [block] => block,
+            blocks => {
+                let after = blocks.partition_point(|block| block.first <= row);
+                &blocks[after - 1]
+            }
+        };
+        let start = block.start + (row - block.first) * block.step;
+        &block.data[start..start + self.size]
+    }
+
+    pub(crate) fn to_array(&self, data_type: &DataType) -> ArrayRef {
+        let mut values = MutableBuffer::with_capacity(self.rows * self.size);
+        for row in 0..self.rows {
+            values.extend_from_slice(self.row(row));
+        }
+        assemble::fixed(data_type, self.rows, self.size, values.into())
+    }
+}
+
+/// The beginning and the length of each row, if offsets are equally far apart.
+fn even<O: arrow_buffer::ArrowNativeType>(data: &ArrayData) -> Option<(usize, usize)> {
+    let offsets: &[O] =
+        &data.buffers()[0].typed_data::<O>()[data.offset()..=data.offset() + data.len()];
+    let first = offsets[0].as_usize();
+    let length = offsets[1].as_usize() - first;
+    let even = offsets
+        .windows(2)
+        .all(|pair| pair[1].as_usize() - pair[0].as_usize() == length);
+    even.then_some((first, length))
+}
+
+/// Buffer, first byte and bytes per row of lists of `length` numbers, the first being number `first`.
+fn of_list(data: &ArrayData, first: usize, length: usize) -> Option<(&Buffer, usize, usize)> {
+    let values = &data.child_data()[0];
+    let size = values.data_type().primitive_width()?;
+    (values.null_count() == 0).then(|| {
+        let first = (values.offset() + first) * size;
+        (&values.buffers()[0], first, length * size)
+    })
+}

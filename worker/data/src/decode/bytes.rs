@@ -1,0 +1,121 @@
+//! Parts of a file in memory, read at once, from which decoders take what they need.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::{Buf, Bytes, buf::Reader};
+use parquet::{
+    errors::{ParquetError, Result as ParquetResult},
+    file::reader::{ChunkReader, Length},
+};
+
+use crate::{
+    error::Result,
+    storage::{FileInfo, Storage},
+};
+
+/// See the module. A clone is cheap.
+#[derive(Clone, Debug)]
+pub(super) struct GroupBytes {
+    /// Length of the whole file.
+    size: u64,
+    /// Where each part begins in the file, in that order.
+    parts: Arc<[(u64, Bytes)]>,
+}
+
+/// Ranges that are closer than this are read as one.
+const GAP: u64 = 256 << 10;
+
+impl GroupBytes {
+    pub(super) fn read(
+        storage: &dyn Storage,
+        file: &FileInfo,
+        ranges: Vec<Range<u64>>,
+    ) -> Result<Self> {
+        let ranges = merged(ranges);
+        let parts = storage.read(file, &ranges)?;
+        Ok(Self {
+            size: file.size,
+            parts: ranges.iter().map(|range| range.start).zip(parts).collect(),
+        })
+    }
+
+    /// The bytes from `start` to the end of their part.
+    fn from(&self, start: u64) -> ParquetResult<Bytes> {
+        let after = self.parts.partition_point(|(first, _)| *first <= start);
+        let part = after.checked_sub(1).map(|part| &self.parts[part]);
+        part.filter(|(first, bytes)| start - first <= bytes.len() as u64)
+            .map(|(first, bytes)| bytes.slice((start - first) as usize..))
+            .ok_or_else(|| ParquetError::EOF(format!("byte {start} is outside of its column")))
+    }
+}
+
+/// Sorted, and those that touch or nearly touch as one.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end + GAP => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+impl Length for GroupBytes {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for GroupBytes {
+    type T = Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        Ok(self.from(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let bytes = self.from(start)?;
+        if bytes.len() < length {
+            let end = start + length as u64;
+            return Err(ParquetError::EOF(format!(
+                "byte {end} is outside of its column"
+            )));
+        }
+        Ok(bytes.slice(..length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_ranges_are_read_as_one() {
+        assert_eq!(merged(vec![]), vec![]);
+        assert_eq!(merged(vec![30..40, 0..10, 10..30]), vec![0..40]);
+        assert_eq!(
+            merged(vec![0..10, 10 + GAP..20 + GAP, 21 + 2 * GAP..22 + 2 * GAP]),
+            vec![0..20 + GAP, 21 + 2 * GAP..22 + 2 * GAP]
+        );
+        assert_eq!(merged(vec![0..100, 10..20]), vec![0..100]);
+    }
+
+    #[test]
+    fn bytes_outside_of_all_parts_are_an_error() {
+        let bytes = GroupBytes {
+            size: 100,
+            parts: vec![
+                (10, Bytes::from_static(b"abcd")),
+                (50, Bytes::from_static(b"xy")),
+            ]
+            .into(),
+        };
+        assert_eq!(&bytes.get_bytes(11, 3).unwrap()[..], b"bcd");
+        assert_eq!(&bytes.get_bytes(50, 2).unwrap()[..], b"xy");
+        for (start, length) in [(0, 1), (11, 4), (20, 1), (51, 2), (53, 1)] {
+            assert!(bytes.get_bytes(start, length).is_err(), "{start} {length}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Parquet's hybrid of runs and bit-packed groups, in which levels and dictionary indices are written.
+//!
+//! Source: Encodings.md of Apache Parquet, "Run Length Encoding / Bit-Packing Hybrid".
+
+/// A part of a hybrid sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Run<'a> {
+    /// The same value, so often.
+    Same { value: u32, count: usize },
+    /// Values of `width` bits one after the other, lowest bits first; `count` of them count.
+    Packed { bytes: &'a [u8], count: usize },
+}
+
+/// The runs of `left` values of `width` bits, which is at most 32.
+#[derive(Clone, Debug)]
+pub(super) struct Runs<'a> {
+    bytes: &'a [u8],
+    width: u32,
+    left: usize,
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn new(bytes: &'a [u8], width: u32, values: usize) -> Self {
+        Self {
+            bytes,
+            width,
+            left: values,
+        }
+    }
+
+    /// The next run; inner nothing when all values are there, outer nothing if the bytes end before.
+    #[expect(
+        clippy::option_option,
+        reason = "the end of the values is not the end of the bytes"
+    )]
+    pub(super) fn next(&mut self) -> Option<Option<Run<'a>>> {
+        if self.left == 0 {
+            return Some(None);
+        }
+        let head = self.varint()?;
+        let run = if head & 1 == 1 {
+            let groups = usize::try_from(head >> 1).ok()?;
+            let count = groups.checked_mul(8)?.min(self.left);
+            let length = groups.checked_mul(self.width as usize)?;
+            // The last group may be cut where its values end.
+            let needed = (count * self.width as usize).div_ceil(8);
+            let bytes = self.take(length.min(self.bytes.len()))?;
+            if bytes.len() < needed {
+                return None;
+            }
+            Run::Packed { bytes, count }
+        } else {
+            let count = usize::try_from(head >> 1).ok()?.min(self.left);
+            let bytes = self.take(self.width.div_ceil(8) as usize)?;
+            let value = bytes
+                .iter()
+                .rev()
+                .fold(0, |value, byte| value << 8 | u32::from(*byte));
+            Run::Same { value, count }
+        };
+        self.left -= match run {
+            Run::Same { count, .. } | Run::Packed { count, .. } => count,
+        };
+        Some(Some(run))
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(length)?;
+        self.bytes = rest;
+        Some(taken)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = *self.take(1)?.first()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+/// Gives each of the first `count` values of `width` bits in `bytes`, which holds them, to `give`.
+#[inline]
+pub(super) fn unpack(bytes: &[u8], width: u32, count: usize, mut give: impl FnMut(u32)) {
+    let mask = ((1_u64 << width) - 1) as u32;
+    let (mut at, mut value) = (0, 0);
+    // As long as eight bytes can be read from where a value begins: one load, one shift.
+    while value < count {
+        let Some(window) = bytes.get(at / 8..).and_then(|rest| rest.first_chunk::<8>()) else {
+            break;
+        };
+        give((u64::from_le_bytes(*window) >> (at % 8)) as u32 & mask);
+        at += width as usize;
+        value += 1;
+    }
+    for _ in value..count {
+        let mut window = [0; 8];
+        let rest = &bytes[(at / 8).min(bytes.len())..];
+        let length = rest.len().min(8);
+        window[..length].copy_from_slice(&rest[..length]);
+        give((u64::from_le_bytes(window) >> (at % 8)) as u32 & mask);
+        at += width as usize;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All values of a sequence.
+    fn decode(bytes: &[u8], width: u32, values: usize) -> Option<Vec<u32>> {
+        let mut runs = Runs::new(bytes, width, values);
+        let mut decoded = Vec::new();
+        while let Some(run) = runs.next()? {
+            match run {
+                Run::Same { value, count } => decoded.extend(std::iter::repeat_n(value, count)),
+                Run::Packed { bytes, count } => {
+                    unpack(bytes, width, count, |value| decoded.push(value))
+                }
+            }
+        }
+        Some(decoded)
+    }
+
+    /// The example of Encodings.md: 0 to 7 in three bits each.
+    #[test]
+    fn the_example_of_the_specification() {
+        let bytes = [0x03, 0x88, 0xc6, 0xfa];
+        assert_eq!(decode(&bytes, 3, 8).unwrap(), (0..8).collect::<Vec<_>>());
+        assert_eq!(decode(&bytes, 3, 6).unwrap(), (0..6).collect::<Vec<_>>());
+        assert_eq!(decode(&bytes[..3], 3, 8), None);
+        assert_eq!(decode(&bytes, 3, 9), None);
+    }
+
+    /// Packs values as groups of eight.
+    fn pack(values: &[u32], width: u32) -> Vec<u8> {
+        let groups = values.len().div_ceil(8);
+        let mut bits = vec![0_u8; groups * width as usize];
+        for (place, value) in values.iter().enumerate() {
+            for bit in 0..width as usize {
+                if value >> bit & 1 == 1 {
+                    let at = place * width as usize + bit;
+                    bits[at / 8] |= 1 << (at % 8);
+                }
+            }
+        }
+        bits
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            width in 1..=32_u32,
+            parts in prop::collection::vec((any::<u32>(), 1..50_usize, any::<bool>()), 1..10),
+        ) {
+            let mask = ((1_u64 << width) - 1) as u32;
+            let (mut bytes, mut values) = (Vec::new(), Vec::new());
+            for (seed, count, packed) in parts {
+                if packed {
+                    let run: Vec<u32> = (0..8 * count as u32).map(|step| seed.wrapping_mul(step | 1) & mask).collect();
+                    // 50 groups at most: the head is one byte.
+                    bytes.push((count as u8) << 1 | 1);
+                    bytes.extend(pack(&run, width));
+                    values.extend(run);
+                } else {
+                    bytes.push((count as u8) << 1);
+                    bytes.extend(&(seed & mask).to_le_bytes()[..width.div_ceil(8) as usize]);
+                    values.extend(std::iter::repeat_n(seed & mask, count));
+                }
+            }
+            prop_assert_eq!(decode(&bytes, width, values.len()).unwrap(), values);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..100), width in 0..=32_u32, values in 0..1000_usize,
+        ) {
+            if let Some(decoded) = decode(&bytes, width, values) {
+                prop_assert_eq!(decoded.len(), values);
+            }
+        }
+    }
+}

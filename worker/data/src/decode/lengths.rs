@@ -1,0 +1,182 @@
+//! What levels say: that nothing is null, and that all lists have one length.
+//!
+//! A value's repetition level is 0 where a row begins, and 1 where its list goes on. Its definition level is
+//! the highest when neither it nor anything around it is null or empty.
+
+use super::{
+    chunk::Page,
+    hybrid::{Run, Runs},
+};
+
+/// The levels at the beginning of a page.
+#[derive(Debug)]
+pub(super) struct Levels<'a> {
+    pub(super) repetition: &'a [u8],
+    pub(super) definition: &'a [u8],
+    /// Bytes before the values.
+    pub(super) length: usize,
+}
+
+/// Finds the levels of a page's content, each kind if it has any. Nothing if the page is cut.
+pub(super) fn split_levels<'a>(
+    page: &Page,
+    content: &'a [u8],
+    repetition: bool,
+    definition: bool,
+) -> Option<Levels<'a>> {
+    if let Some((repetition, definition)) = page.levels {
+        let length = repetition.checked_add(definition)?;
+        let (repetition, definition) = content.get(..length)?.split_at(repetition);
+        return Some(Levels {
+            repetition,
+            definition,
+            length,
+        });
+    }
+    let mut rest = content;
+    let mut next = |there: bool| -> Option<&'a [u8]> {
+        if !there {
+            return Some(&[]);
+        }
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let (levels, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rest = after;
+        Some(levels)
+    };
+    let (repetition, definition) = (next(repetition)?, next(definition)?);
+    Some(Levels {
+        repetition,
+        definition,
+        length: content.len() - rest.len(),
+    })
+}
+
+/// Whether each of the values has the highest definition level.
+pub(super) fn all_defined(levels: &[u8], highest: i16, values: usize) -> Option<()> {
+    if highest == 0 {
+        return Some(());
+    }
+    let highest = u32::try_from(highest).ok()?;
+    let width = u32::BITS - highest.leading_zeros();
+    let mut runs = Runs::new(levels, width, values);
+    let mut defined = true;
+    while let Some(run) = runs.next()? {
+        match run {
+            Run::Same { value, count } => defined &= value == highest || count == 0,
+            Run::Packed { bytes, count } => {
+                super::hybrid::unpack(bytes, width, count, |level| defined &= level == highest);
+            }
+        }
+    }
+    defined.then_some(())
+}
+
+/// The one length of all lists of a chunk, from its repetition levels page by page.
+#[derive(Debug, Default)]
+pub(super) struct Lengths {
+    length: Option<usize>,
+    rows: usize,
+    /// Values of the row that is not at its end.
+    begun: usize,
+}
+
+impl Lengths {
+    /// Adds the levels of a page. Nothing if lists differ in length.
+    pub(super) fn add(&mut self, levels: &[u8], values: usize) -> Option<()> {
+        let mut runs = Runs::new(levels, 1, values);
+        while let Some(run) = runs.next()? {
+            match run {
+                Run::Same { value: 0, count } => (0..count).try_for_each(|_| self.begin())?,
+                Run::Same { count, .. } => self.begun += count,
+                Run::Packed { bytes, count } => self.add_bits(bytes, count)?,
+            }
+        }
+        Some(())
+    }
+
+    /// Eight levels in a byte, the first in the lowest bit.
+    fn add_bits(&mut self, bytes: &[u8], count: usize) -> Option<()> {
+        let mut left = count;
+        for byte in bytes {
+            let levels = left.min(8);
+            if levels == 0 {
+                break;
+            }
+            let mut starts = !u32::from(*byte) & ((1 << levels) - 1);
+            let mut seen = 0;
+            while starts != 0 {
+                let place = starts.trailing_zeros() as usize;
+                self.begun += place - seen;
+                self.begin()?;
+                seen = place + 1;
+                starts &= starts - 1;
+            }
+            self.begun += levels - seen;
+            left -= levels;
+        }
+        Some(())
+    }
+
+    /// The first value of a row.
+    fn begin(&mut self) -> Option<()> {
+        self.end_row()?;
+        self.begun = 1;
+        Some(())
+    }
+
+    fn end_row(&mut self) -> Option<()> {
+        if self.begun > 0 {
+            let length = *self.length.get_or_insert(self.begun);
+            if self.begun != length {
+                return None;
+            }
+            self.rows += 1;
+        }
+        Some(())
+    }
+
+    /// The length, if there are so many rows.
+    pub(super) fn finish(mut self, rows: usize) -> Option<usize> {
+        self.end_row()?;
+        self.length.filter(|_| self.rows == rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_one_length_are_found_across_pages_and_runs() {
+        // 0 1 1 | 0 1 1 | 0 1 as bits, then 1 and 0 1 1 in the next page.
+        let mut lengths = Lengths::default();
+        lengths.add(&[0x03, 0b1011_0110], 8).unwrap();
+        lengths.add(&[0x02, 1, 0x02, 0, 0x04, 1], 4).unwrap();
+        assert_eq!(lengths.finish(4), Some(3));
+    }
+
+    #[test]
+    fn another_length_or_number_of_rows_is_refused() {
+        let add = |levels: &[u8], values| {
+            let mut lengths = Lengths::default();
+            lengths.add(levels, values).map(|()| lengths)
+        };
+        assert!(add(&[0x03, 0b0011_0110], 8).is_none());
+        assert_eq!(add(&[0x03, 0b1011_0110], 8).unwrap().finish(3), None);
+        assert_eq!(add(&[0x03, 0b1011_0110], 6).unwrap().finish(3), None);
+        assert_eq!(add(&[0x03, 0b1011_0110], 6).unwrap().finish(2), Some(3));
+        assert!(add(&[0x02], 1).is_none(), "cut");
+        assert_eq!(Lengths::default().finish(0), None);
+    }
+
+    #[test]
+    fn a_null_is_seen_in_runs_and_in_bits() {
+        assert!(all_defined(&[0x10, 1], 1, 8).is_some());
+        assert!(all_defined(&[0x08, 1, 0x08, 0], 1, 8).is_none());
+        assert!(all_defined(&[0x03, 0xff], 1, 8).is_some());
+        assert!(all_defined(&[0x03, 0xf7], 1, 8).is_none());
+        assert!(all_defined(&[0x03, 0xf7], 1, 3).is_some());
+        assert!(all_defined(&[0x10, 3], 3, 9).is_none(), "cut");
+        assert!(all_defined(&[], 0, 9).is_some());
+    }
+}

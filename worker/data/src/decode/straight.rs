@@ -1,0 +1,306 @@
+//! Tensors straight from their pages: lists of one length and byte strings of one length, without nulls.
+//!
+//! Arrow's reader makes offsets and levels for each value of a list. When all rows have one length that is
+//! known from a few runs of levels, and the values of a plain page already are what a batch copies: so the
+//! page itself is the column. Dictionary pages are written out. Whatever is not of this form is left to
+//! Arrow's reader, so this path may refuse at any moment and nothing depends on it.
+
+use arrow_buffer::Buffer;
+use bytes::Bytes;
+
+use super::{
+    chunk::Chunk,
+    hybrid::{Run, Runs, unpack},
+    lengths::{Lengths, all_defined, split_levels},
+};
+use crate::{
+    buffers::Buffers,
+    column::{Block, Fixed},
+    error::{Problem, Result},
+};
+
+/// What the values of a leaf are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    /// Lists of numbers of so many bytes.
+    Lists { number: usize },
+    /// Byte strings.
+    Bytes,
+}
+
+/// A leaf column whose rows may be tensors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaf {
+    pub(super) values: Values,
+    pub(super) definition: i16,
+    pub(super) rows: usize,
+}
+
+/// Encodings by their number in parquet.thrift.
+const PLAIN: i64 = 0;
+const PLAIN_DICTIONARY: i64 = 2;
+const RLE_DICTIONARY: i64 = 8;
+
+/// The column, if its rows are of one size and without nulls. See the module.
+///
+/// # Errors
+/// There is no memory to write a dictionary out.
+pub(super) fn decode(leaf: Leaf, chunk: &Chunk, buffers: &Buffers) -> Result<Option<Fixed>> {
+    let Some(layout) = Layout::of(leaf, chunk) else {
+        return Ok(None);
+    };
+    let mut rows = RowBlocks::new(layout.size);
+    for (page, start) in chunk.data.iter().zip(&layout.starts) {
+        let values = &chunk.bytes[*start..page.end];
+        let complete = match page.encoding {
+            PLAIN => match leaf.values {
+                Values::Lists { number } => {
+                    let length = page.values * number;
+                    (length <= values.len()).then(|| rows.add(&chunk.bytes, *start, length))
+                }
+                Values::Bytes => layout
+                    .plain_bytes(values, page.values)
+                    .map(|()| rows.add_steps(&chunk.bytes, *start, page.values)),
+            },
+            _ => {
+                let mut target = buffers
+                    .take(page.values * layout.entry)
+                    .map_err(Problem::Io)?;
+                let dictionary = layout.dictionary.unwrap_or_default();
+                write_out(
+                    values,
+                    page.values,
+                    dictionary,
+                    layout.entry,
+                    layout.skip,
+                    &mut target,
+                )
+                .map(|()| {
+                    let length = target.len();
+                    rows.add(&buffers.share(target), 0, length);
+                })
+            }
+        };
+        if complete.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(rows.finish(leaf.rows))
+}
+
+/// What levels and dictionary tell about a chunk.
+struct Layout<'a> {
+    /// Bytes of a row.
+    size: usize,
+    /// Where the values of each page begin.
+    starts: Vec<usize>,
+    dictionary: Option<&'a [u8]>,
+    /// Bytes of an entry of the dictionary, and those before it.
+    entry: usize,
+    skip: usize,
+}
+
+/// A length of four bytes precedes each byte string.
+const PREFIX: usize = 4;
+
+impl<'a> Layout<'a> {
+    fn of(leaf: Leaf, chunk: &'a Chunk) -> Option<Self> {
+        let mut lengths = Lengths::default();
+        let mut starts = Vec::with_capacity(chunk.data.len());
+        for page in &chunk.data {
+            if ![PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding) {
+                return None;
+            }
+            let is_list = matches!(leaf.values, Values::Lists { .. });
+            let levels = split_levels(page, chunk.page(page), is_list, leaf.definition > 0)?;
+            all_defined(levels.definition, leaf.definition, page.values)?;
+            if is_list {
+                lengths.add(levels.repetition, page.values)?;
+            }
+            starts.push(page.start + levels.length);
+        }
+        let dictionary = chunk.dictionary.as_ref().map(|page| chunk.page(page));
+        Some(match leaf.values {
+            Values::Lists { number } => Self {
+                size: lengths.finish(leaf.rows)? * number,
+                starts,
+                dictionary,
+                entry: number,
+                skip: 0,
+            },
+            Values::Bytes => {
+                let first = Self::first_bytes(chunk, dictionary, &starts)?;
+                let size = u32::from_le_bytes(*first) as usize;
+                let layout = Self {
+                    size,
+                    starts,
+                    dictionary,
+                    entry: size,
+                    skip: PREFIX,
+                };
+                if let Some(page) = &chunk.dictionary {
+                    layout.plain_bytes(chunk.page(page), page.values)?;
+                }
+                layout
+            }
+        })
+    }
+
+    /// The length before the first byte string, of the dictionary if there is one.
+    fn first_bytes(
+        chunk: &'a Chunk,
+        dictionary: Option<&'a [u8]>,
+        starts: &[usize],
+    ) -> Option<&'a [u8; PREFIX]> {
+        dictionary
+            .or_else(|| Some(&chunk.bytes[*starts.first()?..chunk.data.first()?.end]))?
+            .first_chunk()
+    }
+
+    /// Whether so many plain byte strings are there, all of the one size.
+    fn plain_bytes(&self, values: &[u8], count: usize) -> Option<()> {
+        let step = self.size + PREFIX;
+        let values = values.get(..count.checked_mul(step)?)?;
+        let length = (self.size as u32).to_le_bytes();
+        values
+            .chunks_exact(step)
+            .all(|value| value.starts_with(&length))
+            .then_some(())
+    }
+}
+
+/// Writes the entries that the indices of a page name one after the other. Nothing if an index is wrong.
+fn write_out(
+    indices: &[u8],
+    count: usize,
+    dictionary: &[u8],
+    entry: usize,
+    skip: usize,
+    target: &mut [u8],
+) -> Option<()> {
+    match entry {
+        4 if skip == 0 => write_entries::<4>(indices, count, dictionary, target),
+        8 if skip == 0 => write_entries::<8>(indices, count, dictionary, target),
+        _ => {
+            let step = entry + skip;
+            let mut targets = target.chunks_exact_mut(entry.max(1));
+            each_index(indices, count, |index| {
+                let start = index as usize * step + skip;
+                match (targets.next(), dictionary.get(start..start + entry)) {
+                    (Some(target), Some(value)) => {
+                        target.copy_from_slice(value);
+                        true
+                    }
+                    _ => false,
+                }
+            })
+        }
+    }
+}
+
+/// With the size known, an entry is one move.
+fn write_entries<const SIZE: usize>(
+    indices: &[u8],
+    count: usize,
+    dictionary: &[u8],
+    target: &mut [u8],
+) -> Option<()> {
+    let (entries, _) = dictionary.as_chunks::<SIZE>();
+    let (targets, _) = target.as_chunks_mut::<SIZE>();
+    let mut targets = targets.iter_mut();
+    each_index(indices, count, |index| {
+        match (targets.next(), entries.get(index as usize)) {
+            (Some(target), Some(value)) => {
+                *target = *value;
+                true
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Gives each index to `give`, which says whether it makes sense. Nothing if one does not, or bytes end before.
+#[inline]
+fn each_index(indices: &[u8], count: usize, mut give: impl FnMut(u32) -> bool) -> Option<()> {
+    let (width, indices) = indices.split_first()?;
+    let width = u32::from(*width);
+    if width > 32 {
+        return None;
+    }
+    let mut runs = Runs::new(indices, width, count);
+    let mut sound = true;
+    while let Some(run) = runs.next()? {
+        match run {
+            Run::Same { value, count } => (0..count).for_each(|_| sound &= give(value)),
+            Run::Packed { bytes, count } => {
+                unpack(bytes, width, count, |value| sound &= give(value))
+            }
+        }
+    }
+    sound.then_some(())
+}
+
+/// Values page by page, as blocks of whole rows. Writers may cut a row at the end of a page.
+struct RowBlocks {
+    size: usize,
+    rows: usize,
+    blocks: Vec<Block>,
+    /// The first part of a row that goes on in the next page.
+    begun: Vec<u8>,
+}
+
+impl RowBlocks {
+    fn new(size: usize) -> Self {
+        Self {
+            size,
+            rows: 0,
+            blocks: Vec::new(),
+            begun: Vec::new(),
+        }
+    }
+
+    /// Values without anything between them.
+    fn add(&mut self, bytes: &Bytes, mut start: usize, mut length: usize) {
+        if !self.begun.is_empty() {
+            let taken = length.min(self.size - self.begun.len());
+            self.begun.extend_from_slice(&bytes[start..start + taken]);
+            (start, length) = (start + taken, length - taken);
+            if self.begun.len() == self.size {
+                let row = std::mem::take(&mut self.begun);
+                self.push(Buffer::from_vec(row), 0, 1, self.size);
+            }
+        }
+        if let Some(rows) = length.checked_div(self.size) {
+            self.push(Buffer::from(bytes.clone()), start, rows, self.size);
+            self.begun
+                .extend_from_slice(&bytes[start + rows * self.size..start + length]);
+        }
+    }
+
+    /// Byte strings with a prefix each.
+    fn add_steps(&mut self, bytes: &Bytes, start: usize, rows: usize) {
+        self.push(
+            Buffer::from(bytes.clone()),
+            start + PREFIX,
+            rows,
+            self.size + PREFIX,
+        );
+    }
+
+    fn push(&mut self, data: Buffer, start: usize, rows: usize, step: usize) {
+        if rows > 0 {
+            self.blocks.push(Block {
+                first: self.rows,
+                data,
+                start,
+                step,
+            });
+            self.rows += rows;
+        }
+    }
+
+    fn finish(self, rows: usize) -> Option<Fixed> {
+        (self.rows == rows && self.begun.is_empty())
+            .then(|| Fixed::new(self.size, rows, self.blocks))
+    }
+}

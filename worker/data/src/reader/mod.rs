@@ -1,0 +1,346 @@
+//! The reader: opens pieces, draws rows, gives batches, and knows how far each piece is.
+
+mod draft;
+mod memory;
+mod open;
+mod options;
+mod pool;
+mod shelf;
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
+
+use arrow_schema::SchemaRef;
+
+use self::{
+    draft::Draft,
+    open::{OpenPiece, OpenSet, Rows},
+    pool::Pool,
+    shelf::Shelf,
+};
+use crate::{
+    batch::{Batch, Span},
+    buffers::Buffers,
+    column::{Decoded, gather},
+    dataset::{Dataset, Selection},
+    decode::{DecodedGroup, decode},
+    error::{Error, Problem, Result},
+    order::GroupOrder,
+    piece::{Cursor, Piece},
+};
+pub use options::{OnError, ReaderOptions};
+
+/// Reads the pieces that it is assigned. See the crate's header.
+#[derive(Debug)]
+pub struct Reader {
+    dataset: Arc<Dataset>,
+    selection: Arc<Selection>,
+    options: ReaderOptions,
+    epoch: u64,
+    /// Pieces to open, in this order.
+    queue: VecDeque<Piece>,
+    /// So many pieces at the front of the queue were asked for.
+    asked: usize,
+    open: OpenSet,
+    shelf: Shelf,
+    /// Pieces finished since progress was last reported.
+    finished: Vec<Cursor>,
+    /// Processed without a row of a batch; the next batch names them.
+    dropped: Vec<Span>,
+    skipped: Skipped,
+    /// Whether memory grew since room was last made.
+    grown: bool,
+}
+
+/// What `OnError::Skip` left out.
+#[derive(Debug, Default)]
+pub struct Skipped {
+    /// Pieces that could not be opened.
+    pub pieces: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Why the last one could not.
+    pub last: Option<Error>,
+}
+
+impl Reader {
+    /// A reader with nothing to read yet; see [`Self::assign`].
+    ///
+    /// # Errors
+    /// Columns that are not there, or differ between files; threads that cannot be started.
+    pub fn new(dataset: Arc<Dataset>, options: ReaderOptions) -> Result<Self> {
+        let selection = Arc::new(Selection::new(&dataset, options.columns.as_deref())?);
+        let decoder = {
+            let (dataset, selection) = (dataset.clone(), selection.clone());
+            let buffers = Buffers::default();
+            move |group| decode(&dataset, &selection, group, &buffers)
+        };
+        let pool = Pool::new(options.threads, decoder).map_err(Problem::Io)?;
+        Ok(Self {
+            dataset,
+            selection,
+            epoch: 0,
+            queue: VecDeque::new(),
+            asked: 0,
+            open: OpenSet::in_order(),
+            shelf: Shelf::new(pool),
+            finished: Vec::new(),
+            dropped: Vec::new(),
+            skipped: Skipped::default(),
+            grown: false,
+            options,
+        })
+    }
+
+    /// Names and types of the columns of a batch.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.selection.schema
+    }
+
+    /// From now on reads these pieces of this epoch, and opens them in this order: at the start of an epoch,
+    /// after a repartition, after a rollback. What was assigned before and is not processed counts as given
+    /// away. Row groups that are in memory and still assigned stay there; all others are dropped.
+    ///
+    /// # Errors
+    /// A piece that is not of this data set. Nothing has changed then.
+    pub fn assign(&mut self, epoch: u64, pieces: impl IntoIterator<Item = Piece>) -> Result<()> {
+        let queue: VecDeque<Piece> = pieces
+            .into_iter()
+            .filter(|piece| piece.lo != piece.hi)
+            .collect();
+        for piece in &queue {
+            self.check(piece)?;
+        }
+        for open in self.open.iter() {
+            if let Rows::Group(_) = open.rows {
+                self.shelf.close(open.piece.group);
+            }
+        }
+        let assigned: HashSet<u32> = queue.iter().map(|piece| piece.group).collect();
+        self.shelf.retain(|group| assigned.contains(&group));
+        self.open = if self.options.shuffle {
+            OpenSet::shuffled(self.options.seed, epoch, queue.front())
+        } else {
+            OpenSet::in_order()
+        };
+        self.epoch = epoch;
+        self.queue = queue;
+        self.asked = 0;
+        self.finished.clear();
+        self.dropped.clear();
+        self.read_ahead();
+        Ok(())
+    }
+
+    /// The next rows, or nothing when all assigned pieces are processed.
+    ///
+    /// A batch has `rows` rows (at least 1), and only the last one has fewer. It has none at all if what was
+    /// left was skipped: its spans then say so. Waits for row groups that are not decoded yet.
+    ///
+    /// # Errors
+    /// A row group that cannot be read, by the name of file, row group and column. Nothing has changed then:
+    /// no row is lost, and calling again tries again.
+    pub fn next_batch(&mut self, rows: usize) -> Result<Option<Batch>> {
+        let mut draft = Draft::new(self.open.number_of_slots());
+        let batch = self
+            .draw(rows.max(1), &mut draft)
+            .and_then(|()| self.gather(&draft));
+        match batch {
+            Ok(batch) => {
+                for slot in draft.slots() {
+                    if let Some(done) = self.open.remove_done(slot) {
+                        self.finish(done);
+                    }
+                }
+                self.dropped.clear();
+                self.make_room();
+                Ok(batch)
+            }
+            Err(error) => {
+                for (slot, span) in draft.spans() {
+                    self.open.undo(slot, span.hi - span.lo);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Cursors that moved since this was last called or pieces were assigned: a commit's delta. Counts all
+    /// rows that batches hold, and those that were dropped or skipped.
+    pub fn progress(&mut self) -> Vec<Cursor> {
+        let mut moved = std::mem::take(&mut self.finished);
+        for open in self.open.iter_mut().filter(|open| open.at != open.reported) {
+            open.reported = open.at;
+            moved.push(cursor(open));
+        }
+        moved
+    }
+
+    /// The cursors of all open pieces, that is of those begun and not finished.
+    pub fn cursors(&self) -> Vec<Cursor> {
+        self.open.iter().map(cursor).collect()
+    }
+
+    /// Rows that are assigned and not processed.
+    pub fn rows_left(&self) -> u64 {
+        let queued: u64 = self.queue.iter().map(|piece| u64::from(piece.rows())).sum();
+        queued + self.open.left() as u64
+    }
+
+    /// What could not be read, if options say to skip it.
+    pub fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
+    fn check(&self, piece: &Piece) -> Result<()> {
+        let Piece { group, lo, hi } = *piece;
+        let bad = |why| Error::from(Problem::BadPiece { group, lo, hi, why });
+        let groups = self.dataset.groups();
+        let Some(known) = groups.get(group as usize) else {
+            return Err(bad(format!("the data set has {} row groups", groups.len())));
+        };
+        if lo > hi {
+            return Err(bad("it ends before it begins".to_owned()));
+        }
+        if hi > known.rows {
+            return Err(bad(format!("the row group has {} rows", known.rows)));
+        }
+        Ok(())
+    }
+
+    /// Draws rows until the draft holds so many or none is left.
+    fn draw(&mut self, rows: usize, draft: &mut Draft) -> Result<()> {
+        while draft.rows() < rows {
+            self.fill()?;
+            // A piece opens when it fits, so until then the open set is fixed.
+            let draws = (rows - draft.rows()).min(self.rows_to_opening());
+            if draws == 0 {
+                break;
+            }
+            for _ in 0..draws {
+                let (slot, position) = self.open.draw();
+                draft.add(slot, position, self.open.get(slot));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens pieces as long as the next one fits whole into the row budget, and one in any case.
+    fn fill(&mut self) -> Result<()> {
+        while let Some(piece) = self.queue.front().copied() {
+            if self.rows_to_opening() > 0 {
+                break;
+            }
+            let opened = self.open_piece(piece);
+            if let Err(error) = opened {
+                match self.options.on_error {
+                    OnError::Raise => return Err(error),
+                    OnError::Skip => self.skip(piece, error),
+                }
+            }
+            self.queue.pop_front();
+            self.asked = self.asked.saturating_sub(1);
+            self.read_ahead();
+        }
+        Ok(())
+    }
+
+    /// Rows to draw before the next piece opens; all that are left if there is no next one.
+    fn rows_to_opening(&self) -> usize {
+        let left = self.open.left();
+        match self.queue.front() {
+            None => left,
+            Some(_) if !self.options.shuffle => left,
+            Some(next) => left.saturating_sub(
+                self.options
+                    .shuffle_rows
+                    .saturating_sub(next.rows() as usize),
+            ),
+        }
+    }
+
+    fn open_piece(&mut self, piece: Piece) -> Result<()> {
+        let group = self.shelf.open(piece.group)?;
+        let rows = self.dataset.groups()[piece.group as usize].rows;
+        let order = if self.options.shuffle {
+            GroupOrder::shuffled(self.options.seed, self.epoch, piece.group, rows)
+        } else {
+            GroupOrder::Identity
+        };
+        self.open.add(OpenPiece {
+            piece,
+            at: piece.lo,
+            reported: piece.lo,
+            order,
+            rows: Rows::Group(group),
+        });
+        Ok(())
+    }
+
+    /// Counts a piece as processed that cannot be read.
+    fn skip(&mut self, piece: Piece, error: Error) {
+        tracing::warn!(%error, rows = piece.rows(), "skipped");
+        self.skipped.pieces += 1;
+        self.skipped.rows += u64::from(piece.rows());
+        self.skipped.last = Some(error);
+        self.finished.push(Cursor {
+            piece,
+            at: piece.hi,
+        });
+        self.dropped.push(Span {
+            group: piece.group,
+            lo: piece.lo,
+            hi: piece.hi,
+        });
+    }
+
+    fn finish(&mut self, done: OpenPiece) {
+        if let Rows::Group(_) = done.rows {
+            self.shelf.close(done.piece.group);
+        }
+        self.finished.push(cursor(&done));
+    }
+
+    /// Copies the rows of a draft together.
+    fn gather(&self, draft: &Draft) -> Result<Option<Batch>> {
+        let spans: Vec<Span> = draft
+            .spans()
+            .map(|(_, span)| span)
+            .chain(self.dropped.iter().copied())
+            .collect();
+        if spans.is_empty() {
+            return Ok(None);
+        }
+        let groups: Vec<&DecodedGroup> = draft
+            .slots()
+            .map(|slot| &**self.open.get(slot).data())
+            .collect();
+        let columns = self
+            .selection
+            .schema
+            .fields()
+            .iter()
+            .enumerate()
+            .map(|(number, field)| {
+                let sources: Vec<&Decoded> =
+                    groups.iter().map(|group| &group.columns[number]).collect();
+                gather(field, &sources, draft.picks())
+            })
+            .collect::<Result<_>>()?;
+        Ok(Some(Batch {
+            schema: self.selection.schema.clone(),
+            columns,
+            rows: draft.origins().to_vec(),
+            spans,
+        }))
+    }
+}
+
+fn cursor(open: &OpenPiece) -> Cursor {
+    Cursor {
+        piece: open.piece,
+        at: open.at,
+    }
+}

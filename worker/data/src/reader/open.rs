@@ -1,0 +1,188 @@
+//! Pieces that are open, and the draw of the next row among them.
+//!
+//! The urn holds a label for each row that is left in an open piece. The next row is the next one of the
+//! piece whose label is drawn, so a piece is drawn with a probability proportional to what is left of it.
+//! Since each piece is in a random order itself, this is the law of a shuffle buffer that holds all these
+//! rows and draws one of them, at the cost of one random number a row.
+
+use std::sync::Arc;
+
+use crate::{decode::DecodedGroup, order::GroupOrder, piece::Piece, random::Random};
+
+/// A piece that rows are taken from.
+#[derive(Debug)]
+pub(super) struct OpenPiece {
+    pub(super) piece: Piece,
+    /// The next position.
+    pub(super) at: u32,
+    /// `at` when progress was last reported.
+    pub(super) reported: u32,
+    pub(super) order: GroupOrder,
+    pub(super) rows: Rows,
+}
+
+/// Where the rows of an open piece are.
+#[derive(Debug)]
+pub(super) enum Rows {
+    /// In the group, in the order of the file.
+    Group(Arc<DecodedGroup>),
+    /// By themselves, in the order of their positions; the first is that of position `from`.
+    Own { group: Arc<DecodedGroup>, from: u32 },
+}
+
+impl OpenPiece {
+    pub(super) fn left(&self) -> u32 {
+        self.piece.hi - self.at
+    }
+
+    /// Rows of its group in memory, or of its own.
+    pub(super) fn rows_held(&self) -> u32 {
+        match &self.rows {
+            Rows::Group(group) => group.rows,
+            Rows::Own { group, .. } => group.rows,
+        }
+    }
+
+    pub(super) fn data(&self) -> &Arc<DecodedGroup> {
+        match &self.rows {
+            Rows::Group(group) | Rows::Own { group, .. } => group,
+        }
+    }
+
+    /// Where the row at a position is in [`Self::data`].
+    pub(super) fn place(&self, position: u32) -> u32 {
+        match &self.rows {
+            Rows::Group(_) => self.order.row(position),
+            Rows::Own { from, .. } => position - from,
+        }
+    }
+}
+
+/// Open pieces by slot, and the urn. See the module.
+#[derive(Debug)]
+pub(super) struct OpenSet {
+    slots: Vec<Option<OpenPiece>>,
+    draw: Draw,
+}
+
+#[derive(Debug)]
+enum Draw {
+    /// The label of each row that is left.
+    Shuffled { urn: Vec<u32>, random: Random },
+    /// The slot that opened first is read to its end.
+    InOrder { slots: Vec<u32> },
+}
+
+/// Tells this use of a key from others.
+const PURPOSE: u64 = 0x6472_6177;
+
+impl OpenSet {
+    /// Draws by chance. The draws depend on seed, epoch and `first`, which other workers do not have.
+    pub(super) fn shuffled(seed: u64, epoch: u64, first: Option<&Piece>) -> Self {
+        let (group, lo) = first.map_or((0, 0), |piece| (piece.group, piece.lo));
+        let random = Random::new(&[PURPOSE, seed, epoch, group.into(), lo.into()]);
+        Self {
+            slots: Vec::new(),
+            draw: Draw::Shuffled {
+                urn: Vec::new(),
+                random,
+            },
+        }
+    }
+
+    /// Draws the pieces one after the other, as they open.
+    pub(super) fn in_order() -> Self {
+        Self {
+            slots: Vec::new(),
+            draw: Draw::InOrder { slots: Vec::new() },
+        }
+    }
+
+    /// Rows left in all open pieces.
+    pub(super) fn left(&self) -> usize {
+        match &self.draw {
+            Draw::Shuffled { urn, .. } => urn.len(),
+            Draw::InOrder { .. } => self.iter().map(|open| open.left() as usize).sum(),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &OpenPiece> {
+        self.slots.iter().flatten()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenPiece> {
+        self.slots.iter_mut().flatten()
+    }
+
+    /// Slots that are in use or were.
+    pub(super) fn number_of_slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// # Panics
+    /// If nothing is open there.
+    pub(super) fn get(&self, slot: u32) -> &OpenPiece {
+        self.slots[slot as usize].as_ref().expect("an open slot")
+    }
+
+    pub(super) fn add(&mut self, open: OpenPiece) {
+        let slot = match self.slots.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        let left = open.left() as usize;
+        self.slots[slot] = Some(open);
+        match &mut self.draw {
+            Draw::Shuffled { urn, .. } => urn.extend(std::iter::repeat_n(slot as u32, left)),
+            Draw::InOrder { slots } => slots.push(slot as u32),
+        }
+    }
+
+    /// Draws the slot of the next row and moves its cursor: gives slot and position.
+    ///
+    /// # Panics
+    /// If no row is left.
+    #[inline]
+    pub(super) fn draw(&mut self) -> (u32, u32) {
+        let slot = match &mut self.draw {
+            Draw::Shuffled { urn, random } => {
+                let label = random.below(urn.len() as u32) as usize;
+                urn.swap_remove(label)
+            }
+            Draw::InOrder { slots } => {
+                let left = |slot: &u32| {
+                    self.slots[*slot as usize]
+                        .as_ref()
+                        .is_some_and(|open| open.left() > 0)
+                };
+                *slots.iter().find(|slot| left(slot)).expect("a row is left")
+            }
+        };
+        let open = self.slots[slot as usize].as_mut().expect("an open slot");
+        let position = open.at;
+        open.at += 1;
+        (slot, position)
+    }
+
+    /// Takes back the last `rows` draws of a slot.
+    pub(super) fn undo(&mut self, slot: u32, rows: u32) {
+        if let Some(open) = &mut self.slots[slot as usize] {
+            open.at -= rows;
+        }
+        if let Draw::Shuffled { urn, .. } = &mut self.draw {
+            urn.extend(std::iter::repeat_n(slot, rows as usize));
+        }
+    }
+
+    /// Removes a piece that has no row left, if the slot holds one.
+    pub(super) fn remove_done(&mut self, slot: u32) -> Option<OpenPiece> {
+        let done = self.slots[slot as usize].take_if(|open| open.left() == 0)?;
+        if let Draw::InOrder { slots } = &mut self.draw {
+            slots.retain(|open| *open != slot);
+        }
+        Some(done)
+    }
+}

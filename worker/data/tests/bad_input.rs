@@ -1,0 +1,374 @@
+//! What a reader says about data that is not as it should be.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    io::{Seek, SeekFrom, Write},
+    path::Path,
+    sync::Arc,
+};
+
+use arrow_array::{ArrayRef, Float32Array, Int32Array, Int64Array, RecordBatch};
+use common::{all, drain, ids, reader, rows, three_files, write};
+use elasticrun_data::{Dataset, Error, OnError, Piece, Problem, Reader, ReaderOptions};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+fn one_file(directory: &Path) -> (std::path::PathBuf, Arc<Dataset>) {
+    let path = directory.join("x.parquet");
+    write(&path, &rows(0, 300), 100);
+    let dataset = Arc::new(Dataset::open_local([&path]).unwrap());
+    (path, dataset)
+}
+
+fn first_error(dataset: &Arc<Dataset>) -> Error {
+    let mut reader = reader(
+        dataset,
+        ReaderOptions {
+            shuffle: false,
+            ..ReaderOptions::default()
+        },
+    );
+    loop {
+        match reader.next_batch(10) {
+            Ok(batch) => assert!(batch.is_some(), "no error"),
+            Err(error) => return error,
+        }
+    }
+}
+
+#[test]
+fn an_empty_set_has_no_batch() {
+    let directory = tempfile::tempdir().unwrap();
+    let dataset = Arc::new(Dataset::open_local([directory.path()]).unwrap());
+    assert_eq!((dataset.rows(), dataset.number_of_files()), (0, 0));
+    assert!(
+        reader(&dataset, ReaderOptions::default())
+            .next_batch(1)
+            .unwrap()
+            .is_none()
+    );
+
+    write(&directory.path().join("x.parquet"), &rows(0, 0), 100);
+    let dataset = Arc::new(Dataset::open_local([directory.path()]).unwrap());
+    assert_eq!((dataset.rows(), dataset.number_of_files()), (0, 1));
+    assert!(
+        reader(&dataset, ReaderOptions::default())
+            .next_batch(1)
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn files_of_writers_and_hidden_ones_are_left_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = one_file(directory.path());
+    let below = directory.path().join("year=2026");
+    fs::create_dir(&below).unwrap();
+    fs::copy(path, below.join("y.parquet")).unwrap();
+    fs::write(directory.path().join("_SUCCESS"), "").unwrap();
+    fs::write(directory.path().join(".x.parquet.crc"), "sum").unwrap();
+    let dataset = Dataset::open_local([directory.path()]).unwrap();
+    assert_eq!((dataset.rows(), dataset.number_of_files()), (600, 2));
+}
+
+#[test]
+fn one_row_and_uneven_groups() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("a.parquet"), &rows(0, 1), 100);
+    let dataset = Arc::new(Dataset::open_local([directory.path()]).unwrap());
+    let batches = drain(&mut reader(&dataset, ReaderOptions::default()), 10);
+    assert_eq!(batches.iter().map(ids).collect::<Vec<_>>(), [[0]]);
+
+    write(&directory.path().join("b.parquet"), &rows(1, 5000), 4000);
+    let dataset = Arc::new(Dataset::open_local([directory.path()]).unwrap());
+    let options = ReaderOptions {
+        shuffle_rows: 50,
+        ..ReaderOptions::default()
+    };
+    let mut seen: Vec<i64> = drain(&mut reader(&dataset, options), 64)
+        .iter()
+        .flat_map(ids)
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..5000).collect::<Vec<_>>());
+}
+
+#[test]
+fn places_that_cannot_be_opened_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing");
+    let error = Dataset::open_local([&missing]).unwrap_err();
+    assert!(matches!(error.problem(), Problem::Vanished), "{error}");
+    assert!(
+        error.to_string().starts_with(missing.to_str().unwrap()),
+        "{error}"
+    );
+
+    for (content, why) in [
+        ("", "0 bytes"),
+        ("too short", ""),
+        ("PAR1 but no footer at the end", ""),
+    ] {
+        let path = directory.path().join("x.parquet");
+        fs::write(&path, content).unwrap();
+        let error = Dataset::open_local([&path]).unwrap_err();
+        assert!(matches!(error.problem(), Problem::BadFooter(_)), "{error}");
+        assert!(
+            error.to_string().starts_with(path.to_str().unwrap()),
+            "{error}"
+        );
+        assert!(error.to_string().contains(why), "{error}");
+    }
+
+    // A footer longer than its file.
+    let path = directory.path().join("x.parquet");
+    fs::write(&path, b"PAR1\xff\xff\xff\x00PAR1").unwrap();
+    let error = Dataset::open_local([&path]).unwrap_err();
+    assert!(
+        error.to_string().contains("longer than the file"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_file_that_vanishes_changes_or_shrinks_is_an_error_when_a_group_of_it_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, dataset) = one_file(directory.path());
+    let whole = fs::read(&path).unwrap();
+
+    fs::remove_file(&path).unwrap();
+    let error = first_error(&dataset);
+    assert!(matches!(error.problem(), Problem::Vanished), "{error}");
+    assert_eq!(error.place().row_group, Some(0));
+    assert_eq!(error.place().file.as_deref(), path.to_str());
+
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let error = first_error(&dataset);
+    assert!(
+        matches!(error.problem(), Problem::Changed { .. }),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("it has {} bytes", whole.len() / 2)),
+        "{error}"
+    );
+
+    // The same size, another time of modification.
+    fs::write(&path, &whole).unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(10);
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(later)
+        .unwrap();
+    let error = first_error(&dataset);
+    assert!(
+        matches!(error.problem(), Problem::Changed { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn without_permission_the_file_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (path, dataset) = one_file(directory.path());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    if File::open(&path).is_ok() {
+        // The user of this test may read everything (root): the kernel will not refuse.
+        let error = Error::from(Problem::from(std::io::Error::from(
+            std::io::ErrorKind::PermissionDenied,
+        )));
+        assert!(
+            error.to_string().starts_with("permission denied"),
+            "{error}"
+        );
+        return;
+    }
+    let error = first_error(&dataset);
+    assert!(matches!(error.problem(), Problem::Denied), "{error}");
+    assert_eq!(error.place().file.as_deref(), path.to_str());
+}
+
+/// Overwrites the middle of a column's chunk in a row group; size and time of modification stay.
+fn damage(path: &Path, group: usize, column: &str) {
+    let file = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+    let group = file.metadata().row_group(group);
+    let chunk = group
+        .columns()
+        .iter()
+        .find(|chunk| chunk.column_path().parts()[0] == column)
+        .unwrap();
+    let (start, length) = chunk.byte_range();
+    let modified = fs::metadata(path).unwrap().modified().unwrap();
+    let mut file = File::options().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(start)).unwrap();
+    file.write_all(&vec![0xff; length as usize]).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+#[test]
+fn a_damaged_page_is_named_by_file_row_group_and_column() {
+    for column in ["id", "list", "bytes", "text"] {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, dataset) = one_file(directory.path());
+        damage(&path, 1, column);
+        let error = first_error(&dataset);
+        assert!(matches!(error.problem(), Problem::Corrupt(_)), "{error}");
+        assert_eq!(error.place().file.as_deref(), path.to_str());
+        assert_eq!(error.place().row_group, Some(1));
+        assert_eq!(error.place().column.as_deref(), Some(column));
+    }
+}
+
+#[test]
+fn after_an_error_no_row_is_lost_and_asking_again_tries_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let dataset = three_files(directory.path());
+    let path = directory.path().join("c.parquet");
+    let whole = fs::read(&path).unwrap();
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    fs::remove_file(&path).unwrap();
+    let mut reader = reader(
+        &dataset,
+        ReaderOptions {
+            shuffle_rows: 300,
+            ..ReaderOptions::default()
+        },
+    );
+    let mut seen = Vec::new();
+    let mut errors = 0;
+    loop {
+        let left = reader.rows_left();
+        match reader.next_batch(64) {
+            Ok(Some(batch)) => seen.extend(ids(&batch)),
+            Ok(None) => break,
+            Err(error) => {
+                assert!(matches!(error.problem(), Problem::Vanished), "{error}");
+                assert_eq!(reader.rows_left(), left);
+                errors += 1;
+                if errors == 3 {
+                    fs::write(&path, &whole).unwrap();
+                    File::options()
+                        .write(true)
+                        .open(&path)
+                        .unwrap()
+                        .set_modified(modified)
+                        .unwrap();
+                }
+            }
+        }
+    }
+    assert!(errors >= 3);
+    seen.sort_unstable();
+    assert_eq!(seen, (0..1501).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_skipped_is_counted_and_processed() {
+    let directory = tempfile::tempdir().unwrap();
+    let dataset = three_files(directory.path());
+    damage(&directory.path().join("a.parquet"), 2, "list");
+    fs::remove_file(directory.path().join("c.parquet")).unwrap();
+    let options = ReaderOptions {
+        on_error: OnError::Skip,
+        shuffle_rows: 300,
+        ..ReaderOptions::default()
+    };
+    let mut reader = reader(&dataset, options);
+    let batches = drain(&mut reader, 64);
+    let seen: usize = batches.iter().map(|batch| batch.rows()).sum();
+    let processed: u64 = batches.iter().map(|batch| batch.rows_processed()).sum();
+    assert_eq!((seen, processed), (1501 - 128 - 500, 1501));
+    let skipped = reader.skipped();
+    assert_eq!((skipped.pieces, skipped.rows), (5, 628));
+    assert!(
+        skipped
+            .last
+            .as_ref()
+            .unwrap()
+            .to_string()
+            .contains("c.parquet")
+    );
+    assert!(reader.progress().iter().all(|cursor| cursor.is_done()));
+}
+
+#[test]
+fn files_that_differ_in_a_column_are_named_if_it_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, columns: Vec<(&str, ArrayRef)>| {
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        write(&directory.path().join(name), &batch, 100);
+    };
+    let id = || ("id", Arc::new(Int64Array::from(vec![1])) as ArrayRef);
+    file(
+        "a.parquet",
+        vec![
+            id(),
+            ("x", Arc::new(Float32Array::from(vec![1.0]))),
+            ("y", Arc::new(Int32Array::from(vec![1]))),
+        ],
+    );
+    file(
+        "b.parquet",
+        vec![("x", Arc::new(Int32Array::from(vec![1]))), id()],
+    );
+    let dataset = Arc::new(Dataset::open_local([directory.path()]).unwrap());
+    let open = |columns: &[&str]| {
+        let columns = Some(columns.iter().map(ToString::to_string).collect());
+        Reader::new(
+            dataset.clone(),
+            ReaderOptions {
+                columns,
+                ..ReaderOptions::default()
+            },
+        )
+    };
+
+    let error = open(&["x"]).unwrap_err().to_string();
+    assert!(
+        error.contains("b.parquet: column x: is of type Int32, but Float32 in "),
+        "{error}"
+    );
+    let error = open(&["id", "y"]).unwrap_err().to_string();
+    assert!(
+        error.contains("b.parquet: column y: is missing here"),
+        "{error}"
+    );
+    let error = open(&["id", "z"]).unwrap_err().to_string();
+    assert_eq!(error, "column z: no such column; the columns are id, x, y");
+
+    // The column that agrees lies elsewhere in each file.
+    let mut reader = open(&["id"]).unwrap();
+    reader.assign(0, all(&dataset)).unwrap();
+    assert_eq!(
+        drain(&mut reader, 10)
+            .iter()
+            .flat_map(ids)
+            .collect::<Vec<_>>(),
+        [1, 1]
+    );
+}
+
+#[test]
+fn pieces_of_another_data_set_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, dataset) = one_file(directory.path());
+    let mut reader = reader(&dataset, ReaderOptions::default());
+    for (group, lo, hi, why) in [
+        (3, 0, 1, "the data set has 3 row groups"),
+        (0, 0, 101, "the row group has 100 rows"),
+        (0, 9, 3, "it ends before it begins"),
+    ] {
+        let error = reader.assign(0, [Piece { group, lo, hi }]).unwrap_err();
+        assert!(error.to_string().ends_with(why), "{error}");
+    }
+    assert_eq!(reader.rows_left(), 300);
+}
