@@ -7,68 +7,14 @@ mod common;
 use std::{
     fs,
     path::Path,
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
 use common::*;
-use elasticrun_discovery::{
-    Backoff, Command, Failure, FailureKind, Library, Running, Settings, Snapshot, Source, Spec,
-    Update,
-};
+use elasticrun_discovery::{Backoff, Command, FailureKind, Library, Settings, Source, Spec};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-const MILLISECOND: Duration = Duration::from_millis(1);
-
-fn quick() -> Settings {
-    Settings {
-        interval: 10 * MILLISECOND,
-        deadline: PLENTY,
-        backoff: Backoff {
-            first: MILLISECOND,
-            most: 20 * MILLISECOND,
-        },
-    }
-}
-
-struct Watched {
-    running: Running,
-    updates: Receiver<Update>,
-}
-
-fn watch(library: Library, config: Value, settings: Settings) -> Watched {
-    let (sender, updates) = channel();
-    let running = Source::new("mine", library, options(config))
-        .settings(settings)
-        .start(Box::new(move |update| {
-            let _ = sender.send(update);
-        }))
-        .unwrap();
-    Watched { running, updates }
-}
-
-impl Watched {
-    fn next(&self) -> Result<Snapshot, Failure> {
-        let update = self.updates.recv_timeout(PLENTY).unwrap();
-        assert_eq!(update.source, "mine");
-        update.result
-    }
-
-    fn failure(&self) -> (FailureKind, String) {
-        let failure = self.next().unwrap_err();
-        (failure.kind, failure.message)
-    }
-
-    fn ids(&self) -> Vec<String> {
-        self.next()
-            .unwrap()
-            .hosts
-            .into_iter()
-            .map(|host| host.id)
-            .collect()
-    }
-}
 
 fn calls(log: &Path) -> String {
     fs::read_to_string(log).unwrap_or_default()
