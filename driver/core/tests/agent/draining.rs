@@ -49,7 +49,7 @@ fn a_notice_goes_to_the_driver_and_workers_are_told_of_the_risk() {
     let out = bench.event(Event::Noticed(notice));
     assert_eq!(out, [Command::Report(Report::Noticed { notice })]);
     let first = format!("at risk {:?}", process(0, 1));
-    assert_eq!(risks(&bench), [first.clone()]);
+    assert_eq!(risks(&bench), std::slice::from_ref(&first));
     bench.order(spawn(1, 1));
     bench.joins(1, None, true);
     let second = format!("at risk {:?}", process(1, 1));
