@@ -51,7 +51,9 @@ fn a_notice_goes_to_the_driver_and_workers_are_told_of_the_risk() {
     let first = format!("at risk {:?}", process(0, 1));
     assert_eq!(risks(&bench), std::slice::from_ref(&first));
     bench.order(spawn(1, 1));
-    bench.joins(1, None, true);
+    bench.event(Event::Attached {
+        process: process(1, 1),
+    });
     let second = format!("at risk {:?}", process(1, 1));
     assert_eq!(risks(&bench), [first, second], "who comes later as well");
 }
