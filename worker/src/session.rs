@@ -225,6 +225,7 @@ impl<'a> Session<'a> {
         state.agree(self)?;
         let id = self.worker.seal(state)?;
         self.next.count = id.count + 1;
+        state.committed()?;
         Ok(id)
     }
 

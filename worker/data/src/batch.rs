@@ -1,5 +1,6 @@
 //! What the reader hands out: columns, and where each row came from.
 
+use arrow_array::new_empty_array;
 use arrow_schema::SchemaRef;
 
 use crate::column::Column;
@@ -32,6 +33,22 @@ pub struct Origin {
 }
 
 impl Batch {
+    /// No rows at all.
+    pub(crate) fn empty(schema: SchemaRef, widths: &[Option<usize>]) -> Self {
+        let columns = (schema.fields().iter().enumerate())
+            .map(|(place, field)| Column {
+                array: new_empty_array(field.data_type()),
+                width: widths.get(place).copied().flatten(),
+            })
+            .collect();
+        Self {
+            schema,
+            columns,
+            rows: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+
     /// Number of rows in it.
     pub fn rows(&self) -> usize {
         self.rows.len()

@@ -42,6 +42,7 @@ mod buffers;
 mod column;
 mod dataset;
 mod decode;
+pub mod elastic;
 mod error;
 mod order;
 mod piece;

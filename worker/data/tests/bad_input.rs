@@ -180,7 +180,7 @@ fn without_permission_the_file_is_named() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let (path, dataset) = one_file(directory.path());
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if File::open(&path).is_ok() {
         // The user of this test may read everything (root): the kernel will not refuse.
         let error = Error::from(Problem::from(std::io::Error::from(

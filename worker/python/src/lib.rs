@@ -13,6 +13,7 @@
 //!
 //! The Python side of each call, with its types, is in `_native.pyi`.
 
+mod data;
 mod dtype;
 mod error;
 mod keys;
@@ -29,6 +30,7 @@ mod work;
 mod _native {
     #[pymodule_export]
     use crate::{
+        data::{Batch, Column, Data},
         keys::Keys,
         lane::Lane,
         order::Order,

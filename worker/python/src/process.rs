@@ -317,6 +317,25 @@ pub(crate) fn training(py: Python<'_>) -> PyResult<()> {
     })
 }
 
+/// The id that the next commit will have.
+pub(crate) fn next_commit(py: Python<'_>) -> PyResult<String> {
+    use_worker(py, |worker| {
+        let id = worker
+            .next_commit()
+            .map_err(|error| error::of(py, &error))?;
+        Ok(id.to_string())
+    })
+}
+
+/// The round, and the commit that it goes on from, if there is one.
+pub(crate) fn base(py: Python<'_>) -> PyResult<(u64, Option<String>)> {
+    use_worker(py, |worker| {
+        let world = worker.world();
+        let base = world.and_then(World::base).map(|base| base.to_string());
+        Ok((world.map_or(0, |world| world.round().0), base))
+    })
+}
+
 /// A payload as a state that is only saved.
 struct Saved<'a>(&'a Payload);
 

@@ -104,6 +104,14 @@ pub trait State {
         let _ = session;
         Ok(())
     }
+
+    /// The commit is made by this process.
+    ///
+    /// # Errors
+    /// As [`State::enter`]. The commit stays all the same.
+    fn committed(&mut self) -> Result<(), crate::Error> {
+        Ok(())
+    }
 }
 
 /// Restores from all of `bytes`.

@@ -124,6 +124,11 @@ macro_rules! tuples {
                 $(self.$index.agree(session)?;)+
                 Ok(())
             }
+
+            fn committed(&mut self) -> Result<(), crate::Error> {
+                $(self.$index.committed()?;)+
+                Ok(())
+            }
         }
     )*};
 }
@@ -155,6 +160,10 @@ impl<S: State + ?Sized> State for &mut S {
 
     fn agree(&mut self, session: &mut Session<'_>) -> Result<(), crate::Error> {
         (**self).agree(session)
+    }
+
+    fn committed(&mut self) -> Result<(), crate::Error> {
+        (**self).committed()
     }
 }
 

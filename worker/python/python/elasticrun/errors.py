@@ -14,6 +14,7 @@ __all__ = [
     "AgentLost",
     "CollectiveMismatch",
     "CollectiveTimeout",
+    "DataError",
     "DiscoveryError",
     "ElasticrunError",
     "ForkedError",
@@ -100,6 +101,10 @@ class StoreTimeout(StoreError):
 
 class StateError(ElasticrunError):
     """A state cannot be serialised or restored. Names the attribute."""
+
+
+class DataError(ElasticrunError):
+    """Rows cannot be read, or their audit cannot be written. Names file, row group and column."""
 
 
 class JobError(ElasticrunError):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from ..sampler import ElasticSampler
 from .array_state import ArrayState
-from .handlers import Handler, register_handler
+from .handlers import Handler, JointHandler, register_handler
 from .jax_state import JaxState
 from .loop import run
 from .object_state import ObjectState
@@ -29,6 +29,7 @@ __all__ = [
     "ElasticSampler",
     "Handler",
     "JaxState",
+    "JointHandler",
     "ObjectState",
     "State",
     "register_handler",

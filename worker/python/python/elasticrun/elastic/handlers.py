@@ -6,11 +6,11 @@ over what was stored.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..sampler import ElasticSampler
 
-__all__ = ["Handler", "handler_of", "register_handler"]
+__all__ = ["Handler", "JointHandler", "handler_of", "register_handler"]
 
 
 class Handler(Protocol):
@@ -24,6 +24,20 @@ class Handler(Protocol):
 
     def reset(self, value: Any) -> None:
         """Adapts ``value`` to a new world; called at the start of each round, after the state is restored."""
+
+
+@runtime_checkable
+class JointHandler(Handler, Protocol):
+    """Of attributes that workers keep together, so that they have to talk to each other about them."""
+
+    def enter(self, value: Any) -> None:
+        """At the start of each round, in all workers, after :meth:`Handler.reset`. Collectives may be called."""
+
+    def agree(self, value: Any) -> None:
+        """Before each commit, in all workers: ``capture`` follows. Collectives may be called."""
+
+    def committed(self, value: Any) -> None:
+        """The commit is made by this process."""
 
 
 _HANDLERS: dict[type, Handler] = {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import _native, codec, lifecycle
 from ..codec import Kept, Payload
 from ..errors import Interrupted, StateError, WorkersFailed
-from .handlers import handler_of
+from .handlers import JointHandler, handler_of
 from .state import State
 
 __all__ = ["ObjectState"]
@@ -104,6 +104,16 @@ class ObjectState(State):
         # The commit that the round began with is newer.
         self._saved = None
         self._adapt()
+        for handler, value in self._joint():
+            handler.enter(value)
+
+    def _agree(self) -> None:
+        for handler, value in self._joint():
+            handler.agree(value)
+
+    def _committed(self) -> None:
+        for handler, value in self._joint():
+            handler.committed(value)
 
     def _keep(self) -> None:
         if self._overrides("save"):
@@ -119,6 +129,14 @@ class ObjectState(State):
             handler = handler_of(value)
             if handler is not None:
                 handler.reset(value)
+
+    def _joint(self) -> Iterator[tuple[JointHandler, Any]]:
+        """What workers keep together, in an order that is the same in all."""
+        for name in self._names:
+            value = getattr(self, name)
+            handler = handler_of(value)
+            if isinstance(handler, JointHandler):
+                yield handler, value
 
     def _payload(self) -> Payload:
         return codec.encode(self._captured())

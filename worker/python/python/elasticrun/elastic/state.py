@@ -69,7 +69,8 @@ class State:
     def commit(self, async_: bool = False) -> None:
         """Commits the state: from here on no failure loses what it holds. A boundary, too.
 
-        Copies into memory of the agent and talks to nobody. With ``async_`` it returns when what can still
+        Copies into memory of the agent, and talks to nobody unless the state holds a data set: then all workers tell
+        each other which rows they have processed. With ``async_`` it returns when what can still
         change has been copied; that of the host's memory is copied at once either way.
 
         Raises:
@@ -82,8 +83,7 @@ class State:
             lifecycle.require("commit")
             self.save()
             return
-        self._keep()
-        self._seal()
+        self._commit()
         self._commits += 1
         if self._commits % self._commits_per_check == 0 and _native.boundary():
             raise _native.leave_here()
@@ -101,8 +101,7 @@ class State:
             lifecycle.require("check_host_updates")
             return
         if _native.boundary():
-            self._keep()
-            self._seal()
+            self._commit()
             raise _native.leave_here()
 
     def save(self) -> None:
@@ -163,6 +162,18 @@ class State:
 
     def _load(self, head: bytes, buffers: Sequence[memoryview]) -> None:
         """Becomes what :meth:`_payload` gave. The buffers are valid only during the call."""
+
+    def _commit(self) -> None:
+        self._agree()
+        self._keep()
+        self._seal()
+        self._committed()
+
+    def _committed(self) -> None:
+        """After a commit of this process."""
+
+    def _agree(self) -> None:
+        """Before a commit, in all workers: what they have to tell each other."""
 
     def _keep(self) -> None:
         """First part of a commit: what is kept in this process."""

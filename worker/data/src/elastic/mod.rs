@@ -1,0 +1,311 @@
+//! A reader that keeps its place through any change of the workers: the core's [`Position`] around a [`Reader`].
+//!
+//! It talks to nobody. What [`Elastic::introduce`] and [`Elastic::report`] give has to be brought to all workers of the round,
+//! and what all have said is given to [`Elastic::enter`] and [`Elastic::agree`]. As part of a state it does so by
+//! itself: see the `State` of it in `state.rs`.
+
+mod audit;
+mod owner;
+mod state;
+mod work;
+
+use std::{num::NonZeroU32, path::Path, sync::Arc};
+
+use elasticrun_core::data::{
+    Disagreement, Introduction, Malformed, Owner, Position, Refused, Split,
+};
+use xxhash_rust::xxh3::Xxh3;
+
+use self::{audit::Audit, owner::this_worker, work::Work};
+use crate::{Batch, Dataset, Piece, Reader, ReaderOptions, Skipped};
+
+/// Why a step or a round cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data cannot be read.
+    #[error(transparent)]
+    Read(#[from] crate::Error),
+    /// Workers do not fit together.
+    #[error(transparent)]
+    Disagreement(#[from] Disagreement),
+    /// What was processed is not what was to be: a mistake of ours.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A commit that is none of this data set.
+    #[error("the state of the data set cannot be restored: {0}")]
+    Malformed(#[from] Malformed),
+    /// The audit.
+    #[error("cannot write the audit")]
+    Audit(#[source] std::io::Error),
+    /// Rows before the start of a round.
+    #[error(
+        "rows are read before the data set has entered a round: is it part of the state that is trained?"
+    )]
+    Outside,
+}
+
+/// How a data set is read elastically.
+#[derive(Clone, Debug)]
+pub struct ElasticOptions {
+    /// Rows of this worker at each step.
+    pub batch: NonZeroU32,
+    /// How much this worker gets in proportion to the others.
+    pub weight: u32,
+    /// Whether row groups may be cut to make shares even.
+    pub split: Split,
+    /// How row groups are read. Its seed and whether it shuffles are the same in all workers.
+    pub reader: ReaderOptions,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Elastic {
+    dataset: Arc<Dataset>,
+    options: ElasticOptions,
+    reader: Reader,
+    position: Position,
+    owner: Owner,
+    /// It is in a round, or was: rows are handed out then.
+    entered: bool,
+    /// Widths of the columns in the last batch.
+    widths: Vec<Option<usize>>,
+    work: Work,
+    /// The reader does not know yet what there is to read.
+    stale: bool,
+    audit: Option<Audit>,
+}
+
+impl Elastic {
+    /// The start of epoch 0.
+    ///
+    /// # Errors
+    /// As [`Reader::new`].
+    pub fn new(dataset: Arc<Dataset>, options: ElasticOptions) -> crate::Result<Self> {
+        let groups: Arc<[u32]> = dataset.groups().iter().map(|group| group.rows).collect();
+        let seed = options.reader.shuffle.then_some(options.reader.seed);
+        let position = Position::new(groups, digest(&dataset), seed, options.split);
+        Ok(Self {
+            reader: Reader::new(dataset.clone(), options.reader.clone())?,
+            dataset,
+            options,
+            position,
+            owner: this_worker(),
+            entered: false,
+            widths: Vec::new(),
+            work: Work::default(),
+            stale: true,
+            audit: None,
+        })
+    }
+
+    /// Writes each committed row into a file of this process in `directory`; see the documentation of elastic data.
+    ///
+    /// # Errors
+    /// If the file cannot be made.
+    pub fn audit(&mut self, directory: &Path) -> Result<(), Error> {
+        self.audit = Some(Audit::create(directory).map_err(Error::Audit)?);
+        Ok(())
+    }
+
+    /// The data set.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// How it is read.
+    pub fn options(&self) -> &ElasticOptions {
+        &self.options
+    }
+
+    /// The reader, for what it knows of itself.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The position in the data.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Rows of this epoch that this worker has left.
+    pub fn left(&self) -> u64 {
+        self.position.share().rows()
+    }
+
+    /// Whether rows were processed of which the other workers were not told: a commit would not know of them.
+    pub fn is_ahead(&self) -> bool {
+        self.entered && self.position.is_ahead()
+    }
+
+    /// What could not be read.
+    pub fn skipped(&self) -> &Skipped {
+        self.reader.skipped()
+    }
+
+    /// What all workers of a round are to know of this one when it begins.
+    pub fn introduce(&self) -> Vec<u8> {
+        let owner = self.owner;
+        let (weight, batch) = (self.options.weight, self.options.batch.get());
+        self.position.introduce(&Introduction {
+            owner,
+            weight,
+            batch,
+        })
+    }
+
+    /// Enters a round as `rank`, of which all workers have said these. Gives how many rows went to another worker.
+    ///
+    /// # Errors
+    /// [`Error::Disagreement`], and nothing has changed.
+    pub fn enter<B: AsRef<[u8]>>(
+        &mut self,
+        rank: usize,
+        introductions: &[B],
+    ) -> Result<u64, Error> {
+        let moved = self.position.enter(rank, introductions)?;
+        self.stale = true;
+        self.entered = true;
+        Ok(moved)
+    }
+
+    /// Without a job: reads shard `shard` of `count` of each epoch, as if there were a round of so many workers.
+    ///
+    /// # Errors
+    /// As [`Elastic::enter`].
+    pub fn enter_shard(&mut self, shard: u32, count: u32) -> Result<(), Error> {
+        let (weight, batch) = (1, self.options.batch.get());
+        let all: Vec<Vec<u8>> = (0..count)
+            .map(|shard| {
+                let owner = Owner {
+                    id: u64::from(shard) + 1,
+                    host: 0,
+                    zone: 0,
+                };
+                self.position.introduce(&Introduction {
+                    owner,
+                    weight,
+                    batch,
+                })
+            })
+            .collect();
+        self.enter(shard as usize, &all).map(drop)
+    }
+
+    /// The rows of the next step; `None` at the end of the epoch, which comes at the same step in all workers. Near it a
+    /// batch may have fewer rows, or none: the collectives of the step are to be called all the same.
+    ///
+    /// # Errors
+    /// [`Error::Read`] names file, row group and column; no row is lost, and the next call tries again.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
+        if !self.entered {
+            return Err(Error::Outside);
+        }
+        if self.position.steps() == 0 {
+            return Ok(None);
+        }
+        if self.stale {
+            let epoch = self.position.ledger().epoch();
+            self.work = Work::new(self.position.share().clone());
+            let pieces = self.position.share().clone().pieces(self.position.line());
+            let pieces = pieces.map(|piece| Piece {
+                group: piece.group,
+                lo: piece.rows.start,
+                hi: piece.rows.end,
+            });
+            self.reader.assign(epoch, pieces)?;
+            self.stale = false;
+        }
+        let rows = self.options.batch.get() as usize;
+        let batch = match self.reader.next_batch(rows)? {
+            Some(batch) => {
+                self.widths = batch.columns().iter().map(|column| column.width).collect();
+                batch
+            }
+            None => Batch::empty(self.reader.schema().clone(), &self.widths),
+        };
+        for span in batch.spans() {
+            self.work.processed(self.position.line(), span);
+        }
+        self.position.step(self.work.left())?;
+        if let Some(audit) = &mut self.audit {
+            audit.read(self.position.ledger().epoch(), &batch);
+        }
+        Ok(Some(batch))
+    }
+
+    /// What all workers are to know of this one before a commit. `commit` is how the audit calls it.
+    ///
+    /// # Errors
+    /// [`Error::Audit`]: what is not written down must not be committed.
+    pub fn report(&mut self, commit: &str) -> Result<Vec<u8>, Error> {
+        if let Some(audit) = &mut self.audit {
+            audit.reported(commit).map_err(Error::Audit)?;
+        }
+        Ok(self.position.report())
+    }
+
+    /// All workers have reported, by rank: [`Elastic::save`] is what the commit that follows holds.
+    ///
+    /// # Errors
+    /// [`Error::Disagreement`], and nothing has changed.
+    pub fn agree<B: AsRef<[u8]>>(&mut self, reports: &[B]) -> Result<(), Error> {
+        Ok(self.position.agree(reports)?)
+    }
+
+    /// The commit of the last report is made.
+    ///
+    /// # Errors
+    /// [`Error::Audit`].
+    pub fn committed(&mut self) -> Result<(), Error> {
+        match &mut self.audit {
+            Some(audit) => audit.sealed().map_err(Error::Audit),
+            None => Ok(()),
+        }
+    }
+
+    /// The audit is to say that a round goes on from this commit.
+    ///
+    /// # Errors
+    /// [`Error::Audit`].
+    pub fn audit_round(&mut self, round: u64, base: Option<&str>) -> Result<(), Error> {
+        match &mut self.audit {
+            Some(audit) => audit.round(round, base).map_err(Error::Audit),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes to the start of the next epoch, in all workers at the same step.
+    pub fn next_epoch(&mut self) {
+        self.position.next_epoch();
+        self.stale = true;
+    }
+
+    /// The position as of the last agreement, the same in all workers.
+    pub fn save(&self) -> &[u8] {
+        self.position.save()
+    }
+
+    /// Becomes the position of a commit. Row groups that are in memory stay there.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`], and nothing has changed.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.position.restore(bytes)?;
+        self.stale = true;
+        if let Some(audit) = &mut self.audit {
+            audit.rolled_back();
+        }
+        Ok(())
+    }
+}
+
+/// What makes a data set the same one: names, sizes and row groups of its files, wherever they lie.
+fn digest(dataset: &Dataset) -> u64 {
+    let mut hash = Xxh3::new();
+    for group in dataset.groups() {
+        hash.update(&group.file.to_le_bytes());
+        hash.update(&group.rows.to_le_bytes());
+        hash.update(&group.bytes.to_le_bytes());
+    }
+    hash.digest()
+}

@@ -1,0 +1,70 @@
+"""Data sets as those of torch and TensorFlow, for code that takes nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .dataset import ParquetDataset
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import torch
+
+__all__ = ["tf_dataset", "torch_loader"]
+
+
+def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataLoader[dict[str, torch.Tensor]]:
+    """A ``DataLoader`` whose batches are those of ``data``: tensors by name, to the end of the epoch.
+
+    Args:
+        data: rows are read and decoded by its threads, so the loader needs no processes.
+        options: more arguments of ``DataLoader``, such as ``pin_memory``; none that make batches or processes.
+
+    Raises:
+        TypeError: ``batch_size``, ``num_workers``, ``shuffle`` or a sampler is given: those are the data set's.
+    """
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Batches(IterableDataset[dict[str, Any]]):
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            return (batch.torch() for batch in data)
+
+    for name in ("batch_size", "num_workers", "shuffle", "sampler", "batch_sampler", "collate_fn"):
+        if name in options:
+            raise TypeError(f"torch_loader({name}=...): that is the data set's, which makes the batches")
+    return DataLoader(Batches(), batch_size=None, num_workers=0, **options)
+
+
+def tf_dataset(data: ParquetDataset) -> tf.data.Dataset:
+    """A ``tf.data.Dataset`` whose elements are the batches of ``data``: tensors by name, to the end of the epoch.
+
+    Raises:
+        TypeError: a column is nothing that TensorFlow knows. Choose others by ``columns``.
+    """
+    import tensorflow as tf
+
+    signature = {name: tf.TensorSpec(shape=None, dtype=_kind(name, kind)) for name, kind in data.schema.items()}
+
+    def batches() -> Iterator[dict[str, Any]]:
+        for batch in data:
+            yield {name: batch[name] for name in batch}
+
+    return tf.data.Dataset.from_generator(batches, output_signature=signature)
+
+
+_NUMBER = re.compile(r"\b(Float|Int|UInt)(8|16|32|64)\b")
+
+
+def _kind(name: str, kind: str) -> str:
+    number = _NUMBER.findall(kind)
+    if len(number) == 1 and "Struct" not in kind and "Map" not in kind:
+        return "".join(number[0]).lower()
+    if kind == "Boolean":
+        return "bool"
+    if kind in ("Utf8", "LargeUtf8"):
+        return "string"
+    if "Binary" in kind:
+        return "uint8"
+    raise TypeError(f"column {name!r} of type {kind} is no tensor: choose other columns")

@@ -1,0 +1,394 @@
+//! Elastic data, as Python calls it.
+
+use std::{
+    num::NonZeroU32,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use arrow_array::{Array, RecordBatch, StructArray, cast::AsArray, ffi};
+use arrow_schema::DataType;
+use elasticrun_core::data::Split;
+use elasticrun_data::{
+    Dataset, OnError, ReaderOptions,
+    elastic::{Elastic, ElasticOptions, Error},
+};
+use pyo3::{
+    exceptions::{PyKeyError, PyTypeError, PyValueError},
+    prelude::*,
+    types::{PyBytes, PyCapsule, PyDict, PyList},
+};
+
+mod values;
+
+use crate::error;
+
+/// A data set that this process reads. Calls take turns.
+#[pyclass(frozen, module = "elasticrun._native")]
+#[derive(Debug)]
+pub(crate) struct Data(Mutex<Elastic>);
+
+/// Runs without the GIL.
+fn detached<T: Send>(
+    py: Python<'_>,
+    data: &Data,
+    body: impl FnOnce(&mut Elastic) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    py.detach(|| body(&mut data.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        .map_err(|error| of(py, &error))
+}
+
+fn of(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::Disagreement(_) | Error::Malformed(_) => "StateError",
+        _ => "DataError",
+    };
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    error::exception(py, class, text)
+}
+
+#[pymethods]
+impl Data {
+    #[new]
+    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn new(
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        columns: Option<Vec<String>>,
+        batch_size: u32,
+        seed: Option<u64>,
+        shuffle_rows: usize,
+        memory: u64,
+        threads: Option<usize>,
+        skip_errors: bool,
+        whole_row_groups: bool,
+        weight: u32,
+        audit: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let batch = NonZeroU32::new(batch_size)
+            .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
+        let otherwise = ReaderOptions::default();
+        let reader = ReaderOptions {
+            columns,
+            shuffle_rows,
+            shuffle: seed.is_some(),
+            seed: seed.unwrap_or(0),
+            memory,
+            threads: threads.unwrap_or(otherwise.threads),
+            on_error: if skip_errors {
+                OnError::Skip
+            } else {
+                OnError::Raise
+            },
+        };
+        let split = if whole_row_groups {
+            Split::Never
+        } else {
+            Split::Rows
+        };
+        let options = ElasticOptions {
+            batch,
+            weight,
+            split,
+            reader,
+        };
+        let opened = py.detach(|| -> Result<Elastic, Error> {
+            let dataset = Arc::new(Dataset::open_local(paths)?);
+            let mut elastic = Elastic::new(dataset, options)?;
+            if let Some(directory) = audit {
+                elastic.audit(&directory)?;
+            }
+            Ok(elastic)
+        });
+        Ok(Self(Mutex::new(opened.map_err(|error| of(py, &error))?)))
+    }
+
+    /// (rows, row groups, files) of the data set.
+    fn size(&self, py: Python<'_>) -> PyResult<(u64, usize, usize)> {
+        detached(py, self, |data| {
+            let dataset = data.dataset();
+            Ok((
+                dataset.rows(),
+                dataset.groups().len(),
+                dataset.number_of_files(),
+            ))
+        })
+    }
+
+    /// Names and types of the columns.
+    fn schema(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        detached(py, self, |data| {
+            let fields = data.reader().schema().fields().iter();
+            Ok(fields
+                .map(|field| (field.name().clone(), field.data_type().to_string()))
+                .collect())
+        })
+    }
+
+    /// (epoch, rows of it that all had left at the last agreement, rows that this worker has left, steps left).
+    fn position(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
+        detached(py, self, |data| {
+            let position = data.position();
+            Ok((
+                position.ledger().epoch(),
+                position.ledger().left(),
+                data.left(),
+                position.steps(),
+            ))
+        })
+    }
+
+    /// Row groups and rows that could not be read and were skipped.
+    fn skipped(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        detached(py, self, |data| {
+            Ok((data.skipped().pieces, data.skipped().rows))
+        })
+    }
+
+    fn introduce(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        let bytes = detached(py, self, |data| Ok(data.introduce()))?;
+        Ok(PyBytes::new(py, &bytes).unbind())
+    }
+
+    /// Enters a round: gives how many rows went to another worker.
+    fn enter(&self, py: Python<'_>, rank: usize, introductions: Vec<Vec<u8>>) -> PyResult<u64> {
+        detached(py, self, |data| data.enter(rank, &introductions))
+    }
+
+    /// Without a job: reads one of so many shards.
+    fn enter_shard(&self, py: Python<'_>, shard: u32, count: u32) -> PyResult<()> {
+        detached(py, self, |data| data.enter_shard(shard, count))
+    }
+
+    /// The audit is to say that a round goes on from this commit.
+    fn audit_round(&self, py: Python<'_>) -> PyResult<()> {
+        let (round, base) = crate::process::base(py)?;
+        detached(py, self, |data| data.audit_round(round, base.as_deref()))
+    }
+
+    fn next_batch(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let batch = detached(py, self, Elastic::next_batch)?;
+        Ok(batch.map(Batch))
+    }
+
+    fn report(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        let commit = crate::process::next_commit(py)?;
+        let bytes = detached(py, self, |data| data.report(&commit))?;
+        Ok(PyBytes::new(py, &bytes).unbind())
+    }
+
+    fn agree(&self, py: Python<'_>, reports: Vec<Vec<u8>>) -> PyResult<()> {
+        detached(py, self, |data| data.agree(&reports))
+    }
+
+    /// The commit of the last report is made.
+    fn committed(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, self, Elastic::committed)
+    }
+
+    fn next_epoch(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, self, |data| {
+            data.next_epoch();
+            Ok(())
+        })
+    }
+
+    /// Whether rows were processed of which no commit knows yet.
+    fn is_ahead(&self, py: Python<'_>) -> PyResult<bool> {
+        detached(py, self, |data| Ok(data.is_ahead()))
+    }
+
+    fn save(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        let bytes = detached(py, self, |data| Ok(data.save().to_vec()))?;
+        Ok(PyBytes::new(py, &bytes).unbind())
+    }
+
+    fn restore(&self, py: Python<'_>, bytes: Vec<u8>) -> PyResult<()> {
+        detached(py, self, |data| data.restore(&bytes))
+    }
+}
+
+/// The rows of a step, as columns.
+#[pyclass(frozen, module = "elasticrun._native")]
+#[derive(Debug)]
+pub(crate) struct Batch(elasticrun_data::Batch);
+
+#[pymethods]
+impl Batch {
+    fn __len__(&self) -> usize {
+        self.0.rows()
+    }
+
+    /// Names of the columns.
+    fn names(&self) -> Vec<String> {
+        self.0
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect()
+    }
+
+    /// A column as memory that NumPy can look at, if it is of numbers (or of bytes) of one size.
+    fn column(&self, name: &str) -> PyResult<Option<Column>> {
+        let column = self
+            .0
+            .column(name)
+            .ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+        Ok(Column::of(column))
+    }
+
+    /// A column as a list: of strings, bytes or truth values, none where there is no value; of numbers that may be missing.
+    fn values<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyList>>> {
+        let column = self
+            .0
+            .column(name)
+            .ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+        values::list(py, &*column.array)
+    }
+
+    /// Rows that were processed for it, with those that a predicate dropped.
+    fn processed(&self) -> u64 {
+        self.0.rows_processed()
+    }
+
+    /// Row group and row within it, for each row.
+    fn origins(&self) -> Vec<(u32, u32)> {
+        let spans = self.0.spans();
+        let origins = self.0.origins().iter();
+        origins
+            .map(|origin| (spans[origin.span as usize].group, origin.row))
+            .collect()
+    }
+
+    /// The Arrow C data interface: (schema, array) as capsules, without a copy.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        drop(requested_schema);
+        let bad = |error: arrow_schema::ArrowError| PyTypeError::new_err(error.to_string());
+        let columns = self
+            .0
+            .columns()
+            .iter()
+            .map(|column| column.array.clone())
+            .collect();
+        let batch = RecordBatch::try_new(self.0.schema().clone(), columns).map_err(bad)?;
+        let (array, schema) = ffi::to_ffi(&StructArray::from(batch).to_data()).map_err(bad)?;
+        Ok((
+            PyCapsule::new_with_value(py, schema, c"arrow_schema")?,
+            PyCapsule::new_with_value(py, array, c"arrow_array")?,
+        ))
+    }
+}
+
+/// A column as NumPy's array interface describes memory: (rows) or (rows, width). The memory is the batch's own.
+#[pyclass(frozen, module = "elasticrun._native")]
+#[derive(Debug)]
+pub(crate) struct Column {
+    /// Keeps the memory.
+    _array: Arc<dyn Array>,
+    address: usize,
+    shape: Vec<usize>,
+    kind: &'static str,
+}
+
+impl Column {
+    fn of(column: &elasticrun_data::Column) -> Option<Self> {
+        let array = &column.array;
+        let rows = array.len();
+        if array.null_count() > 0 {
+            return None;
+        }
+        let (values, shape): (Arc<dyn Array>, Vec<usize>) = match array.data_type() {
+            DataType::FixedSizeList(_, width) => {
+                let list = array.as_fixed_size_list();
+                let width = *width as usize;
+                let first = list.offset() * width;
+                (list.values().slice(first, rows * width), vec![rows, width])
+            }
+            DataType::List(_) => {
+                let (list, width) = (array.as_list::<i32>(), column.width?);
+                let first = list.value_offsets().first().copied()? as usize;
+                (list.values().slice(first, rows * width), vec![rows, width])
+            }
+            DataType::LargeList(_) => {
+                let (list, width) = (array.as_list::<i64>(), column.width?);
+                let first = list.value_offsets().first().copied()? as usize;
+                (list.values().slice(first, rows * width), vec![rows, width])
+            }
+            _ => (array.clone(), vec![rows]),
+        };
+        if values.null_count() > 0 {
+            return None;
+        }
+        let data = values.to_data();
+        let bytes = |offset: usize| {
+            data.buffers()
+                .get(offset)
+                .map(|buffer| buffer.as_ptr() as usize)
+        };
+        let number =
+            |kind, size: usize| Some((kind, bytes(0)? + data.offset() * size, shape.clone()));
+        let (kind, address, shape) = match values.data_type() {
+            DataType::Int8 => number("|i1", 1)?,
+            DataType::UInt8 => number("|u1", 1)?,
+            DataType::Int16 => number("<i2", 2)?,
+            DataType::UInt16 => number("<u2", 2)?,
+            DataType::Float16 => number("<f2", 2)?,
+            DataType::Int32 | DataType::Date32 => number("<i4", 4)?,
+            DataType::UInt32 => number("<u4", 4)?,
+            DataType::Float32 => number("<f4", 4)?,
+            DataType::Int64
+            | DataType::Timestamp(..)
+            | DataType::Date64
+            | DataType::Duration(_) => number("<i8", 8)?,
+            DataType::UInt64 => number("<u8", 8)?,
+            DataType::Float64 => number("<f8", 8)?,
+            DataType::Binary if shape.len() == 1 => {
+                let first = values.as_binary::<i32>().value_offsets().first().copied()?;
+                ("|u1", bytes(1)? + first as usize, vec![rows, column.width?])
+            }
+            DataType::LargeBinary if shape.len() == 1 => {
+                let first = values.as_binary::<i64>().value_offsets().first().copied()?;
+                ("|u1", bytes(1)? + first as usize, vec![rows, column.width?])
+            }
+            DataType::FixedSizeBinary(width) if shape.len() == 1 => {
+                let width = *width as usize;
+                ("|u1", bytes(0)? + data.offset() * width, vec![rows, width])
+            }
+            _ => return None,
+        };
+        Some(Self {
+            _array: values,
+            address,
+            shape,
+            kind,
+        })
+    }
+}
+
+#[pymethods]
+impl Column {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("typestr", self.kind)?;
+        interface.set_item("shape", pyo3::types::PyTuple::new(py, &self.shape)?)?;
+        interface.set_item("data", (self.address, false))?;
+        Ok(interface)
+    }
+}

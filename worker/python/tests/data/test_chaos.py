@@ -1,0 +1,110 @@
+"""Fifty random kills and resizes of a real job: the audit says that each row was committed once in each epoch."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+
+from elasticrun.data import audit
+from support import parquet
+
+ROWS = 2000
+STRIKES = 50
+SEED = 20
+HOSTS = ("localhost", "127.0.0.1")
+SLOTS = [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2)]
+
+SCRIPT = """
+import os, time, numpy as np
+import elasticrun as e
+from elasticrun.data import ParquetDataset
+
+# In one write, since this process may be killed between two.
+def say(line):
+    os.write(1, f"{{line}}\\n".encode())
+
+e.init()
+data = ParquetDataset("{data}", batch_size=7, seed=7, shuffle_rows=128, audit="{audit}")
+state = e.ObjectState(data=data, seen=np.zeros({rows}), steps=0)
+
+@e.elastic.run
+def train(state):
+    say(f"ROUND {{e.world().round}} OF {{e.size()}} PID {{os.getpid()}}")
+    began = state.steps
+    while True:
+        for batch in state.data:
+            time.sleep(0.002)
+            seen = np.zeros({rows})
+            np.add.at(seen, batch["index"], 1)
+            state.seen = state.seen + e.allreduce(seen, op=e.Sum, name="seen")
+            state.steps += 1
+            if state.steps % 3:
+                state.check_host_updates()
+            else:
+                state.commit()
+            if state.steps == began + 4:
+                say(f"TRAINS {{e.world().round}}")
+        # Between two steps, so that the end of an epoch and the commit of it are one.
+        state.data.next_epoch()
+        state.commit()
+        over = e.allreduce(float(os.path.exists("{stop}")), op=e.Max, name="over")
+        if over:
+            return state.seen
+
+seen = train(state)
+assert (seen == seen[0]).all(), np.unique(seen, return_counts=True)
+say(f"EACH ROW {{int(seen[0])}} TIMES")
+"""
+
+
+def test_fifty_strikes(start, tmp_path):
+    chance = random.Random(SEED)
+    change = start.hosts("localhost:2\n")
+    stop = tmp_path / "stop"
+    job = start.job(
+        f"-np 2 --min-np 1 --max-np 4 --host-discovery-script {start.discovery} --discovery-interval 50ms"
+        " --last-call 50ms --failure-domain slot --blacklist-cooldown-range 0 0 --max-host-failures 1000",
+        SCRIPT.format(
+            data=parquet.write(tmp_path / "data", rows=ROWS, files=4, group=40),
+            audit=tmp_path / "audit",
+            rows=ROWS,
+            stop=stop,
+        ),
+    )
+    trained, slots, kills, strikes = -1, (2, 0), 0, 0
+    while strikes < STRIKES:
+        # Each strike meets a round that trains.
+        while trained < (newest := _newest(job.text)):
+            trained = int(re.search(r"TRAINS (\d+)", job.until("TRAINS"))[1])
+        found = re.findall(r"ROUND (\d+) OF (\d+) PID (\d+)", job.text)
+        members = [int(pid) for round_, _, pid in found if int(round_) == newest]
+        size = next(int(size) for round_, size, _ in found if int(round_) == newest)
+        # A job whose workers all fail has failed, so one is left.
+        if len(members) == size > 1 and (size != sum(slots) or chance.random() < 0.6):
+            victims = chance.sample(members, chance.randrange(1, size))
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+            kills += len(victims)
+            strikes += 1
+        elif size == sum(slots):
+            slots = chance.choice([other for other in SLOTS if sum(other) != size])
+            change("".join(f"{host}:{count}\n" for host, count in zip(HOSTS, slots, strict=True) if count))
+            strikes += 1
+        while _newest(job.text) == newest:
+            job.until("ROUND")
+    stop.touch()
+    text = job.succeed()
+    times = {int(found) for found in re.findall(r"EACH ROW (\d+) TIMES", text)}
+    assert len(times) == 1
+    epochs = times.pop()
+    seen = audit.read(tmp_path / "audit")
+    assert seen.repeated() == []
+    assert {epoch: len(rows) for epoch, rows in seen.rows.items()} == dict.fromkeys(range(epochs), ROWS)
+    assert kills > 10 and len(seen.void) > 0
+
+
+def _newest(text: str) -> int:
+    return max((int(found) for found in re.findall(r"ROUND (\d+)", text)), default=0)
+

@@ -1,0 +1,135 @@
+"""A data set that one process reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from elasticrun.data import ParquetDataset, torch_loader
+from elasticrun.errors import DataError, StateError
+from support import parquet
+
+import elasticrun
+
+
+@pytest.fixture(autouse=True, scope="module")
+def alone():
+    # A process is a worker once.
+    elasticrun.init()
+
+
+def test_each_row_comes_once_in_an_order_of_its_own(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=64, seed=3)
+    orders = []
+    for _ in data.epochs(2):
+        order = np.concatenate([batch["index"] for batch in data])
+        assert sorted(order) == list(range(1000))
+        orders.append(list(order))
+    assert orders[0] != orders[1] and orders[0] != sorted(orders[0])
+
+
+def test_the_seed_changes_the_order_and_the_same_seed_does_not(tmp_path):
+    path = parquet.write(tmp_path)
+
+    def order(seed):
+        data = ParquetDataset(path, batch_size=100, seed=seed)
+        return [int(index) for batch in data for index in batch["index"]]
+
+    assert order(1) == order(1) != order(2)
+
+
+def test_without_shuffling_rows_come_as_they_stand(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=64, shuffle=False)
+    assert [int(index) for batch in data for index in batch["index"]] == list(range(1000))
+
+
+def test_columns_are_arrays_over_the_memory_of_the_batch(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path, width=3), batch_size=10)
+    batch = next(iter(data))
+    assert batch.rows == 10 and list(batch) == ["index", "x", "name"]
+    assert batch["x"].shape == (10, 3) and batch["x"].dtype == np.float32
+    assert (batch["x"] == batch["index"][:, None]).all()
+    assert list(batch["name"]) == [f"row {index}" for index in batch["index"]]
+    tensors = batch.torch()
+    assert set(tensors) == {"index", "x"} and tensors["x"].shape == (10, 3)
+    assert tensors["x"].data_ptr() == batch["x"].ctypes.data
+    table = batch.arrow()
+    assert isinstance(table, pa.RecordBatch) and table.column("x").to_pylist() == batch["x"].tolist()
+    assert pa.record_batch(batch).equals(table)
+
+
+def test_a_batch_outlives_its_data_set(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=500)
+    x, index = (lambda batch: (batch["x"], batch["index"]))(next(iter(data)))
+    del data
+    assert (x[:, 0] == index).all()
+
+
+def test_columns_that_are_not_asked_for_are_not_read(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=10, columns=["index"])
+    assert data.schema == {"index": "Int64"}
+    with pytest.raises(KeyError):
+        next(iter(data))["x"]
+
+
+def test_iterating_goes_on_where_it_stopped(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=100)
+    seen = list(next(iter(data))["index"])
+    assert len(data) == 9
+    seen += [int(index) for batch in data for index in batch["index"]]
+    assert sorted(seen) == list(range(1000))
+
+
+def test_progress_is_told(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=100)
+    next(iter(data))
+    data._agree()
+    progress = data.progress()
+    assert (progress.done, progress.total, progress.steps_left) == (100, 1000, 9)
+    assert "epoch 0: 100 of 1,000 rows (10%)" in str(progress)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_hardly_any_rows(tmp_path, rows):
+    data = ParquetDataset(parquet.write(tmp_path, rows=rows, files=1), batch_size=10)
+    assert [list(batch["index"]) for batch in data] == [[0]] * rows
+    assert data.rows == rows
+
+
+def test_what_is_wrong_is_named(tmp_path):
+    path = parquet.write(tmp_path / "data")
+    with pytest.raises(ValueError, match="batch_size=0: must be at least 1"):
+        ParquetDataset(path, batch_size=0)
+    with pytest.raises(ValueError, match="memory='lots'"):
+        ParquetDataset(path, batch_size=1, memory="lots")
+    with pytest.raises(DataError, match="no such column"):
+        ParquetDataset(path, batch_size=1, columns=["y"])
+    with pytest.raises(DataError, match="nowhere"):
+        ParquetDataset(tmp_path / "nowhere", batch_size=1)
+
+
+def test_a_file_that_goes_while_it_is_read_is_named(tmp_path):
+    path = parquet.write(tmp_path, rows=5000, files=3)
+    data = ParquetDataset(path, batch_size=100, shuffle=False, memory=1, threads=1)
+    next(iter(data))
+    (path / "part-2.parquet").unlink()
+    with pytest.raises(DataError, match=r"part-2\.parquet"):
+        list(data)
+
+
+def test_a_state_that_was_not_told_is_not_saved(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=100)
+    state = elasticrun.ObjectState(data=data)
+    next(iter(data))
+    with pytest.raises(StateError, match="call commit"):
+        state.save()
+
+
+def test_a_loader_of_torch(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=300)
+    loader = torch_loader(data)
+    batches = list(loader)
+    assert [len(batch["index"]) for batch in batches] == [300, 300, 300, 100]
+    assert sorted(int(index) for batch in batches for index in batch["index"]) == list(range(1000))
+    with pytest.raises(TypeError, match="num_workers"):
+        torch_loader(data, num_workers=2)

@@ -1,0 +1,144 @@
+"""Data sets in real jobs: each row once, through failures and resizes."""
+
+from __future__ import annotations
+
+import pytest
+from elasticrun.data import audit
+from support import parquet
+
+#: Trains on the rows of an epoch, with a sum that says which rows the model has seen.
+SCRIPT = """
+import os, signal, time, numpy as np
+import elasticrun as e
+from elasticrun.data import ParquetDataset
+
+e.init()
+data = ParquetDataset("{data}", batch_size={batch}, seed=7, audit="{audit}", **{more})
+state = e.ObjectState(data=data, seen=np.zeros({rows}), steps=0)
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "LEFT", data.progress().total - data.progress().done)
+    for epoch in state.data.epochs({epochs}):
+        for batch in state.data:
+            {strike}
+            seen = np.zeros({rows})
+            np.add.at(seen, batch["index"], 1)
+            state.seen = state.seen + e.allreduce(seen, op=e.Sum, name="seen")
+            state.steps += 1
+            state.commit()
+            {after}
+    return state.seen
+
+seen = train(state)
+assert (seen == {epochs}).all(), np.unique(seen, return_counts=True)
+print("EACH ROW", {epochs}, "TIMES IN", state.steps, "STEPS")
+"""
+
+
+def script(tmp_path, strike="pass", after="pass", rows=1000, batch=10, epochs=1, more="{}", **data):
+    path = parquet.write(tmp_path / "data", rows=rows, **data)
+    return SCRIPT.format(
+        data=path, audit=tmp_path / "audit", strike=strike, after=after, rows=rows, batch=batch, epochs=epochs, more=more
+    )
+
+
+def check(tmp_path, rows=1000, epochs=1):
+    seen = audit.read(tmp_path / "audit")
+    assert seen.repeated() == []
+    assert [len(seen.rows[epoch]) for epoch in range(epochs)] == [rows] * epochs
+    return seen
+
+
+def test_workers_share_the_rows_of_each_epoch(start, tmp_path):
+    text = start.job("-np 3", script(tmp_path, epochs=2)).succeed()
+    assert text.count("EACH ROW 2 TIMES IN 68 STEPS") == 3
+    assert not check(tmp_path, epochs=2).void
+
+
+def test_survivors_of_a_sigkill_go_on_with_what_is_left(start, tmp_path):
+    strike = """
+            if e.world().round == 1 and e.rank() == 2 and state.steps == 7:
+                os.kill(os.getpid(), signal.SIGKILL)"""
+    text = start.job(
+        "-np 4 --min-np 2 -H localhost:4 --failure-domain slot --blacklist forever", script(tmp_path, strike)
+    ).succeed()
+    assert start_of(text, 2) == {(rank, 3, 720) for rank in range(3)}
+    # Seven steps of four workers, and 720 rows by three.
+    assert text.count("EACH ROW 1 TIMES IN 31 STEPS") == 3
+    check(tmp_path)
+
+
+def test_a_row_that_is_not_committed_is_read_again(start, tmp_path):
+    strike = """
+            if e.world().round == 1 and state.steps == 5:
+                e.barrier()
+                if e.rank() == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)"""
+    text = start.job(
+        "-np 2 --min-np 1 -H localhost:2 --failure-domain slot --blacklist forever", script(tmp_path, strike)
+    ).succeed()
+    assert start_of(text, 2) == {(0, 1, 900)}
+    check(tmp_path)
+
+
+def test_hosts_that_come_get_their_share(start, tmp_path):
+    change = start.hosts("localhost:1\n")
+    after = """
+            while e.size() == 1 and state.steps == 5:
+                print("ALONE", flush=True)
+                time.sleep(0.05)
+                state.check_host_updates()"""
+    job = start.job(
+        f"-np 1 --min-np 1 --host-discovery-script {start.discovery} --discovery-interval 50ms --last-call 50ms",
+        script(tmp_path, after=after),
+    )
+    job.until("ALONE")
+    change("localhost:1\n127.0.0.1:1\n")
+    text = job.succeed()
+    assert start_of(text, 2) == {(0, 2, 950), (1, 2, 950)}
+    assert text.count("EACH ROW 1 TIMES IN 53 STEPS") == 2
+    assert not check(tmp_path).void
+
+
+@pytest.mark.parametrize("workers", [1, 5])
+def test_more_workers_than_rows(start, tmp_path, workers):
+    text = start.job(f"-np {workers}", script(tmp_path, rows=3, files=1)).succeed()
+    assert text.count("EACH ROW 1 TIMES IN 1 STEPS") == workers
+    check(tmp_path, rows=3)
+
+
+def test_an_empty_data_set_has_no_step(start, tmp_path):
+    text = start.job("-np 2", script(tmp_path, rows=0, files=1)).succeed()
+    assert text.count("EACH ROW 1 TIMES IN 0 STEPS") == 2
+
+
+def test_row_groups_may_stay_whole(start, tmp_path):
+    text = start.job("-np 3", script(tmp_path, more="dict(split='never')")).succeed()
+    assert text.count("EACH ROW 1 TIMES") == 3
+    check(tmp_path)
+
+
+def test_another_data_set_on_one_worker_is_told(start, tmp_path):
+    parquet.write(tmp_path / "other", rows=999)
+    text = script(tmp_path).replace(f'ParquetDataset("{tmp_path / "data"}"', 'ParquetDataset(PATH')
+    text = f'import os\nPATH = "{tmp_path}/" + ("other" if os.environ["HOROVOD_RANK"] == "1" else "data")\n' + text
+    told = start.job("-np 2", text).fail(1)
+    assert "another data set" in told or "elsewhere in the data" in told
+
+
+def test_a_data_set_outside_of_the_state_is_told(start, tmp_path):
+    strike = """
+            if e.world().round == 1 and e.rank() == 1 and state.steps == 2:
+                os.kill(os.getpid(), signal.SIGKILL)"""
+    text = script(tmp_path, strike).replace("e.ObjectState(data=data, ", "e.ObjectState(")
+    text = text.replace("state.data", "data")
+    told = start.job("-np 2 --min-np 1 -H localhost:2 --failure-domain slot --blacklist forever", text).fail(1)
+    assert "make it an attribute of the state" in told
+
+
+def start_of(text, round_):
+    """(rank, size, rows left) of those who began the round."""
+    lines = (line.split() for line in text.splitlines() if "ROUND" in line)
+    words = (line[next(place for place, word in enumerate(line) if word.endswith("ROUND")) :] for line in lines)
+    return {(int(word[3]), int(word[5]), int(word[7])) for word in words if int(word[1]) == round_}
