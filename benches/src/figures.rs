@@ -7,7 +7,7 @@ pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The head of a table that [`print`] fills.
+/// The head of a table that [`print()`] fills.
 pub fn print_head() {
     println!(
         "{:34} {:>6} {:>8} {:>8} {:>8} {:>8}",
