@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices test-s3
+.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-notice bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices test-s3
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -85,7 +85,7 @@ test-notices: ## 1,000 notices of three clouds to a job of four hosts: no step l
 test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-horovod HOROVOD_SRC=DIR
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh
 
-plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud and Slurm
+plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes and Slurm
 	cargo build --locked -p elasticrun-plugin-slurm
 	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
 	mkdir -p dist/plugins
@@ -130,6 +130,10 @@ bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over g
 
 bench-data: ## Reading of data sets beside pyarrow and petastorm; ROWS=100000 for fewer
 	benches/data.sh --rows $(or $(ROWS),800000)
+
+bench-notice: ## From a change of the list of hosts until all workers have left their round
+	cargo build --locked --release -q -p elasticrun -p elasticrun-benches
+	$${CARGO_TARGET_DIR:-target}/release/bench_notice
 
 bench-plugins: ## What the process of a plugin costs: its start, a poll
 	cargo bench --locked -q -p elasticrun-discovery --bench isolation

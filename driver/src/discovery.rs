@@ -8,9 +8,11 @@ use std::{
     collections::BTreeSet,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
+use elasticrun_core::Note;
 use elasticrun_discovery::{
     Allowed, Catalog, Command, HostProgram, Isolation, Running, SearchPath, Settings, Snapshot,
     Source, Spec, merge,
@@ -41,11 +43,32 @@ pub(crate) struct Sources {
     running: Vec<Running>,
 }
 
+/// How long sources may take at the end to hear what they were not told yet.
+const LAST_COMMANDS: Duration = Duration::from_secs(10);
+
 impl Sources {
-    /// Tells all sources something; those that do not know the host leave it at that.
-    pub(crate) fn command(&self, command: &Command) {
+    /// Tells all sources which hosts are being left, and which are left: whoever takes a host may wait for that. Those
+    /// that do not know the host leave it at that.
+    pub(crate) fn note(&self, note: &Note) {
+        let command = match note {
+            Note::Draining { host, .. } => Command::Draining {
+                host: host.to_string(),
+            },
+            Note::Drained { host } => Command::Drained {
+                host: host.to_string(),
+            },
+            _ => return,
+        };
         for source in &self.running {
             source.command(command.clone());
+        }
+    }
+
+    /// Ends them once they have heard everything. It may block for [`LAST_COMMANDS`].
+    pub(crate) fn finish(self) {
+        let deadline = Instant::now() + LAST_COMMANDS;
+        for source in self.running {
+            source.finish(deadline);
         }
     }
 }

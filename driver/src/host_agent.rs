@@ -41,8 +41,14 @@ pub fn run(how: AgentStart) -> u8 {
 }
 
 fn serve(mut options: AgentOptions) -> Result<(), String> {
+    let given_here = options.itself && options.slots > 0;
+    options.counted = if given_here {
+        Some(options.slots)
+    } else {
+        gpus()
+    };
     if options.slots == 0 {
-        options.slots = found_slots();
+        options.slots = options.counted.unwrap_or(1);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -69,8 +75,8 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
     ))
 }
 
-/// The GPUs of this host, else one slot.
-fn found_slots() -> u32 {
+/// The GPUs of this host; none if it shows none of a kind that is known here.
+fn gpus() -> Option<u32> {
     let devices = fs::read_dir("/dev").into_iter().flatten().flatten();
     let is_gpu = |name: &str| {
         name.strip_prefix("nvidia")
@@ -79,5 +85,5 @@ fn found_slots() -> u32 {
     let gpus = devices
         .filter(|entry| entry.file_name().to_str().is_some_and(is_gpu))
         .count();
-    u32::try_from(gpus).unwrap_or(1).max(1)
+    u32::try_from(gpus).ok().filter(|gpus| *gpus > 0)
 }

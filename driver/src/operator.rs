@@ -15,7 +15,8 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use elasticrun_protocol::HostId;
+use elasticrun_core::{Event, Job};
+use elasticrun_protocol::{HostId, Notice, NoticeKind};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
@@ -64,6 +65,41 @@ pub struct Asked {
     pub request: Request,
     /// Where the answer goes.
     pub answer: oneshot::Sender<Answer>,
+}
+
+impl Asked {
+    /// Answers, and gives the event that does what was asked for.
+    pub(crate) fn decide(self, job: &Job) -> Option<Event> {
+        let (event, answer) = match decide(self.request, job) {
+            Ok((event, line)) => (Some(event), Answer::Done(line)),
+            Err(why) => (None, Answer::Refused(why)),
+        };
+        // Who asked may have gone.
+        let _ = self.answer.send(answer);
+        event
+    }
+}
+
+/// What a request means for a job, with a line for who asked; or why it cannot be.
+fn decide(request: Request, job: &Job) -> Result<(Event, String), String> {
+    let Request::Drain { host, within_ms } = request;
+    if job.results().outcome().is_some() {
+        return Err("the job is ending".to_owned());
+    }
+    if !job.settings().elastic {
+        return Err("the job is not elastic: its workers cannot go on elsewhere".to_owned());
+    }
+    if !job.has_host(&host) {
+        let hosts: Vec<_> = job.hosts().into_iter().map(HostId::as_str).collect();
+        let known = hosts.join(", ");
+        return Err(format!("{host} is no host of this job; it has {known}"));
+    }
+    let line = format!("{host} is being left");
+    let notice = Notice {
+        kind: NoticeKind::Operator,
+        within: within_ms.map(Duration::from_millis),
+    };
+    Ok((Event::Noticed { host, notice }, line))
 }
 
 /// A socket of this driver; dropping it removes it.

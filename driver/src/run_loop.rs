@@ -4,20 +4,18 @@
 //! The loop never waits for a peer, a disk or a terminal: agents have a task each ([`crate::control`]),
 //! launches too ([`crate::launch`]), and what workers print goes to a thread ([`crate::console`]).
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use elasticrun_core::{Command, Event, Job, Note, Time, results::Outcome};
-use elasticrun_discovery::Command as Told;
-use elasticrun_protocol::{
-    DriverEpoch, HostId, Notice, NoticeKind, Order, Report, ToAgent, control::Setup,
-};
+use elasticrun_protocol::{Order, Report, control::Setup};
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use crate::{
-    control::{self, Writer},
+    agents::Agents,
+    control,
     discovery::Sources,
     hosts::Hosts,
     launch::{self, Launcher},
@@ -55,23 +53,15 @@ pub struct Inputs {
 #[derive(Debug)]
 pub struct Driver {
     pub(crate) job: Job,
-    pub(crate) epoch: DriverEpoch,
     pub(crate) setup: Setup,
     pub(crate) hosts: Hosts,
     pub(crate) launcher: Launcher,
     pub(crate) reporter: Reporter,
-    pub(crate) agents: BTreeMap<HostId, Agent>,
+    pub(crate) agents: Agents,
     pub(crate) sources: Sources,
     pub(crate) store: store::Handle,
     pub(crate) began: Instant,
     pub(crate) ending: Option<Ending>,
-}
-
-/// A connected agent.
-#[derive(Debug)]
-pub(crate) struct Agent {
-    instance: u64,
-    writer: Writer,
 }
 
 /// The job has ended and its agents end.
@@ -103,12 +93,17 @@ impl Driver {
                 }
                 Some(update) = inputs.discovery.recv() => self.discovered(update),
                 Some(ended) = inputs.launches.recv() => self.launch_ended(ended),
-                Some(asked) = inputs.operator.recv() => self.asked(asked),
+                Some(asked) = inputs.operator.recv() => {
+                    if let Some(event) = asked.decide(&self.job) {
+                        self.step(event);
+                    }
+                }
                 signal = inputs.signals.next() => self.signalled(signal),
                 _ = beat.tick() => self.beat(),
                 () = sleep_until(due.unwrap_or(self.began)), if due.is_some() => self.tick(),
                 () = sleep_until(ends.unwrap_or(self.began)), if ends.is_some() => {
                     if self.shutdown_overdue() {
+                        self.give_agents_up();
                         return self.outcome();
                     }
                 }
@@ -146,6 +141,7 @@ impl Driver {
             control::Input::Connected {
                 agent,
                 software,
+                counted,
                 writer,
             } => {
                 let host = agent.host.clone();
@@ -155,30 +151,21 @@ impl Driver {
                         "host {host} runs elasticrun {software}, this is {own}"
                     ));
                 }
-                if let Some(old) = self.remove_agent(&host) {
-                    old.writer.close();
+                if let Some(instance) = self.agents.remove(&host) {
                     let why = "another agent of this host has connected".to_owned();
                     self.step(Event::AgentLost {
                         host: host.clone(),
-                        instance: old.instance,
+                        instance,
                         why,
                     });
                 }
-                let instance = agent.instance;
-                self.store.agent_connected(&host, instance);
-                let setup = Setup {
-                    instance,
-                    ..self.setup.clone()
-                };
-                writer.send(&ToAgent {
-                    epoch: self.epoch,
-                    order: Order::Setup(Box::new(setup)),
-                });
+                self.agents
+                    .add(host.clone(), agent.instance, writer, &self.setup);
                 self.launcher.connected(&host);
-                self.agents.insert(host.clone(), Agent { instance, writer });
-                if let Some(list) = self.hosts.probed(&host, agent.slots) {
+                if let Some(list) = self.hosts.probed(&host, agent.slots, counted) {
                     self.step(Event::Discovered(list));
                 }
+                self.doubt_slots();
                 self.step(Event::AgentConnected(agent));
             }
             control::Input::Reported {
@@ -187,13 +174,16 @@ impl Driver {
                 reports,
             } => {
                 for report in reports {
-                    if report.epoch != self.epoch {
+                    if report.epoch != self.agents.epoch() {
                         tracing::debug!(%host, "a report to another driver");
                         continue;
                     }
                     if let Report::Beat { commits, count } = report.report {
                         self.reporter.commits(&host, commits);
-                        self.answer(&host, instance, Order::Beat { heard: count });
+                        if self.agents.is_current(&host, instance) {
+                            // One that does not read is found out by an order that matters.
+                            let _ = self.agents.send(&host, Order::Beat { heard: count });
+                        }
                     }
                     self.step(Event::Reported {
                         host: host.clone(),
@@ -207,12 +197,8 @@ impl Driver {
                 instance,
                 why,
             } => {
-                if self
-                    .agents
-                    .get(&host)
-                    .is_some_and(|agent| agent.instance == instance)
-                {
-                    self.remove_agent(&host);
+                if self.agents.is_current(&host, instance) {
+                    self.agents.remove(&host);
                     self.launcher.abandon(&host);
                 }
                 self.step(Event::AgentLost {
@@ -224,23 +210,26 @@ impl Driver {
         }
     }
 
-    fn remove_agent(&mut self, host: &HostId) -> Option<Agent> {
-        let agent = self.agents.remove(host)?;
-        self.store.agent_lost(host);
-        Some(agent)
-    }
-
     fn discovered(&mut self, update: crate::discovery::Update) {
         let event = match update {
             crate::discovery::Update::List(list) => {
                 self.launcher.learn(&list);
-                Event::Discovered(self.hosts.listed(list))
+                let list = self.hosts.listed(list);
+                self.doubt_slots();
+                Event::Discovered(list)
             }
             crate::discovery::Update::Failed { fatal, why } => {
                 Event::DiscoveryFailed { fatal, why }
             }
         };
         self.step(event);
+    }
+
+    /// Says which hosts show fewer slots than their source told of.
+    fn doubt_slots(&mut self) {
+        for doubt in self.hosts.take_doubts() {
+            self.reporter.warn(&doubt);
+        }
     }
 
     fn launch_ended(&mut self, ended: launch::Ended) {
@@ -253,29 +242,6 @@ impl Driver {
         }
     }
 
-    fn asked(&mut self, asked: operator::Asked) {
-        let operator::Request::Drain { host, within_ms } = asked.request;
-        let answer = if self.ending.is_some() {
-            operator::Answer::Refused("the job is ending".to_owned())
-        } else if !self.job.settings().elastic {
-            let why = "the job is not elastic: its workers cannot go on elsewhere".to_owned();
-            operator::Answer::Refused(why)
-        } else if !self.job.has_host(&host) {
-            let hosts: Vec<_> = self.job.hosts().into_iter().map(HostId::as_str).collect();
-            let known = hosts.join(", ");
-            operator::Answer::Refused(format!("{host} is no host of this job; it has {known}"))
-        } else {
-            let within = within_ms.map(Duration::from_millis);
-            let kind = NoticeKind::Operator;
-            let line = format!("{host} is being left");
-            let notice = Notice { kind, within };
-            self.step(Event::Noticed { host, notice });
-            operator::Answer::Done(line)
-        };
-        // Who asked may have gone.
-        let _ = asked.answer.send(answer);
-    }
-
     fn signalled(&mut self, signal: i32) {
         match &mut self.ending {
             None => {
@@ -285,7 +251,7 @@ impl Driver {
             Some(ending) if !ending.killed => {
                 ending.killed = true;
                 ending.deadline = Instant::now() + KILL_SLACK;
-                self.send_to_all(Order::Kill);
+                self.agents.send_to_all(Order::Kill);
             }
             Some(_) => {}
         }
@@ -301,30 +267,26 @@ impl Driver {
         }
         ending.killed = true;
         ending.deadline = Instant::now() + KILL_SLACK;
-        self.send_to_all(Order::Kill);
+        self.agents.send_to_all(Order::Kill);
         false
+    }
+
+    /// They have had their time.
+    fn give_agents_up(&mut self) {
+        for host in self.agents.hosts() {
+            if let Some(instance) = self.agents.remove(&host) {
+                let why = "its agent has not ended in time".to_owned();
+                self.step(Event::AgentLost {
+                    host,
+                    instance,
+                    why,
+                });
+            }
+        }
     }
 
     fn beat(&mut self) {
         self.reporter.beat(&self.job);
-    }
-
-    fn answer(&self, host: &HostId, instance: u64, order: Order) {
-        let epoch = self.epoch;
-        let agent = self.agents.get(host);
-        if let Some(agent) = agent.filter(|agent| agent.instance == instance) {
-            agent.writer.send(&ToAgent { epoch, order });
-        }
-    }
-
-    fn send_to_all(&self, order: Order) {
-        let order = ToAgent {
-            epoch: self.epoch,
-            order,
-        };
-        for agent in self.agents.values() {
-            agent.writer.send(&order);
-        }
     }
 
     fn execute(&mut self, commands: Vec<Command>) {
@@ -332,7 +294,7 @@ impl Driver {
         // Before any worker hears of it.
         for command in &commands {
             if let Command::Note(Note::RoundStarted { round, .. }) = command {
-                self.store.round_started(self.epoch, *round);
+                self.store.round_started(self.agents.epoch(), *round);
             }
         }
         for command in commands {
@@ -340,19 +302,12 @@ impl Driver {
                 Command::Launch { host } => self.launcher.launch(&host),
                 Command::Send { host, order } => {
                     tracing::trace!(%host, ?order);
-                    let Some(agent) = self.agents.get(&host) else {
-                        continue;
-                    };
-                    if !agent.writer.send(&ToAgent {
-                        epoch: self.epoch,
-                        order,
-                    }) {
-                        unheard.push((host, agent.instance));
+                    if let Err(instance) = self.agents.send(&host, order) {
+                        unheard.push((host, instance));
                     }
                 }
                 Command::Disconnect { host, .. } => {
-                    if let Some(agent) = self.remove_agent(&host) {
-                        agent.writer.close();
+                    if self.agents.remove(&host).is_some() {
                         self.launcher.abandon(&host);
                     }
                     self.launcher.abandon_unless_connected(&host);
@@ -372,20 +327,11 @@ impl Driver {
             }
         }
         for note in notes {
-            // Whoever takes the host may wait for that.
-            match &note {
-                Note::Draining { host, .. } => self.sources.command(&Told::Draining {
-                    host: host.to_string(),
-                }),
-                Note::Drained { host } => self.sources.command(&Told::Drained {
-                    host: host.to_string(),
-                }),
-                _ => {}
-            }
+            self.sources.note(&note);
             self.reporter.note(&note, &self.job);
         }
         for (host, instance) in unheard {
-            if self.remove_agent(&host).is_some() {
+            if self.agents.remove(&host).is_some() {
                 self.launcher.abandon(&host);
                 let why = "its agent does not read its orders".to_owned();
                 self.step(Event::AgentLost {

@@ -19,6 +19,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    agents::Agents,
     config::{self, Launcher as By, Settings, Source, launcher_of},
     console::Console,
     control::{self, Port},
@@ -32,6 +33,9 @@ use crate::{
     signals::Signals,
     store,
 };
+
+/// The first and only driver of a job.
+const EPOCH: DriverEpoch = DriverEpoch(1);
 
 /// Between SIGTERM and SIGKILL, as Horovod has it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -91,13 +95,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         socket.inspect_err(|error| tracing::warn!("nobody can drain hosts of this job: {error:#}"));
     let sources = discovery::start(&settings.hosts, discovery_in)?;
     let mut driver = Driver {
-        job: Job::new(
-            job_settings(&settings),
-            run_id.clone(),
-            DriverEpoch(1),
-            seed()?,
-        ),
-        epoch: DriverEpoch(1),
+        job: Job::new(job_settings(&settings), run_id.clone(), EPOCH, seed()?),
         setup: setup(&settings, &run_id)?,
         hosts: Hosts::new(settings.hosts.slots_per_host),
         launcher: Launcher::new(
@@ -109,7 +107,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             tasks.clone(),
         ),
         reporter: Reporter::new(terminal.clone(), settings.output.quiet),
-        agents: BTreeMap::new(),
+        agents: Agents::new(EPOCH, store.clone()),
         sources,
         store,
         began: Instant::now(),
@@ -125,12 +123,16 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             signals,
         })
         .await;
-    drop((std::mem::take(&mut driver.sources), socket));
+    drop(socket);
+    let sources = std::mem::take(&mut driver.sources);
+    let told = tokio::task::spawn_blocking(move || sources.finish());
     stop.cancel();
     tasks.close();
     // Agents' last lines are on their way through their connections and the console.
     let _ = timeout(LAST_LINES, tasks.wait()).await;
     let _ = timeout(LAST_LINES, written).await;
+    // It has a deadline of its own.
+    let _ = told.await;
     driver.reporter.finish(&outcome, &driver.job);
     terminal.flush(LAST_LINES);
     Ok(code(&outcome))

@@ -113,6 +113,16 @@ fn a_new_plugin_in_python_keeps_the_rules() {
 }
 
 #[test]
+fn a_program_that_exec_names_keeps_the_rules() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    printed(dir, &["plugin", "new", "mine", "--lang", "python"]);
+    let spec = "exec:path=mine/elasticrun-plugin-mine,count=2";
+    let text = printed(dir, &["plugin", "test", spec]);
+    assert!(text.ends_with("9 of 9 passed\n"), "{text}");
+}
+
+#[test]
 fn a_project_is_refused_by_name() {
     let dir = TempDir::new().unwrap();
     let new = |words: &[&str]| refused(dir.path(), &[&["plugin", "new"], words].concat());

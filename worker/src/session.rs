@@ -123,6 +123,32 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Whether the host of some member may or will go away: a cloud recommends to move (EC2's rebalance recommendation),
+    /// or has given notice. A script that does not commit every step should commit more often then.
+    ///
+    /// ```no_run
+    /// # use elasticrun_worker::{Error, Session};
+    /// # fn train(session: &mut Session<'_>, weights: &mut Vec<f32>, step: u64) -> Result<(), Error> {
+    /// if step % 100 == 0 || session.at_risk()? {
+    ///     session.commit(weights)?;
+    /// } else {
+    ///     session.check_host_updates(weights)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A collective of four bytes: all members call it at the same place and get the same answer, so all commit at the
+    /// same steps. (In the line above all of them call it or none, since all are at the same step.)
+    ///
+    /// # Errors
+    /// As [`Session::barrier`].
+    pub fn at_risk(&mut self) -> Result<bool, Error> {
+        let mut any = [u32::from(self.worker.host_at_risk())];
+        self.allreduce(&mut any, Op::Max)?;
+        Ok(any[0] != 0)
+    }
+
     /// Waits until all members are here.
     ///
     /// # Errors

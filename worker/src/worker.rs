@@ -170,6 +170,13 @@ impl Worker {
         self.round.as_ref().map(|course| &course.world)
     }
 
+    /// Whether the host of this process may or will go away, as far as its agent has heard; that is not taken back. A
+    /// word in memory: no message and no system call. Other members may see another answer at the same moment:
+    /// [`Session::at_risk`](crate::Session::at_risk) is the same for all.
+    pub fn host_at_risk(&self) -> bool {
+        self.link.page.at_risk()
+    }
+
     /// The id that the next commit will have.
     ///
     /// # Errors

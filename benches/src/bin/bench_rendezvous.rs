@@ -280,6 +280,7 @@ async fn agent(
         host: HostId::new(format!("host-{number:05}")),
         software: env!("CARGO_PKG_VERSION").into(),
         slots: WORKERS_PER_AGENT,
+        counted: None,
         itself: true,
         memory_port: 1,
         free_port: 2,

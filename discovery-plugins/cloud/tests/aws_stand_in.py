@@ -1,7 +1,6 @@
 """AWS for tests: moto's server, what it lacks, and a way to make things happen.
 
-Started with the port to listen on (0: any), it prints {"port": N}. Then each line of standard input is an order as
-JSON, and each is answered by one line. It ends with its standard input, so it never outlives a test.
+Started with the port to listen on (0: any); what a test says to it and hears is in stand_in.py.
 
 What is added to moto, after the API's documentation:
 - CompleteLifecycleAction and RecordLifecycleActionHeartbeat (moto has neither, nor the state Terminating:Wait);
@@ -11,7 +10,6 @@ What is added to moto, after the API's documentation:
 """
 
 import io
-import json
 import sys
 import threading
 from urllib.parse import parse_qsl
@@ -26,6 +24,8 @@ from moto.moto_server.werkzeug_app import (
     create_backend_app,
 )
 from werkzeug.serving import make_server
+
+import stand_in
 
 REGION = "eu-central-1"
 groups = autoscaling_backends[DEFAULT_ACCOUNT_ID][REGION]
@@ -219,20 +219,9 @@ class Orders:
         return calls
 
 
-def main():
-    stand_in = StandIn()
-    server = make_server("127.0.0.1", int(sys.argv[1]), stand_in, threaded=True, request_handler=MotoRequestHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    orders = Orders(stand_in, server.port)
-    print(json.dumps({"port": server.port}), flush=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        try:
-            result = {"ok": getattr(orders, order.pop("do"))(**order)}
-        except Exception as error:
-            result = {"error": repr(error)}
-        print(json.dumps(result), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    aws = StandIn()
+    port = int(sys.argv[1])
+    server = make_server("127.0.0.1", port, aws, threaded=True, request_handler=MotoRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    stand_in.serve(server.port, Orders(aws, server.port))

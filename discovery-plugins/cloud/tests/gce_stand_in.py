@@ -1,7 +1,6 @@
 """Compute Engine for tests: the REST shapes that the plugin reads, and a way to make things happen.
 
-Started with the port to listen on (0: any), it prints {"port": N}. Then each line of standard input is an order as
-JSON, and each is answered by one line. It ends with its standard input, so it never outlives a test.
+Started with the port to listen on (0: any); what a test says to it and hears is in stand_in.py.
 
 Shapes after https://cloud.google.com/compute/docs/reference/rest/v1: instanceGroupManagers.listManagedInstances
 (POST, zonal and regional), instances.get and list, machineTypes.get, and the error body. Pages are of `page`
@@ -10,10 +9,11 @@ instances. It also gives access tokens, as the metadata service and as an OAuth 
 
 import json
 import re
-import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import stand_in
 
 API = "https://www.googleapis.com/compute/v1"
 
@@ -209,21 +209,6 @@ def handler(cloud):
     return Handler
 
 
-def main():
-    cloud = Cloud()
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), handler(cloud))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(json.dumps({"port": server.server_address[1]}), flush=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        try:
-            with cloud.lock:
-                result = {"ok": getattr(cloud, order.pop("do"))(**order)}
-        except Exception as problem:
-            result = {"error": repr(problem)}
-        print(json.dumps(result), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    cloud = Cloud()
+    stand_in.serve_http(handler(cloud), cloud, cloud.lock)

@@ -1,7 +1,6 @@
 """A Kubernetes API server for tests: list and watch of pods, and a way to make things happen.
 
-Started with the port to listen on (0: any), it prints {"port": N}. Then each line of standard input is an order as
-JSON, and each is answered by one line. It ends with its standard input, so it never outlives a test.
+Started with the port to listen on (0: any); what a test says to it and hears is in stand_in.py.
 
 After https://kubernetes.io/docs/reference/using-api/api-concepts: lists have a resource version and pages with a
 continue token; a watch sends one JSON object a line from a version on; a version or token that has expired is
@@ -10,11 +9,12 @@ answered by 410, as a status or as an event of a watch that runs.
 
 import json
 import re
-import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
+
+import stand_in
 
 
 class Cluster:
@@ -43,7 +43,7 @@ class Cluster:
         }
         self.pods[name] = pod
         self.happened("ADDED", pod)
-        return f"{name}.{uid.split('-')[0]}"
+        return f"{name}.uid-{uid.split('-')[0]}"
 
     def status(self, name, **status):
         self.pods[name]["status"].update(status)
@@ -198,21 +198,6 @@ def handler(cluster):
     return Handler
 
 
-def main():
-    cluster = Cluster()
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), handler(cluster))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(json.dumps({"port": server.server_address[1]}), flush=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        try:
-            with cluster.changed:
-                result = {"ok": getattr(cluster, order.pop("do"))(**order)}
-        except Exception as problem:
-            result = {"error": repr(problem)}
-        print(json.dumps(result), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    cluster = Cluster()
+    stand_in.serve_http(handler(cluster), cluster, cluster.changed)

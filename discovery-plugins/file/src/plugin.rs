@@ -1,6 +1,7 @@
 //! The plugin.
 
 use std::{
+    collections::BTreeSet,
     fmt, fs,
     path::{self, PathBuf},
     time::Duration,
@@ -12,6 +13,10 @@ use elasticrun_plugin_sdk::{
 use serde::Deserialize;
 
 use crate::watch::Watcher;
+
+/// From a list that lacks hosts to the next poll. The job lets a host go when two polls in a row do not list it, so
+/// that a short list does no harm; one whose writer is done need not wait for that as long as others.
+const CONFIRM: Duration = Duration::from_millis(20);
 
 /// Which file.
 #[derive(Clone, Debug, Deserialize)]
@@ -27,6 +32,8 @@ pub struct Hosts {
     path: PathBuf,
     /// Ends when this is dropped.
     watcher: Option<Watcher>,
+    /// The ids of the last good list.
+    listed: BTreeSet<String>,
 }
 
 impl Plugin for Hosts {
@@ -49,14 +56,23 @@ impl Plugin for Hosts {
         let plugin = Self {
             path,
             watcher: None,
+            listed: BTreeSet::new(),
         };
         plugin.read().map_err(|error| bad(&error))?;
         Ok(plugin)
     }
 
     fn poll(&mut self, _deadline: Duration) -> Result<Snapshot, PluginError> {
-        self.read().map(Snapshot::new).map_err(|error| {
+        let written = self.watcher.as_ref().is_some_and(Watcher::take_written);
+        let hosts = self.read().map_err(|error| {
             PluginError::retryable(format!("path {}: {error}", self.path.display()))
+        })?;
+        let listed: BTreeSet<_> = hosts.iter().map(|host| host.id.clone()).collect();
+        let fewer = !self.listed.is_subset(&listed);
+        self.listed = listed;
+        Ok(Snapshot {
+            next_poll: (written && fewer).then_some(CONFIRM),
+            ..Snapshot::new(hosts)
         })
     }
 

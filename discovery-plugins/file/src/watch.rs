@@ -7,7 +7,10 @@ use std::{
     fs, io,
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
 };
 
@@ -25,6 +28,8 @@ use nix::{
 #[derive(Debug)]
 pub(crate) struct Watcher {
     stop: Arc<EventFd>,
+    /// See [`Watcher::take_written`].
+    written: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,13 +62,22 @@ impl Watcher {
         // Before anybody reads the file: what changes from now on is a change.
         let last = trace(path);
         let (path, stopped) = (path.to_owned(), stop.clone());
+        let written = Arc::<AtomicBool>::default();
+        let told = written.clone();
         let thread = thread::Builder::new()
             .name("watch file".to_owned())
-            .spawn(move || watch(&path, last, &inotify, &stopped, &changed))?;
+            .spawn(move || watch(&path, last, &inotify, &stopped, &told, &changed))?;
         Ok(Self {
             stop,
+            written,
             thread: Some(thread),
         })
+    }
+
+    /// Whether somebody has finished writing the file since this was asked last: closed it, or put another one in its
+    /// place. What it holds is not a half of something then.
+    pub(crate) fn take_written(&self) -> bool {
+        self.written.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -77,7 +91,15 @@ impl Drop for Watcher {
     }
 }
 
-fn watch(path: &Path, mut last: Trace, inotify: &Inotify, stop: &EventFd, changed: &Changed) {
+fn watch(
+    path: &Path,
+    mut last: Trace,
+    inotify: &Inotify,
+    stop: &EventFd,
+    written: &AtomicBool,
+    changed: &Changed,
+) {
+    let complete = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
     loop {
         let mut fds = [
             PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
@@ -89,14 +111,20 @@ fn watch(path: &Path, mut last: Trace, inotify: &Inotify, stop: &EventFd, change
             Ok(_) if fds[1].any().unwrap_or(true) => return,
             Ok(_) => {}
         }
+        // Before the events are read: of what is seen here, the event is among them.
+        let now = trace(path);
         // Of the file itself, whatever its traces say: they are no finer than the kernel's clock.
         let mut named = false;
         while let Ok(events) = inotify.read_events() {
-            named |= events
-                .iter()
-                .any(|event| event.name.as_deref() == path.file_name());
+            for event in &events {
+                if event.name.as_deref() == path.file_name() {
+                    named = true;
+                    if event.mask.intersects(complete) {
+                        written.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
         }
-        let now = trace(path);
         if named || now != last {
             last = now;
             changed.notify();

@@ -14,7 +14,7 @@ use std::{
 
 use elasticrun_plugin_file::{ELASTICRUN_PLUGIN, Hosts, Options};
 use elasticrun_plugin_sdk::{
-    ErrorKind, Plugin, PluginError,
+    ErrorKind, Plugin, PluginError, Snapshot,
     abi::{RawBuffer, RawHost, code},
 };
 use tempfile::TempDir;
@@ -84,6 +84,23 @@ impl Watched {
         }
     }
 
+    /// What a poll gives: ids, and milliseconds to the next poll if it says so.
+    fn poll(&self) -> (Vec<String>, Option<u64>) {
+        let mut answer = RawBuffer::EMPTY;
+        // SAFETY: as a host calls it, with places that are live.
+        let json = unsafe {
+            let poll = ELASTICRUN_PLUGIN.poll.unwrap();
+            assert_eq!(poll(self.instance, 1000, &mut answer), code::OK);
+            let json = text(&answer).to_owned();
+            ELASTICRUN_PLUGIN.free.unwrap()(answer);
+            json
+        };
+        let snapshot: Snapshot = serde_json::from_str(&json).unwrap();
+        let ids = snapshot.hosts.into_iter().map(|host| host.id).collect();
+        let next = snapshot.next_poll.map(|time| time.as_millis() as u64);
+        (ids, next)
+    }
+
     fn is_pushed(&self) {
         self.pushed
             .recv_timeout(PLENTY)
@@ -130,6 +147,32 @@ fn every_way_to_change_the_file_is_pushed() {
     symlink("2", dir.path().join("new")).unwrap();
     fs::rename(dir.path().join("new"), dir.path().join("data")).unwrap();
     watched.is_pushed();
+}
+
+/// A host that is missing twice is let go, so who asks again soon says so soon.
+#[test]
+fn a_list_that_lacks_hosts_is_confirmed_soon_if_its_writer_is_done() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("hosts");
+    let replace = |text: &str| {
+        fs::write(dir.path().join("new"), text).unwrap();
+        fs::rename(dir.path().join("new"), &path).unwrap();
+    };
+    let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+    fs::write(&path, "a\nb\n").unwrap();
+    let watched = Watched::new(&path);
+    assert_eq!(watched.poll(), (ids(&["a", "b"]), None));
+    replace("a\n");
+    watched.is_pushed();
+    assert_eq!(watched.poll(), (ids(&["a"]), Some(20)));
+    assert_eq!(watched.poll(), (ids(&["a"]), None), "once is enough");
+    replace("a\nc\n");
+    watched.is_pushed();
+    assert_eq!(
+        watched.poll(),
+        (ids(&["a", "c"]), None),
+        "nobody is missing"
+    );
 }
 
 #[test]

@@ -9,14 +9,13 @@ use std::{
     fs,
     io::Write,
     path::Path,
-    sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
 };
 
 use common::*;
 use elasticrun_discovery::{
-    Allowed, Backoff, Catalog, Command, Error, Failure, FailureKind, Hash, HostProgram, Isolation,
-    Live, Plugin, Running, SearchPath, Settings, Source, Update,
+    Allowed, Catalog, Command, Error, FailureKind, Hash, HostProgram, Isolation, Live, Plugin,
+    SearchPath, Settings,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -350,40 +349,6 @@ fn commands_arrive_and_their_failures_come_back() {
     assert_eq!(fs::read_to_string(&log).unwrap(), "ctm");
 }
 
-struct Watched {
-    running: Running,
-    updates: Receiver<Update>,
-}
-
-fn watch(plugin: Plugin, config: Value, settings: Settings) -> Watched {
-    let (sender, updates) = channel();
-    let running = Source::new("mine", plugin, options(config))
-        .settings(settings)
-        .start(Box::new(move |update| {
-            let _ = sender.send(update);
-        }))
-        .unwrap();
-    Watched { running, updates }
-}
-
-impl Watched {
-    fn next(&self) -> Result<String, Failure> {
-        let update = self.updates.recv_timeout(PLENTY).unwrap();
-        update.result.map(|snapshot| snapshot.hosts[0].id.clone())
-    }
-}
-
-fn quick() -> Settings {
-    Settings {
-        interval: Duration::from_millis(10),
-        deadline: PLENTY,
-        backoff: Backoff {
-            first: Duration::from_millis(1),
-            most: Duration::from_millis(20),
-        },
-    }
-}
-
 #[test]
 fn a_plugin_that_dies_is_one_failure_and_is_started_again() {
     let dir = TempDir::new().unwrap();
@@ -411,7 +376,7 @@ fn a_death_between_two_polls_is_noticed_at_once() {
         json!({"command": "segfault", "log": log}),
         settings,
     );
-    assert_eq!(source.next().unwrap(), "fine");
+    assert_eq!(source.ids(), ["fine"]);
     source
         .running
         .command(Command::Drained { host: "a".into() });
@@ -419,11 +384,7 @@ fn a_death_between_two_polls_is_noticed_at_once() {
         || fs::read_to_string(&log).unwrap().ends_with('m'),
         "the command does not arrive",
     );
-    assert_eq!(
-        source.next().unwrap(),
-        "fine",
-        "it is started again and asked"
-    );
+    assert_eq!(source.ids(), ["fine"], "it is started again and asked");
 }
 
 #[test]
@@ -445,10 +406,10 @@ fn a_plugin_that_pushes_is_asked_at_once() {
     for plugin in [trouble(), here] {
         fs::write(&watched, "one").unwrap();
         let source = watch(plugin, config.clone(), settings);
-        assert_eq!(source.next().unwrap(), "one");
+        assert_eq!(source.ids(), ["one"]);
         fs::write(dir.path().join("new"), "two").unwrap();
         fs::rename(dir.path().join("new"), &watched).unwrap();
-        assert_eq!(source.next().unwrap(), "two");
+        assert_eq!(source.ids(), ["two"]);
     }
 }
 

@@ -7,67 +7,14 @@ mod common;
 use std::{
     fs,
     path::Path,
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
 use common::*;
-use elasticrun_discovery::{
-    Backoff, Failure, FailureKind, Library, Running, Settings, Snapshot, Source, Spec, Update,
-};
+use elasticrun_discovery::{Backoff, Command, FailureKind, Library, Settings, Source, Spec};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-const MILLISECOND: Duration = Duration::from_millis(1);
-
-fn quick() -> Settings {
-    Settings {
-        interval: 10 * MILLISECOND,
-        deadline: PLENTY,
-        backoff: Backoff {
-            first: MILLISECOND,
-            most: 20 * MILLISECOND,
-        },
-    }
-}
-
-struct Watched {
-    running: Running,
-    updates: Receiver<Update>,
-}
-
-fn watch(library: Library, config: Value, settings: Settings) -> Watched {
-    let (sender, updates) = channel();
-    let running = Source::new("mine", library, options(config))
-        .settings(settings)
-        .start(Box::new(move |update| {
-            let _ = sender.send(update);
-        }))
-        .unwrap();
-    Watched { running, updates }
-}
-
-impl Watched {
-    fn next(&self) -> Result<Snapshot, Failure> {
-        let update = self.updates.recv_timeout(PLENTY).unwrap();
-        assert_eq!(update.source, "mine");
-        update.result
-    }
-
-    fn failure(&self) -> (FailureKind, String) {
-        let failure = self.next().unwrap_err();
-        (failure.kind, failure.message)
-    }
-
-    fn ids(&self) -> Vec<String> {
-        self.next()
-            .unwrap()
-            .hosts
-            .into_iter()
-            .map(|host| host.id)
-            .collect()
-    }
-}
 
 fn calls(log: &Path) -> String {
     fs::read_to_string(log).unwrap_or_default()
@@ -117,6 +64,38 @@ fn a_source_that_is_stopped_destroys_its_plugin_and_says_no_more() {
     );
     wait_until(|| calls(&log).ends_with('d'), "the plugin is not destroyed");
     assert_eq!(calls(&log).matches(['c', 'd']).collect::<String>(), "cd");
+}
+
+#[test]
+fn a_source_that_is_finished_has_told_its_plugin_everything() {
+    let dir = TempDir::new().unwrap();
+    let (gate, log) = (dir.path().join("gate"), dir.path().join("log"));
+    let config = json!({"poll": "gate", "gate": gate, "log": log});
+    let source = watch(bundled("trouble"), config, quick());
+    wait_until(|| calls(&log) == "cp", "it is not polled");
+    let drained = || Command::Drained { host: "a".into() };
+    source.running.command(drained());
+    source.running.command(drained());
+    // The plugin is busy with a poll, which comes back only now.
+    fs::write(&gate, "").unwrap();
+    source.running.finish(Instant::now() + PLENTY);
+    assert!(calls(&log).starts_with("cpmm"), "{}", calls(&log));
+}
+
+#[test]
+fn a_source_is_finished_at_its_deadline_whatever_its_plugin_does() {
+    let config = json!({"command": "hang"});
+    let source = watch(bundled("trouble"), config, quick());
+    source.next().unwrap();
+    source.running.command(Command::SelfTest);
+    let (began, patience) = (Instant::now(), 50 * MILLISECOND);
+    source.running.finish(began + patience);
+    assert!((patience..PLENTY).contains(&began.elapsed()));
+    // One that has nothing to hear is not waited for.
+    let source = watch(bundled("trouble"), json!({"poll": "hang"}), quick());
+    let began = Instant::now();
+    source.running.finish(began + PLENTY);
+    assert!(began.elapsed() < PLENTY / 2, "{:?}", began.elapsed());
 }
 
 #[test]

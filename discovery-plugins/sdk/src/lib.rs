@@ -70,8 +70,11 @@ pub mod hosts;
 mod log;
 mod manifest;
 mod millis;
+mod pace;
 mod plugin;
+pub mod slots;
 mod snapshot;
+pub mod text;
 
 pub use changed::Changed;
 pub use command::Command;
@@ -81,6 +84,7 @@ pub use error::{ErrorKind, PluginError};
 pub use export::{exported, is_library_of};
 pub use host::{Host, HostState, SlotsFrom};
 pub use manifest::Manifest;
+pub use pace::jitter;
 pub use plugin::Plugin;
 pub use snapshot::Snapshot;
 

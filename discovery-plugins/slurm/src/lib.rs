@@ -10,7 +10,7 @@
 //! - A command of Slurm that hangs is killed at the deadline.
 //!
 //! # Not promised
-//! The end of the job's time is no state of a node: `--signal=B:USR1@120` tells the driver (docs/slurm.md).
+//! The end of the job's time is no state of a node: `--signal=USR1@120` tells the agents (docs/slurm.md).
 
 mod command;
 mod hostlist;

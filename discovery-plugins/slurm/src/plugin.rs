@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, env, time::Duration};
 
-use elasticrun_plugin_sdk::{
-    Host, HostState, Manifest, Plugin, PluginError, SlotsFrom, Snapshot, hosts::MAX_SLOTS,
-};
+use elasticrun_plugin_sdk::{Host, HostState, Manifest, Plugin, PluginError, SlotsFrom, Snapshot};
 use serde::Deserialize;
 
 use crate::{
@@ -86,13 +84,7 @@ impl Plugin for Slurm {
 
 impl Slurm {
     fn with_env(options: Options, env: slots::Env<'_>) -> Result<Self, PluginError> {
-        if options
-            .slots
-            .is_some_and(|slots| !(1..=MAX_SLOTS).contains(&slots))
-        {
-            let why = format!("slots: must be a number from 1 to {MAX_SLOTS}");
-            return Err(PluginError::bad_config(why));
-        }
+        elasticrun_plugin_sdk::slots::check_option(options.slots)?;
         let own = env("SLURM_JOB_ID");
         let Some(job) = options.job.clone().or_else(|| own.clone()) else {
             return Err(PluginError::bad_config(

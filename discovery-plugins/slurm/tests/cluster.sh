@@ -14,6 +14,8 @@ chmod 400 "$dir/munge/key"
 
 cat >"$dir/slurm.conf" <<CONF
 ClusterName=test
+# Numbers that no cluster beside this one has, and that are none of its ports: the example makes a port of them.
+FirstJobId=$((port + 10))
 SlurmctldHost=$(hostname)(127.0.0.1)
 SlurmctldPort=$port
 SlurmUser=root

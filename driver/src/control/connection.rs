@@ -97,6 +97,7 @@ async fn control(
     port.tasks.spawn(write(writer, receiver, close.clone()));
     let connected = Input::Connected {
         software: register.software.clone(),
+        counted: register.counted,
         agent: connected(register, from.ip(), instance),
         writer: Writer {
             frames: sender,

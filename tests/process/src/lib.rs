@@ -13,6 +13,7 @@
 //! Not promised: that a run which is being debugged keeps its files; they go with the test.
 
 pub mod binaries;
+mod conformance;
 mod event;
 mod hosts;
 mod job;
@@ -22,6 +23,7 @@ mod processes;
 mod running;
 pub mod worker;
 
+pub use conformance::assert_conforms;
 pub use event::{Event, Kind, Log};
 pub use hosts::HostsFile;
 pub use job::Job;

@@ -9,6 +9,8 @@ pub struct Plan {
     pub steps: Option<u64>,
     /// How long one step takes beside its allreduce.
     pub step_ms: u64,
+    /// Steps from one commit to the next, as long as no host is at risk; a step without a commit looks for updates.
+    pub commit_every: u64,
     /// How long a process takes before it uses the SDK, as imports would.
     pub import_ms: u64,
     /// Whether they meet in the key-value store: once at the start of a round, then before each step.
@@ -24,6 +26,7 @@ impl Default for Plan {
         Self {
             steps: None,
             step_ms: 2,
+            commit_every: 1,
             import_ms: 0,
             store: false,
             ballast: 0,

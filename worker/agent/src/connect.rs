@@ -130,6 +130,7 @@ impl Reached {
             host: host.clone(),
             software: env!("CARGO_PKG_VERSION").into(),
             slots: options.slots,
+            counted: options.counted,
             itself: options.itself,
             memory_port,
             free_port: free_port(address).await.unwrap_or(0),

@@ -133,6 +133,12 @@ impl agent::Memory for Memories {
         }
     }
 
+    fn set_at_risk(&mut self, process: Process) {
+        if let Some(page) = self.page(process) {
+            page.set_at_risk();
+        }
+    }
+
     fn commits(&self, process: Process) -> Vec<CommitId> {
         let Some(memory) = self.of.get(&process) else {
             return Vec::new();

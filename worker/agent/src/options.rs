@@ -17,6 +17,8 @@ pub struct AgentOptions {
     pub host: Option<HostId>,
     /// Slots it offers.
     pub slots: u32,
+    /// Slots that the host itself shows, or that were given there.
+    pub counted: Option<u32>,
     /// It came by itself (join token): it dials again after the driver is lost, until it is told to end.
     pub itself: bool,
     /// The run, if it is known before the driver says so: then the lock is taken before the driver is dialled.
@@ -39,6 +41,7 @@ impl AgentOptions {
             secret: launch.secret,
             host: Some(launch.host),
             slots: launch.slots,
+            counted: None,
             itself: false,
             run_id: launch.run_id,
             network_interface: launch.network_interface,
@@ -55,6 +58,7 @@ impl AgentOptions {
             secret,
             host,
             slots,
+            counted: None,
             itself: true,
             run_id: None,
             network_interface: None,

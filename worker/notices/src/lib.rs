@@ -5,7 +5,7 @@
 //! | EC2 (IMDSv2) | every second | spot interruption, rebalance recommendation (a risk only), the target state of its Auto Scaling group |
 //! | Compute Engine | waits for a change | preempted, ended for maintenance |
 //! | Azure | every second | scheduled events; they are approved once the host is left |
-//! | SIGUSR1 | | Slurm's `--signal=B:USR1@120`, or anybody |
+//! | SIGUSR1 | | Slurm's `--signal=USR1@120`, or anybody |
 //! | a file | every 100 ms | that it is there; its text may be the seconds that are left |
 //!
 //! The metadata service of a cloud is asked only on a machine that says it is of that cloud (DMI), or if a

@@ -23,6 +23,9 @@ pub struct Register {
     pub software: String,
     /// Slots that it was told of or found (GPUs, else 1).
     pub slots: u32,
+    /// Slots that the host itself shows (its GPUs) or that were given there; none if nothing there says how many.
+    #[serde(default)]
+    pub counted: Option<u32>,
     /// It came by itself (join token) and not because the driver started it.
     pub itself: bool,
     /// Where the agent hands out the commits it keeps.

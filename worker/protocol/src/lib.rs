@@ -5,6 +5,8 @@
 //! with a handshake that authenticates both sides by the job's secret ([`auth`]). Driver and agent then
 //! speak [`control`]'s messages, an agent and its workers [`local`]'s; [`store`] has connections of its own.
 
+#[cfg(feature = "any-stream")]
+pub mod any_stream;
 pub mod auth;
 pub mod control;
 pub mod frame;

@@ -2,27 +2,24 @@
 //!
 //! A trial kills a worker at a random moment and takes the time from the return of kill(2) until the last
 //! survivor has committed its first step in the next round. Workers write their times to a page that they
-//! share with the bench ([`board`]), so that nothing is logged on the way. Beside it, in alternation, the
+//! share with the bench ([`elasticrun_benches::board`]), so that nothing is logged on the way. Beside it, in alternation, the
 //! time that torch's gloo takes to destroy and make a group of as many survivors.
 
-mod board;
 mod gloo;
-mod job;
 mod report;
 mod worker;
 
 use std::{path::PathBuf, thread, time::Duration};
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
-use board::{Board, Way};
+use elasticrun_benches::{Board, Job, Random, board::Way};
 use gloo::Gloo;
-use job::Job;
 use report::Report;
 
 /// What a step does beside its allreduce, and how heavy the victim is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Mode {
     /// Waits 1 ms, as for a GPU.
     Wait,
@@ -89,13 +86,29 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The flags of a job of so many workers on one host that lose one after the other.
+fn flags(ranks: u32) -> Vec<String> {
+    format!(
+        "-np {ranks} --min-np 2 --max-np {ranks} -H localhost:{ranks} --failure-domain slot \
+         --blacklist-cooldown-range 0 0 --max-host-failures 0"
+    )
+    .split_whitespace()
+    .map(str::to_owned)
+    .collect()
+}
+
 /// One job that loses so many workers.
 fn kills(mode: Mode, trials: usize, options: &Options) -> anyhow::Result<(Vec<Trial>, Vec<f64>)> {
     let page = tempfile::Builder::new()
         .prefix("elasticrun-recovery.")
         .tempfile_in("/dev/shm")?;
     let board = Board::create(page.as_file(), options.ranks)?;
-    let job = Job::start(mode, options.ranks, page.path(), options.log.as_deref())?;
+    let name = mode.to_possible_value().context("every mode has a name")?;
+    let variables = [
+        (worker::PAGE, page.path().as_os_str()),
+        (worker::MODE, name.get_name().as_ref()),
+    ];
+    let job = Job::start(&flags(options.ranks), &variables, options.log.as_deref())?;
     let mut random = Random::new()?;
     let mut times = Vec::with_capacity(trials);
     while times.len() < trials {
@@ -136,24 +149,5 @@ impl Trial {
             begun: since(way.begun),
             committed: since(way.committed),
         }
-    }
-}
-
-/// Splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn new() -> anyhow::Result<Self> {
-        let mut seed = [0; 8];
-        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut seed)?;
-        Ok(Self(u64::from_le_bytes(seed)))
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
     }
 }

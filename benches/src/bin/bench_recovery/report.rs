@@ -1,10 +1,9 @@
 //! Figures: a table for people, one line of JSON for programs.
 
-use std::time::Duration;
-
+use elasticrun_benches::figures::{at, millis, print, print_head, round};
 use serde::Serialize;
 
-use crate::{Mode, Trial, job};
+use crate::{Mode, Trial, flags};
 
 /// All times, by what was measured.
 pub(crate) struct Report {
@@ -49,13 +48,10 @@ struct Line {
 
 impl Report {
     pub(crate) fn new(ranks: u32) -> Self {
-        let command = job::flags(ranks).join(" ");
+        let command = flags(ranks).join(" ");
         println!("elasticrun {command} WORKER");
         println!("state 1 MiB, one allreduce of 4 KiB and one commit a step; times in ms\n");
-        println!(
-            "{:34} {:>6} {:>8} {:>8} {:>8} {:>8}",
-            "", "trials", "median", "p90", "p99", "max"
-        );
+        print_head();
         Self {
             ranks,
             wait: Times::default(),
@@ -68,7 +64,6 @@ impl Report {
     pub(crate) fn add(&mut self, mode: Mode, trials: &[Trial], formed: &[f64]) {
         let times = self.of(mode);
         times.formed.extend(formed);
-        let millis = |time: Duration| time.as_secs_f64() * 1e3;
         times
             .left
             .extend(trials.iter().map(|trial| millis(trial.left)));
@@ -80,7 +75,7 @@ impl Report {
             .extend(trials.iter().map(|trial| millis(trial.committed)));
     }
 
-    pub(crate) fn add_gloo(&mut self, time: Duration) {
+    pub(crate) fn add_gloo(&mut self, time: std::time::Duration) {
         self.gloo.push(time.as_secs_f64() * 1e3);
     }
 
@@ -134,28 +129,4 @@ impl Report {
             Mode::Rss => &mut self.rss,
         }
     }
-}
-
-fn print(name: &str, times: &mut [f64]) {
-    let shares = [0.5, 0.9, 0.99, 1.0].map(|share| at(times, share));
-    let columns = shares.map(|time| time.map_or("-".to_owned(), |ms| format!("{ms:.2}")));
-    println!(
-        "{name:34} {:>6} {:>8} {:>8} {:>8} {:>8}",
-        times.len(),
-        columns[0],
-        columns[1],
-        columns[2],
-        columns[3]
-    );
-}
-
-/// The time that this share of all does not pass.
-fn at(times: &mut [f64], share: f64) -> Option<f64> {
-    times.sort_by(f64::total_cmp);
-    let rank = (share * times.len() as f64).ceil() as usize;
-    times.get(rank.max(1) - 1).copied().map(round)
-}
-
-fn round(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
 }

@@ -13,7 +13,9 @@ use anyhow::Context;
 use elasticrun_worker::{Op, Session, State, state};
 use nix::time::{ClockId, clock_gettime};
 
-use crate::{Mode, board::Board};
+use elasticrun_benches::Board;
+
+use crate::Mode;
 
 /// Names the page; without it this process is the bench.
 pub(crate) const PAGE: &str = "BENCH_RECOVERY_PAGE";

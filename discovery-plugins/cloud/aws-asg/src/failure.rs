@@ -7,7 +7,10 @@ use aws_smithy_runtime_api::client::{
     orchestrator::HttpResponse,
     result::{ConnectorError, SdkError},
 };
-use elasticrun_plugin_sdk::{ErrorKind, PluginError};
+use elasticrun_plugin_sdk::{
+    ErrorKind, PluginError,
+    text::{one_line, with_causes},
+};
 
 use crate::plugin::INTERVAL;
 
@@ -52,7 +55,7 @@ where
             let (code, message) = (service.err().code(), service.err().message());
             let code = code.unwrap_or("an error without a code");
             let kind = kind_of(code);
-            let why = short(message.unwrap_or_default());
+            let why = said(message.unwrap_or_default());
             let advice = match kind {
                 ErrorKind::Auth => "; see docs/aws.md for the permissions that are needed",
                 _ => "",
@@ -92,19 +95,22 @@ fn no_credentials(why: &CredentialsError) -> PluginError {
         ),
         // A provider is there but not well: its server may be.
         CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_) => {
-            PluginError::retryable(format!("AWS credentials cannot be had: {}", chain(why)))
+            PluginError::retryable(format!(
+                "AWS credentials cannot be had: {}",
+                with_causes(why)
+            ))
         }
         _ => PluginError::new(
             ErrorKind::Auth,
-            format!("AWS credentials cannot be used: {}", chain(why)),
+            format!("AWS credentials cannot be used: {}", with_causes(why)),
         ),
     }
 }
 
 fn unreachable(call: &str, place: &str, error: &(dyn Error + 'static)) -> PluginError {
     let why = match cause::<ConnectorError>(error) {
-        Some(connector) => chain(connector),
-        None => chain(error),
+        Some(connector) => with_causes(connector),
+        None => with_causes(error),
     };
     PluginError::retryable(format!(
         "{call} in {place} has no answer: {why}; is the region's name right and the network up?"
@@ -130,32 +136,10 @@ fn cause<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a
     None
 }
 
-/// An error with its causes, each once, on one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut said = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let text = error.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
-        }
-        next = error.source();
-    }
-    short(&said)
-}
-
-/// One line of bearable length: EC2 adds a coded message of a thousand letters to a refusal.
-fn short(text: &str) -> String {
-    const MOST: usize = 300;
-    let line = text
-        .split("Encoded authorization failure message")
-        .next()
-        .unwrap_or_default();
-    let line = line.trim().replace(char::is_control, " ");
-    match line.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
-    }
+/// One line of what a service said: EC2 adds a coded message of a thousand letters to a refusal.
+fn said(text: &str) -> String {
+    let coded = text.find("Encoded authorization failure message");
+    one_line(&text[..coded.unwrap_or(text.len())])
 }
 
 #[cfg(test)]
@@ -181,7 +165,7 @@ mod tests {
     #[test]
     fn a_message_is_one_bearable_line() {
         let long = "You are not authorized.\nEncoded authorization failure message: xK3".to_owned();
-        assert_eq!(short(&(long + &"x".repeat(900))), "You are not authorized.");
-        assert_eq!(short(&"é".repeat(400)).chars().count(), 303);
+        assert_eq!(said(&(long + &"x".repeat(900))), "You are not authorized.");
+        assert_eq!(said(&"é".repeat(400)).chars().count(), 303);
     }
 }

@@ -6,10 +6,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    error::Error,
     time::{Duration, Instant},
 };
 
 use aws_sdk_autoscaling::{error::ProvideErrorMetadata, types::LifecycleState};
+use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use elasticrun_plugin_sdk::{PluginError, tracing};
 
 use crate::{account::Account, failure, groups::Member, plugin::INTERVAL};
@@ -204,16 +206,7 @@ async fn complete(
         .instance_id(id)
         .send()
         .await;
-    match answer {
-        Ok(_) => Ok(()),
-        // Somebody was faster, or the wait has run out.
-        Err(error) if is_over(&error) => Ok(()),
-        Err(error) => Err(failure::of(
-            "CompleteLifecycleAction",
-            &account.place,
-            error,
-        )),
-    }
+    unless_over("CompleteLifecycleAction", account, answer)
 }
 
 async fn prolong(account: &Account, id: &str, wait: &Wait, hook: &Hook) -> Result<(), PluginError> {
@@ -225,14 +218,23 @@ async fn prolong(account: &Account, id: &str, wait: &Wait, hook: &Hook) -> Resul
         .instance_id(id)
         .send()
         .await;
+    unless_over("RecordLifecycleActionHeartbeat", account, answer)
+}
+
+/// What came of a call for somebody who waits. That nobody waits any more is no failure: another was faster, or the wait
+/// has run out.
+fn unless_over<T, E>(
+    call: &str,
+    account: &Account,
+    answer: Result<T, SdkError<E, HttpResponse>>,
+) -> Result<(), PluginError>
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
     match answer {
         Ok(_) => Ok(()),
         Err(error) if is_over(&error) => Ok(()),
-        Err(error) => Err(failure::of(
-            "RecordLifecycleActionHeartbeat",
-            &account.place,
-            error,
-        )),
+        Err(error) => Err(failure::of(call, &account.place, error)),
     }
 }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use aws_sdk_autoscaling::types::LifecycleState as Life;
 use aws_sdk_ec2::types::InstanceStateName as State;
-use elasticrun_plugin_sdk::{Host, HostState, PluginError, SlotsFrom, hosts::MAX_SLOTS};
+use elasticrun_plugin_sdk::{
+    Host, HostState, PluginError, SlotsFrom, hosts::MAX_SLOTS, slots::from_label,
+};
 
 use crate::{
     AddressKind, Options,
@@ -118,18 +120,8 @@ fn slots(
         return Ok(Some((slots, SlotsFrom::Explicit)));
     }
     if let Some(text) = machine.and_then(|machine| machine.slots.as_deref()) {
-        let slots = text
-            .trim()
-            .parse()
-            .ok()
-            .filter(|slots| (1..=MAX_SLOTS).contains(slots));
-        return match slots {
-            Some(slots) => Ok(Some((slots, SlotsFrom::Label))),
-            None => Err(PluginError::bad_config(format!(
-                "the tag {SLOTS_TAG} of {} is {text:?}; it must be a number from 1 to {MAX_SLOTS}",
-                member.id
-            ))),
-        };
+        let what = format!("the tag {SLOTS_TAG} of {}", member.id);
+        return Ok(Some((from_label(text, &what)?, SlotsFrom::Label)));
     }
     let accelerators = kind(member, machine).and_then(|kind| types.accelerators(kind));
     Ok(accelerators.map(|count| (count.min(MAX_SLOTS), SlotsFrom::Accelerators)))

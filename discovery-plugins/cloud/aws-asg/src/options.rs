@@ -1,6 +1,6 @@
 //! What `--discovery aws-asg:...` takes.
 
-use elasticrun_plugin_sdk::{PluginError, hosts::MAX_SLOTS};
+use elasticrun_plugin_sdk::{PluginError, slots};
 use serde::Deserialize;
 
 /// Which groups, where, and how their instances are reached.
@@ -67,12 +67,7 @@ impl Options {
 
     /// What is wrong whatever AWS says.
     pub(crate) fn check(&self) -> Result<(), PluginError> {
-        if self
-            .slots
-            .is_some_and(|slots| !(1..=MAX_SLOTS).contains(&slots))
-        {
-            return bad(format!("slots: must be a number from 1 to {MAX_SLOTS}"));
-        }
+        slots::check_option(self.slots)?;
         if self.port == Some(0) {
             return bad("port: must be a number from 1 to 65535");
         }

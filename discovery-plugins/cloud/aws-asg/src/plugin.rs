@@ -2,15 +2,13 @@
 
 use std::{
     fmt,
-    future::Future,
-    hash::{BuildHasher, RandomState},
     time::{Duration, Instant},
 };
 
+use elasticrun_plugin_event_loop::EventLoop;
 use elasticrun_plugin_sdk::{
-    Command, Host, HostState, Manifest, Plugin, PluginError, Snapshot, tracing,
+    Command, Host, HostState, Manifest, Plugin, PluginError, Snapshot, jitter, tracing,
 };
-use tokio::runtime::Runtime;
 
 use crate::{
     Options, account::Account, groups, hooks::Hooks, host, machines::Machines, types::Types,
@@ -29,8 +27,7 @@ pub struct AwsAsg {
     names: Vec<String>,
     account: Account,
     state: State,
-    /// Taken when it is dropped.
-    runtime: Option<Runtime>,
+    event_loop: EventLoop,
 }
 
 /// What is remembered from poll to poll.
@@ -100,29 +97,18 @@ impl Plugin for AwsAsg {
     fn create(options: Options) -> Result<Self, PluginError> {
         options.check()?;
         let names = options.groups()?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| PluginError::retryable(format!("no event loop: {error}")))?;
-        let account = within(
-            &runtime,
-            START,
-            "AWS's configuration",
-            Account::of(&options),
-        )?;
+        let event_loop = EventLoop::new()?;
+        let account = event_loop.within(START, "AWS's configuration", Account::of(&options))?;
         Ok(Self {
             options,
             names,
             account,
             state: State::default(),
-            runtime: Some(runtime),
+            event_loop,
         })
     }
 
     fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
-        let Some(runtime) = &self.runtime else {
-            return Err(PluginError::retryable("the plugin is closed"));
-        };
         let (state, account, options) = (&mut self.state, &self.account, &self.options);
         let poll = async {
             let snapshot = look(state, account, &self.names, options).await?;
@@ -131,13 +117,10 @@ impl Plugin for AwsAsg {
             }
             Ok(snapshot)
         };
-        within(runtime, deadline, &account.place, poll)
+        self.event_loop.within(deadline, &account.place, poll)
     }
 
     fn command(&mut self, command: Command, deadline: Duration) -> Result<(), PluginError> {
-        let Some(runtime) = &self.runtime else {
-            return Ok(());
-        };
         match command {
             Command::Drained { host } if self.options.complete_hook => {
                 self.state.hooks.left(host);
@@ -146,13 +129,15 @@ impl Plugin for AwsAsg {
                     self.state.hooks.serve(&self.account, ours).await;
                     Ok(())
                 };
-                within(runtime, deadline, &self.account.place, serve)
+                self.event_loop.within(deadline, &self.account.place, serve)
             }
             // A look changes nothing.
             Command::SelfTest => {
                 let mut fresh = State::default();
                 let look = look(&mut fresh, &self.account, &self.names, &self.options);
-                within(runtime, deadline, &self.account.place, look).map(|_| ())
+                self.event_loop
+                    .within(deadline, &self.account.place, look)
+                    .map(|_| ())
             }
             _ => Ok(()),
         }
@@ -166,30 +151,6 @@ impl fmt::Debug for AwsAsg {
             .field("place", &self.account.place)
             .finish_non_exhaustive()
     }
-}
-
-impl Drop for AwsAsg {
-    fn drop(&mut self) {
-        // Looking up a name happens on a thread that cannot be interrupted; nobody waits for it.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// Runs work to its end, but not beyond a time.
-fn within<T>(
-    runtime: &Runtime,
-    limit: Duration,
-    place: &str,
-    work: impl Future<Output = Result<T, PluginError>>,
-) -> Result<T, PluginError> {
-    let result = runtime.block_on(async { tokio::time::timeout(limit, work).await });
-    result.unwrap_or_else(|_| {
-        Err(PluginError::retryable(format!(
-            "{place} has not answered within {limit:?}"
-        )))
-    })
 }
 
 /// Asks AWS for the hosts of now.
@@ -250,14 +211,8 @@ async fn look(
         "looked"
     );
     Ok(Snapshot {
-        next_poll: Some(INTERVAL + jitter()),
+        next_poll: Some(INTERVAL + jitter(JITTER)),
         target_size: Some(groups.desired),
         ..Snapshot::new(hosts)
     })
-}
-
-/// Some time up to [`JITTER`]. The seed of a hash map is random enough for it.
-fn jitter() -> Duration {
-    let share = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
-    JITTER.mul_f64(share.min(1.0))
 }

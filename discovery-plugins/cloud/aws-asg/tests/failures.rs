@@ -134,7 +134,7 @@ fn an_endpoint_that_never_answers_costs_no_more_than_the_deadline() {
         assert_eq!(error.kind, ErrorKind::Retryable);
         assert_eq!(
             error.message,
-            format!("region eu-central-1 at {endpoint} has not answered within {deadline:?}")
+            format!("region eu-central-1 at {endpoint}: no answer within {deadline:?}")
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_plugin_sdk::{ErrorKind, PluginError};
+use elasticrun_plugin_sdk::{ErrorKind, PluginError, text::one_line};
 use serde_json::Value;
 
 use crate::{http::Answer, plugin::INTERVAL};
@@ -12,7 +12,7 @@ pub(crate) fn of(what: &str, answer: &Answer) -> PluginError {
     let error = &answer.body["error"];
     let reason = error["errors"][0]["reason"].as_str().unwrap_or_default();
     let message = error["message"].as_str();
-    let why = short(message.unwrap_or("no reason is given"));
+    let why = one_line(message.unwrap_or("no reason is given"));
     let status = answer.status;
     let kind = kind(status, reason);
     let advice = match kind {
@@ -51,7 +51,7 @@ pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> PluginError {
     PluginError::retryable(format!(
         "{} has no answer: {}",
         server(url),
-        short(&error.to_string())
+        one_line(&error.to_string())
     ))
 }
 
@@ -65,16 +65,6 @@ fn server(url: &str) -> &str {
     let from = url.find("://").map_or(0, |at| at + 3);
     let to = url[from..].find('/').map_or(url.len(), |at| from + at);
     &url[..to]
-}
-
-/// One line of bearable length.
-fn short(text: &str) -> String {
-    const MOST: usize = 300;
-    let line = text.trim().replace(char::is_control, " ");
-    match line.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
-    }
 }
 
 /// A field of an answer as text, empty if it is not there.

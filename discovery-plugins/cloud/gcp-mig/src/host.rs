@@ -1,6 +1,8 @@
 //! From what the group says of an instance, and the instance of itself, to a host. Pure.
 
-use elasticrun_plugin_sdk::{Host, HostState, PluginError, SlotsFrom, hosts::MAX_SLOTS};
+use elasticrun_plugin_sdk::{
+    Host, HostState, PluginError, SlotsFrom, hosts::MAX_SLOTS, slots::from_label,
+};
 
 use crate::{
     AddressKind, Options,
@@ -104,17 +106,8 @@ fn slots(
         return Ok(None);
     };
     if let Some(text) = &machine.label {
-        let slots = text
-            .parse()
-            .ok()
-            .filter(|slots| (1..=MAX_SLOTS).contains(slots));
-        return match slots {
-            Some(slots) => Ok(Some((slots, SlotsFrom::Label))),
-            None => Err(PluginError::bad_config(format!(
-                "the label {SLOTS_LABEL} of {} is {text:?}; it must be a number from 1 to {MAX_SLOTS}",
-                member.name
-            ))),
-        };
+        let what = format!("the label {SLOTS_LABEL} of {}", member.name);
+        return Ok(Some((from_label(text, &what)?, SlotsFrom::Label)));
     }
     let count = if machine.attached > 0 {
         machine.attached

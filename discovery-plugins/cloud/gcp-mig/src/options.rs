@@ -1,6 +1,6 @@
 //! What `--discovery gcp-mig:...` takes.
 
-use elasticrun_plugin_sdk::{PluginError, hosts::MAX_SLOTS};
+use elasticrun_plugin_sdk::{PluginError, slots};
 use serde::Deserialize;
 
 /// Which group, and how its instances are reached.
@@ -40,19 +40,11 @@ pub enum AddressKind {
 impl Options {
     /// What is wrong whatever the cloud says.
     pub(crate) fn check(&self) -> Result<(), PluginError> {
-        if self
-            .slots
-            .is_some_and(|slots| !(1..=MAX_SLOTS).contains(&slots))
-        {
-            return bad(format!("slots: must be a number from 1 to {MAX_SLOTS}"));
-        }
+        slots::check_option(self.slots)?;
         if self.port == Some(0) {
-            return bad("port: must be a number from 1 to 65535");
+            let why = "port: must be a number from 1 to 65535";
+            return Err(PluginError::bad_config(why));
         }
         Ok(())
     }
-}
-
-fn bad<T>(why: impl Into<String>) -> Result<T, PluginError> {
-    Err(PluginError::bad_config(why))
 }

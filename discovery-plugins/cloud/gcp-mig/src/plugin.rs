@@ -3,11 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
-    hash::{BuildHasher, RandomState},
     time::{Duration, Instant},
 };
 
-use elasticrun_plugin_sdk::{Command, Manifest, Plugin, PluginError, Snapshot};
+use elasticrun_plugin_sdk::{Command, Manifest, Plugin, PluginError, Snapshot, jitter};
 
 use crate::{
     Options,
@@ -105,7 +104,7 @@ impl Plugin for GcpMig {
         let leaves = |member: &&Member| matches!(member.action.as_str(), "DELETING" | "ABANDONING");
         let target = members.len() - members.iter().filter(leaves).count();
         Ok(Snapshot {
-            next_poll: Some(INTERVAL + jitter()),
+            next_poll: Some(INTERVAL + jitter(JITTER)),
             target_size: u32::try_from(target).ok(),
             ..Snapshot::new(hosts)
         })
@@ -148,10 +147,4 @@ impl GcpMig {
         }
         Ok(())
     }
-}
-
-/// Some time up to [`JITTER`]. The seed of a hash map is random enough for it.
-fn jitter() -> Duration {
-    let share = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
-    JITTER.mul_f64(share.min(1.0))
 }

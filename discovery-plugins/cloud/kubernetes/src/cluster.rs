@@ -1,13 +1,10 @@
 //! The way to the pods.
 
-use elasticrun_plugin_sdk::PluginError;
+use elasticrun_plugin_sdk::{PluginError, text::with_causes};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Config, api::ListParams};
 
-use crate::{
-    Options,
-    failure::{self, chain},
-};
+use crate::{Options, failure};
 
 /// The most pods of a page.
 const PAGE: u32 = 500;
@@ -34,7 +31,7 @@ impl Cluster {
         let mut config = Config::infer().await.map_err(|error| {
             PluginError::bad_config(format!(
                 "no Kubernetes configuration; run in a pod, or set KUBECONFIG ({})",
-                chain(&error)
+                with_causes(&error)
             ))
         })?;
         // A watch is silent for as long as nothing happens; a poll has its deadline.
@@ -47,7 +44,7 @@ impl Cluster {
             .unwrap_or_else(|| config.default_namespace.clone());
         let place = format!("pods {} in namespace {namespace}", options.selector);
         let client = Client::try_from(config).map_err(|error| {
-            PluginError::bad_config(format!("Kubernetes configuration: {}", chain(&error)))
+            PluginError::bad_config(format!("Kubernetes configuration: {}", with_causes(&error)))
         })?;
         Ok(Self {
             pods: Api::namespaced(client, &namespace),

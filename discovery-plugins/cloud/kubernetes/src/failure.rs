@@ -1,13 +1,16 @@
 //! What a failed request asks of the job.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
-use elasticrun_plugin_sdk::{ErrorKind, PluginError};
+use elasticrun_plugin_sdk::{
+    ErrorKind, PluginError,
+    text::{one_line, with_causes},
+};
 
 /// A request that failed; `what` was asked for.
 pub(crate) fn of(what: &str, error: &kube::Error) -> PluginError {
     let kube::Error::Api(status) = error else {
-        return PluginError::retryable(format!("{what}: no answer: {}", chain(error)));
+        return PluginError::retryable(format!("{what}: no answer: {}", with_causes(error)));
     };
     let kind = match status.code {
         401 | 403 => ErrorKind::Auth,
@@ -19,7 +22,7 @@ pub(crate) fn of(what: &str, error: &kube::Error) -> PluginError {
         ErrorKind::Auth => "; see docs/kubernetes.md for the role that is needed",
         _ => "",
     };
-    let why = short(&status.message);
+    let why = one_line(&status.message);
     let mut failure = PluginError::new(
         kind,
         format!("{what}: {} {}: {why}{advice}", status.code, status.reason),
@@ -32,28 +35,4 @@ pub(crate) fn of(what: &str, error: &kube::Error) -> PluginError {
         failure.retry_after = Some(Duration::from_secs(asked.max(1).into()));
     }
     failure
-}
-
-/// An error with its causes, each once, on one line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut said = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let text = error.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
-        }
-        next = error.source();
-    }
-    short(&said)
-}
-
-/// One line of bearable length.
-fn short(text: &str) -> String {
-    const MOST: usize = 300;
-    let line = text.trim().replace(char::is_control, " ");
-    match line.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
-    }
 }

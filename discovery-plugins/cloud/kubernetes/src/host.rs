@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use elasticrun_plugin_sdk::{Host, HostState, PluginError, SlotsFrom, hosts::MAX_SLOTS};
+use elasticrun_plugin_sdk::{
+    Host, HostState, PluginError, SlotsFrom, hosts::MAX_SLOTS, slots::from_label,
+};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
 use crate::Options;
@@ -58,9 +60,10 @@ pub(crate) fn host(pod: &Pod, options: &Options, now: i64) -> Result<Option<Host
     }))
 }
 
-/// The name and the first part of the uid, as an agent can make it of `$POD_NAME.${POD_UID%%-*}`.
+/// The name and the first part of the uid, as an agent can make it of `$POD_NAME.uid-${POD_UID%%-*}`. That part may be all
+/// digits, and a name that ends with a number would be taken for an address.
 fn id(name: &str, uid: &str) -> String {
-    format!("{name}.{}", uid.split('-').next().unwrap_or_default())
+    format!("{name}.uid-{}", uid.split('-').next().unwrap_or_default())
 }
 
 /// The state, and why it is that.
@@ -107,16 +110,8 @@ fn slots(
         .as_ref()
         .and_then(|labels| labels.get(SLOTS_LABEL))
     {
-        let slots = text
-            .parse()
-            .ok()
-            .filter(|slots| (1..=MAX_SLOTS).contains(slots));
-        return match slots {
-            Some(slots) => Ok(Some((slots, SlotsFrom::Label))),
-            None => Err(PluginError::bad_config(format!(
-                "the label {SLOTS_LABEL} of pod {name} is {text:?}; it must be a number from 1 to {MAX_SLOTS}"
-            ))),
-        };
+        let what = format!("the label {SLOTS_LABEL} of pod {name}");
+        return Ok(Some((from_label(text, &what)?, SlotsFrom::Label)));
     }
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let limits = containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());

@@ -1,6 +1,6 @@
 //! What `--discovery kubernetes:...` takes.
 
-use elasticrun_plugin_sdk::{PluginError, hosts::MAX_SLOTS};
+use elasticrun_plugin_sdk::{PluginError, slots};
 use serde::Deserialize;
 
 /// Which pods.
@@ -26,13 +26,6 @@ impl Options {
                 "selector: is empty; give labels, such as app=train",
             ));
         }
-        if self
-            .slots
-            .is_some_and(|slots| !(1..=MAX_SLOTS).contains(&slots))
-        {
-            let why = format!("slots: must be a number from 1 to {MAX_SLOTS}");
-            return Err(PluginError::bad_config(why));
-        }
-        Ok(())
+        slots::check_option(self.slots)
     }
 }

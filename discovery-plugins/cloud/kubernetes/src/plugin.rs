@@ -2,12 +2,11 @@
 
 use std::{
     fmt,
-    future::Future,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use elasticrun_plugin_event_loop::EventLoop;
 use elasticrun_plugin_sdk::{Changed, Command, Host, Manifest, Plugin, PluginError, Snapshot};
-use tokio::runtime::Runtime;
 
 use crate::{Options, cluster::Cluster, host::host, watch::Watch};
 
@@ -21,8 +20,7 @@ pub struct Kubernetes {
     options: Options,
     cluster: Cluster,
     watch: Option<Watch>,
-    /// Taken when it is dropped.
-    runtime: Option<Runtime>,
+    event_loop: EventLoop,
 }
 
 impl Plugin for Kubernetes {
@@ -52,29 +50,22 @@ impl Plugin for Kubernetes {
 
     fn create(options: Options) -> Result<Self, PluginError> {
         options.check()?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| PluginError::retryable(format!("no event loop: {error}")))?;
-        let cluster = within(
-            &runtime,
-            START,
-            "the Kubernetes configuration",
-            Cluster::of(&options),
-        )?;
+        let event_loop = EventLoop::new()?;
+        let place = "the Kubernetes configuration";
+        let cluster = event_loop.within(START, place, Cluster::of(&options))?;
         Ok(Self {
             options,
             cluster,
             watch: None,
-            runtime: Some(runtime),
+            event_loop,
         })
     }
 
     fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
-        let Some(runtime) = &self.runtime else {
-            return Err(PluginError::retryable("the plugin is closed"));
-        };
-        let list = within(runtime, deadline, &self.cluster.place, self.cluster.list())?;
+        let place = &self.cluster.place;
+        let list = self
+            .event_loop
+            .within(deadline, place, self.cluster.list())?;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |time| time.as_secs());
@@ -109,28 +100,4 @@ impl fmt::Debug for Kubernetes {
             .field("watch", &self.watch)
             .finish_non_exhaustive()
     }
-}
-
-impl Drop for Kubernetes {
-    fn drop(&mut self) {
-        // Looking up a name happens on a thread that cannot be interrupted; nobody waits for it.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// Runs work to its end, but not beyond a time.
-fn within<T>(
-    runtime: &Runtime,
-    limit: Duration,
-    place: &str,
-    work: impl Future<Output = Result<T, PluginError>>,
-) -> Result<T, PluginError> {
-    let result = runtime.block_on(async { tokio::time::timeout(limit, work).await });
-    result.unwrap_or_else(|_| {
-        Err(PluginError::retryable(format!(
-            "{place}: no answer within {limit:?}"
-        )))
-    })
 }

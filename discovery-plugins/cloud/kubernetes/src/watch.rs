@@ -2,12 +2,12 @@
 
 use std::{io, thread, time::Duration};
 
-use elasticrun_plugin_sdk::{Changed, tracing};
+use elasticrun_plugin_sdk::{Changed, text::with_causes, tracing};
 use futures_util::{StreamExt, pin_mut};
 use kube::api::{WatchEvent, WatchParams};
 use tokio::{sync::oneshot, time::sleep};
 
-use crate::{Options, cluster::Cluster, failure::chain};
+use crate::{Options, cluster::Cluster};
 
 /// How long the server holds a watch; then another one goes on from there.
 const HELD: u32 = 240;
@@ -76,14 +76,14 @@ async fn follow(options: &Options, changed: &Changed, pause: &mut Duration) -> R
     loop {
         let events = match cluster.pods.watch(&params, &version).await {
             Err(error) if is_expired(&error) => return Ok(()),
-            events => events.map_err(|error| chain(&error))?,
+            events => events.map_err(|error| with_causes(&error))?,
         };
         *pause = FIRST;
         pin_mut!(events);
         while let Some(event) = events.next().await {
             let event = match event {
                 Err(error) if is_expired(&error) => return Ok(()),
-                event => event.map_err(|error| chain(&error))?,
+                event => event.map_err(|error| with_causes(&error))?,
             };
             match event {
                 WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) => {

@@ -65,6 +65,8 @@ impl StandIn {
 
     fn start(python: &str, script: &Path) -> Self {
         let mut process = Command::new(python)
+            // No compiled files beside what it imports.
+            .arg("-B")
             .arg(script)
             .arg("0")
             .stdin(Stdio::piped())

@@ -8,8 +8,8 @@ use elasticrun_cloud_tests::{StandIn, ids};
 use elasticrun_process_tests::{Job, Running};
 use serde_json::json;
 
-/// A job on the group `g`.
-fn start(aws: &StandIn, more: &str) -> Running {
+/// A job on the group `g` that needs so many workers.
+fn start(aws: &StandIn, min_np: u32, more: &str) -> Running {
     for (name, value) in [
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
@@ -24,7 +24,8 @@ fn start(aws: &StandIn, more: &str) -> Running {
         "aws-asg:name=g,region=eu-central-1,endpoint={}{more}",
         aws.endpoint()
     );
-    Job::new("-np 2 --min-np 1 --max-np 4 --launcher local --slots-per-host 1")
+    Job::new("-np 2 --max-np 4 --launcher local --slots-per-host 1")
+        .flag(["--min-np", &min_np.to_string()])
         .flag(["--plugin-dir", &plugins, "--discovery", &source])
         .start()
 }
@@ -33,7 +34,7 @@ fn start(aws: &StandIn, more: &str) -> Running {
 fn a_job_grows_and_shrinks_with_its_group() {
     let mut aws = StandIn::aws();
     aws.order(json!({"do": "group", "name": "g", "desired": 2}));
-    let mut job = start(&aws, "");
+    let mut job = start(&aws, 1, "");
     let two = job.wait_training(2, 3);
     let members = ids(aws.order(json!({"do": "desired", "name": "g", "count": 3})));
     let three = job.wait_training(3, two[0].step);
@@ -53,7 +54,7 @@ fn a_job_leaves_an_instance_that_waits_to_be_terminated() {
     let mut aws = StandIn::aws();
     let members = ids(aws.order(json!({"do": "group", "name": "g", "desired": 3})));
     aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 60}));
-    let mut job = start(&aws, ",complete_hook=true");
+    let mut job = start(&aws, 1, ",complete_hook=true");
     let three = job.wait_training(3, 3);
     aws.order(json!({"do": "life", "id": members[0], "state": "Terminating:Wait"}));
     let two = job.wait_training(2, three[0].step);
@@ -77,9 +78,35 @@ fn a_job_leaves_an_instance_that_waits_to_be_terminated() {
 }
 
 #[test]
+fn a_job_that_ends_while_an_instance_waits_completes_its_hook() {
+    let mut aws = StandIn::aws();
+    let members = ids(aws.order(json!({"do": "group", "name": "g", "desired": 2})));
+    aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 600}));
+    let mut job = start(&aws, 2, ",complete_hook=true");
+    job.wait_training(2, 3);
+    aws.order(json!({"do": "life", "id": members[0], "state": "Terminating:Wait"}));
+    job.wait_said(&format!("host {} will go away", members[0]));
+    // Nobody else could go on, so its worker still trains when the job ends.
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [2]);
+    assert!(
+        aws.calls().contains(&"CompleteLifecycleAction".to_owned()),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        aws.order(json!({"do": "life_of", "id": members[0]}))
+            .is_null(),
+        "the group has let it go"
+    );
+}
+
+#[test]
 fn a_group_that_does_not_exist_ends_the_job_with_one_line() {
     let aws = StandIn::aws();
-    let ended = start(&aws, "").end();
+    let ended = start(&aws, 1, "").end();
     ended.expect(
         5,
         &[

@@ -127,6 +127,8 @@ impl Source {
             inbox,
             source: self.name.clone(),
             untold: Default::default(),
+            telling: false,
+            finishing: None,
             nudged: false,
             nudges,
         };
@@ -167,6 +169,15 @@ impl Running {
     pub fn command(&self, command: Command) {
         // It fails if the supervisor has ended.
         let _ = self.signals.send(Signal::Command(command));
+    }
+
+    /// Stops to poll once the plugin has been told everything, but waits for that only until `deadline`.
+    pub fn finish(self, deadline: Instant) {
+        let (done, finished) = channel();
+        if self.signals.send(Signal::Finish(done)).is_ok() {
+            // Nothing is ever sent: it comes back when the other end is gone, or the time is over.
+            let _ = finished.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        }
     }
 
     /// Stops to poll; the same as dropping it.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,6 +30,8 @@ pub(super) enum Signal {
     Changed,
     /// Somebody has something to tell the plugin.
     Command(Command),
+    /// Nobody wants updates any more, but the plugin is to hear what it was not told yet. The sender is dropped then.
+    Finish(Sender<Infallible>),
     /// Nobody wants updates any more.
     Stop,
 }
@@ -46,6 +49,10 @@ pub(super) struct Supervisor {
     pub(super) inbox: Receiver<Signal>,
     /// Commands that came while the plugin was busy.
     pub(super) untold: VecDeque<Command>,
+    /// It is being told something.
+    pub(super) telling: bool,
+    /// Who waits for the end; see [`Signal::Finish`].
+    pub(super) finishing: Option<Sender<Infallible>>,
     /// The plugin said that it has something new since it was last asked.
     pub(super) nudged: bool,
     /// A nudge is in the inbox: one is enough, however often a plugin says it.
@@ -101,6 +108,12 @@ impl Supervisor {
             match signal {
                 Ok(Signal::Changed) => self.hear_nudge(),
                 Ok(Signal::Command(command)) => self.untold.push_back(command),
+                Ok(Signal::Finish(done)) => {
+                    self.finishing = Some(done);
+                    if !self.telling && self.untold.is_empty() {
+                        return Err(Stopped);
+                    }
+                }
                 Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return Err(Stopped),
                 Ok(back) => return Ok(back),
                 Err(RecvTimeoutError::Timeout) => {
@@ -125,6 +138,9 @@ impl Supervisor {
             while let Some(command) = self.untold.pop_front() {
                 self.tell(command)?;
             }
+            if self.finishing.is_some() {
+                return Err(Stopped);
+            }
             let time = if self.nudged && !failed {
                 SHORTEST
             } else {
@@ -137,6 +153,7 @@ impl Supervisor {
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Ok(Signal::Changed) => self.hear_nudge(),
                 Ok(Signal::Command(command)) => self.untold.push_back(command),
+                Ok(Signal::Finish(done)) => self.finishing = Some(done),
                 // No answer is due, so it is the end.
                 _ => return Err(Stopped),
             }
@@ -151,7 +168,10 @@ impl Supervisor {
     fn tell(&mut self, command: Command) -> Result<(), Stopped> {
         let call = Call::Command(command, self.deadline);
         self.calls.send(call).map_err(|_| Stopped)?;
-        match self.back(|failure| Signal::Told(Err(failure)))? {
+        self.telling = true;
+        let back = self.back(|failure| Signal::Told(Err(failure)))?;
+        self.telling = false;
+        match back {
             Signal::Told(result) => self.told(result),
             _ => return Err(Stopped),
         }

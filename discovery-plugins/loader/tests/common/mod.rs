@@ -10,10 +10,14 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
+    sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
 };
 
-use elasticrun_discovery::{Error, Instance, Library};
+use elasticrun_discovery::{
+    Backoff, Error, Failure, FailureKind, Instance, Library, Plugin, Running, Settings, Snapshot,
+    Source, Update,
+};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
@@ -106,5 +110,59 @@ pub(crate) fn wait_until(mut condition: impl FnMut() -> bool, what: &str) {
     while !condition() {
         assert!(started.elapsed() < PLENTY, "{what}");
         std::thread::yield_now();
+    }
+}
+
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Settings of a source that is asked often.
+pub(crate) fn quick() -> Settings {
+    Settings {
+        interval: 10 * MILLISECOND,
+        deadline: PLENTY,
+        backoff: Backoff {
+            first: MILLISECOND,
+            most: 20 * MILLISECOND,
+        },
+    }
+}
+
+/// A source that runs, and what it says.
+pub(crate) struct Watched {
+    pub(crate) running: Running,
+    pub(crate) updates: Receiver<Update>,
+}
+
+/// Starts a source.
+pub(crate) fn watch(plugin: impl Into<Plugin>, config: Value, settings: Settings) -> Watched {
+    let (sender, updates) = channel();
+    let running = Source::new("mine", plugin, options(config))
+        .settings(settings)
+        .start(Box::new(move |update| {
+            let _ = sender.send(update);
+        }))
+        .unwrap();
+    Watched { running, updates }
+}
+
+impl Watched {
+    pub(crate) fn next(&self) -> Result<Snapshot, Failure> {
+        let update = self.updates.recv_timeout(PLENTY).unwrap();
+        assert_eq!(update.source, "mine");
+        update.result
+    }
+
+    pub(crate) fn failure(&self) -> (FailureKind, String) {
+        let failure = self.next().unwrap_err();
+        (failure.kind, failure.message)
+    }
+
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.next()
+            .unwrap()
+            .hosts
+            .into_iter()
+            .map(|host| host.id)
+            .collect()
     }
 }

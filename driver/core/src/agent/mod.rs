@@ -33,6 +33,8 @@ pub trait Memory {
     fn leave_at(&mut self, process: Process, round: Round, at: Boundary);
     /// Takes the hold back.
     fn withdraw(&mut self, process: Process, round: Round);
+    /// Says that the host may go away.
+    fn set_at_risk(&mut self, process: Process);
     /// The complete commits in a process's memory, newest first; also of a dead process.
     fn commits(&self, process: Process) -> Vec<CommitId>;
     /// How often it has beaten.
@@ -171,6 +173,8 @@ pub struct Machine {
     ended: bool,
     /// Its host asked it to end; until then its workers may leave.
     drains_until: Option<Time>,
+    /// It has heard that the host may or will go away.
+    at_risk: bool,
     planted: Planted,
 }
 
@@ -199,6 +203,7 @@ impl Machine {
             ending: false,
             ended: false,
             drains_until: None,
+            at_risk: false,
             planted: Planted::default(),
         }
     }
@@ -242,6 +247,9 @@ impl Machine {
             Event::Attached { process } => {
                 if let Some(worker) = self.workers.get_mut(&process) {
                     worker.attached(now);
+                    if self.at_risk {
+                        memory.set_at_risk(process);
+                    }
                 }
             }
             Event::Said { process, message } => self.said(now, process, message, out),
@@ -253,8 +261,8 @@ impl Machine {
             } => {
                 self.exited(process, exit, tail, memory, out);
             }
-            Event::Noticed(notice) => out.push(Command::Report(Report::Noticed { notice })),
-            Event::StopRequested => self.stop_requested(now, out),
+            Event::Noticed(notice) => self.noticed(notice, memory, out),
+            Event::StopRequested => self.stop_requested(now, memory, out),
         }
         self.answer_plan(memory, out);
         self.end_when_alone(out);
@@ -339,8 +347,17 @@ impl Machine {
         self.drains_until.filter(|_| !self.ending)
     }
 
+    /// The driver decides what it means for the job; workers of the host may commit more often meanwhile.
+    fn noticed(&mut self, notice: Notice, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+        self.at_risk = true;
+        for process in self.workers.keys() {
+            memory.set_at_risk(*process);
+        }
+        out.push(Command::Report(Report::Noticed { notice }));
+    }
+
     /// The driver is asked to have the workers leave, once and for a while; then they are ended here.
-    fn stop_requested(&mut self, now: Time, out: &mut Vec<Command>) {
+    fn stop_requested(&mut self, now: Time, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let within = self.setup.drain_timeout;
         let can_wait = !self.ending && self.orphan_since.is_none() && !within.is_zero();
         if self.drains_until.is_some() || self.workers.is_empty() || !can_wait {
@@ -351,7 +368,7 @@ impl Machine {
             kind: NoticeKind::Signal,
             within: Some(within),
         };
-        out.push(Command::Report(Report::Noticed { notice }));
+        self.noticed(notice, memory, out);
     }
 
     fn end_by_itself(&mut self, now: Time, out: &mut Vec<Command>) {

@@ -7,6 +7,7 @@
 //!
 //! - The loss of a draining host is no failure, also when it comes before its workers have left.
 //! - If too few workers could train without it, its workers train on until the host's time is almost over.
+//! - A host that still drains when the job ends is drained once its agent has ended.
 
 use elasticrun_protocol::{HostId, Notice, Order};
 
@@ -108,6 +109,20 @@ impl Job {
                 self.hosts.forget(&host);
                 self.stale = true;
             }
+        }
+    }
+
+    /// The job is over: draining hosts whose agents are gone are given free.
+    pub(super) fn finish_drains_after_end(&mut self, out: &mut Out) {
+        let gone = |host: &&HostId| {
+            self.fleet
+                .host(host)
+                .is_none_or(|state| state.up().is_none())
+        };
+        let done: Vec<_> = self.hosts.draining().filter(gone).cloned().collect();
+        for host in done {
+            self.hosts.drained(&host);
+            out.push(Command::Note(Note::Drained { host }));
         }
     }
 

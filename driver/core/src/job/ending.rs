@@ -191,5 +191,6 @@ impl Job {
             }
         }
         out.push(Command::End(outcome));
+        self.finish_drains_after_end(out);
     }
 }

@@ -211,7 +211,8 @@ impl Job {
         &self.settings
     }
 
-    /// The job is over: agents end what they run. Only how the first failure ended is still of interest.
+    /// The job is over: agents end what they run. Of interest is still how the first failure ended, and when hosts that
+    /// drain are left.
     fn after_end(&mut self, event: Event, out: &mut Out) {
         match event {
             Event::AgentConnected(agent) => self.send(&agent.host, Order::Shutdown, out),
@@ -226,6 +227,10 @@ impl Job {
                 ..
             } => {
                 self.results.exited(&host, process, &exit, &tail);
+            }
+            Event::AgentLost { host, instance, .. } if self.is_current(&host, instance) => {
+                self.fleet.lose_agent(&host);
+                self.finish_drains_after_end(out);
             }
             _ => {}
         }

@@ -35,6 +35,10 @@ impl Memory for Fake {
         self.calls.push(format!("withdraw {process:?} {round:?}"));
     }
 
+    fn set_at_risk(&mut self, process: Process) {
+        self.calls.push(format!("at risk {process:?}"));
+    }
+
     fn commits(&self, process: Process) -> Vec<CommitId> {
         self.commits.get(&process).cloned().unwrap_or_default()
     }

@@ -31,8 +31,16 @@ fn training_within(wait: u64) -> Bench {
 }
 
 #[test]
-fn a_notice_goes_to_the_driver_and_changes_nothing_here() {
+fn a_notice_goes_to_the_driver_and_workers_are_told_of_the_risk() {
     let mut bench = training_within(0);
+    let risks = |bench: &Bench| {
+        let calls = bench.memory.calls.iter();
+        calls
+            .filter(|call| call.starts_with("at risk"))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(risks(&bench), [""; 0]);
     let kind = NoticeKind::Preempted;
     let notice = Notice {
         kind,
@@ -40,6 +48,14 @@ fn a_notice_goes_to_the_driver_and_changes_nothing_here() {
     };
     let out = bench.event(Event::Noticed(notice));
     assert_eq!(out, [Command::Report(Report::Noticed { notice })]);
+    let first = format!("at risk {:?}", process(0, 1));
+    assert_eq!(risks(&bench), std::slice::from_ref(&first));
+    bench.order(spawn(1, 1));
+    bench.event(Event::Attached {
+        process: process(1, 1),
+    });
+    let second = format!("at risk {:?}", process(1, 1));
+    assert_eq!(risks(&bench), [first, second], "who comes later as well");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Event, Note};
+use elasticrun_core::{Event, Note, results::Outcome};
 use elasticrun_protocol::{HostId, Notice, NoticeKind, Order, Report};
 
 use crate::{
@@ -164,4 +164,46 @@ fn a_host_that_goes_before_it_was_left_is_no_failure() {
             .any(|note| matches!(note, Note::WentEarly { .. }))
     );
     assert_eq!(failures(&play), 0);
+}
+
+#[test]
+fn a_job_that_ends_gives_free_what_still_drains_once_it_is_left() {
+    let mut play = Play::new(elastic(2, 2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    noticed(&mut play, "b", Some(120));
+    play.event(Event::StopRequested { signal: 15 });
+    assert_eq!(play.outcome, Some(Outcome::Stopped { signal: 15 }));
+    assert_eq!(drained(&play), [""; 0], "its agent still ends its workers");
+    play.lose("a");
+    assert_eq!(drained(&play), [""; 0], "that one did not drain");
+    play.lose("b");
+    play.lose("b");
+    assert_eq!(drained(&play), ["b"], "once");
+    assert_eq!(failures(&play), 0);
+}
+
+#[test]
+fn a_draining_host_is_given_free_with_its_last_worker() {
+    let mut play = Play::new(elastic(2, 2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    noticed(&mut play, "b", Some(120));
+    play.finish_all();
+    assert_eq!(play.outcome, Some(Outcome::Succeeded));
+    assert_eq!(drained(&play), ["b"]);
+}
+
+#[test]
+fn a_job_that_ends_gives_free_what_was_waited_for_only_because_of_its_memory() {
+    let mut play = Play::new(elastic(2, 2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    noticed(&mut play, "b", Some(4));
+    play.pass(seconds(3));
+    assert_eq!((play.runs("b"), drained(&play)), (0, vec![]));
+    play.event(Event::StopRequested { signal: 2 });
+    assert_eq!(drained(&play), [""; 0]);
+    play.lose("b");
+    assert_eq!(drained(&play), ["b"]);
 }

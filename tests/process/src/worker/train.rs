@@ -103,6 +103,11 @@ fn steps(
             return Ok(());
         }
         model.step();
+        let due = model.steps().is_multiple_of(plan.commit_every);
+        if !due && !session.at_risk()? {
+            session.check_host_updates(model)?;
+            continue;
+        }
         let committed = session.commit(model);
         // A commit at which all leave is made as well.
         let interrupt = committed

@@ -8,7 +8,7 @@ use std::{
 };
 
 use elasticrun_process_tests::{
-    Event, Job, Kind, Running, Tag, binaries,
+    Event, Job, Kind, Plan, Running, Tag, binaries,
     metadata::{Metadata, Says},
     send_signal,
 };
@@ -35,11 +35,15 @@ struct Host {
 
 impl Fleet {
     fn start(size: u32, step_ms: u64) -> (Running, Self) {
+        Self::planned(size, |plan| plan.step_ms = step_ms)
+    }
+
+    fn planned(size: u32, change: impl FnOnce(&mut Plan)) -> (Running, Self) {
         let job = Job::new("--launcher agent --listen 127.0.0.1:0 --min-np 1 --last-call 50ms");
         let (np, token) = (size.to_string(), job.directory().join("token"));
         let job = job.flag(["-np", &np, "--max-np", &np]);
         let job = job.flag(["--join-token-file", &token.display().to_string()]);
-        let mut job = job.plan(|plan| plan.step_ms = step_ms).start();
+        let mut job = job.plan(change).start();
         let port = port(&mut job);
         let host = |index| Host {
             name: format!("h{index}"),
@@ -176,6 +180,44 @@ fn a_risk_moves_nobody() {
     assert!(
         events.iter().all(|event| event.round <= 1),
         "one round was enough"
+    );
+}
+
+#[test]
+fn a_risk_makes_all_commit_more_often() {
+    const RARELY: u64 = 20;
+    let (mut job, mut fleet) = Fleet::planned(2, |plan| plan.commit_every = RARELY);
+    let committed = |events: &[Event], rank: u32| -> Vec<u64> {
+        let of_rank = |event: &&Event| event.kind == Kind::Step && event.rank == rank;
+        events
+            .iter()
+            .filter(of_rank)
+            .map(|event| event.step)
+            .collect()
+    };
+    job.wait_for("some commits", |events| {
+        (committed(events, 0).len() > 3).then_some(())
+    });
+    let before = committed(job.events(), 1);
+    assert!(before.iter().all(|step| step % RARELY == 0), "{before:?}");
+    // Only one of the hosts hears of it.
+    fleet.hosts[1].metadata.say(Says::RebalanceRecommendation);
+    let in_a_row = |steps: &[u64]| {
+        let rows = steps.windows(RARELY as usize);
+        rows.into_iter()
+            .any(|row| row.windows(2).all(|two| two[1] == two[0] + 1))
+    };
+    job.wait_for("commits at every step", |events| {
+        in_a_row(&committed(events, 0)).then_some(())
+    });
+    let events = fleet.end(job);
+    let [first, second] = [0, 1].map(|rank| committed(&events, rank));
+    assert_eq!(first, second, "all commit at the same steps");
+    let begun = first.iter().position(|step| step % RARELY != 0).unwrap();
+    let after = &first[begun..];
+    assert!(
+        after.windows(2).all(|two| two[1] == two[0] + 1),
+        "{first:?}"
     );
 }
 

@@ -84,3 +84,49 @@ fn the_token_is_in_no_environment_and_on_no_command_line() {
     wait(one);
     job.end().expect(0, &["succeeded"]);
 }
+
+/// A source that infers four slots from the type of its one machine.
+const INFERS: &str = r#"#!/usr/bin/env python3
+import json, os
+
+stream = os.fdopen(3, "rb", buffering=0)
+
+def say(body):
+    data = json.dumps(body).encode()
+    os.write(3, b"%d\n" % len(data) + data)
+
+say({"hello": {"frames": 1, "manifest": {"name": "infers", "version": "1"}}})
+while head := stream.readline():
+    call = json.loads(stream.read(int(head)))
+    answer = {"answer": call["id"]}
+    if call["call"] == "poll":
+        host = {"id": "one", "slots": 4, "slots_from": "accelerators", "type": "quad.large"}
+        answer["snapshot"] = {"hosts": [host]}
+    say(answer)
+    if call["call"] == "destroy":
+        break
+"#;
+
+#[test]
+fn a_host_that_shows_fewer_slots_than_were_inferred_is_believed() {
+    let job = Job::new(FLAGS);
+    let file = |name: &str| job.directory().join(name);
+    let (token, source) = (file("token"), file("source.py"));
+    fs::write(&source, INFERS).unwrap();
+    fs::set_permissions(&source, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .flag(["--discovery", &format!("exec:path={}", source.display())])
+        .start();
+    let one = agent(port(&mut job), &token, job.tag(), "one");
+    job.wait_said(
+        "host one has 4 slots (its accelerators) says its source, and shows 2: 2 are used",
+    );
+    job.wait_training(2, 3);
+    job.finish();
+    job.wait_said("succeeded");
+    assert_eq!(wait(one).0, 0);
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [2]);
+}

@@ -208,6 +208,9 @@ impl agent::Memory for Memories {
         }
     }
 
+    // Workers of the simulation commit at every step as it is.
+    fn set_at_risk(&mut self, _: Process) {}
+
     fn commits(&self, process: Process) -> Vec<CommitId> {
         let shared = self.of.get(&process);
         shared.map_or_else(Vec::new, |shared| {

@@ -97,9 +97,12 @@ fn start(order: ToStart) -> Result<Started, String> {
         command.current_dir(directory);
     }
     let agent = std::process::id();
+    // Slurm sends the signal before the end of an allocation to all processes of a step. It is for the agent, and would
+    // kill a worker that has no handler for it.
+    let in_slurm = std::env::var_os("SLURM_JOB_ID").is_some();
     // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
     unsafe {
-        command.pre_exec(move || prepare(agent));
+        command.pre_exec(move || prepare(agent, in_slurm));
     }
     let spawned = command.spawn();
     let mut child = spawned.map_err(|error| format!("{program}: {}", plain(&error)))?;
@@ -128,7 +131,7 @@ fn start(order: ToStart) -> Result<Started, String> {
 }
 
 /// In the child, before the command: nothing of the agent's is left but descriptors 0 to 2.
-fn prepare(agent: u32) -> io::Result<()> {
+fn prepare(agent: u32, in_slurm: bool) -> io::Result<()> {
     // SAFETY: system calls with integers, and pointers to live locals; all may be made after a fork.
     unsafe {
         if libc::setsid() < 0 {
@@ -143,6 +146,9 @@ fn prepare(agent: u32) -> io::Result<()> {
         }
         for signal in 1..=libc::SIGRTMAX() {
             libc::signal(signal, libc::SIG_DFL);
+        }
+        if in_slurm {
+            libc::signal(libc::SIGUSR1, libc::SIG_IGN);
         }
         // What launchers of the agent left open is not the worker's. Without the call it stays open.
         libc::syscall(

@@ -109,6 +109,11 @@ impl AgentPage {
         self.layout().abort(round.0);
     }
 
+    /// Says, from now on, that the host may go away. Nobody is woken for that.
+    pub fn set_at_risk(&self) {
+        self.layout().orders.risk.store(1, Ordering::Relaxed);
+    }
+
     /// The boundary of a round that the worker has reached; 0 if it has not entered it.
     pub fn count(&self, round: Round) -> Boundary {
         hold::count_in(self.layout().progress.count.load(Ordering::SeqCst), round)

@@ -132,6 +132,8 @@ pub(crate) struct Orders {
     pub(crate) abort: AtomicU64,
     /// Grows with each change of the two; what a waiting worker sleeps on.
     pub(crate) bell: AtomicU32,
+    /// 1 once the host may go away. An agent that does not know the word leaves it 0.
+    pub(crate) risk: AtomicU32,
 }
 
 /// Written by the worker's own thread, apart from the training thread's line.

@@ -64,6 +64,11 @@ impl WorkerPage {
         self.layout().beats.beats.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether the agent has said that the host may go away. It does not take that back.
+    pub fn at_risk(&self) -> bool {
+        self.layout().orders.risk.load(Ordering::Relaxed) != 0
+    }
+
     /// Counts a commit. The training thread's.
     pub fn count_commit(&self) {
         add(&self.layout().progress.commits);

@@ -33,6 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Steps in a round before it counts as steady.
 const SETTLED: u64 = 5;
 
+#[derive(Debug)]
 #[repr(C)]
 struct Page {
     slots: AtomicU32,
@@ -40,9 +41,12 @@ struct Page {
     slot: [Slot; SLOTS],
 }
 
+#[derive(Debug)]
 #[repr(C)]
 struct Slot {
     pid: AtomicU32,
+    /// When the process came.
+    entered: AtomicU64,
     size: AtomicU32,
     round: AtomicU64,
     /// Steps committed in the round.
@@ -54,6 +58,7 @@ struct Slot {
 }
 
 /// When something happened in a round.
+#[derive(Debug)]
 #[repr(C)]
 struct Stamp {
     round: AtomicU64,
@@ -71,23 +76,27 @@ impl Stamp {
     }
 }
 
-/// When the last survivor was where, after a kill.
+/// When the last survivor was where, after a kill, by CLOCK_MONOTONIC in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub struct Way {
     /// It knew of the death.
-    pub(crate) left: u64,
+    pub left: u64,
     /// It had the state and began to train.
-    pub(crate) begun: u64,
+    pub begun: u64,
     /// It had committed a step.
-    pub(crate) committed: u64,
+    pub committed: u64,
 }
 
 /// See the module. Mapped until the process ends.
-pub(crate) struct Board(&'static Page);
+#[derive(Debug)]
+pub struct Board(&'static Page);
 
 impl Board {
     /// Makes the page in an empty file.
-    pub(crate) fn create(file: &File, slots: u32) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// The file cannot be sized or mapped.
+    pub fn create(file: &File, slots: u32) -> anyhow::Result<Self> {
         file.set_len(size_of::<Page>() as u64)?;
         let board = Self::map(file)?;
         board.0.slots.store(slots, Ordering::Relaxed);
@@ -95,7 +104,10 @@ impl Board {
     }
 
     /// Opens the page of a bench.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// There is none, or it cannot be mapped.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         Self::map(&file).with_context(|| path.display().to_string())
     }
@@ -114,14 +126,14 @@ impl Board {
     // Worker's side.
 
     /// A process is the worker of a slot.
-    pub(crate) fn enter(&self, slot: u32) {
-        self.slot(slot)
-            .pid
-            .store(std::process::id(), Ordering::Release);
+    pub fn enter(&self, slot: u32) {
+        let slot = self.slot(slot);
+        slot.entered.store(now(), Ordering::Relaxed);
+        slot.pid.store(std::process::id(), Ordering::Release);
     }
 
     /// A round begins for a worker.
-    pub(crate) fn begin(&self, slot: u32, round: u64, size: u32) {
+    pub fn begin(&self, slot: u32, round: u64, size: u32) {
         let slot = self.slot(slot);
         slot.steps.store(0, Ordering::Relaxed);
         slot.size.store(size, Ordering::Relaxed);
@@ -130,7 +142,7 @@ impl Board {
     }
 
     /// A step is committed.
-    pub(crate) fn committed(&self, slot: u32, round: u64) {
+    pub fn committed(&self, slot: u32, round: u64) {
         let slot = self.slot(slot);
         if slot.steps.fetch_add(1, Ordering::Release) == 0 {
             slot.first[round as usize % ROUNDS].set(round);
@@ -138,42 +150,52 @@ impl Board {
     }
 
     /// A worker leaves a round that is over.
-    pub(crate) fn leave(&self, slot: u32, round: u64) {
+    pub fn leave(&self, slot: u32, round: u64) {
         self.slot(slot).left[round as usize % ROUNDS].set(round);
     }
 
     /// Whether the bench wants the job to end.
-    pub(crate) fn stops(&self) -> bool {
+    pub fn stops(&self) -> bool {
         self.0.stop.load(Ordering::Relaxed) != 0
     }
 
     // The bench's side.
 
-    pub(crate) fn stop(&self) {
+    /// The job is to end.
+    pub fn stop(&self) {
         self.0.stop.store(1, Ordering::Relaxed);
     }
 
     /// The round, if all slots train in one and have done so for some steps.
-    pub(crate) fn steady(&self) -> Option<u64> {
-        let slots = self.0.slots.load(Ordering::Relaxed);
-        let round = self.slot(0).round.load(Ordering::Acquire);
-        (0..slots)
-            .all(|number| {
-                let slot = self.slot(number);
-                slot.steps.load(Ordering::Acquire) >= SETTLED
-                    && slot.round.load(Ordering::Acquire) == round
-                    && slot.size.load(Ordering::Relaxed) == slots
-            })
-            .then_some(round)
+    pub fn steady(&self) -> Option<u64> {
+        let slots: Vec<_> = (0..self.0.slots.load(Ordering::Relaxed)).collect();
+        self.training(&slots)
+    }
+
+    fn training(&self, slots: &[u32]) -> Option<u64> {
+        let round = self.slot(*slots.first()?).round.load(Ordering::Acquire);
+        let trains = |number: &u32| {
+            let slot = self.slot(*number);
+            slot.steps.load(Ordering::Acquire) >= SETTLED
+                && slot.round.load(Ordering::Acquire) == round
+                && slot.size.load(Ordering::Relaxed) as usize == slots.len()
+        };
+        slots.iter().all(trains).then_some(round)
     }
 
     /// Waits until all slots train in one round.
-    pub(crate) fn wait_steady(&self, job: &Job) -> anyhow::Result<u64> {
+    ///
+    /// # Errors
+    /// The job has ended, or nothing happens.
+    pub fn wait_steady(&self, job: &Job) -> anyhow::Result<u64> {
         wait(job, || self.steady())
     }
 
     /// Kills the worker of a slot; gives when kill(2) had returned.
-    pub(crate) fn kill(&self, slot: u32) -> anyhow::Result<u64> {
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn kill(&self, slot: u32) -> anyhow::Result<u64> {
         let pid = self.slot(slot).pid.load(Ordering::Acquire);
         kill(Pid::from_raw(pid as i32), Signal::SIGKILL)?;
         Ok(now())
@@ -181,7 +203,10 @@ impl Board {
 
     /// Waits until all but the victim have committed a step in a round after this one; gives when the last
     /// of them was where.
-    pub(crate) fn wait_survivors(&self, round: u64, victim: u32, job: &Job) -> anyhow::Result<Way> {
+    ///
+    /// # Errors
+    /// As [`Board::wait_steady`].
+    pub fn wait_survivors(&self, round: u64, victim: u32, job: &Job) -> anyhow::Result<Way> {
         let slots = self.0.slots.load(Ordering::Relaxed);
         let survivors: Vec<_> = (0..slots).filter(|slot| *slot != victim).collect();
         wait(job, || {
@@ -195,6 +220,31 @@ impl Board {
                 committed: one.committed.max(other.committed),
             })
         })
+    }
+
+    /// Waits until these slots have left this round at its common commit; gives when the last of them had.
+    ///
+    /// # Errors
+    /// As [`Board::wait_steady`].
+    pub fn wait_left(&self, round: u64, slots: &[u32], job: &Job) -> anyhow::Result<u64> {
+        wait(job, || {
+            let left = |slot: &u32| self.slot(*slot).left[round as usize % ROUNDS].get(round);
+            let left: Option<Vec<_>> = slots.iter().map(left).collect();
+            left?.into_iter().max()
+        })
+    }
+
+    /// Waits until these slots, and no others, have made some steps in one round; gives the round.
+    ///
+    /// # Errors
+    /// As [`Board::wait_steady`].
+    pub fn wait_training(&self, slots: &[u32], job: &Job) -> anyhow::Result<u64> {
+        wait(job, || self.training(slots))
+    }
+
+    /// When the process of a slot came, by CLOCK_MONOTONIC in nanoseconds.
+    pub fn entered(&self, slot: u32) -> u64 {
+        self.slot(slot).entered.load(Ordering::Relaxed)
     }
 
     /// The way of a slot into the first round after this one in which it committed a step.
@@ -231,7 +281,7 @@ fn wait<T>(job: &Job, mut condition: impl FnMut() -> Option<T>) -> anyhow::Resul
 }
 
 /// CLOCK_MONOTONIC in nanoseconds: the same in all processes.
-fn now() -> u64 {
+pub fn now() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
         time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
     })

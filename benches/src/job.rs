@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     env,
+    ffi::OsStr,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -13,31 +14,22 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
-use crate::{Mode, worker};
-
 /// A running job. Dropping it ends it.
-pub(crate) struct Job {
+#[derive(Debug)]
+pub struct Job {
     child: RefCell<Child>,
     directory: TempDir,
 }
 
-/// The flags of a job of so many workers on one host that lose one after the other.
-pub(crate) fn flags(ranks: u32) -> Vec<String> {
-    format!(
-        "-np {ranks} --min-np 2 --max-np {ranks} -H localhost:{ranks} --failure-domain slot \
-         --blacklist-cooldown-range 0 0 --max-host-failures 0"
-    )
-    .split_whitespace()
-    .map(str::to_owned)
-    .collect()
-}
-
 impl Job {
-    /// Starts it with workers that write to `page`.
-    pub(crate) fn start(
-        mode: Mode,
-        ranks: u32,
-        page: &Path,
+    /// Starts a job with these flags; its workers are the program that calls this, with these variables. The driver's log
+    /// goes to a file if one is named.
+    ///
+    /// # Errors
+    /// It cannot be started; a driver that is not built beside this program.
+    pub fn start(
+        flags: &[String],
+        variables: &[(&str, &OsStr)],
         log: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
@@ -45,21 +37,15 @@ impl Job {
         let driver = own.with_file_name("elasticrun");
         ensure!(driver.is_file(), "{} is not built", driver.display());
         let mut command = Command::new(driver);
-        command.args(flags(ranks));
+        command.args(flags);
         if log.is_some() {
             command.args(["--log-level", "trace"]);
         }
         let said: PathBuf = log.map_or_else(|| directory.path().join("stderr"), Into::into);
         let said = File::options().create(true).append(true).open(said)?;
-        let name = match mode {
-            Mode::Wait => "wait",
-            Mode::Burn => "burn",
-            Mode::Rss => "rss",
-        };
         let child = command
             .arg(own)
-            .env(worker::PAGE, page)
-            .env(worker::MODE, name)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(File::create(directory.path().join("stdout"))?)
             .stderr(said)
@@ -71,8 +57,9 @@ impl Job {
         })
     }
 
-    /// Fails if it has ended.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
+    /// # Errors
+    /// It has ended.
+    pub fn check(&self) -> anyhow::Result<()> {
         match self.child.borrow_mut().try_wait()? {
             None => Ok(()),
             Some(status) => bail!("the job ended ({status})\n{}", self.said()),
@@ -80,7 +67,7 @@ impl Job {
     }
 
     /// What driver and workers have said.
-    pub(crate) fn said(&self) -> String {
+    pub fn said(&self) -> String {
         let text = self.text();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
@@ -93,7 +80,10 @@ impl Job {
 
     /// Waits until it has ended well. Gives what its summary says of the rounds that followed a failure:
     /// milliseconds from the first word of it to the start.
-    pub(crate) fn end(self) -> anyhow::Result<Vec<f64>> {
+    ///
+    /// # Errors
+    /// It does not end, or not well.
+    pub fn end(self) -> anyhow::Result<Vec<f64>> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             if let Some(status) = self.child.borrow_mut().try_wait()? {

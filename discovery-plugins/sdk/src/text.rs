@@ -1,0 +1,55 @@
+//! What a source said, fit for one line of a message.
+
+use std::error::Error;
+
+/// The most letters of it.
+const MOST: usize = 300;
+
+/// One line of bearable length: no control characters, at most 300 letters and three dots.
+pub fn one_line(text: &str) -> String {
+    let line = text.trim().replace(char::is_control, " ");
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
+/// An error with its causes, each once, as [`one_line`].
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        next = error.source();
+    }
+    one_line(&said)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot ask the rack")]
+    struct Outer(#[source] Inner);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read: {0}")]
+    struct Inner(#[source] io::Error);
+
+    #[test]
+    fn lines_are_short_and_causes_are_said_once() {
+        assert_eq!(one_line(" a\nb\t"), "a b");
+        assert_eq!(one_line(&"é".repeat(400)).chars().count(), 303);
+        let error = Outer(Inner(io::Error::other("it\nburns")));
+        assert_eq!(
+            with_causes(&error),
+            "cannot ask the rack: cannot read: it burns"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! The agents that are connected, and orders to them.
+
+use std::collections::BTreeMap;
+
+use elasticrun_protocol::{DriverEpoch, HostId, Order, ToAgent, control::Setup};
+
+use crate::{control::Writer, store};
+
+/// See the module. Its store hears who comes and goes.
+#[derive(Debug)]
+pub(crate) struct Agents {
+    epoch: DriverEpoch,
+    connected: BTreeMap<HostId, Agent>,
+    store: store::Handle,
+}
+
+#[derive(Debug)]
+struct Agent {
+    instance: u64,
+    writer: Writer,
+}
+
+impl Agents {
+    /// None yet.
+    pub(crate) fn new(epoch: DriverEpoch, store: store::Handle) -> Self {
+        Self {
+            epoch,
+            connected: BTreeMap::new(),
+            store,
+        }
+    }
+
+    /// The driver's epoch, which all orders carry.
+    pub(crate) fn epoch(&self) -> DriverEpoch {
+        self.epoch
+    }
+
+    /// An agent has connected; any other of its host was removed. It is set up.
+    pub(crate) fn add(&mut self, host: HostId, instance: u64, writer: Writer, setup: &Setup) {
+        self.store.agent_connected(&host, instance);
+        let setup = Setup {
+            instance,
+            ..setup.clone()
+        };
+        writer.send(&ToAgent {
+            epoch: self.epoch,
+            order: Order::Setup(Box::new(setup)),
+        });
+        self.connected.insert(host, Agent { instance, writer });
+    }
+
+    /// Ends the connection of a host's agent; gives its instance, if there was one.
+    pub(crate) fn remove(&mut self, host: &HostId) -> Option<u64> {
+        let agent = self.connected.remove(host)?;
+        self.store.agent_lost(host);
+        agent.writer.close();
+        Some(agent.instance)
+    }
+
+    /// Whether this is the connection of the host's agent, and no older one.
+    pub(crate) fn is_current(&self, host: &HostId, instance: u64) -> bool {
+        self.connected
+            .get(host)
+            .is_some_and(|agent| agent.instance == instance)
+    }
+
+    /// Sends an order to the agent of a host. The instance of one that does not read its orders is the error; where
+    /// there is no agent nobody minds.
+    pub(crate) fn send(&self, host: &HostId, order: Order) -> Result<(), u64> {
+        let Some(agent) = self.connected.get(host) else {
+            return Ok(());
+        };
+        let epoch = self.epoch;
+        let sent = agent.writer.send(&ToAgent { epoch, order });
+        if sent { Ok(()) } else { Err(agent.instance) }
+    }
+
+    /// Sends an order to all.
+    pub(crate) fn send_to_all(&self, order: Order) {
+        let epoch = self.epoch;
+        let order = ToAgent { epoch, order };
+        for agent in self.connected.values() {
+            agent.writer.send(&order);
+        }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connected.is_empty()
+    }
+
+    /// The hosts that have one.
+    pub(crate) fn hosts(&self) -> Vec<HostId> {
+        self.connected.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,69 @@
+//! What must hold of any bytes that a peer sends: for the fuzzer, and for a test of some thousand streams that runs with
+//! the others.
+
+use crate::{
+    FromAgent, FromWorker, ToAgent, ToWorker,
+    auth::{Challenge, Hello, Proof, Verdict},
+    control::{MemoryAnswer, MemoryRequest, Output, Register},
+    frame::{FrameBuffer, decode, to_frame},
+    store::{Answer, FromClient, FromHost, StoreOf, ToHost},
+};
+
+macro_rules! round_trip {
+    ($body:expr, $($message:ty),+) => {{
+        let mut understood = 0;
+        $(if let Ok(message) = decode::<$message>($body) {
+            let frame = to_frame(&message).expect("what was read from a frame fits one");
+            let again: $message = decode(&frame[4..]).expect("what was written can be read");
+            assert_eq!(message, again);
+            understood += 1;
+        })+
+        understood
+    }};
+}
+
+/// Feeds a stream to a frame buffer in parts of `cut` bytes and reads each body as every message that a peer may
+/// send. Gives how often one was understood.
+///
+/// # Panics
+/// When what was read cannot be written, or not be read again as the same.
+pub fn check(trusted: bool, cut: usize, bytes: &[u8]) -> usize {
+    let mut buffer = FrameBuffer::unproven();
+    if trusted {
+        buffer.trust();
+    }
+    let mut understood = 0;
+    for part in bytes.chunks(cut.max(1)) {
+        buffer.extend(part);
+        loop {
+            match buffer.next_body() {
+                Ok(Some(body)) => {
+                    understood += round_trip!(
+                        &body,
+                        Hello,
+                        Challenge,
+                        Proof,
+                        Verdict,
+                        Register,
+                        ToAgent,
+                        FromAgent,
+                        Output,
+                        MemoryRequest,
+                        MemoryAnswer,
+                        FromWorker,
+                        ToWorker,
+                        FromClient,
+                        Answer,
+                        StoreOf,
+                        FromHost,
+                        ToHost
+                    );
+                }
+                Ok(None) => break,
+                // Such a stream is closed.
+                Err(_) => return understood,
+            }
+        }
+    }
+    understood
+}
