@@ -33,6 +33,9 @@ pub(crate) struct Watcher {
     thread: Option<JoinHandle<()>>,
 }
 
+/// How long the event of a change may take, in milliseconds, once the change is seen.
+const EVENT_COMES: u8 = 5;
+
 /// What of a file changes when its content does.
 type Trace = Option<(u64, u64, u64, i64, i64)>;
 
@@ -99,13 +102,14 @@ fn watch(
     written: &AtomicBool,
     changed: &Changed,
 ) {
+    let mut patience = PollTimeout::NONE;
     let complete = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
     loop {
         let mut fds = [
             PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
             PollFd::new(stop.as_fd(), PollFlags::POLLIN),
         ];
-        match poll(&mut fds, PollTimeout::NONE) {
+        match poll(&mut fds, patience) {
             Err(Errno::EINTR) => continue,
             Err(_) => return,
             Ok(_) if fds[1].any().unwrap_or(true) => return,
@@ -129,5 +133,12 @@ fn watch(
             last = now;
             changed.notify();
         }
+        // It changed while events were read: its own is still to come, or was among them and had another name, that of a
+        // link on the way to the file.
+        patience = if trace(path) == last {
+            PollTimeout::NONE
+        } else {
+            EVENT_COMES.into()
+        };
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Fault, HostsFile, Log, Plan, Running, Tag, binaries, hosts::write_script};
+use crate::{Fault, HostsFile, Log, Plan, Running, Tag, binaries, dataset, hosts::write_script};
 
 /// A job to start. See the crate.
 #[derive(Debug)]
@@ -140,6 +140,9 @@ impl Job {
         let path = |name: &str| -> PathBuf { self.directory.path().join(name) };
         let plan = serde_json::to_vec(&self.plan).expect("a plan is always JSON");
         fs::write(path("plan.json"), plan).expect("the plan can be written");
+        if self.plan.rows > 0 {
+            dataset::write(&path(dataset::NAME), self.plan.rows);
+        }
         let create = |name: &str| File::create(path(name)).expect("an output file can be made");
         let mut words = self.before.clone();
         words.push(binaries::elasticrun().display().to_string());

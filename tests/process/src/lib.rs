@@ -14,6 +14,7 @@
 
 pub mod binaries;
 mod conformance;
+mod dataset;
 mod event;
 mod hosts;
 mod job;

@@ -17,6 +17,8 @@ pub struct Plan {
     pub store: bool,
     /// Bytes of the model beside its counters.
     pub ballast: usize,
+    /// Rows of a data set that they train on; 0 is none.
+    pub rows: u64,
     /// What goes wrong.
     pub faults: Vec<Fault>,
 }
@@ -30,6 +32,7 @@ impl Default for Plan {
             import_ms: 0,
             store: false,
             ballast: 0,
+            rows: 0,
             faults: Vec::new(),
         }
     }

@@ -6,15 +6,17 @@
 mod fault;
 mod meet;
 mod model;
+mod rows;
 mod train;
 
 use std::{env, path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use elasticrun_worker::Error;
 
-use crate::{Event, Kind, Plan, Point, event::Writer, monotonic};
+use crate::{Event, Kind, Plan, Point, dataset, event::Writer, monotonic};
 use fault::Faults;
 use model::Model;
+use rows::Rows;
 
 /// Names the control directory of the run: plan, event log, control files.
 pub const DIRECTORY: &str = "PROCESS_TEST_DIR";
@@ -65,6 +67,7 @@ pub fn main() -> ExitCode {
     let log = Writer::open(&directory.join("events")).expect("the log can be opened");
     let mut model = Model::new(
         plan.ballast,
+        (plan.rows > 0).then(|| Rows::open(&directory.join(dataset::NAME))),
         Journal { log, now },
         Faults::new(plan.faults.clone(), directory.clone()),
     );

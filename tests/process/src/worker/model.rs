@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
-use elasticrun_worker::{State, World, state};
+use elasticrun_worker::{Error, Session, State, World, state};
 
 use super::{
     Journal,
     fault::{Asked, Faults},
+    rows::Rows,
 };
 use crate::{Kind, Point};
 
@@ -16,22 +17,39 @@ pub(crate) struct Model {
     steps: u64,
     sum: u64,
     ballast: Vec<u8>,
+    rows: Option<Rows>,
     /// Apart, since a state is saved behind a shared reference.
     journal: std::cell::RefCell<Journal>,
     faults: Faults,
 }
 
 impl Model {
-    pub(crate) fn new(ballast: usize, journal: Journal, faults: Faults) -> Self {
+    pub(crate) fn new(
+        ballast: usize,
+        rows: Option<Rows>,
+        journal: Journal,
+        faults: Faults,
+    ) -> Self {
         let mut model = Self {
             steps: 0,
             sum: 0,
             ballast: vec![0; ballast],
+            rows,
             journal: journal.into(),
             faults,
         };
         model.mark();
         model
+    }
+
+    pub(crate) fn rows(&mut self) -> Option<&mut Rows> {
+        self.rows.as_mut()
+    }
+
+    /// The epoch of the rows, as text; nothing if there are none.
+    pub(crate) fn epoch(&self) -> String {
+        let epoch = self.rows.as_ref().map(Rows::epoch);
+        epoch.map_or_else(String::new, |epoch| epoch.to_string())
     }
 
     pub(crate) fn steps(&self) -> u64 {
@@ -59,7 +77,7 @@ impl Model {
     }
 
     /// The round as the worker sees it from now on.
-    pub(crate) fn enter(&mut self, world: &World) {
+    pub(crate) fn see(&mut self, world: &World) {
         let now = &mut self.journal.get_mut().now;
         (now.round, now.rank, now.size) = (world.round().0, world.rank(), world.size());
     }
@@ -105,22 +123,42 @@ impl State for Model {
             .map_err(|asked| io::Error::other(asked.to_string()))?;
         self.steps.save(out)?;
         self.sum.save(out)?;
-        self.ballast.save(out)
+        self.ballast.save(out)?;
+        self.rows.iter().try_for_each(|rows| rows.save(out))
     }
 
     fn restore(&mut self, from: &mut &[u8]) -> Result<(), state::Error> {
         self.steps.restore(from)?;
         self.sum.restore(from)?;
         self.ballast.restore(from)?;
+        if let Some(rows) = &mut self.rows {
+            rows.restore(from)?;
+        }
         self.check();
         self.at(Point::Restore)
             .map_err(|asked| state::Error::other(asked.to_string()))
     }
 
     fn reset(&mut self, world: &World) {
-        self.enter(world);
+        self.see(world);
         self.journal().write(Kind::Reset, "");
         // The callback has no way to fail.
         let _ = self.at(Point::Reset);
+    }
+
+    fn enter(&mut self, session: &mut Session<'_>) -> Result<(), Error> {
+        self.rows
+            .iter_mut()
+            .try_for_each(|rows| rows.enter(session))
+    }
+
+    fn agree(&mut self, session: &mut Session<'_>) -> Result<(), Error> {
+        self.rows
+            .iter_mut()
+            .try_for_each(|rows| rows.agree(session))
+    }
+
+    fn committed(&mut self) -> Result<(), Error> {
+        self.rows.iter_mut().try_for_each(Rows::committed)
     }
 }

@@ -4,7 +4,7 @@ use std::{path::Path, thread, time::Duration};
 
 use elasticrun_worker::{Interrupt, Op, Session};
 
-use super::{fault::Asked, meet, model::Model};
+use super::{fault::Asked, meet, model::Model, rows::Rows};
 use crate::{Kind, Plan, Point};
 
 /// Why the training function ended early.
@@ -52,7 +52,7 @@ pub(crate) fn train(
     plan: &Plan,
     directory: &Path,
 ) -> Result<(), Error> {
-    model.enter(session.world());
+    model.see(session.world());
     let rounds = if plan.store {
         meet::at_start(session)?
     } else {
@@ -84,7 +84,15 @@ fn steps(
             |steps| model.steps() >= steps,
         );
         // All end at the same step, and see that they are all there and at the same step.
-        let mut sums = [1.0, f64::from(u8::from(over)), model.steps() as f64];
+        let (rows, numbers) = model.rows().map_or((0, 0), Rows::take);
+        let over_here = f64::from(u8::from(over));
+        let mut sums = [
+            1.0,
+            over_here,
+            model.steps() as f64,
+            rows as f64,
+            numbers as f64,
+        ];
         session.allreduce(&mut sums, Op::Sum)?;
         let size = f64::from(session.world().size());
         assert_eq!(
@@ -103,6 +111,9 @@ fn steps(
             return Ok(());
         }
         model.step();
+        if let Some(rows) = model.rows() {
+            rows.learn(sums[3] as u64, sums[4] as u64);
+        }
         let due = model.steps().is_multiple_of(plan.commit_every);
         if !due && !session.at_risk()? {
             session.check_host_updates(model)?;
@@ -115,7 +126,8 @@ fn steps(
             .err()
             .and_then(elasticrun_worker::Error::interrupt);
         if committed.is_ok() || interrupt == Some(Interrupt::HostsUpdated) {
-            model.journal().write(Kind::Step, "");
+            let epoch = model.epoch();
+            model.journal().write(Kind::Step, epoch);
         }
         committed?;
         model.at(Point::Committed)?;

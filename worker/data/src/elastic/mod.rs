@@ -1,7 +1,7 @@
 //! A reader that keeps its place through any change of the workers: the core's [`Position`] around a [`Reader`].
 //!
 //! It talks to nobody. What [`Elastic::introduce`] and [`Elastic::report`] give has to be brought to all workers of the round,
-//! and what all have said is given to [`Elastic::enter`] and [`Elastic::agree`]. As part of a state it does so by
+//! and what all have said is given to [`Elastic::enter_round`] and [`Elastic::agree_on`]. As part of a state it does so by
 //! itself: see the `State` of it in `state.rs`.
 
 mod audit;
@@ -157,7 +157,7 @@ impl Elastic {
     ///
     /// # Errors
     /// [`Error::Disagreement`], and nothing has changed.
-    pub fn enter<B: AsRef<[u8]>>(
+    pub fn enter_round<B: AsRef<[u8]>>(
         &mut self,
         rank: usize,
         introductions: &[B],
@@ -171,7 +171,7 @@ impl Elastic {
     /// Without a job: reads shard `shard` of `count` of each epoch, as if there were a round of so many workers.
     ///
     /// # Errors
-    /// As [`Elastic::enter`].
+    /// As [`Elastic::enter_round`].
     pub fn enter_shard(&mut self, shard: u32, count: u32) -> Result<(), Error> {
         let (weight, batch) = (1, self.options.batch.get());
         let all: Vec<Vec<u8>> = (0..count)
@@ -188,7 +188,7 @@ impl Elastic {
                 })
             })
             .collect();
-        self.enter(shard as usize, &all).map(drop)
+        self.enter_round(shard as usize, &all).map(drop)
     }
 
     /// The rows of the next step; `None` at the end of the epoch, which comes at the same step in all workers. Near it a
@@ -244,11 +244,11 @@ impl Elastic {
         Ok(self.position.report())
     }
 
-    /// All workers have reported, by rank: [`Elastic::save`] is what the commit that follows holds.
+    /// All workers have reported, by rank: [`Position::save`] is what the commit that follows holds.
     ///
     /// # Errors
     /// [`Error::Disagreement`], and nothing has changed.
-    pub fn agree<B: AsRef<[u8]>>(&mut self, reports: &[B]) -> Result<(), Error> {
+    pub fn agree_on<B: AsRef<[u8]>>(&mut self, reports: &[B]) -> Result<(), Error> {
         Ok(self.position.agree(reports)?)
     }
 
@@ -256,7 +256,7 @@ impl Elastic {
     ///
     /// # Errors
     /// [`Error::Audit`].
-    pub fn committed(&mut self) -> Result<(), Error> {
+    pub fn commit_made(&mut self) -> Result<(), Error> {
         match &mut self.audit {
             Some(audit) => audit.sealed().map_err(Error::Audit),
             None => Ok(()),
@@ -280,16 +280,11 @@ impl Elastic {
         self.stale = true;
     }
 
-    /// The position as of the last agreement, the same in all workers.
-    pub fn save(&self) -> &[u8] {
-        self.position.save()
-    }
-
     /// Becomes the position of a commit. Row groups that are in memory stay there.
     ///
     /// # Errors
     /// [`Error::Malformed`], and nothing has changed.
-    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub fn restore_position(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.position.restore(bytes)?;
         self.stale = true;
         if let Some(audit) = &mut self.audit {

@@ -23,14 +23,15 @@ impl State for Elastic {
         let mut len = 0_u64;
         len.restore(from)?;
         let bytes = state::take(from, len)?;
-        Elastic::restore(self, bytes).map_err(state::Error::other)
+        self.restore_position(bytes).map_err(state::Error::other)
     }
 
     fn enter(&mut self, session: &mut Session<'_>) -> Result<(), SdkError> {
         let agree = |error: Error| SdkError::Agree(Box::new(error));
         let own = self.introduce();
         let all = session.allgather_bytes(&own)?;
-        Elastic::enter(self, session.rank() as usize, &all).map_err(agree)?;
+        self.enter_round(session.rank() as usize, &all)
+            .map_err(agree)?;
         let world = session.world();
         let base = world.base().map(|base| base.to_string());
         self.audit_round(world.round().0, base.as_deref())
@@ -43,10 +44,11 @@ impl State for Elastic {
             .report(&session.next_commit().to_string())
             .map_err(agree)?;
         let all = session.allgather_bytes(&own)?;
-        Elastic::agree(self, &all).map_err(agree)
+        self.agree_on(&all).map_err(agree)
     }
 
     fn committed(&mut self) -> Result<(), SdkError> {
-        Elastic::committed(self).map_err(|error| SdkError::Agree(Box::new(error)))
+        self.commit_made()
+            .map_err(|error| SdkError::Agree(Box::new(error)))
     }
 }

@@ -166,7 +166,7 @@ impl Data {
 
     /// Enters a round: gives how many rows went to another worker.
     fn enter(&self, py: Python<'_>, rank: usize, introductions: Vec<Vec<u8>>) -> PyResult<u64> {
-        detached(py, self, |data| data.enter(rank, &introductions))
+        detached(py, self, |data| data.enter_round(rank, &introductions))
     }
 
     /// Without a job: reads one of so many shards.
@@ -192,12 +192,12 @@ impl Data {
     }
 
     fn agree(&self, py: Python<'_>, reports: Vec<Vec<u8>>) -> PyResult<()> {
-        detached(py, self, |data| data.agree(&reports))
+        detached(py, self, |data| data.agree_on(&reports))
     }
 
     /// The commit of the last report is made.
     fn committed(&self, py: Python<'_>) -> PyResult<()> {
-        detached(py, self, Elastic::committed)
+        detached(py, self, Elastic::commit_made)
     }
 
     fn next_epoch(&self, py: Python<'_>) -> PyResult<()> {
@@ -213,12 +213,12 @@ impl Data {
     }
 
     fn save(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
-        let bytes = detached(py, self, |data| Ok(data.save().to_vec()))?;
+        let bytes = detached(py, self, |data| Ok(data.position().save().to_vec()))?;
         Ok(PyBytes::new(py, &bytes).unbind())
     }
 
     fn restore(&self, py: Python<'_>, bytes: Vec<u8>) -> PyResult<()> {
-        detached(py, self, |data| data.restore(&bytes))
+        detached(py, self, |data| data.restore_position(&bytes))
     }
 }
 
