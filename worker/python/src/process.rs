@@ -317,6 +317,12 @@ pub(crate) fn training(py: Python<'_>) -> PyResult<()> {
     })
 }
 
+/// Whether this host may go away soon, as its agent has heard: a word in memory.
+#[pyfunction]
+pub(crate) fn host_at_risk(py: Python<'_>) -> PyResult<bool> {
+    use_worker(py, |worker| Ok(worker.host_at_risk()))
+}
+
 /// The id that the next commit will have.
 pub(crate) fn next_commit(py: Python<'_>) -> PyResult<String> {
     use_worker(py, |worker| {

@@ -9,14 +9,32 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import cast
 
-from . import _abort, _native
+from . import _abort, _native, lifecycle
 
-__all__ = ["on_abort", "on_hosts_updated"]
+__all__ = ["at_risk", "on_abort", "on_hosts_updated"]
 
 _log = logging.getLogger("elasticrun")
 _lock = threading.Lock()
 _updates: list[Callable[[int], object]] = []
+
+
+def at_risk() -> bool:
+    """Whether a host of the job may go away soon: its cloud recommends to move, or it is told to go. The same in all workers.
+
+    A collective of a byte: all workers call it at the same step. For scripts that do not commit at each step:
+
+        if step % 100 == 0 or notifications.at_risk():
+            state.commit()
+
+    Raises:
+        NotInitialized: before ``init()``.
+        WorkersFailed: the round is over.
+    """
+    work = lifecycle.lane("at_risk").allgather_bytes(bytes([_native.host_at_risk()]), "at_risk")
+    work.wait()
+    return any(any(answer) for answer in cast("list[bytes]", work.result()))
 
 
 def on_abort(callback: Callable[[int], object]) -> Callable[[], None]:

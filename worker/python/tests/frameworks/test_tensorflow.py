@@ -69,3 +69,25 @@ def test_tensors_of_different_shapes_are_named(where, start):
     job.fail(1)
     told = [line for line in job.lines if "CollectiveMismatch: " in line]
     assert told and all("the loss" in line and "rank" in line for line in told), job.text
+
+
+def test_a_data_set_of_parquet(start):
+    digits = Path(__file__).parents[4] / "examples/digits/data/digits.parquet"
+    text = start.job(
+        "-np 2",
+        f"""
+import numpy as np
+import tensorflow as tf
+import elasticrun as e
+from elasticrun.data import ParquetDataset, tf_dataset
+
+e.init()
+data = ParquetDataset("{digits}", batch_size=100, seed=1)
+own = 0
+for batch in tf_dataset(data):
+    assert isinstance(batch["label"], tf.Tensor) and len(batch["label"]) == len(batch["image"])
+    own += len(batch["label"])
+print("ROWS", int(e.allreduce(float(own), op=e.Sum)), "OF", data.rows)
+""",
+    ).succeed()
+    assert text.count("ROWS 1797 OF 1797") == 2, text
