@@ -47,7 +47,6 @@ mod error;
 mod order;
 mod piece;
 mod predicate;
-mod random;
 mod reader;
 mod storage;
 

@@ -37,7 +37,7 @@ mod target;
 pub use encoding::Malformed;
 pub use lanes::{LANES, Lanes, TooFew};
 pub use ledger::{Identity, Ledger, Owner, Refused};
-pub use line::{Line, Piece, Shuffle};
+pub use line::{Line, Piece, Shuffle, Stretch};
 pub use position::{Disagreement, Introduction, Position};
 pub use repartition::{Former, Member, Plan, Split, repartition};
 pub use share::Share;

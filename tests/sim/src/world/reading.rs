@@ -142,7 +142,7 @@ impl World {
         let share = position.share();
         // As many as it may have open, and more if they do not fill a step.
         let (mut pieces, mut opened) = (Vec::new(), 0);
-        for piece in share.clone().pieces(position.line()) {
+        for piece in share.clone().stretches(position.line()) {
             if pieces.len() >= open && opened >= u64::from(batch) {
                 break;
             }

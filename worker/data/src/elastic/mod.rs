@@ -17,7 +17,7 @@ use elasticrun_core::data::{
 use xxhash_rust::xxh3::Xxh3;
 
 use self::{audit::Audit, owner::this_worker, work::Work};
-use crate::{Batch, Dataset, Piece, Reader, ReaderOptions, Skipped};
+use crate::{Batch, Dataset, Reader, ReaderOptions, Skipped};
 
 /// Why a step or a round cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -206,13 +206,9 @@ impl Elastic {
         if self.stale {
             let epoch = self.position.ledger().epoch();
             self.work = Work::new(self.position.share().clone());
-            let pieces = self.position.share().clone().pieces(self.position.line());
-            let pieces = pieces.map(|piece| Piece {
-                group: piece.group,
-                lo: piece.rows.start,
-                hi: piece.rows.end,
-            });
-            self.reader.assign(epoch, pieces)?;
+            let stretches = (self.position.share().clone()).stretches(self.position.line());
+            self.reader
+                .assign(epoch, stretches.map(|stretch| stretch.piece))?;
             self.stale = false;
         }
         let rows = self.options.batch.get() as usize;
