@@ -26,6 +26,7 @@ use crate::{
     dataset::{Dataset, Selection},
     error::{Error, Problem, Result},
     predicate::{Filter, evaluate, may_hold},
+    reader::ReaderOptions,
 };
 
 /// A row group in memory: all its rows, in the order of the file.
@@ -77,6 +78,20 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
+    /// # Errors
+    /// Columns that are not there, or differ between files; a predicate that cannot be.
+    pub(crate) fn new(dataset: Arc<Dataset>, options: &ReaderOptions) -> Result<Self> {
+        let filter = options.predicate.clone();
+        Ok(Self {
+            selection: Selection::new(&dataset, options.columns.as_deref())?,
+            filter: filter
+                .map(|predicate| Filter::new(&dataset, predicate))
+                .transpose()?,
+            dataset,
+            buffers: Buffers::default(),
+        })
+    }
+
     /// Reads and decodes one row group. Blocks.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ mod drawing;
 mod memory;
 mod open;
 mod options;
-mod pool;
+pub(crate) mod pool;
 mod shelf;
 
 use std::{
@@ -23,13 +23,11 @@ use self::{
 };
 use crate::{
     batch::{Batch, Span},
-    buffers::Buffers,
     column::{Decoded, gather},
-    dataset::{Dataset, Selection},
+    dataset::Dataset,
     decode::{DecodedGroup, Decoder},
     error::{Error, Problem, Result},
     piece::{Cursor, Piece},
-    predicate::Filter,
 };
 pub use options::{OnError, ReaderOptions};
 
@@ -72,18 +70,10 @@ impl Reader {
     /// # Errors
     /// Columns that are not there, or differ between files; threads that cannot be started.
     pub fn new(dataset: Arc<Dataset>, options: ReaderOptions) -> Result<Self> {
-        let filter = options.predicate.clone();
-        let decoder = Arc::new(Decoder {
-            selection: Selection::new(&dataset, options.columns.as_deref())?,
-            filter: filter
-                .map(|predicate| Filter::new(&dataset, predicate))
-                .transpose()?,
-            dataset: dataset.clone(),
-            buffers: Buffers::default(),
-        });
+        let decoder = Arc::new(Decoder::new(dataset.clone(), &options)?);
         let threads = decoder.clone();
-        let pool =
-            Pool::new(options.threads, move |group| threads.decode(group)).map_err(Problem::Io)?;
+        let pool = Pool::new(options.threads, move |group: &u32| threads.decode(*group))
+            .map_err(Problem::Io)?;
         Ok(Self {
             dataset,
             decoder,
