@@ -6,17 +6,18 @@
 
 mod audit;
 mod owner;
+mod pace;
 mod reading;
 mod state;
 mod work;
 
-use std::{num::NonZeroU32, path::Path, sync::Arc};
+use std::{num::NonZeroU32, path::Path, sync::Arc, time::Instant};
 
 use arrow_schema::SchemaRef;
 use elasticrun_core::data::{Disagreement, Introduction, Order, Owner, Position, Refused, Unfit};
 use xxhash_rust::xxh3::Xxh3;
 
-use self::{audit::Audit, owner::this_worker, reading::Reading};
+use self::{audit::Audit, owner::this_worker, pace::Pace, reading::Reading};
 use crate::{Batch, Dataset, ReaderOptions, Skipped};
 
 /// Why a step or a round cannot go on.
@@ -71,6 +72,7 @@ pub struct Elastic {
     widths: Vec<Option<usize>>,
     /// The reader does not know yet what there is to read.
     stale: bool,
+    pace: Pace,
     audit: Option<Audit>,
 }
 
@@ -92,6 +94,7 @@ impl Elastic {
             entered: false,
             widths: Vec::new(),
             stale: true,
+            pace: Pace::default(),
             audit: None,
         })
     }
@@ -146,6 +149,11 @@ impl Elastic {
         self.entered && self.position.is_ahead()
     }
 
+    /// Rows a second by rank over the last ten seconds, of what commits hold; none before the first commit of a round.
+    pub fn pace(&self) -> Vec<f64> {
+        self.pace.per_second(Instant::now())
+    }
+
     /// What could not be read.
     pub fn skipped(&self) -> &Skipped {
         self.reading.skipped()
@@ -174,6 +182,7 @@ impl Elastic {
         let moved = self.position.enter(rank, introductions)?;
         self.stale = true;
         self.entered = true;
+        self.pace.begin(Instant::now(), introductions.len());
         Ok(moved)
     }
 
@@ -248,7 +257,9 @@ impl Elastic {
     /// # Errors
     /// [`Error::Disagreement`], and nothing has changed.
     pub fn agree_on<B: AsRef<[u8]>>(&mut self, reports: &[B]) -> Result<(), Error> {
-        Ok(self.position.agree(reports)?)
+        self.position.agree(reports)?;
+        self.pace.processed(Instant::now(), self.position.taken());
+        Ok(())
     }
 
     /// The commit of the last report is made.
