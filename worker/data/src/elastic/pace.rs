@@ -70,9 +70,9 @@ mod tests {
         let start = Instant::now();
         let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
         let mut pace = Pace::default();
-        assert_eq!(pace.per_second(start), []);
+        assert_eq!(pace.per_second(start), [0.0; 0]);
         pace.begin(start, 2);
-        assert_eq!(pace.per_second(at(5)), []);
+        assert_eq!(pace.per_second(at(5)), [0.0; 0]);
         for tenth in 1..=200 {
             pace.processed(at(tenth), &[10, 20]);
         }
@@ -85,6 +85,6 @@ mod tests {
         assert!(pace.per_second(at(1000))[1] < 10.0);
         assert!(pace.samples.len() <= SAMPLES as usize + 2);
         pace.begin(at(400), 3);
-        assert_eq!(pace.per_second(at(401)), []);
+        assert_eq!(pace.per_second(at(401)), [0.0; 0]);
     }
 }

@@ -1,6 +1,7 @@
 use std::iter;
 
 use super::*;
+use crate::data::{Midst, TooFew};
 
 /// A world of workers with these ids.
 struct World(Vec<Position>);
