@@ -10,7 +10,10 @@ mod shelf;
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use arrow_schema::SchemaRef;
@@ -80,6 +83,7 @@ impl Reader {
                 .transpose()?,
             dataset: dataset.clone(),
             buffers: Buffers::default(),
+            bytes_read: AtomicU64::new(0),
         });
         let threads = decoder.clone();
         let pool =
@@ -198,6 +202,11 @@ impl Reader {
     /// What could not be read, if options say to skip it.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
+    }
+
+    /// Bytes of row groups that were read so far, without footers: from the storage, or from its cache.
+    pub fn bytes_read(&self) -> u64 {
+        self.decoder.bytes_read.load(Ordering::Relaxed)
     }
 
     fn check(&self, piece: &Piece) -> Result<()> {
