@@ -179,7 +179,7 @@ fn notes_of_a_writer_are_found_beside_the_files() {
     let path = directory.path().join("_common_metadata");
     common::write_with(&path, &rows(0, 0), properties);
     let note = |key| dataset.note("_common_metadata", key).unwrap();
-    assert_eq!(note("schema").as_deref(), Some("of a kind"));
+    assert_eq!(note("schema").as_deref(), Some(&b"of a kind"[..]));
     assert_eq!(note("other"), None);
     assert_eq!(dataset.number_of_files(), 3);
 

@@ -56,8 +56,19 @@ pub(super) fn read_footers(storage: &dyn Storage, infos: Vec<FileInfo>) -> Resul
 /// So much of the end is read at once; most footers fit.
 const FOOTER_GUESS: u64 = 64 << 10;
 
-pub(super) fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
-    let bad = |error: ParquetError| Error::from(Problem::BadFooter(error.to_string()));
+fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
+    let footer = footer_bytes(storage, info)?;
+    let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(bad)?;
+    let metadata =
+        ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).map_err(bad)?;
+    Ok(DataFile {
+        info: info.clone(),
+        metadata,
+    })
+}
+
+/// The footer of a file, as it is.
+pub(super) fn footer_bytes(storage: &dyn Storage, info: &FileInfo) -> Result<Bytes> {
     let tail = info.size.saturating_sub(FOOTER_GUESS);
     let end = read_one(storage, info, tail..info.size)?;
     let Some(last) = end.last_chunk::<FOOTER_SIZE>() else {
@@ -70,18 +81,15 @@ pub(super) fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<Data
         let long = format!("its footer of {length} bytes is longer than the file");
         return Err(Problem::BadFooter(long).into());
     };
-    let footer = if start >= tail {
+    Ok(if start >= tail {
         end.slice((start - tail) as usize..(footer_end - tail) as usize)
     } else {
         read_one(storage, info, start..footer_end)?
-    };
-    let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(bad)?;
-    let metadata =
-        ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).map_err(bad)?;
-    Ok(DataFile {
-        info: info.clone(),
-        metadata,
     })
+}
+
+fn bad(error: ParquetError) -> Error {
+    Problem::BadFooter(error.to_string()).into()
 }
 
 fn read_one(storage: &dyn Storage, info: &FileInfo, range: std::ops::Range<u64>) -> Result<Bytes> {

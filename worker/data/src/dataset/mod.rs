@@ -4,6 +4,7 @@
 //! another size or version when a row group of it opens is an error by name.
 
 mod footer;
+mod note;
 mod partition;
 mod schema;
 
@@ -17,7 +18,7 @@ use crate::{
     predicate::{Filter, Predicate, may_hold},
     storage::{self, Cached, DiskCache, FileInfo, Local, Storage},
 };
-use footer::{read_footer, read_footers};
+use footer::{footer_bytes, read_footers};
 pub(crate) use partition::Constant;
 use partition::Partitions;
 pub(crate) use schema::{Selection, Source};
@@ -132,20 +133,16 @@ impl Dataset {
     ///
     /// # Errors
     /// The file cannot be read, or is no Parquet file.
-    pub fn note(&self, name: &str, key: &str) -> Result<Option<String>> {
+    pub fn note(&self, name: &str, key: &str) -> Result<Option<Vec<u8>>> {
         let Some(info) = self.storage.beside(name)? else {
             return Ok(None);
         };
-        let file = read_footer(&*self.storage, &info).map_err(|error| error.in_file(&info.name))?;
-        let notes = file
-            .metadata
-            .metadata()
-            .file_metadata()
-            .key_value_metadata();
-        let mut notes = notes.into_iter().flatten();
-        Ok(notes
-            .find(|note| note.key == key)
-            .and_then(|note| note.value.clone()))
+        let found = footer_bytes(&*self.storage, &info).and_then(|footer| {
+            let damaged = || Problem::BadFooter("its notes cannot be read".to_owned());
+            let value = note::find(&footer, key).ok_or_else(damaged)?;
+            Ok(value.map(<[u8]>::to_vec))
+        });
+        found.map_err(|error| error.in_file(&info.name))
     }
 
     /// All row groups: of the first file in its order, then of the second.

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use arrow_array::{Array, ArrayRef, Int64Array, StringArray};
+use arrow_array::{ArrayRef, Int64Array, StringArray};
 use arrow_buffer::{Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, FieldRef};
 
@@ -174,6 +174,8 @@ fn decoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::Array;
+
     use super::*;
 
     fn types(names: &[&str]) -> Vec<(String, DataType, bool)> {
