@@ -51,6 +51,7 @@ mod piece;
 mod predicate;
 mod reader;
 mod storage;
+mod thrift;
 
 pub use batch::{Batch, Origin, Span};
 pub use column::Column;

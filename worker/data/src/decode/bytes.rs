@@ -39,6 +39,11 @@ impl GroupBytes {
         })
     }
 
+    /// Bytes that were read.
+    pub(super) fn total(&self) -> u64 {
+        self.parts.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
     /// The bytes from `start` to the end of their part.
     fn from(&self, start: u64) -> ParquetResult<Bytes> {
         let after = self.parts.partition_point(|(first, _)| *first <= start);

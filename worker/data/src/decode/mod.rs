@@ -13,7 +13,10 @@ mod straight;
 use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use arrow_buffer::BooleanBuffer;
@@ -23,7 +26,7 @@ use self::{bytes::GroupBytes, column::ColumnOfGroup};
 use crate::{
     buffers::Buffers,
     column::Decoded,
-    dataset::{Dataset, Selection},
+    dataset::{Dataset, Selection, Source},
     error::{Error, Problem, Result},
     predicate::{Filter, evaluate, may_hold},
     reader::ReaderOptions,
@@ -75,6 +78,8 @@ pub(crate) struct Decoder {
     pub(crate) selection: Selection,
     pub(crate) filter: Option<Filter>,
     pub(crate) buffers: Buffers,
+    /// Bytes of row groups that were read so far.
+    pub(crate) bytes_read: AtomicU64,
 }
 
 impl Decoder {
@@ -89,6 +94,7 @@ impl Decoder {
                 .transpose()?,
             dataset,
             buffers: Buffers::default(),
+            bytes_read: AtomicU64::new(0),
         })
     }
 
@@ -108,8 +114,8 @@ impl Decoder {
     pub(crate) fn bytes(&self, group: u32) -> u64 {
         let place = &self.dataset.groups()[group as usize];
         let metadata = &self.dataset.file_of(group).metadata;
-        let columns = self.selection.places(place.file);
-        leaves(metadata, place.index as usize, columns)
+        let columns = self.selection.columns(place.file);
+        leaves(metadata, place.index as usize, &columns)
             .map(|leaf| leaf.uncompressed_size().max(0) as u64)
             .sum()
     }
@@ -144,13 +150,17 @@ impl Decoder {
     fn columns(&self, selection: &Selection, group: u32) -> Result<Vec<Decoded>> {
         let place = &self.dataset.groups()[group as usize];
         let file = self.dataset.file_of(group);
-        let columns = selection.places(place.file);
-        let ranges = chunks(&file.metadata, place.index as usize, columns);
+        let columns = selection.columns(place.file);
+        let ranges = chunks(&file.metadata, place.index as usize, &columns);
         let bytes = GroupBytes::read(self.dataset.storage(), &file.info, ranges)?;
-        columns
-            .iter()
+        self.bytes_read.fetch_add(bytes.total(), Ordering::Relaxed);
+        (selection.sources(place.file).iter())
             .zip(selection.schema.fields())
-            .map(|(column, field)| {
+            .map(|(source, field)| {
+                let column = match source {
+                    Source::Column(column) => column,
+                    Source::Name(value) => return Ok(value.column(field, place.rows as usize)),
+                };
                 let column = ColumnOfGroup {
                     metadata: &file.metadata,
                     group: place.index as usize,
@@ -220,7 +230,7 @@ mod tests {
             let selection = Selection::new(&dataset, None).unwrap();
             for group in 0..dataset.groups().len() as u32 {
                 let file = dataset.file_of(group);
-                let ranges = chunks(&file.metadata, group as usize, selection.places(0));
+                let ranges = chunks(&file.metadata, group as usize, &selection.columns(0));
                 let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges).unwrap();
                 for (column, field) in selection.schema.fields().iter().enumerate() {
                     let metadata = &file.metadata;

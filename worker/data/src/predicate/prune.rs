@@ -9,7 +9,7 @@ use arrow_schema::{DataType, TimeUnit};
 use parquet::file::{metadata::RowGroupMetaData, statistics::Statistics};
 
 use super::{Comparison, Filter, Predicate, Value};
-use crate::dataset::Dataset;
+use crate::dataset::{Constant, Dataset, Source};
 
 /// See the module.
 pub(crate) fn may_hold(dataset: &Dataset, filter: &Filter, group: u32) -> bool {
@@ -123,7 +123,10 @@ impl Bounds {
         let schema = &filter.selection.schema;
         let known = || {
             let (number, field) = schema.column_with_name(name)?;
-            let root = filter.selection.places(place.file)[number];
+            let root = match &filter.selection.sources(place.file)[number] {
+                Source::Column(root) => *root,
+                Source::Name(value) => return Some(Self::of_constant(value)),
+            };
             let metadata = file.metadata.metadata().row_group(place.index as usize);
             let statistics = statistics(file.metadata.parquet_schema(), metadata, root)?;
             Some(Self::from_statistics(
@@ -133,6 +136,20 @@ impl Bounds {
             ))
         };
         known().unwrap_or_default()
+    }
+
+    /// What the name of a directory says.
+    fn of_constant(value: &Constant) -> Self {
+        let both = |bound: Bound| Some((bound.clone(), bound));
+        Self {
+            range: match value {
+                Constant::Int(value) => both(Bound::Int((*value).into())),
+                Constant::Text(value) => both(Bound::Bytes(value.as_bytes().to_vec())),
+                Constant::Null => None,
+            },
+            nulls: Some(*value == Constant::Null),
+            values: Some(*value != Constant::Null),
+        }
     }
 
     fn from_statistics(statistics: &Statistics, data_type: &DataType, rows: u32) -> Self {

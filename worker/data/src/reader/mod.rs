@@ -10,7 +10,7 @@ mod shelf;
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use arrow_schema::SchemaRef;
@@ -188,6 +188,11 @@ impl Reader {
     /// What could not be read, if options say to skip it.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
+    }
+
+    /// Bytes of row groups that were read so far, without footers: from the storage, or from its cache.
+    pub fn bytes_read(&self) -> u64 {
+        self.decoder.bytes_read.load(Ordering::Relaxed)
     }
 
     fn check(&self, piece: &Piece) -> Result<()> {

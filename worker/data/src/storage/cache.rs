@@ -113,6 +113,14 @@ impl Storage for Cached {
         self.inner.list()
     }
 
+    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+        self.inner.below(file)
+    }
+
+    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
+        self.inner.beside(name)
+    }
+
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let paths: Vec<PathBuf> = ranges.iter().map(|range| self.path(file, range)).collect();
         let mut found: Vec<Option<Bytes>> = paths.iter().map(|path| read_part(path)).collect();
@@ -217,6 +225,14 @@ mod tests {
     impl Storage for Counted {
         fn list(&self) -> Result<Vec<FileInfo>> {
             Ok(vec![file("1")])
+        }
+
+        fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+            &file.name
+        }
+
+        fn beside(&self, _: &str) -> Result<Option<FileInfo>> {
+            Ok(None)
         }
 
         fn read(&self, _: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {

@@ -48,6 +48,24 @@ impl Storage for Local {
         Ok(files)
     }
 
+    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+        let path = Path::new(&file.name);
+        let mut below = (self.places.iter()).filter_map(|place| path.strip_prefix(place).ok());
+        below.next().and_then(Path::to_str).unwrap_or_default()
+    }
+
+    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
+        let Some(place) = self.places.first().filter(|place| place.is_dir()) else {
+            return Ok(None);
+        };
+        let path = place.join(name);
+        match fs::metadata(&path) {
+            Ok(metadata) => Ok(Some(info(&path, &metadata))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error, &path)),
+        }
+    }
+
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let path = Path::new(&file.name);
         let open = File::open(path).map_err(|error| failed(error, path))?;

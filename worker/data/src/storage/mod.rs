@@ -42,6 +42,16 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
     /// A place that is not there or cannot be read.
     fn list(&self) -> Result<Vec<FileInfo>>;
 
+    /// The name of a file below the place where it was found.
+    fn below<'a>(&self, file: &'a FileInfo) -> &'a str;
+
+    /// The file of that name at the top of the first place, whether it is a data file or not; nothing if the
+    /// place is no directory, or holds no such file.
+    ///
+    /// # Errors
+    /// The place cannot be read.
+    fn beside(&self, name: &str) -> Result<Option<FileInfo>>;
+
     /// The bytes of `ranges`, in order.
     ///
     /// # Errors

@@ -142,6 +142,30 @@ impl Storage for Objects {
         })
     }
 
+    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+        let mut below = self.places.iter().filter_map(|(bucket, key)| {
+            let key = file.name.strip_prefix(bucket)?.strip_prefix(key.as_ref())?;
+            Some(key.trim_start_matches('/'))
+        });
+        below.next().unwrap_or_default()
+    }
+
+    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
+        let Some((bucket, key)) = self.places.first() else {
+            return Ok(None);
+        };
+        let key = key.clone().join(name);
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        match self.wait(self.stores[bucket].get_opts(&key, options)) {
+            Ok(object) => Ok(Some(info(bucket, &object.meta))),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed(error, &format!("{bucket}{key}"))),
+        }
+    }
+
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         self.wait(try_join_all(
             ranges
