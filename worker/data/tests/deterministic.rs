@@ -67,7 +67,12 @@ fn step(workers: &mut [Elastic]) -> Vec<i64> {
     let mut rows = Vec::new();
     for worker in workers {
         let batch = worker.next_batch().unwrap().expect("a step is left");
-        assert_eq!(batch.rows(), batch.column("list").unwrap().array.len());
+        assert!(
+            batch
+                .columns()
+                .iter()
+                .all(|column| column.array.len() == batch.rows())
+        );
         rows.extend(ids(&batch));
     }
     rows.sort_unstable();
@@ -164,7 +169,7 @@ fn memory_and_threads_do_not_matter() {
 /// 1,000 histories: the size of the world changes whenever it likes, and what was not committed is done again.
 #[test]
 fn every_history_of_sizes_gives_the_same_steps() {
-    const MOST: usize = 9;
+    const MOST: usize = 6;
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
     let expected = as_defined(&dataset, LANES);
@@ -173,7 +178,8 @@ fn every_history_of_sizes_gives_the_same_steps() {
     let mut workers: Vec<Elastic> = (0..MOST)
         .map(|_| {
             worker(&dataset, |options| {
-                options.reader.memory = [10_000, 20_000, 1 << 20][random.below(3) as usize];
+                options.reader.memory = [20_000, 40_000, 1 << 20][random.below(3) as usize];
+                options.reader.columns = Some(vec!["id".to_owned()]);
             })
         })
         .collect();
@@ -191,7 +197,7 @@ fn every_history_of_sizes_gives_the_same_steps() {
             enter(world).unwrap();
             rounds += 1;
             let mut ahead = done;
-            for _ in 0..1 + random.below(12) {
+            for _ in 0..2 + random.below(14) {
                 if ahead == expected.len() {
                     break;
                 }
@@ -209,7 +215,7 @@ fn every_history_of_sizes_gives_the_same_steps() {
         }
     }
     assert!(
-        rounds > 3000 && again > 1000,
+        rounds > 2000 && again > 1000,
         "{rounds} rounds, {again} steps again"
     );
 }

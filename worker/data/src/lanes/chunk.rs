@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use arrow_buffer::BooleanBuffer;
 use elasticrun_core::data::Piece;
 
 use crate::{
@@ -53,13 +52,16 @@ impl Hash for Visit {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) cut: Cut,
-    /// For each position, the row of the file.
+    /// For each position, the row of the file; nothing if none is kept, or the row group could not be read.
     rows: Box<[u32]>,
-    /// The values of each position; nothing if no row of the group is kept, or it could not be read.
+    /// For each position, where its values are in `data`, or [`DROPPED`]. In their order if nothing.
+    places: Option<Box<[u32]>>,
+    /// The values of the rows that a predicate keeps.
     pub(super) data: Option<DecodedGroup>,
-    /// The positions that a predicate keeps; all if nothing.
-    keep: Option<BooleanBuffer>,
 }
+
+/// Where the values of a row are that a predicate drops.
+const DROPPED: u32 = u32::MAX;
 
 impl Visit {
     /// Decodes the row group. Blocks.
@@ -94,23 +96,27 @@ impl Chunk {
         let rows: Box<[u32]> = (cut.piece.lo..cut.piece.hi)
             .map(|position| order.row(position))
             .collect();
-        let picks: Vec<Pick> = rows
-            .iter()
-            .map(|row| Pick {
-                source: 0,
-                row: *row,
-            })
+        let kept = |row: &u32| (group.keep.as_ref()).is_none_or(|keep| keep.value(*row as usize));
+        let picks: Vec<Pick> = (rows.iter().copied())
+            .filter(kept)
+            .map(|row| Pick { source: 0, row })
             .collect();
+        let places = (picks.len() < rows.len()).then(|| {
+            let mut next = 0..DROPPED;
+            let place = |row: &u32| match kept(row) {
+                true => next.next().unwrap_or(DROPPED),
+                false => DROPPED,
+            };
+            rows.iter().map(place).collect()
+        });
         let fields = decoder.selection.schema.fields();
         let columns = (fields.iter().zip(&group.columns))
             .map(|(field, column)| Ok(Decoded::from_array(gather(field, &[column], &picks)?.array)))
             .collect::<Result<_>>()?;
-        let kept =
-            |keep: &BooleanBuffer| rows.iter().map(|row| keep.value(*row as usize)).collect();
         Ok(Self {
             cut,
-            data: Some(DecodedGroup::new(columns, cut.piece.rows())),
-            keep: group.keep.as_ref().map(kept),
+            data: Some(DecodedGroup::new(columns, picks.len() as u32)),
+            places,
             rows,
         })
     }
@@ -120,14 +126,15 @@ impl Chunk {
             cut,
             rows: Box::default(),
             data: None,
-            keep: None,
+            places: None,
         }
     }
 
-    /// The row of the file at a place in the chunk, if it is one of a batch.
-    pub(super) fn row(&self, place: u32) -> Option<u32> {
-        let kept = (self.keep.as_ref()).is_none_or(|keep| keep.value(place as usize));
-        self.rows.get(place as usize).copied().filter(|_| kept)
+    /// The row of the file at an offset in the chunk, and where its values are, if it is one of a batch.
+    pub(super) fn row(&self, offset: u32) -> Option<(u32, u32)> {
+        let row = self.rows.get(offset as usize)?;
+        let place = (self.places.as_ref()).map_or(offset, |places| places[offset as usize]);
+        (place != DROPPED).then_some((*row, place))
     }
 
     /// Bytes of memory that it holds.
@@ -136,7 +143,8 @@ impl Chunk {
             .data
             .as_ref()
             .map_or(0, |data| data.bytes + data.columns.len() * OVERHEAD);
-        (columns + self.rows.len() * size_of::<u32>()) as u64
+        let tables = self.rows.len() + self.places.as_ref().map_or(0, |places| places.len());
+        (columns + tables * size_of::<u32>()) as u64
     }
 }
 

@@ -45,7 +45,7 @@ impl LaneReader {
                 }
             };
             spans[mark.span as usize].hi += 1;
-            if let Some(row) = chunk.row(offset) {
+            if let Some((row, values)) = chunk.row(offset) {
                 let source = *mark.source.get_or_insert_with(|| {
                     sources.push((place, part));
                     (sources.len() - 1) as u32
@@ -53,7 +53,7 @@ impl LaneReader {
                 let span = mark.span;
                 picks.push(Pick {
                     source,
-                    row: offset,
+                    row: values,
                 });
                 origins.push(Origin { span, row });
             }
