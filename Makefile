@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-notice bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices test-s3
+.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-notice bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices test-s3 test-petastorm bench-order
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -103,6 +103,9 @@ test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs o
 test-s3: ## The reader of data sets over a stand-in of S3
 	worker/data/tests/s3.sh
 
+test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard mean
+	worker/python/test_petastorm.sh
+
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist
 
@@ -130,6 +133,11 @@ bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over g
 
 bench-data: ## Reading of data sets beside pyarrow and petastorm; ROWS=100000 for fewer
 	benches/data.sh --rows $(or $(ROWS),800000)
+
+bench-order: ## The first batch of a billion rows; an epoch in order "deterministic" under budgets of memory
+	cargo build --locked --release -q -p elasticrun-benches --bin bench_order
+	$${CARGO_TARGET_DIR:-target}/release/bench_order first
+	$${CARGO_TARGET_DIR:-target}/release/bench_order epoch
 
 bench-notice: ## From a change of the list of hosts until all workers have left their round
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches

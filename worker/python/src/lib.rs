@@ -30,7 +30,7 @@ mod work;
 mod _native {
     #[pymodule_export]
     use crate::{
-        data::{Batch, Column, Data},
+        data::{Batch, Column, Data, Image, columns, images, note},
         keys::Keys,
         lane::Lane,
         order::Order,
