@@ -23,6 +23,8 @@ pub enum Invocation {
     Run(Box<RunRequest>),
     /// Be the agent of a host.
     Agent(AgentStart),
+    /// Be an agent under a task of a cluster; started by a bridge only.
+    TaskService,
     /// Ask a running job to leave a host.
     Drain(DrainRequest),
     /// Find, describe, test or begin plugins.
@@ -72,6 +74,7 @@ pub fn parse(
         .map(str::to_owned);
     match subcommand.as_deref() {
         Some("agent") => agent::parse(strings(words.skip(1))?),
+        Some("task-service") => task_service(strings(words.skip(1))?),
         Some("drain") => drain::parse(strings(words.skip(1))?),
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),
@@ -81,6 +84,18 @@ pub fn parse(
         Some("config") => config(words.skip(1), environment),
         Some("run") => run(words.skip(1), environment),
         _ => run(words, environment),
+    }
+}
+
+/// All that it must know comes by stdin.
+fn task_service(words: Vec<String>) -> Result<Invocation, Error> {
+    match words.first() {
+        None => Ok(Invocation::TaskService),
+        Some(word) => Err(Error::Usage {
+            message: format!(
+                "task-service {word}: expected nothing more; a task of a cluster starts it, with settings on stdin"
+            ),
+        }),
     }
 }
 

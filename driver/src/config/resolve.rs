@@ -151,7 +151,7 @@ fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
     );
     sources.extend(config.discovery.value.iter().cloned().map(Source::Plugin));
     sources.extend(group::specs(config).map(Source::Plugin));
-    if sources.is_empty() && config.launcher.value == Some(Launcher::Agent) {
+    if sources.is_empty() && launcher(config) == Some(Launcher::Agent) {
         sources.push(Source::Registration);
     }
     sources
@@ -220,22 +220,30 @@ fn failures(config: &Config) -> Result<Failures, Error> {
     })
 }
 
+/// Who has a parent gets its hosts from there.
+fn launcher(config: &Config) -> Option<Launcher> {
+    let lent = config.parent_fd.value.map(|_| Launcher::Agent);
+    config.launcher.value.or(lent)
+}
+
 fn launch(config: &Config) -> Result<Launch, Error> {
     let join = Join {
         token_file: config.join_token_file.value.clone(),
         print: config.print_join_token.value,
     };
     let join = (join.print || join.token_file.is_some()).then_some(join);
-    if config.launcher.value == Some(Launcher::Agent) && join.is_none() {
+    let parent = config.parent_fd.value.map(|fd| fd.get().cast_signed());
+    if launcher(config) == Some(Launcher::Agent) && join.is_none() && parent.is_none() {
         return Err(config.launcher.contradicts(
             "launcher",
             "needs --join-token-file FILE or --print-join-token, so that agents can show the token",
         ));
     }
     Ok(Launch {
-        launcher: config.launcher.value,
+        launcher: launcher(config),
         listen: config.listen.value,
         join,
+        parent,
         ssh: Ssh {
             port: config.ssh_port.value,
             identity_file: config.ssh_identity_file.value.clone(),

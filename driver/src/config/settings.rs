@@ -147,8 +147,10 @@ pub struct Launch {
     pub launcher: Option<Launcher>,
     /// Where the driver listens; none: any free port.
     pub listen: Option<SocketAddr>,
-    /// Self-registration is open. Always some with [`Launcher::Agent`].
+    /// Self-registration by token is open. Some with [`Launcher::Agent`], if no parent brings the agents.
     pub join: Option<Join>,
+    /// A socket to the program that started this one and lends hosts ([`crate::parent`]). They register themselves.
+    pub parent: Option<i32>,
     /// How ssh is called.
     pub ssh: Ssh,
     /// Copy this binary to hosts that do not have it.

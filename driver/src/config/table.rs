@@ -252,6 +252,8 @@ settings! {
         join_token_file "join-token-file" "FILE": Option<PathBuf> = None, plain;
         /// Print the address and the token for self-registering agents
         print_join_token "print-join-token" "": bool = false, plain;
+        /// An inherited socket to the program that lends hosts: it learns where agents join, and its end ends the job
+        parent_fd "parent-fd" "N": Option<NonZeroU32> = None, plain;
         /// Port of ssh [default: as ~/.ssh/config says]
         ssh_port "ssh-port" "PORT": Option<NonZeroU16> = None, |arg| arg.short('p');
         /// Private key for ssh [default: as ~/.ssh/config says]
