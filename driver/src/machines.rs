@@ -149,7 +149,10 @@ impl Neighbours<'_> {
 /// Whose order starts a round, in the order of ranks.
 fn members_of(command: &Command) -> Option<HostId> {
     match command {
-        Command::Send { host, order } if matches!(order, Order::Start(_)) => Some(host.clone()),
+        Command::Send {
+            host,
+            order: Order::Start(_),
+        } => Some(host.clone()),
         _ => None,
     }
 }

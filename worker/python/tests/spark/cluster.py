@@ -41,6 +41,11 @@ def eventually(look: Callable[[], T], what: str, within: float = PATIENCE) -> T:
     return found
 
 
+def parent(pid: int) -> int:
+    """The process that started another one, or took it in."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def context(master: str | None = None, **settings: object) -> SparkContext:
     """A context with small executors; ``settings`` are keys of Spark without ``spark.``, dots as two underscores."""
     plain = {
@@ -51,6 +56,8 @@ def context(master: str | None = None, **settings: object) -> SparkContext:
         "executor.extraJavaOptions": LEAN,
         "ui.enabled": "false",
         "decommission.enabled": "true",
+        "eventLog.enabled": "true",
+        "eventLog.dir": os.environ["SPARK_TEST_EVENTS"],
     }
     conf = SparkConf().setMaster(master or os.environ["SPARK_TEST_MASTER"]).setAppName("test")
     for key, value in {**plain, **settings}.items():
@@ -72,6 +79,7 @@ class Cluster:
     def __init__(self) -> None:
         self.tag = secrets.token_hex(8)
         self.directory = Path(tempfile.mkdtemp(prefix="elasticrun-spark-"))
+        (self.directory / "events").mkdir()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._home = Path(pyspark.__file__).parent
         self._ui = free_port()
@@ -129,6 +137,7 @@ class Cluster:
         return {
             **os.environ,
             TAG: self.tag,
+            "SPARK_TEST_EVENTS": str(self.directory / "events"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYTHONPATH": os.pathsep.join(
                 [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]

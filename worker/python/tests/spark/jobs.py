@@ -13,7 +13,7 @@ from typing import Any
 
 import elasticrun.spark
 import training
-from cluster import PATIENCE, Cluster, eventually
+from cluster import PATIENCE, TAG, Cluster, eventually
 from pyspark import SparkContext
 from support.jobs import Job
 from training import End, Step
@@ -57,6 +57,7 @@ class Bench:
 
     def run(self, context: SparkContext, **settings: Any) -> Running:
         """Starts a job of this process that trains."""
+        settings["env"] = {TAG: self.cluster.tag, **settings.pop("env", {})}
         kwargs = {"folder": str(self.folder), **settings.pop("kwargs", {})}
         fn = settings.pop("fn", training.train)
         return Running(
@@ -68,9 +69,11 @@ class Bench:
         script = self.folder / f"program{len(self._programs)}.py"
         begin = f"""
             import elasticrun.spark
-            from cluster import context
+            import os
+            from cluster import TAG, context
             from training import *
             FOLDER = {str(self.folder)!r}
+            MARK = {{TAG: os.environ[TAG]}}
         """
         script.write_text(textwrap.dedent(begin) + textwrap.dedent(text))
         environment = {**self.cluster.environment(), "SPARK_TEST_MASTER": self.cluster.master}

@@ -11,6 +11,9 @@ from .counts import Counts, Setting
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from .listener import Listener
+    from .slots import Slots
+
 __all__ = ["active", "describe", "setting", "warn_of"]
 
 
@@ -66,19 +69,23 @@ def warn_of(context: SparkContext, counts: Counts, say: Callable[[str], None]) -
         )
 
 
-def describe(context: SparkContext, failure: str | None) -> str:
-    """Why there may be no slot, in one line: executors, cores, tasks that wait, and the last failure of a slot."""
+def describe(context: SparkContext, slots: Slots, listener: Listener) -> str:
+    """Why there may be no slot, in one line."""
+    words = []
     try:
         scheduler = context._jsc.sc()
         # The driver itself is among them.
-        executors = scheduler.getExecutorMemoryStatus().size() - 1
+        words.append(f"{scheduler.getExecutorMemoryStatus().size() - 1} executor(s)")
+        words.append(f"{len(listener.held())} of {slots.count} slot(s) granted, the others wait for free cores")
         look_up = setting(context)
-        words = [f"{executors} executor(s)", f"{context.defaultParallelism} core(s) in all"]
-        for key in ("spark.cores.max", "spark.task.cpus", "spark.dynamicAllocation.maxExecutors"):
-            value = look_up(key, None)
-            words += [f"{key}={value}"] if value else []
+        keys = ("spark.cores.max", "spark.task.cpus", "spark.executor.memory", "spark.dynamicAllocation.maxExecutors")
+        words += [f"{key}={value}" for key in keys if (value := look_up(key, None))]
+        excluded = scheduler.taskScheduler().excludedNodes()
+        words += [f"excluded: {excluded.mkString(' ')}"] if excluded.nonEmpty() else []
     except Exception as error:  # noqa: BLE001 - whatever py4j raises when its JVM is gone
-        words = [f"its JVM does not answer ({error})"]
-    if failure:
-        words.append(f"a slot failed last with: {failure}")
+        words.append(f"its JVM does not answer ({type(error).__name__})")
+    if listener.last_removed:
+        words.append(f"lost last: {listener.last_removed}")
+    if slots.last_failure:
+        words.append(f"a slot failed last with: {slots.last_failure}")
     return ", ".join(words)

@@ -5,25 +5,20 @@ from __future__ import annotations
 import os
 import pickle
 import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import _binary, launch
+from .. import launch
 from .._call import VARIABLE, Address, Call, Result
 from .._exchange import Server
-from ..errors import ElasticrunError, of_exit_code
-from .child import Driver
-from .context import active, describe, setting, warn_of
+from .context import active, setting, warn_of
 from .counts import Counts
-from .slots import Slots
-from .task import Order
-from .watchdog import Watchdog
+from .job import addresses, run_job, say
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["run"]
+__all__ = ["DEFAULTS", "own_variables", "run"]
 
 R = TypeVar("R")
 
@@ -31,7 +26,7 @@ R = TypeVar("R")
 _WORKER = ["/bin/sh", "-c", 'exec "$ELASTICRUN_PYTHON" -c "from elasticrun._call import main; main()"']
 #: What a bridge sets other than a job from the shell, unless the caller says otherwise: Spark's executors are lost in
 #: daily business, and come back quickly.
-_DEFAULTS: dict[str, object] = {"blacklist_cooldown_range": ("1s", "5s"), "orphan_timeout": "2s"}
+DEFAULTS: dict[str, object] = {"blacklist_cooldown_range": ("1s", "5s"), "orphan_timeout": "2s"}
 #: Variables of this process that its driver needs for itself, and workers do not get.
 _OWN = ("XDG_RUNTIME_DIR", "TMPDIR")
 
@@ -51,6 +46,7 @@ def run(
     env: Mapping[str, str] | None = None,
     verbose: int = 0,
     spark_context: SparkContext | None = None,
+    ship_binary: bool = False,
     **settings: object,
 ) -> list[R]:
     """Runs ``fn(*args, **kwargs)`` in workers on Spark's executors, and waits for the end of the job.
@@ -70,6 +66,7 @@ def run(
         env: variables of the workers, beside those of their executor.
         verbose: 1 or more logs each decision.
         spark_context: whose executors are used; the active one by default.
+        ship_binary: Spark brings the program ``elasticrun`` to executors whose package comes without it.
         settings: any other option of ``elasticrun`` that brings no hosts, by its name with underscores.
 
     Returns:
@@ -84,7 +81,7 @@ def run(
     context = active(spark_context)
     counts = Counts.of(setting(context), context.defaultParallelism, num_proc, min_num_proc, max_num_proc)
     given: dict[str, object] = {
-        **_DEFAULTS,
+        **DEFAULTS,
         "np": counts.num_proc,
         "min_np": counts.min_num_proc,
         "max_np": counts.max_num_proc,
@@ -100,7 +97,7 @@ def run(
         if given.get(name):
             raise ValueError(f"{name}: not in elasticrun.spark.run: Spark's executors are the hosts")
     call = _call(fn, args, kwargs or {})
-    warn_of(context, counts, _say)
+    warn_of(context, counts, say)
     results: list[Result] = []
 
     def answer(request: bytes) -> bytes:
@@ -113,9 +110,9 @@ def run(
     key = secrets.token_bytes(32)
     server = Server("", key, answer)
     try:
-        address = Address(_addresses(context), server.port, key)
-        own = {name: os.environ[name] for name in _OWN if name in os.environ}
-        _job(context, counts, given, {**own, **(env or {}), VARIABLE: address.encode()})
+        address = Address(addresses(context), server.port, key)
+        environment = {**own_variables(), **(env or {}), VARIABLE: address.encode()}
+        run_job(context, counts.max_num_proc, launch._flags(given), _WORKER, environment, ship_binary)
     finally:
         server.close()
     return launch._by_rank(results)
@@ -136,61 +133,6 @@ def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     return Call([], None, pickled)
 
 
-def _job(
-    context: SparkContext, counts: Counts, settings: Mapping[str, object], env: dict[str, str]
-) -> None:
-    """Runs the job.
-
-    Raises:
-        JobError: it failed.
-    """
-    command = [os.fspath(_binary.find()), "run", *launch._flags(settings), "--", *_WORKER]
-    driver = Driver(command, env)
-    slots: Slots | None = None
-    watchdog: Watchdog | None = None
-    try:
-        listening = driver.listening()
-        if listening is not None:
-            ports = tuple(f"{_bracketed(host)}:{listening.port}" for host in _addresses(context))
-            order = Order(ports, listening.secret, 0, _version())
-            slots = Slots(context, order, counts.max_num_proc, _say)
-            watchdog = Watchdog(context, driver.end)
-            watchdog.start()
-            slots.start()
-        code = driver.wait()
-    finally:
-        if watchdog is not None:
-            watchdog.stop()
-        driver.end()
-        if slots is not None:
-            slots.stop()
-    if watchdog is not None and watchdog.gone:
-        raise ElasticrunError(f"{watchdog.gone}: the job was ended with it")
-    if code:
-        message = driver.last_words or f"the job ended with {code}"
-        if slots is not None and code == 3:
-            message += f"\nSpark: {describe(context, slots.last_failure)}"
-        raise of_exit_code(code, message)
-
-
-def _addresses(context: SparkContext) -> list[str]:
-    """Addresses of this machine that an executor may reach, first the one that Spark itself uses."""
-    host = context.getConf().get("spark.driver.host")
-    return list(dict.fromkeys([*([host] if host else []), *launch._addresses()]))
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("elasticrun")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def _say(line: str) -> None:
-    print(f"elasticrun: {line}", file=sys.stderr, flush=True)
+def own_variables() -> dict[str, str]:
+    """What a driver needs of this process's variables. All others stay here: workers have those of their executors."""
+    return {name: os.environ[name] for name in _OWN if name in os.environ}

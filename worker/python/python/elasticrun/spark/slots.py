@@ -68,6 +68,11 @@ class Slots:
                 thread.join(_AGAIN / len(self._threads))
 
     @property
+    def count(self) -> int:
+        """How many slots are wanted."""
+        return len(self._threads)
+
+    @property
     def last_failure(self) -> str | None:
         """What was last said of a slot that failed, if any did."""
         return next(reversed(self._failures.values()), None)
@@ -83,6 +88,10 @@ class Slots:
     def group(self, slot: int) -> str:
         """The job group of a slot, which no other has."""
         return f"elasticrun-{id(self):x}-{slot}"
+
+    def of_group(self, group: str) -> int | None:
+        """The slot of a job group; none if it is somebody else's."""
+        return next((slot for slot in range(len(self._threads)) if self.group(slot) == group), None)
 
     def _cancel(self, slot: int) -> None:
         try:

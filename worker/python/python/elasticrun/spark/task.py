@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from .delivery import Delivered
 from .executor import Executor
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
 
 __all__ = ["Order", "Outcome", "serve"]
 
@@ -28,13 +34,13 @@ class Order:
         driver: addresses of the job's driver, ``host:port``.
         secret: the job's, in hexadecimal digits.
         slot: which task of the job.
-        version: release of the bridge.
+        delivered: the program, if Spark brings it; else it is the one of the executor's package.
     """
 
     driver: tuple[str, ...]
     secret: str = field(repr=False)
     slot: int
-    version: str
+    delivered: Delivered | None = None
 
 
 @dataclass(frozen=True)
@@ -49,15 +55,19 @@ def serve(order: Order, _rows: Iterable[object]) -> Iterator[Outcome]:
     """Runs a task service until it ends."""
     from .. import _binary
 
-    binary = os.fspath(_binary.find())
+    binary = order.delivered.find() if order.delivered else os.fspath(_binary.find())
     # By the main thread: the service ends with the thread that started it.
-    service = subprocess.Popen(
-        [binary, "task-service"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=_environment(),
-        start_new_session=True,
-    )
+    try:
+        service = subprocess.Popen(
+            [binary, "task-service"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        # Such as a directory that is mounted noexec.
+        raise RuntimeError(f"elasticrun: {binary} cannot be run on {socket.gethostname()}: {error}") from error
     assert service.stdin is not None and service.stderr is not None, "they are pipes"
     try:
         service.stdin.write(json.dumps(_settings(order)).encode() + b"\n")
@@ -77,12 +87,8 @@ def serve(order: Order, _rows: Iterable[object]) -> Iterator[Outcome]:
 
 
 def _settings(order: Order) -> dict[str, object]:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None, "a task of Spark"
     executor = Executor.find()
-    task = {"machine": executor.host, "slot": order.slot, "attempt": context.taskAttemptId()}
+    task = {"machine": executor.host, "slot": order.slot, "attempt": _context().taskAttemptId()}
     return {
         "driver": list(order.driver),
         "secret": order.secret,
@@ -96,10 +102,21 @@ def _environment() -> dict[str, str]:
     # A worker finds what a task finds: the packages of this Python and the files that Spark delivered.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     programs = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
-    return {
+    variables = {
         **os.environ,
         "PYTHONPATH": path,
         "PATH": programs,
         "ELASTICRUN_PYTHON": sys.executable,
     }
+    gpus = _context().resources().get("gpu")
+    if gpus is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.addresses)
+    return variables
 
+
+def _context() -> TaskContext:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "a task of Spark"
+    return context
