@@ -22,6 +22,7 @@ pub mod plugins;
 mod report;
 pub mod run_loop;
 mod signals;
+pub mod spark;
 pub mod start;
 pub mod store;
 pub mod task_service;

@@ -240,7 +240,11 @@ fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
         run_id: run_id.to_owned(),
         command: settings.command.clone(),
         env: environment(),
-        directory: env::current_dir()?.to_str().map(str::to_owned),
+        // Hosts that are lent have directories of their own.
+        directory: match settings.launch.parent {
+            None => env::current_dir()?.to_str().map(str::to_owned),
+            Some(_) => None,
+        },
         heartbeat_interval: settings.timeouts.heartbeat_interval,
         heartbeat_timeout: settings.timeouts.heartbeat,
         orphan_timeout: settings.timeouts.orphan,

@@ -21,6 +21,8 @@ pub enum Invocation {
     Print(String),
     /// Run a job.
     Run(Box<RunRequest>),
+    /// Run a job on the executors of Spark.
+    Spark(Box<SparkRequest>),
     /// Be the agent of a host.
     Agent(AgentStart),
     /// Be an agent under a task of a cluster; started by a bridge only.
@@ -44,6 +46,19 @@ pub struct HostsRequest {
     pub watch: bool,
     /// Answer in JSON, a line for each answer of a source.
     pub json: bool,
+}
+
+/// A job on the executors of Spark, whose settings are sound.
+#[derive(Clone, Debug)]
+pub struct SparkRequest {
+    /// The cluster, as Spark names it.
+    pub master: String,
+    /// Slots that are asked for.
+    pub slots: u32,
+    /// The other options, as they were given.
+    pub options: Vec<String>,
+    /// What each worker runs.
+    pub command: Vec<String>,
 }
 
 /// A job that can be started.
@@ -123,6 +138,7 @@ fn run(
         return Ok(Invocation::Print(BUILD.to_owned()));
     }
     let config = sources(&matches, &words, environment).read()?;
+    let options = words.options;
     let settings = Settings::resolve(&config, words.command)?;
     let notes: Vec<_> = horovod::note(&matches)
         .into_iter()
@@ -133,11 +149,33 @@ fn run(
             &settings, &config, &notes,
         )));
     }
+    if let (Some(spark), None) = (&settings.launch.spark, settings.launch.parent) {
+        return Ok(Invocation::Spark(Box::new(SparkRequest {
+            master: spark.master.clone(),
+            slots: spark.slots.get(),
+            options: without_spark(options),
+            command: settings.command,
+        })));
+    }
     Ok(Invocation::Run(Box::new(RunRequest {
         settings,
         config,
         notes,
     })))
+}
+
+/// The options for a driver whose hosts Spark lends.
+fn without_spark(options: Vec<String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut words = options.into_iter();
+    while let Some(word) = words.next() {
+        if word == "--spark" {
+            words.next();
+        } else if !word.starts_with("--spark=") {
+            kept.push(word);
+        }
+    }
+    kept
 }
 
 /// `config show`: what the same options would mean to a run. A COMMAND may stand behind them and is not looked at.

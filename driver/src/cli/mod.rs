@@ -20,5 +20,5 @@ mod refusal;
 
 pub use agent::{AgentStart, Endpoint, JoinRequest};
 pub use drain::DrainRequest;
-pub use invocation::{HostsRequest, Invocation, RunRequest, parse};
+pub use invocation::{HostsRequest, Invocation, RunRequest, SparkRequest, parse};
 pub use plugin::{Language, NewPlugin, PluginCommand, PluginRequest};

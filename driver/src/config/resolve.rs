@@ -12,7 +12,8 @@ use super::{
     layer::Origin,
     paths,
     settings::{
-        Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
+        Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Spark, Ssh,
+        Timeouts, Workers,
     },
     table::{Config, Sourced},
     value::{Setting, Shape},
@@ -50,7 +51,7 @@ impl Settings {
             workers,
             timeouts: timeouts(config)?,
             failures: failures(config)?,
-            launch: launch(config)?,
+            launch: launch(config, &workers)?,
             output: output(config)?,
         })
     }
@@ -220,20 +221,24 @@ fn failures(config: &Config) -> Result<Failures, Error> {
     })
 }
 
-/// Who has a parent gets its hosts from there.
+/// Who has a parent gets its hosts from there, and Spark's bridge is one.
 fn launcher(config: &Config) -> Option<Launcher> {
-    let lent = config.parent_fd.value.map(|_| Launcher::Agent);
-    config.launcher.value.or(lent)
+    let lent = config.parent_fd.value.is_some() || config.spark.value.is_some();
+    config.launcher.value.or(lent.then_some(Launcher::Agent))
 }
 
-fn launch(config: &Config) -> Result<Launch, Error> {
+fn launch(config: &Config, workers: &Workers) -> Result<Launch, Error> {
     let join = Join {
         token_file: config.join_token_file.value.clone(),
         print: config.print_join_token.value,
     };
     let join = (join.print || join.token_file.is_some()).then_some(join);
     let parent = config.parent_fd.value.map(|fd| fd.get().cast_signed());
-    if launcher(config) == Some(Launcher::Agent) && join.is_none() && parent.is_none() {
+    if launcher(config) == Some(Launcher::Agent)
+        && join.is_none()
+        && parent.is_none()
+        && config.spark.value.is_none()
+    {
         return Err(config.launcher.contradicts(
             "launcher",
             "needs --join-token-file FILE or --print-join-token, so that agents can show the token",
@@ -244,6 +249,7 @@ fn launch(config: &Config) -> Result<Launch, Error> {
         listen: config.listen.value,
         join,
         parent,
+        spark: spark(config, workers)?,
         ssh: Ssh {
             port: config.ssh_port.value,
             identity_file: config.ssh_identity_file.value.clone(),
@@ -258,6 +264,22 @@ fn launch(config: &Config) -> Result<Launch, Error> {
             .and_then(|path| path.to_str())
             .map(str::to_owned),
     })
+}
+
+fn spark(config: &Config, workers: &Workers) -> Result<Option<Spark>, Error> {
+    let Some(master) = &config.spark.value else {
+        return Ok(None);
+    };
+    let Some(slots) = workers.max_np else {
+        return Err(Error::Missing {
+            flag: "--max-np",
+            why: "expected with --spark: so many slots are asked of it".to_owned(),
+        });
+    };
+    Ok(Some(Spark {
+        master: master.0.clone(),
+        slots,
+    }))
 }
 
 fn output(config: &Config) -> Result<Output, Error> {

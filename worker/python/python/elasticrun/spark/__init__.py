@@ -14,6 +14,7 @@ It needs pyspark and an active ``SparkContext`` on the driver, and this package 
 
 from __future__ import annotations
 
+from .horovod import run_elastic
 from .launch import run
 
-__all__ = ["run"]
+__all__ = ["run", "run_elastic"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import os
 import shutil
@@ -44,13 +46,23 @@ def deliver(context: SparkContext, binary: Path, version: str) -> Delivered:
     """Has Spark bring the program to executors, those of later as well."""
     sha256 = _hash(binary)
     name = f"elasticrun-{version}-{sha256[:16]}"
-    with tempfile.TemporaryDirectory(prefix="elasticrun-") as folder:
-        # Spark names a file as it was named here, and copies it at once.
-        copy = Path(folder, name)
-        shutil.copyfile(binary, copy)
-        os.chmod(copy, 0o755)
-        context.addFile(str(copy))
+    # Spark names a file as it is named here, and reads it whenever an executor asks, as long as the context lives.
+    copy = _folder() / name
+    if not copy.exists():
+        partial = copy.with_suffix(".partial")
+        shutil.copyfile(binary, partial)
+        os.chmod(partial, 0o755)
+        partial.rename(copy)
+    context.addFile(str(copy))
     return Delivered(name, sha256)
+
+
+@functools.cache
+def _folder() -> Path:
+    """A directory that is there as long as this process."""
+    folder = tempfile.mkdtemp(prefix="elasticrun-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _hash(path: Path) -> str:
