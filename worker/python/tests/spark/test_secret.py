@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cluster import eventually
+from cluster import PATIENCE, eventually
 from elasticrun import _binary
 from elasticrun.spark.child import Driver, Listening
 from jobs import Bench
@@ -36,15 +36,21 @@ def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkConte
     before = bench.training(2)
     task = {"machine": "127.0.0.9", "slot": 0, "attempt": 99}
     settings = {"driver": [f"127.0.0.1:{said[0].port}"], "secret": "00" * 32, "task": task}
-    stranger = subprocess.run(
+    stranger = subprocess.Popen(
         [str(_binary.find()), "task-service"],
-        input=json.dumps(settings) + "\n",
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
     )
-    assert (stranger.returncode, stranger.stderr.count("\n")) == (2, 1)
-    assert "secret" in stranger.stderr
+    assert stranger.stdin is not None and stranger.stderr is not None
+    # The pipe stays open: its end would be the end of the service.
+    stranger.stdin.write(json.dumps(settings) + "\n")
+    stranger.stdin.flush()
+    assert stranger.wait(PATIENCE) == 2
+    (line,) = stranger.stderr.readlines()
+    assert "secret" in line
+    stranger.stdin.close()
+    stranger.stderr.close()
     after = bench.training(2, after=before[0].at)
     assert {step.pid for step in after} == {step.pid for step in before}
     bench.finish()

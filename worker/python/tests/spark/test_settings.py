@@ -7,6 +7,7 @@ import threading
 
 import elasticrun.spark
 import pytest
+import training
 from elasticrun.errors import ElasticrunError, TooFewWorkersError, WorkerFailedError
 from elasticrun.spark.counts import Counts
 from elasticrun.spark.delivery import Delivered
@@ -76,22 +77,14 @@ def test_a_function_that_cannot_be_pickled_is_named(bench: Bench, spark: SparkCo
         bench.run(spark, num_proc=1, fn=locked).results()
 
 
-def returns_a_lock(folder: str) -> object:
-    return threading.Lock()
-
-
-def fails(folder: str) -> None:
-    raise KeyError("mine")
-
-
 def test_a_result_that_cannot_be_pickled_is_named(bench: Bench, spark: SparkContext):
     with pytest.raises(WorkerFailedError, match="what returns_a_lock returned cannot be pickled"):
-        bench.run(spark, num_proc=1, fn=returns_a_lock).results()
+        bench.run(spark, num_proc=1, fn=training.returns_a_lock).results()
 
 
 def test_an_exception_of_a_worker_is_quoted(bench: Bench, spark: SparkContext):
     with pytest.raises(WorkerFailedError, match="KeyError: 'mine'"):
-        bench.run(spark, num_proc=2, fn=fails).results()
+        bench.run(spark, num_proc=2, fn=training.fails).results()
 
 
 def test_too_few_slots_say_why(bench: Bench, spark: SparkContext):

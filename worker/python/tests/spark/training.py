@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,3 +97,13 @@ def read(folder: Path) -> list[Step]:
     # The last line may be half written.
     whole = [words for words in map(str.split, lines) if len(words) == len(kinds)]
     return [Step(*(kind(word) for kind, word in zip(kinds, words, strict=True))) for words in whole]
+
+
+def returns_a_lock(folder: str) -> object:
+    """What cannot travel back."""
+    return threading.Lock()
+
+
+def fails(folder: str) -> None:
+    """Fails on each rank."""
+    raise KeyError("mine")
