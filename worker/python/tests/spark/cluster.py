@@ -28,6 +28,10 @@ PATIENCE = 120.0
 TAG = "ELASTICRUN_SPARK_TEST"
 #: The workers' hosts.
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+#: Tells Spark of two GPUs on each worker. There are none; what matters is who is told of which.
+GPUS = """#!/bin/sh
+echo '{"name": "gpu", "addresses": ["0", "1"]}'
+"""
 #: A JVM that starts quickly and needs little.
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 
@@ -80,6 +84,9 @@ class Cluster:
         self.tag = secrets.token_hex(8)
         self.directory = Path(tempfile.mkdtemp(prefix="elasticrun-spark-"))
         (self.directory / "events").mkdir()
+        gpus = self.directory / "gpus.sh"
+        gpus.write_text(GPUS)
+        gpus.chmod(0o755)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._home = Path(pyspark.__file__).parent
         self._ui = free_port()
@@ -200,6 +207,8 @@ class Cluster:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_WORKER_OPTS": "-Dspark.worker.resource.gpu.amount=2"
+            f" -Dspark.worker.resource.gpu.discoveryScript={self.directory}/gpus.sh",
             "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=30 " + LEAN,
         }
         command = [str(self._home / "bin/spark-class"), f"org.apache.spark.deploy.{kind}"]

@@ -9,6 +9,7 @@ from jobs import Bench
 
 #: A context that begins with one executor and may have three.
 PROGRAM = """
+    import signal
     sc = context(**{
         "dynamicAllocation.enabled": "true",
         "dynamicAllocation.shuffleTracking.enabled": "true",
@@ -20,12 +21,12 @@ PROGRAM = """
     })
     ends = elasticrun.spark.run(train, (FOLDER,), num_proc=1, min_num_proc=1, max_num_proc=6, env=MARK)
     print("ENDS", len(ends))
-    sys.stdin.read()
+    signal.pause()
 """
 
 
 def test_it_grows_and_executors_are_released_after_it(bench: Bench, free: None):
-    program = bench.program("    import sys\n" + PROGRAM)
+    program = bench.program(PROGRAM)
     bench.training(6)
     first = [step for step in bench.steps() if step.size < 6]
     assert first, "it began before all were there"

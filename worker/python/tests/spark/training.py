@@ -107,3 +107,21 @@ def returns_a_lock(folder: str) -> object:
 def fails(folder: str) -> None:
     """Fails on each rank."""
     raise KeyError("mine")
+
+
+def reads(data: Any) -> list[int]:
+    """The rows of an epoch that this worker is given."""
+    import elasticrun as e
+
+    e.init()
+    state = e.ObjectState(rows=[], data=data.open(batch_size=16))
+
+    @e.elastic.run
+    def loop(state: Any) -> list[int]:
+        for batch in state.data:
+            state.rows += [int(row) for row in batch["id"]]
+            state.commit()
+        return list(state.rows)
+
+    rows: list[int] = loop(state)
+    return rows

@@ -14,7 +14,8 @@ It needs pyspark and an active ``SparkContext`` on the driver, and this package 
 
 from __future__ import annotations
 
+from .dataset import SparkDataset, dataset
 from .horovod import run_elastic
 from .launch import run
 
-__all__ = ["run", "run_elastic"]
+__all__ = ["SparkDataset", "dataset", "run", "run_elastic"]

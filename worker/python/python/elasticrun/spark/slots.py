@@ -7,6 +7,7 @@ one task would end all the others with it. A job of its own ends alone.
 from __future__ import annotations
 
 import functools
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -47,6 +48,7 @@ class Slots:
         self._order = order
         self._say = say
         self._ending = threading.Event()
+        self._name = secrets.token_hex(4)
         self._failures: dict[int, str] = {}
         self._threads = [self._thread(slot) for slot in range(count)]
 
@@ -87,7 +89,7 @@ class Slots:
 
     def group(self, slot: int) -> str:
         """The job group of a slot, which no other has."""
-        return f"elasticrun-{id(self):x}-{slot}"
+        return f"elasticrun-{self._name}-{slot}"
 
     def of_group(self, group: str) -> int | None:
         """The slot of a job group; none if it is somebody else's."""
