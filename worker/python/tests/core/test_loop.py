@@ -257,3 +257,37 @@ remove()
     ).succeed()
     assert text.count("ABORTED 1") == 2
     assert "a callback for aborted rounds failed" in text
+
+
+def test_nothing_of_a_failed_round_is_alive_in_the_next(start):
+    text = start.count(
+        "-np 2 --min-np 1 -H localhost:2 --failure-domain slot --blacklist forever",
+        """
+import weakref
+class Model:
+    pass
+old, kept = [], []
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    for model in old:
+        assert model() is None
+    model = Model()
+    old.append(weakref.ref(model))
+    state.commit()
+    if e.world().round == 1 and e.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while e.size() == 2:
+            e.barrier()
+    except Exception as error:
+        # As who logs it.
+        kept.append(error)
+        raise RuntimeError("a barrier") from error
+    assert isinstance(kept[0], e.WorkersFailed) and len(old) == 2
+    print("ALONE")
+train(state)
+""",
+    ).succeed()
+    assert text.count("ALONE") == 1

@@ -105,3 +105,14 @@ def test_a_worker_ends_well_right_behind_an_operation_of_gloo() -> None:
     for _ in range(3):
         code, output = run("-np", "2", *script("leaves.py"))
         assert code == 0, output
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+def test_an_operation_that_gloo_forgets_ends_with_its_round(victim: int) -> None:
+    code, output = run(
+        "-np", "3", "--min-np", "2", "--blacklist", "forever",
+        *script("forgotten.py"), str(victim),
+    )  # fmt: skip
+    assert code == 0, output
+    assert re.findall(r"done rank (\d) of (\d)", output).count(("0", "2")) == 1, output
+    assert "did not close" not in output

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
 from .. import _native, lifecycle, notifications
@@ -89,6 +90,8 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
                 if meaning is error:
                     raise
                 raise meaning from error
+            _let_go(error)
+            _let_go(left)
             continue
         _native.finish()
         _finished = True
@@ -104,6 +107,28 @@ def _interrupt(error: BaseException | None) -> Interrupted | None:
             raise error
         error = error.__cause__
     return None
+
+
+def _let_go(error: BaseException) -> None:
+    """Empties the frames that ``error`` came through: who keeps it keeps nothing of the training function's.
+
+    Memory of devices is free again before the next round asks for more, and a DistributedDataParallel whose
+    backward was cut off is gone before its hooks see the gradients of the next one.
+    """
+    for one in _chain(error):
+        traceback.clear_frames(one.__traceback__)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """``error``, and what it was raised from or while."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            left += [one.__cause__, one.__context__]
 
 
 def _end(stopped: Stopped) -> NoReturn:

@@ -82,9 +82,10 @@ def _round_aborted(round: int) -> None:
         groups += [
             group for group in list(dist.distributed_c10d._world.pg_map) if group not in groups
         ]
+    # First: groups of gloo wait for it.
+    connections.hang_up(round)
     for group in groups:
         _end(group)
-    connections.hang_up(round)
 
 
 def _end(group: Abortable) -> None:

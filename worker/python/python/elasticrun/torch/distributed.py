@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from elasticrun import _native
 
-from . import abort, connections, leaving
+from . import abort, connections, gloo, leaving
 from .failures import judge
 from .group import NAME
 from .group_transport import GroupTransport
@@ -53,11 +53,12 @@ def _create(options: Any, given: Any) -> ProcessGroup:
 
 
 def register() -> None:
-    """Makes the back end known to torch.distributed by its name, once."""
+    """Makes the back end known to torch.distributed by its name, and ours around gloo; once."""
     if NAME.upper() not in dist.Backend._plugins:
         create: Any = _create
         atexit.register(leaving.settle)
         dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    gloo.register()
 
 
 def init_process_group(backend: str | None = None, timeout: timedelta | None = None) -> None:
@@ -125,6 +126,7 @@ def refresh() -> None:
         connections.hang_up(_refreshed[1])
         if _made != now:
             retire()
+        connections.forget(_refreshed[1])
     _describe(world)
     if _wanted is not None:
         _init(*_wanted)

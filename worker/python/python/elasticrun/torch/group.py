@@ -26,7 +26,43 @@ else:
     _Base = dist.ProcessGroup
 
 
-class Group(_Base):
+class Named(_Base):
+    """What torch asks of each group that is written in Python, whatever it does: who it is.
+
+    Args:
+        rank: this process's place.
+        size: how many there are.
+        description: what it is for, until torch says it.
+    """
+
+    def __init__(self, rank: int, size: int, description: str) -> None:
+        super().__init__(rank, size)
+        self._name = ""
+        self._description = description
+
+    def _get_backend(self, device: torch.device) -> Named:
+        """What carries tensors of ``device``: this, whatever the device."""
+        return self
+
+    @property
+    def group_name(self) -> str:
+        """The name that torch knows this group by."""
+        names: Any = dist.distributed_c10d._world.pg_names
+        return str(names.get(self, self._name))
+
+    @property
+    def group_desc(self) -> str:
+        """What torch was told that this group is for."""
+        return self._description
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+
+class Group(Named):
     """Members of a round, in order of rank.
 
     Args:
@@ -39,12 +75,10 @@ class Group(_Base):
     def __init__(
         self, rank: int, size: int, messages: Messages, timeout: timedelta | None = None
     ) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size, NAME)
         self._messages = messages
         self._timeout = timeout
         self._error: Exception | None = None
-        self._name = ""
-        self._description = NAME
 
     @property
     def error(self) -> Exception | None:
@@ -74,32 +108,11 @@ class Group(_Base):
         """The back end's name."""
         return NAME
 
-    def _get_backend(self, device: torch.device) -> Group:
-        """What carries tensors of ``device``: this, whatever the device."""
-        return self
-
     def shutdown(self) -> None:
         """Nothing: what carries the tensors belongs to the round."""
 
     def abort(self) -> None:
         """Nothing: the round's abort ends its operations."""
-
-    @property
-    def group_name(self) -> str:
-        """The name that torch knows this group by."""
-        names: Any = dist.distributed_c10d._world.pg_names
-        return str(names.get(self, self._name))
-
-    @property
-    def group_desc(self) -> str:
-        """What torch was told that this group is for."""
-        return self._description
-
-    def _set_group_name(self, name: str) -> None:
-        self._name = name
-
-    def _set_group_desc(self, description: str) -> None:
-        self._description = description
 
     def __repr__(self) -> str:
         return f"<elasticrun process group, rank {self.rank()} of {self.size()}>"

@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from elasticrun import _native, errors
 
-from . import abort
+from . import abort, gloo
 from .failures import judge
 from .message import Message
 from .store import round_store
@@ -55,7 +55,7 @@ class Meeting:
         ).start()
 
     def group(self) -> Any:
-        """The group, a ``ProcessGroupGloo``; waits for it.
+        """The group, a :class:`.gloo.Gloo`; waits for it.
 
         Raises:
             WorkersFailed: the round is over.
@@ -118,4 +118,4 @@ def _connect(store: Store, place: Store, rank: int, size: int, timeout: timedelt
     here.wait([f"here/{member}" for member in range(size)], timeout)
     group = dist.ProcessGroupGloo(PrefixStore("gloo", here), rank, size, _CONNECTED_WITHIN)
     group._set_default_timeout(timeout)
-    return group
+    return gloo.guarded(group)

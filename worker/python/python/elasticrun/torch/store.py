@@ -50,8 +50,7 @@ class Store(C10dStore):
 
     def set(self, key: str, value: str | bytes) -> None:
         """Sets a key, whether or not it is there."""
-        if self._round is not None:
-            connections.met(self._round, _bytes(value))
+        self._meet([_bytes(value)])
         self._keys.set(key, _bytes(value))
 
     def get(self, key: str) -> bytes:
@@ -60,7 +59,9 @@ class Store(C10dStore):
         Raises:
             DistStoreError: it did not come in time.
         """
-        return self._waited([key], self._seconds(), lambda limit: self._keys.get(key, limit))
+        value = self._waited([key], self._seconds(), lambda limit: self._keys.get(key, limit))
+        self._meet([value])
+        return value
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a number, which is 0 before, and gives the sum."""
@@ -104,15 +105,17 @@ class Store(C10dStore):
             DistStoreError: they did not come in time.
         """
         wanted = list(keys)
-        return self._waited(
+        values = self._waited(
             wanted, self._seconds(), lambda limit: self._keys.multi_get(wanted, limit)
         )
+        self._meet(values)
+        return values
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
         """Sets several keys."""
-        self._keys.multi_set(
-            [(key, _bytes(value)) for key, value in zip(keys, values, strict=True)]
-        )
+        raw = [_bytes(value) for value in values]
+        self._meet(raw)
+        self._keys.multi_set(list(zip(keys, raw, strict=True)))
 
     def has_extended_api(self) -> bool:
         """True: append, multi_get and multi_set are there."""
@@ -125,6 +128,12 @@ class Store(C10dStore):
     # The names that torch's own code calls these two by.
     deleteKey = delete_key
     getNumKeys = num_keys
+
+    def _meet(self, values: Sequence[bytes]) -> None:
+        """A group that meets in the keys of a round leaves its addresses there."""
+        if self._round is not None:
+            for value in values:
+                connections.met(self._round, value)
 
     def _seconds(self) -> float:
         # The stubs of torch do not have the property.

@@ -27,7 +27,8 @@ def train(state):
         return
     pair = dist.new_group([0, 2], backend="gloo")
     kept.extend([dist.group.WORLD, pair, *_world.pg_map])
-    assert len(connections.listeners(round)) == (1 if hvd.rank() == 1 else 2)
+    # Each connection has two ends: one to each other in the group of all, one in that of two.
+    assert len(connections.ends(round)) == (2 if hvd.rank() == 1 else 3)
     state.commit()
     store = hvd.Store(keys="round")
     if hvd.rank() == 1:
