@@ -69,6 +69,7 @@ pub fn places(ordered: &[(&HostId, LocalRank)]) -> Vec<Place> {
             local_size: local_sizes[host],
             cross_rank,
             cross_size: crosses[local_rank],
+            local_rank: None,
         })
         .collect()
 }
