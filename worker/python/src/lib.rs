@@ -30,7 +30,7 @@ mod work;
 mod _native {
     #[pymodule_export]
     use crate::{
-        data::{Batch, Column, Data, Image, columns, images, note},
+        data::{Batch, Column, Data, Forecast, Image, columns, images, note, plan},
         keys::Keys,
         lane::Lane,
         order::Order,

@@ -27,6 +27,7 @@
 //! - **D3** everything here is a function of its input: all workers compute the same plan, and compare its digest.
 
 mod encoding;
+mod forecast;
 mod lanes;
 mod ledger;
 mod line;
@@ -37,6 +38,7 @@ mod share;
 mod target;
 
 pub use encoding::Malformed;
+pub use forecast::{Flow, Forecast, Seat, forecast};
 pub use lanes::{LANES, Lanes, TooFew};
 pub use ledger::{Identity, Ledger, Midst, Owner, Refused};
 pub use line::{Line, Piece, Shuffle, Stretch};

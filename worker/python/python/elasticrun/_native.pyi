@@ -24,6 +24,31 @@ class Standing:
     host: str
 
 @final
+class Forecast:
+    """What a change of workers does to an epoch of a data set."""
+
+    files: int
+    row_groups: int
+    rows: int
+    before: list[list[tuple[int, int]]]
+    after: list[list[tuple[int, int]]]
+    flows: list[tuple[int, int, int]]
+    moved: int
+    anew: int
+    cut: int
+
+def plan(
+    paths: Sequence[str],
+    before: Sequence[tuple[str, int, int]],
+    after: Sequence[tuple[str, int, int]],
+    *,
+    done: float,
+    seed: int | None,
+    epoch: int,
+    whole_row_groups: bool,
+    cache: tuple[str | PathLike[str], int] | None = None,
+) -> Forecast: ...
+@final
 class Data:
     """A data set that this process reads."""
 

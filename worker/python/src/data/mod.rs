@@ -21,10 +21,12 @@ use pyo3::{
 
 mod condition;
 mod extent;
+mod forecast;
 mod image;
 mod values;
 
 pub(crate) use extent::{columns, note};
+pub(crate) use forecast::{Forecast, plan};
 pub(crate) use image::{Image, images};
 
 use crate::error;
