@@ -103,7 +103,7 @@ test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs o
 test-s3: ## The reader of data sets over a stand-in of S3
 	worker/data/tests/s3.sh
 
-test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard mean
+test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard mean, and what it writes with Spark
 	worker/python/test_petastorm.sh
 
 wheel: ## dist/elasticrun-*.whl, for pip install
