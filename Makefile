@@ -103,10 +103,10 @@ test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs o
 	  ELASTICRUN_TEST_BINARY=$$programs/elasticrun ELASTICRUN_TEST_WORKER=$$programs/elasticrun-test-worker \
 	  cargo nextest run --locked -j2 --target-dir $(CLOUD_TARGET)
 
-test-s3: ## The reader of data sets over a stand-in of S3
+test-s3: ## The reader of data sets over a stand-in of S3, which plays Google Cloud Storage, too
 	worker/data/tests/s3.sh
 
-test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard mean
+test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard mean, and what it writes with Spark
 	worker/python/test_petastorm.sh
 
 wheel: ## dist/elasticrun-*.whl, for pip install

@@ -224,9 +224,15 @@ fn failed(error: object_store::Error, address: &str) -> Error {
         object_store::Error::NotFound { .. } => Problem::Vanished,
         object_store::Error::PermissionDenied { .. }
         | object_store::Error::Unauthenticated { .. } => Problem::Denied,
-        other => Problem::Io(std::io::Error::other(other)),
+        other => Problem::Io(std::io::Error::other(one_line(&other))),
     };
     Error::from(problem).in_file(address)
+}
+
+/// What a store says, without the page of markup that some send with it.
+fn one_line(error: &object_store::Error) -> String {
+    let said = error.to_string();
+    said.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ class Form:
             yield from self.ngram.rows(batch, self._known)
             return
         parts = self.ngram.split(batch, self._known)
-        yield {key: namedtuple("Row", list(columns))(**columns) for key, columns in parts.items()}  # type: ignore[misc]
+        yield {key: namedtuple("Row", list(columns))(**columns) for key, columns in parts.items()}
 
     def _chosen(self, row: dict[str, Any]) -> dict[str, Any]:
         if self._spec is None:
@@ -154,7 +154,8 @@ def _names(spec: Any, before: Sequence[str]) -> list[str]:
             raise ValueError(f"transform_spec={spec!r}: must be a TransformSpec, which holds the function")
         removed = spec.removed_fields or None
         spec = TransformSpec(spec.func, spec.edit_fields, removed, spec.selected_fields)
-    return spec.names(before)
+    names: list[str] = spec.names(before)
+    return names
 
 
 def _of_petastorm(given: Any) -> NGram:

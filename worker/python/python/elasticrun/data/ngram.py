@@ -79,7 +79,7 @@ class NGram:
     def rows(self, batch: Batch, known: Sequence[str]) -> Iterator[dict[int, Any]]:
         """The windows of a batch: a named tuple for each row of it."""
         parts = self.split(batch, known)
-        kinds = {key: namedtuple("Row", list(columns)) for key, columns in parts.items()}  # type: ignore[misc]
+        kinds = {key: namedtuple("Row", list(columns)) for key, columns in parts.items()}
         for place in range(batch.rows):
             yield {
                 key: kinds[key](*(column[place] for column in columns.values())) for key, columns in parts.items()

@@ -3,13 +3,15 @@
 Usage: write.py DIRECTORY [--rows N] [--size PIXELS] [--files N]
 
 DIRECTORY/set is the data set, partitioned by `part` and indexed by `id`, `kind` and whether `label` is there.
-DIRECTORY/expected.npz holds each value as petastorm's own reader gives it, by "field/id". The fixture in this
+DIRECTORY/expected.npz holds each value as petastorm's own reader gives it, by "field/id"; DIRECTORY/windows.json
+the windows of rows that it forms, by whether they overlap. The fixture in this
 directory was made by `--rows 12 --size 6 --files 1`, without its expected.npz; `make test-petastorm` writes a larger one and reads it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import warnings
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +25,7 @@ from petastorm.codecs import CompressedImageCodec, CompressedNdarrayCodec, Ndarr
 from petastorm.etl.dataset_metadata import materialize_dataset
 from petastorm.etl.rowgroup_indexers import FieldNotNullIndexer, SingleFieldIndexer
 from petastorm.etl.rowgroup_indexing import build_rowgroup_index
+from petastorm.ngram import NGram
 from petastorm.unischema import Unischema, UnischemaField, dict_to_spark_row
 from pyspark.sql import SparkSession
 from pyspark.sql import types as sql
@@ -55,6 +58,14 @@ def schema(size: int) -> Unischema:
     )
 
 
+def windows_of(url: str, kinds: Unischema, overlap: bool) -> list[list[int]]:
+    """The ids of the rows of each window of three."""
+    fields = {row: [kinds.fields["id"], kinds.fields["small"]] for row in range(3)}
+    ngram = NGram(fields, 2, kinds.fields["id"], overlap)
+    with make_reader(url, ngram, reader_pool_type="dummy") as reader:
+        return sorted([int(window[row].id) for row in range(3)] for window in reader)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
@@ -83,6 +94,8 @@ def main() -> None:
                     text = isinstance(value, (str, Decimal))
                     expected[f"{name}/{given.id}"] = np.array(str(value)) if text else np.asarray(value)
     assert len({key for key in expected if key.startswith("id/")}) == args.rows
+    windows = {str(overlap): windows_of(url, kinds, overlap) for overlap in (True, False)}
+    (args.directory / "windows.json").write_text(json.dumps(windows))
     np.savez_compressed(args.directory / "expected.npz", **expected)
 
 
