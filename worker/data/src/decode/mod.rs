@@ -20,6 +20,7 @@ use std::{
 };
 
 use arrow_buffer::BooleanBuffer;
+use arrow_schema::DataType;
 use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
 use self::{bytes::GroupBytes, column::ColumnOfGroup};
@@ -110,8 +111,18 @@ impl Decoder {
             .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
     }
 
-    /// Bytes that a group will need in memory, as its footer says.
+    /// Bytes that a group will need in memory, about: as its footer says, and at least what its types need, since
+    /// numbers of a dictionary are larger in memory than in the file.
     pub(crate) fn bytes(&self, group: u32) -> u64 {
+        let width: usize = (self.selection.schema.fields().iter())
+            .map(|field| width(field.data_type()))
+            .sum();
+        let least = u64::from(self.dataset.groups()[group as usize].rows) * width as u64;
+        least.max(self.bytes_in_file(group))
+    }
+
+    /// Bytes of the chosen columns of a group, encoded.
+    fn bytes_in_file(&self, group: u32) -> u64 {
         let place = &self.dataset.groups()[group as usize];
         let metadata = &self.dataset.file_of(group).metadata;
         let columns = self.selection.columns(place.file);
@@ -199,6 +210,15 @@ fn chunks(metadata: &ArrowReaderMetadata, group: usize, columns: &[usize]) -> Ve
             start..start + length
         })
         .collect()
+}
+
+/// Bytes of a value in memory, where the type knows.
+fn width(kind: &DataType) -> usize {
+    match kind {
+        DataType::FixedSizeList(field, length) => width(field.data_type()) * *length as usize,
+        DataType::FixedSizeBinary(length) => *length as usize,
+        _ => kind.primitive_width().unwrap_or(0),
+    }
 }
 
 fn corrupt(why: String) -> Error {
