@@ -171,20 +171,22 @@ fn selected_row_groups_are_a_data_set_of_their_own() {
 fn notes_of_a_writer_are_found_beside_the_files() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
-    assert_eq!(dataset.note("_common_metadata", "schema").unwrap(), None);
-    let note = KeyValue::new("schema".to_owned(), "of a kind".to_owned());
+    let places = [directory.path().to_str().unwrap().to_owned()];
+    let found = |key| Dataset::note(&places, "_common_metadata", key);
+    assert_eq!(found("schema").unwrap(), None);
+    let entry = KeyValue::new("schema".to_owned(), "of a kind".to_owned());
     let properties = WriterProperties::builder()
-        .set_key_value_metadata(Some(vec![note]))
+        .set_key_value_metadata(Some(vec![entry]))
         .build();
     let path = directory.path().join("_common_metadata");
     common::write_with(&path, &rows(0, 0), properties);
-    let note = |key| dataset.note("_common_metadata", key).unwrap();
+    let note = |key| found(key).unwrap();
     assert_eq!(note("schema").as_deref(), Some(&b"of a kind"[..]));
     assert_eq!(note("other"), None);
     assert_eq!(dataset.number_of_files(), 3);
 
     fs::write(&path, "nonsense").unwrap();
-    let error = dataset.note("_common_metadata", "schema").unwrap_err();
+    let error = found("schema").unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("_common_metadata: is no Parquet file"),

@@ -129,15 +129,17 @@ impl Dataset {
     }
 
     /// A note that a writer left for all files of a data set: the value of `key` in the footer of the file `name`
-    /// at the top of the first place, such as `_common_metadata`. Nothing if there is no such file or key.
+    /// at the top of the first place, such as `_common_metadata`. Nothing if there is no such file or key. Places
+    /// are those of [`Self::open`].
     ///
     /// # Errors
     /// The file cannot be read, or is no Parquet file.
-    pub fn note(&self, name: &str, key: &str) -> Result<Option<Vec<u8>>> {
-        let Some(info) = self.storage.beside(name)? else {
+    pub fn note(places: &[String], name: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        let storage = storage::of(places)?;
+        let Some(info) = storage.beside(name)? else {
             return Ok(None);
         };
-        let found = footer_bytes(&*self.storage, &info).and_then(|footer| {
+        let found = footer_bytes(&*storage, &info).and_then(|footer| {
             let damaged = || Problem::BadFooter("its notes cannot be read".to_owned());
             let value = note::find(&footer, key).ok_or_else(damaged)?;
             Ok(value.map(<[u8]>::to_vec))

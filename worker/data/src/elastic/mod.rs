@@ -128,6 +128,11 @@ impl Elastic {
         self.reading.memory()
     }
 
+    /// Bytes of row groups that were read so far, without footers.
+    pub fn bytes_read(&self) -> u64 {
+        self.reading.bytes_read()
+    }
+
     /// How often a row group is decoded in an epoch, about: once, but in order "deterministic" more often if the memory
     /// does not hold a row group of each lane of this worker.
     pub fn passes(&self) -> f64 {

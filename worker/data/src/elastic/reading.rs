@@ -53,6 +53,13 @@ impl Reading {
         }
     }
 
+    pub(super) fn bytes_read(&self) -> u64 {
+        match self {
+            Self::Share { reader, .. } => reader.bytes_read(),
+            Self::Lanes(reader) => reader.bytes_read(),
+        }
+    }
+
     /// How often a row group is decoded in an epoch, about.
     pub(super) fn passes(&self) -> f64 {
         match self {

@@ -99,7 +99,10 @@ impl Chunk {
         let kept = |row: &u32| (group.keep.as_ref()).is_none_or(|keep| keep.value(*row as usize));
         let picks: Vec<Pick> = (rows.iter().copied())
             .filter(kept)
-            .map(|row| Pick { source: 0, row })
+            .map(|row| Pick {
+                source: 0,
+                row: group.place(row),
+            })
             .collect();
         let places = (picks.len() < rows.len()).then(|| {
             let mut next = 0..DROPPED;

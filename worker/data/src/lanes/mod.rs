@@ -75,6 +75,10 @@ impl LaneReader {
     /// # Errors
     /// As [`crate::Reader::new`].
     pub(crate) fn new(dataset: Arc<Dataset>, options: ReaderOptions) -> Result<Self> {
+        if options.windows.is_some() {
+            let why = "windows are for order local: a step of order deterministic is so many rows";
+            return Err(Problem::BadOption(why.to_owned()).into());
+        }
         let decoder = Arc::new(Decoder::new(dataset, &options)?);
         let threads = decoder.clone();
         let seed = options.shuffle.then_some(options.seed);
@@ -101,6 +105,11 @@ impl LaneReader {
     /// Names and types of the columns of a batch.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.decoder.selection.schema
+    }
+
+    /// Bytes of row groups that were read so far.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.decoder.bytes_read()
     }
 
     /// What could not be read, if options say to skip it.

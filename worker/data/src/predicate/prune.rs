@@ -17,9 +17,9 @@ pub(crate) fn may_hold(dataset: &Dataset, filter: &Filter, group: u32) -> bool {
     may_be(&filter.predicate, true, &bounds)
 }
 
-/// What is known of a column in a row group.
+/// What is known of a column in a row group, or in a page.
 #[derive(Clone, Debug, Default)]
-struct Bounds {
+pub(super) struct Bounds {
     /// All values lie between these.
     range: Option<(Bound, Bound)>,
     /// Whether some row has no value, and whether some row has one, as far as is known.
@@ -28,14 +28,14 @@ struct Bounds {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Bound {
+pub(super) enum Bound {
     Int(i128),
     Float(f64),
     Bytes(Vec<u8>),
 }
 
 /// Whether the predicate may be `wanted` for some row. Where it is unknown it is neither true nor false.
-fn may_be(predicate: &Predicate, wanted: bool, bounds: &dyn Fn(&str) -> Bounds) -> bool {
+pub(super) fn may_be(predicate: &Predicate, wanted: bool, bounds: &dyn Fn(&str) -> Bounds) -> bool {
     match predicate {
         Predicate::Compare {
             column,
@@ -152,7 +152,11 @@ impl Bounds {
         }
     }
 
-    fn from_statistics(statistics: &Statistics, data_type: &DataType, rows: u32) -> Self {
+    pub(super) fn from_statistics(
+        statistics: &Statistics,
+        data_type: &DataType,
+        rows: u32,
+    ) -> Self {
         let nulls = statistics.null_count_opt();
         Self {
             range: range(statistics, data_type),

@@ -89,8 +89,12 @@ impl Reader {
 }
 
 /// The rows that are left of a piece, in the order of their positions. Nothing if they are too much for one
-/// array: then the group stays.
+/// array, or not all of them are wanted: then the group stays.
 fn copy_rest(open: &OpenPiece, schema: &arrow_schema::Schema) -> Option<DecodedGroup> {
+    // A predicate's group may hold few rows besides those it keeps; windows need the rows behind theirs.
+    if open.keep.is_some() {
+        return None;
+    }
     let picks: Vec<Pick> = (open.at..open.piece.hi)
         .map(|position| Pick {
             source: 0,

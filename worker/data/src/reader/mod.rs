@@ -10,10 +10,10 @@ mod shelf;
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{Field, SchemaRef};
 
 use self::{
     draft::Draft,
@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     batch::{Batch, Span},
-    column::{Decoded, gather},
+    column::{Decoded, Pick, gather},
     dataset::Dataset,
     decode::{DecodedGroup, Decoder},
     error::{Error, Problem, Result},
@@ -92,7 +92,10 @@ impl Reader {
 
     /// Names and types of the columns of a batch.
     pub fn schema(&self) -> &SchemaRef {
-        &self.decoder.selection.schema
+        match &self.decoder.windows {
+            Some(plan) => &plan.schema,
+            None => &self.decoder.selection.schema,
+        }
     }
 
     /// From now on reads these pieces of this epoch, and opens them in this order: at the start of an epoch,
@@ -192,7 +195,7 @@ impl Reader {
 
     /// Bytes of row groups that were read so far, without footers: from the storage, or from its cache.
     pub fn bytes_read(&self) -> u64 {
-        self.decoder.bytes_read.load(Ordering::Relaxed)
+        self.decoder.bytes_read()
     }
 
     fn check(&self, piece: &Piece) -> Result<()> {
@@ -232,17 +235,29 @@ impl Reader {
             .sources()
             .map(|slot| &**self.open.get(slot).data())
             .collect();
-        let columns = self
-            .schema()
-            .fields()
-            .iter()
-            .enumerate()
-            .map(|(number, field)| {
-                let sources: Vec<&Decoded> =
-                    groups.iter().map(|group| &group.columns[number]).collect();
-                gather(field, &sources, draft.picks())
-            })
-            .collect::<Result<_>>()?;
+        let column = |number: usize, field: &Field, picks: &[Pick]| {
+            let sources: Vec<&Decoded> =
+                groups.iter().map(|group| &group.columns[number]).collect();
+            gather(field, &sources, picks)
+        };
+        let fields = self.schema().fields().iter();
+        let columns = match &self.decoder.windows {
+            None => fields
+                .enumerate()
+                .map(|(number, field)| column(number, field, draft.picks()))
+                .collect::<Result<_>>()?,
+            Some(plan) => fields
+                .zip(&plan.columns)
+                .map(|(field, (row, number))| {
+                    let behind = |pick: &Pick| Pick {
+                        row: pick.row + row,
+                        ..*pick
+                    };
+                    let picks: Vec<Pick> = draft.picks().iter().map(behind).collect();
+                    column(*number, field, &picks)
+                })
+                .collect::<Result<_>>()?,
+        };
         Ok(Some(Batch {
             schema: self.schema().clone(),
             columns,

@@ -63,7 +63,7 @@ impl OpenPiece {
     /// Where the row at a position is in [`Self::data`].
     pub(super) fn place(&self, position: u32) -> u32 {
         match &self.rows {
-            Rows::Group(_) => self.order.row(position),
+            Rows::Group(group) => group.place(self.order.row(position)),
             Rows::Own { from, .. } => position - from,
         }
     }

@@ -121,6 +121,15 @@ impl Storage for Cached {
         self.inner.beside(name)
     }
 
+    fn gap(&self) -> u64 {
+        self.inner.gap()
+    }
+
+    /// What is read past the cache is not in it.
+    fn open(&self, _: &FileInfo) -> Result<Option<File>> {
+        Ok(None)
+    }
+
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let paths: Vec<PathBuf> = ranges.iter().map(|range| self.path(file, range)).collect();
         let mut found: Vec<Option<Bytes>> = paths.iter().map(|path| read_part(path)).collect();
@@ -229,6 +238,14 @@ mod tests {
 
         fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
             &file.name
+        }
+
+        fn gap(&self) -> u64 {
+            0
+        }
+
+        fn open(&self, _: &FileInfo) -> Result<Option<File>> {
+            Ok(None)
         }
 
         fn beside(&self, _: &str) -> Result<Option<FileInfo>> {

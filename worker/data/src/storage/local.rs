@@ -66,7 +66,12 @@ impl Storage for Local {
         }
     }
 
-    fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    /// A call of the system and the copy of so many bytes cost about the same.
+    fn gap(&self) -> u64 {
+        16 << 10
+    }
+
+    fn open(&self, file: &FileInfo) -> Result<Option<File>> {
         let path = Path::new(&file.name);
         let open = File::open(path).map_err(|error| failed(error, path))?;
         let metadata = open.metadata().map_err(|error| failed(error, path))?;
@@ -75,6 +80,14 @@ impl Storage for Local {
             let (was, is) = (file.describe(), is.describe());
             return Err(Error::from(Problem::Changed { was, is }).in_file(&file.name));
         }
+        Ok(Some(open))
+    }
+
+    fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let path = Path::new(&file.name);
+        let Some(open) = self.open(file)? else {
+            return Err(Problem::Vanished.into());
+        };
         ranges
             .iter()
             .map(|range| {

@@ -5,7 +5,7 @@ mod local;
 #[cfg(feature = "object-store")]
 mod object;
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{fmt, fs::File, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
@@ -51,6 +51,15 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// The place cannot be read.
     fn beside(&self, name: &str) -> Result<Option<FileInfo>>;
+
+    /// Ranges that are closer than this, in bytes, are better read as one: what a request costs.
+    fn gap(&self) -> u64;
+
+    /// A file that can be read at any place without a request, if this storage has such.
+    ///
+    /// # Errors
+    /// As [`Storage::read`].
+    fn open(&self, file: &FileInfo) -> Result<Option<File>>;
 
     /// The bytes of `ranges`, in order.
     ///

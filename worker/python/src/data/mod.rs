@@ -20,7 +20,12 @@ use pyo3::{
 };
 
 mod condition;
+mod extent;
+mod image;
 mod values;
+
+pub(crate) use extent::{columns, note};
+pub(crate) use image::{Image, images};
 
 use crate::error;
 
@@ -59,7 +64,7 @@ fn of(py: Python<'_>, error: &Error) -> PyErr {
 #[pymethods]
 impl Data {
     #[new]
-    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, lanes))]
+    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, lanes, row_groups, windows))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         py: Python<'_>,
@@ -77,6 +82,8 @@ impl Data {
         condition: Option<Bound<'_, PyAny>>,
         cache: Option<(PathBuf, u64)>,
         lanes: Option<NonZeroU32>,
+        row_groups: Option<Bound<'_, PyAny>>,
+        windows: Option<extent::Windows>,
     ) -> PyResult<Self> {
         let batch = NonZeroU32::new(batch_size)
             .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
@@ -84,6 +91,7 @@ impl Data {
         let reader = ReaderOptions {
             columns,
             predicate: condition.as_ref().map(condition::read).transpose()?,
+            windows: windows.map(extent::windows),
             shuffle_rows,
             shuffle: seed.is_some(),
             seed: seed.unwrap_or(0),
@@ -107,9 +115,15 @@ impl Data {
             reader,
         };
         let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
+        let dataset = py
+            .detach(|| Dataset::open(&paths, cache))
+            .map_err(|error| of(py, &error.into()))?;
+        let dataset = match row_groups {
+            None => dataset,
+            Some(given) => extent::select(py, dataset, &given)?,
+        };
         let opened = py.detach(|| -> Result<Elastic, Error> {
-            let dataset = Arc::new(Dataset::open(&paths, cache)?);
-            let mut elastic = Elastic::new(dataset, options)?;
+            let mut elastic = Elastic::new(Arc::new(dataset), options)?;
             if let Some(directory) = audit {
                 elastic.audit(&directory)?;
             }
@@ -161,6 +175,11 @@ impl Data {
     /// Rows a second by rank, as commits tell them; empty before there is anything to measure.
     fn pace(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
         detached(py, self, |data| Ok(data.pace()))
+    }
+
+    /// Bytes of row groups that were read so far.
+    fn bytes_read(&self, py: Python<'_>) -> PyResult<u64> {
+        detached(py, self, |data| Ok(data.bytes_read()))
     }
 
     /// Row groups and rows that could not be read and were skipped.

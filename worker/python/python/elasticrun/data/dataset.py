@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import _native, lifecycle
-from ..errors import StateError
+from ..errors import DataError, StateError
+from . import petastorm, selectors
 from .batch import Batch
 from .progress import Progress, Rate
+from .transform import TransformedBatch
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    import numpy as np
+
+    from .ngram import NGram
 
 __all__ = ["ParquetDataset"]
 
@@ -59,6 +66,13 @@ class ParquetDataset:
         where: which rows to keep: ``[("label", "==", 3), ("weight", ">", 0.5)]`` are conditions that all hold, a list of such lists is
             one of which one holds. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` is no value. Row groups and
             rows that cannot match are not decoded. What is dropped counts as processed.
+        row_groups: which row groups make up the data set: their numbers, conditions as of ``where`` that their statistics must allow, a
+            function of a :class:`RowGroup`, or a selector of Petastorm over an index that it built. Others are not there at all: an
+            epoch is what is left.
+        codecs: "petastorm" decodes the columns of a data set that Petastorm wrote, by the schema it noted.
+        transform: a function of the columns of a batch, as a mapping from names to arrays, that gives others. It is called for each
+            batch, also for those without a row.
+        ngram: windows of rows in place of rows; columns are then named "0/name", where 0 is the first row of the window.
         cache: a directory of this host that keeps what was read from far away.
         cache_size: what it may hold: bytes, or as "10 GiB".
         audit: a directory for files that say which rows each commit holds, to prove that each was used once.
@@ -86,6 +100,10 @@ class ParquetDataset:
         split: Literal["rows", "never"] = "rows",
         weight: int = 1,
         where: Sequence[object] | None = None,
+        row_groups: Any = None,
+        codecs: Literal["petastorm"] | None = None,
+        transform: Callable[[Mapping[str, np.ndarray[Any, Any]]], Mapping[str, Any]] | None = None,
+        ngram: NGram | None = None,
         cache: str | PathLike[str] | None = None,
         cache_size: int | str = "10 GiB",
         audit: str | PathLike[str] | None = None,
@@ -102,8 +120,11 @@ class ParquetDataset:
             raise ValueError(f"lanes={lanes}: must be from 1 to 2**32 - 1, and not fewer than workers")
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
+        places = [os.fspath(path) for path in several]
+        self._fields = _stored_fields(places, codecs)
+        self._transform = transform
         self._data = _native.Data(
-            [os.fspath(path) for path in several],
+            places,
             columns=None if columns is None else list(columns),
             batch_size=rows,
             seed=seed if shuffle else None,
@@ -117,7 +138,10 @@ class ParquetDataset:
             condition=where,
             cache=None if cache is None else (cache, _bytes("cache_size", cache_size)),
             lanes=lanes if deterministic else None,
+            row_groups=selectors.chosen(row_groups, places),
+            windows=None if ngram is None else ngram.windows(self._names(places, columns)),
         )
+        self._kinds = dict(self._data.schema())
         #: Rows of this worker at each step; None in ``order="deterministic"``.
         self.batch_size = batch_size
         #: Rows of all workers at each step in ``order="deterministic"``.
@@ -180,7 +204,7 @@ class ParquetDataset:
             self._rate.count(batch.processed())
             if self._may_warn:
                 self._warn_of_passes()
-            yield Batch(batch)
+            yield self._given(batch)
 
     @property
     def passes(self) -> float:
@@ -201,6 +225,27 @@ class ParquetDataset:
             stacklevel=3,
         )
 
+    def _given(self, batch: _native.Batch) -> Batch:
+        """A batch as the user gets it: decoded, and transformed."""
+        given = Batch(batch, None if self._fields is None else self._decoded)
+        return given if self._transform is None else TransformedBatch(given, self._transform(given))
+
+    def _decoded(self, batch: Batch, column: str) -> np.ndarray[Any, Any]:
+        # A column of a window is called "0/name".
+        field = (self._fields or {}).get(column.rpartition("/")[2])
+        if field is None:
+            return batch.stored(column)
+        return petastorm.decode(replace(field, name=column), batch, self._kinds[column])
+
+    def _names(self, places: list[str], columns: Sequence[str] | None) -> list[str]:
+        """The columns of the files."""
+        return list(columns) if columns is not None else _native.columns(places)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of row groups that this worker has read, without footers: what column selection and ``where`` save shows here."""
+        return self._data.bytes_read()
+
     def epochs(self, stop: int) -> Iterator[int]:
         """The numbers of the epochs from this one to before ``stop``; goes on to the next behind each.
 
@@ -214,8 +259,7 @@ class ParquetDataset:
 
     def next_epoch(self) -> None:
         """Goes to the start of the next epoch, in all workers at the same step. What is left of this one is not read."""
-        if not self._is_shard:
-            self._require_round()
+        self._require_round()
         self._data.next_epoch()
 
     def progress(self) -> Progress:
@@ -263,6 +307,8 @@ class ParquetDataset:
         return cast("list[bytes]", work.result())
 
     def _require_round(self) -> None:
+        if self._is_shard:
+            return
         if self._round is None:
             lifecycle.lane("data")
             self._enter()
@@ -270,6 +316,18 @@ class ParquetDataset:
             raise StateError(
                 "a new round has begun, and the data set was not told: make it an attribute of the state"
             )
+
+
+def _stored_fields(places: list[str], codecs: str | None) -> dict[str, petastorm.Field] | None:
+    """The fields of a data set that has codecs, by name."""
+    if codecs is None:
+        return None
+    if codecs != "petastorm":
+        raise ValueError(f"codecs={codecs!r}: must be 'petastorm' or None")
+    fields = petastorm.read_schema(places)
+    if fields is None:
+        raise DataError(f"{places[0]}: no schema of Petastorm is noted in _common_metadata, so codecs='petastorm' cannot be")
+    return {field.name: field for field in fields}
 
 
 def _this_round() -> tuple[int, int]:
