@@ -57,11 +57,7 @@ impl ColumnOfGroup<'_> {
 
     /// The column from an open file, page by page. Nothing if it has to be read otherwise; gives the bytes of it,
     /// too.
-    pub(super) fn from_file(
-        &self,
-        file: &File,
-        buffers: &Buffers,
-    ) -> Result<Option<(Decoded, u64)>> {
+    pub(super) fn of_file(&self, file: &File, buffers: &Buffers) -> Result<Option<(Decoded, u64)>> {
         let Some((values, leaf)) = self.tensor() else {
             return Ok(None);
         };

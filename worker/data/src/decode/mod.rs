@@ -239,7 +239,7 @@ impl Decoder {
             decoded.push(match (source, &open) {
                 (Source::Name(value), _) => Some(value.column(field, place.rows as usize)),
                 (Source::Column(column), Some(open)) => {
-                    let column = of_group(*column, field).from_file(open, &self.buffers);
+                    let column = of_group(*column, field).of_file(open, &self.buffers);
                     column.map_err(|error| error.in_column(field.name()))?.map(
                         |(decoded, bytes)| {
                             self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
