@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-notice bench-plugins test-plugins wheel python test-frameworks test-horovod test-spark bench-spark plugins test-cloud test-notices test-s3
+.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python test-frameworks test-horovod test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -103,8 +103,11 @@ test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs o
 	  ELASTICRUN_TEST_BINARY=$$programs/elasticrun ELASTICRUN_TEST_WORKER=$$programs/elasticrun-test-worker \
 	  cargo nextest run --locked -j2 --target-dir $(CLOUD_TARGET)
 
-test-s3: ## The reader of data sets over a stand-in of S3
+test-s3: ## The reader of data sets over a stand-in of S3, which plays Google Cloud Storage, too
 	worker/data/tests/s3.sh
+
+test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard mean, and what it writes with Spark
+	worker/python/test_petastorm.sh
 
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist
@@ -133,6 +136,11 @@ bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over g
 
 bench-data: ## Reading of data sets beside pyarrow and petastorm; ROWS=100000 for fewer
 	benches/data.sh --rows $(or $(ROWS),800000)
+
+bench-order: ## The first batch of a billion rows; an epoch in order "deterministic" under budgets of memory
+	cargo build --locked --release -q -p elasticrun-benches --bin bench_order
+	$${CARGO_TARGET_DIR:-target}/release/bench_order first
+	$${CARGO_TARGET_DIR:-target}/release/bench_order epoch
 
 bench-notice: ## From a change of the list of hosts until all workers have left their round
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches

@@ -25,11 +25,7 @@ environment() {
 cargo build --locked --release -q -p elasticrun-benches --bin bench_data --bin bench_repartition
 python="$(environment data-pyarrow numpy pyarrow)"
 peer=()
-# Without pyspark, which petastorm asks for and reading does not need.
-needs=(pyarrow==10.0.1 'numpy<2' 'pandas<2.2' 'setuptools<80' dill diskcache fsspec future packaging psutil pyzmq six)
-if petastorm="$(environment data-petastorm "${needs[@]}")" &&
-    { "$petastorm" -c 'import petastorm' 2>/dev/null ||
-        "$petastorm" -m pip install --quiet --disable-pip-version-check --no-deps petastorm==0.13.1 >&2; }; then
+if petastorm="$(benches/petastorm.sh)"; then
     peer=(--petastorm-python "$petastorm")
 else
     echo "data: petastorm cannot be set up here: no peer" >&2

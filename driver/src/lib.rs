@@ -19,6 +19,7 @@ mod machines;
 pub mod operator;
 mod parent;
 pub mod plugins;
+pub mod python;
 mod report;
 pub mod run_loop;
 mod signals;

@@ -8,7 +8,7 @@ use std::{
 
 use elasticrun::{
     cli::{self, Invocation, RunRequest},
-    exit, host_agent, operator, plugins, spark, start, task_service,
+    exit, host_agent, operator, plugins, python, spark, start, task_service,
 };
 
 fn main() -> ExitCode {
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Plugin(request)) => end(plugins::run(&request)),
         Ok(Invocation::Hosts(request)) => end(plugins::hosts(&request)),
         Ok(Invocation::PluginHost(path)) => plugin_host(&path),
+        Ok(Invocation::Data(words)) => ExitCode::from(python::data(words)),
         Ok(Invocation::Agent(how)) => ExitCode::from(host_agent::run(how)),
         Ok(Invocation::Spark(request)) => ExitCode::from(spark::run(&request)),
         Ok(Invocation::TaskService) => ExitCode::from(task_service::run()),

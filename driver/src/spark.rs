@@ -1,34 +1,24 @@
 //! `elasticrun --spark MASTER`: becomes the bridge program of the Python package, which makes a SparkContext and starts
 //! this program again as its child, with a parent that lends hosts ([`crate::parent`]).
 
-use std::{
-    env,
-    ffi::OsString,
-    io::{self, Write},
-    os::unix::process::CommandExt,
-    path::PathBuf,
-    process::Command,
-};
+use std::{env, ffi::OsString, path::PathBuf};
 
-use crate::{cli::SparkRequest, exit};
+use crate::{cli::SparkRequest, python};
 
 /// Becomes the bridge; comes back only if that cannot be, with the exit code.
 pub fn run(request: &SparkRequest) -> u8 {
-    let python = python();
-    let error = Command::new(&python)
-        .args(["-m", "elasticrun.spark"])
-        .arg(&request.master)
-        .arg(request.slots.to_string())
-        .args(&request.options)
-        .arg("--")
-        .args(&request.command)
-        .exec();
-    let name = python.display();
-    let _ = writeln!(
-        io::stderr(),
-        "elasticrun: --spark: cannot run {name}: {error}; set PYSPARK_DRIVER_PYTHON to a Python with elasticrun and pyspark"
-    );
-    exit::USAGE
+    let slots = request.slots.to_string();
+    let words = [&request.master, &slots].into_iter();
+    let command = request.command.iter();
+    let words = (words.chain(&request.options).cloned())
+        .chain(["--".to_owned()])
+        .chain(command.cloned());
+    python::become_module(
+        &python(),
+        "elasticrun.spark",
+        words.map(OsString::from),
+        "--spark: set PYSPARK_DRIVER_PYTHON to a Python with elasticrun and pyspark",
+    )
 }
 
 /// The Python that pyspark would use here, else the one that this program was installed with, else that on the PATH.
@@ -37,9 +27,5 @@ fn python() -> PathBuf {
     if let Some(python) = named("PYSPARK_DRIVER_PYTHON").or_else(|| named("PYSPARK_PYTHON")) {
         return python.into();
     }
-    let beside = env::current_exe().ok();
-    let beside = beside.map(|program| program.with_file_name("python3"));
-    beside
-        .filter(|python| python.is_file())
-        .unwrap_or_else(|| "python3".into())
+    python::own()
 }

@@ -167,7 +167,7 @@ fn work(line: &Line, share: &Share, random: &mut Random) -> Share {
     let rest = share.behind(done);
     let mut opened = 0;
     let mut left = Vec::new();
-    for piece in rest.clone().pieces(line).take(OPEN) {
+    for piece in rest.clone().stretches(line).take(OPEN) {
         let range = piece.range();
         let len = range.end - range.start;
         opened += len;

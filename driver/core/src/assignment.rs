@@ -17,7 +17,7 @@ pub struct Candidate {
     pub host: HostId,
     /// Its slot and start.
     pub process: Process,
-    /// It holds what the round goes on from.
+    /// It was in the round before; if the round is about to start: it is nearest to what that goes on from.
     pub survivor: bool,
 }
 

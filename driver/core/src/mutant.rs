@@ -34,11 +34,19 @@ pub enum Mutant {
     EarlyAnswer,
     /// An agent starts whatever it is told to, also for the second time.
     RepeatedSpawn,
+    /// A commit holds the ledger of the agreement before its own.
+    LedgerOfCommitBefore,
+    /// What moves to another worker stays with its former one, too.
+    RangeTwice,
+    /// A range of what moves is given to nobody.
+    RangeLost,
+    /// A round in order "deterministic" goes on a step further than its commit.
+    LaneSkipped,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::SecondFailure,
         Self::RepeatedReady,
         Self::StaleReady,
@@ -54,6 +62,10 @@ impl Mutant {
         Self::NoFence,
         Self::EarlyAnswer,
         Self::RepeatedSpawn,
+        Self::LedgerOfCommitBefore,
+        Self::RangeTwice,
+        Self::RangeLost,
+        Self::LaneSkipped,
     ];
 }
 
@@ -65,6 +77,11 @@ impl Planted {
     #[cfg(feature = "mutants")]
     pub(crate) fn plant(&mut self, mutant: Mutant) {
         self.0 = Some(mutant);
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(crate) fn mutant(self) -> Option<Mutant> {
+        self.0
     }
 
     /// Whether it is this one.

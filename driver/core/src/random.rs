@@ -1,6 +1,9 @@
 //! Randomness that is handed in: a seed, and the same numbers ever after.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): one word of state, good enough for jitter.
+/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): one word of state.
+///
+/// Jitter is drawn from it, and the order of the rows of a data set. That order is part of what a checkpoint means, so the
+/// numbers of a seed never change.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -12,17 +15,15 @@ impl Random {
 
     /// A source for each sequence of keys, such as a seed and an epoch: they have nothing to do with each other.
     pub fn keyed(keys: &[u64]) -> Self {
-        let mix = |state: u64, key: &u64| Self(state ^ key).next_u64();
-        Self(keys.iter().fold(0, mix))
+        let fold = |state: u64, key: &u64| mix(mix(state.wrapping_add(STEP)) ^ key);
+        Self(keys.iter().fold(0, fold))
     }
 
     /// The next 64 bits.
+    #[inline]
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
     }
 
     /// A number in `[0, 1)`.
@@ -30,8 +31,28 @@ impl Random {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number in `0..n`; 0 for an empty range.
+    /// A number in `0..n`; 0 for an empty range. The upper half of a product: a number is at most `n / 2^64` likelier than
+    /// another.
+    #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
-        if n == 0 { 0 } else { self.next_u64() % n }
+        ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
+
+    /// Puts items into a random order, each as likely as any other (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+}
+
+/// 2^64 divided by the golden ratio: keys that follow each other differ in many bits.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finaliser of SplitMix64: each bit of the result depends on each bit of the value.
+#[inline]
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }

@@ -78,7 +78,7 @@ impl Case {
 
     /// What is left when a worker has processed a part: it opens pieces in order, and reads those in turn.
     fn work(&self, share: Share, random: &mut Random) -> Share {
-        let pieces: Vec<_> = share.pieces(&self.line).collect();
+        let pieces: Vec<_> = share.stretches(&self.line).collect();
         let opened = random.below(pieces.len() as u64 + 1) as usize;
         (pieces.into_iter().enumerate())
             .map(|(index, piece)| {
@@ -199,7 +199,9 @@ fn readers<'a>(shares: impl Iterator<Item = &'a Share>) -> BTreeMap<u64, usize> 
 }
 
 fn pieces<'a>(line: &Line, shares: impl Iterator<Item = &'a Share>) -> usize {
-    shares.map(|share| share.clone().pieces(line).count()).sum()
+    shares
+        .map(|share| share.clone().stretches(line).count())
+        .sum()
 }
 
 proptest! {

@@ -12,7 +12,8 @@ const USAGE: &str = "elasticrun [run] [OPTIONS] [--] COMMAND...\n       \
     elasticrun hosts [--watch] [--json] [OPTIONS]\n       \
     elasticrun plugin list|inspect|test|new\n       \
     elasticrun agent --join HOST:PORT --join-token-file FILE\n       \
-    elasticrun drain HOST [--in TIME]";
+    elasticrun drain HOST [--in TIME]\n       \
+    elasticrun data plan|audit DATA...";
 
 const ABOUT: &str = "Runs COMMAND as a distributed training job on hosts that may come and go.\n\n\
     A job is elastic if --min-np, --max-np, --spares or a discovery source is given; else a failed worker ends it.";

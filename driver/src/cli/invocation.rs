@@ -25,6 +25,8 @@ pub enum Invocation {
     Spark(Box<SparkRequest>),
     /// Be the agent of a host.
     Agent(AgentStart),
+    /// Answer a question about a data set: the words behind `data`, which the Python package reads.
+    Data(Vec<OsString>),
     /// Be an agent under a task of a cluster; started by a bridge only.
     TaskService,
     /// Ask a running job to leave a host.
@@ -90,6 +92,7 @@ pub fn parse(
     match subcommand.as_deref() {
         Some("agent") => agent::parse(strings(words.skip(1))?),
         Some("task-service") => task_service(strings(words.skip(1))?),
+        Some("data") => Ok(Invocation::Data(words.skip(1).collect())),
         Some("drain") => drain::parse(strings(words.skip(1))?),
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),

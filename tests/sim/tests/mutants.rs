@@ -35,6 +35,27 @@ fn first_seen(mutant: Mutant) -> Option<Report> {
     })
 }
 
+/// Not by a panic, and not by an invariant of something else.
+#[test]
+fn mistakes_in_the_data_are_seen_where_they_are() {
+    for mutant in [
+        Mutant::LedgerOfCommitBefore,
+        Mutant::RangeTwice,
+        Mutant::RangeLost,
+        Mutant::LaneSkipped,
+    ] {
+        let violation = first_seen(mutant).and_then(|report| report.violation);
+        let Some(violation) = violation else {
+            panic!("{mutant:?} is not seen in {SEEDS} seeds");
+        };
+        println!("{mutant:?}: {violation:?}");
+        assert!(
+            ["R7", "R8"].contains(&violation.invariant),
+            "{mutant:?}: {violation:?}"
+        );
+    }
+}
+
 #[test]
 fn every_planted_mistake_is_seen() {
     let mut unseen = Vec::new();

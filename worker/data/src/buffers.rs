@@ -12,7 +12,7 @@ use bytes::Bytes;
 pub(crate) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
 /// Free buffers that are kept, and their size at most.
-const KEPT: usize = 4;
+const KEPT: usize = 2;
 const KEPT_BYTES: usize = 64 << 20;
 
 impl Buffers {

@@ -73,6 +73,10 @@ pub enum Problem {
     },
     #[error("cannot compare a column of type {found} with {value}")]
     BadPredicate { found: DataType, value: String },
+    #[error("no image that is known: {0}")]
+    BadImage(String),
+    #[error("cannot order windows: {0}")]
+    BadTimestamps(String),
     #[error("{0}")]
     BadOption(String),
 }

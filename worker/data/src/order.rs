@@ -8,7 +8,7 @@
 //! The order depends on seed, epoch and group alone, and never on the reader: it is the same for each
 //! worker that a piece comes to, today and in later versions.
 
-use crate::random::Random;
+use elasticrun_core::random::Random;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,11 +25,8 @@ const PURPOSE: u64 = 0x726f_7773;
 impl GroupOrder {
     /// The shuffled order of a group of `rows` rows.
     pub fn shuffled(seed: u64, epoch: u64, group: u32, rows: u32) -> Self {
-        let mut random = Random::new(&[PURPOSE, seed, epoch, group.into()]);
         let mut table: Box<[u32]> = (0..rows).collect();
-        for last in (1..rows).rev() {
-            table.swap(last as usize, random.below(last + 1) as usize);
-        }
+        Random::keyed(&[PURPOSE, seed, epoch, group.into()]).shuffle(&mut table);
         Self::Table(table)
     }
 

@@ -1,22 +1,8 @@
-//! What a worker is to read: ranges of row groups, and how far each of them is.
+//! How far a piece is that a worker reads.
 
-/// The rows at the permuted positions `lo..hi` of a row group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Piece {
-    /// Number of the row group within the data set; see [`Dataset::groups`](crate::Dataset::groups).
-    pub group: u32,
-    pub lo: u32,
-    pub hi: u32,
-}
+pub use elasticrun_core::data::Piece;
 
-impl Piece {
-    /// Number of rows.
-    pub fn rows(&self) -> u32 {
-        self.hi.saturating_sub(self.lo)
-    }
-}
-
-/// How far a piece is: the positions `piece.lo..at` are processed.
+/// The positions `piece.lo..at` of the piece are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     pub piece: Piece,

@@ -30,13 +30,14 @@ mod work;
 mod _native {
     #[pymodule_export]
     use crate::{
-        data::{Batch, Column, Data},
+        data::{Batch, Column, Data, Forecast, Image, columns, images, note, plan},
         keys::Keys,
         lane::Lane,
         order::Order,
         process::{
             Standing, boundary, fail, finish, host_at_risk, in_round, init, initialized, job_keys,
-            join, lane, leave_here, newest, round_keys, seal, shutdown, sync, training, world,
+            join, lane, leave_here, newest, reach_base, round_keys, seal, shutdown, sync, training,
+            world,
         },
         watch::{on_abort, on_hosts_updated},
         work::Work,

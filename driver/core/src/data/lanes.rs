@@ -7,12 +7,12 @@
 //!
 //! Lane l is read by rank l mod size. Any stretch of positions then is shared out to within two rows, and evenly to the row
 //! if the size divides the lanes. A lane has one row group open: the job reads from as many row groups at a time as there are
-//! lanes, each of them in its own permutation.
+//! lanes, each of them in its own permutation. So there are no fewer lanes than workers, and the fewer the better.
 
 use std::ops::Range;
 
-/// Divisible by 1 to 8, 10, 12, 14 and 15: shares are even to the row for most sizes.
-pub const LANES: u32 = 840;
+/// Lanes if nothing else is said: divisible by 1 to 10, 12, 14, 15 and 16, so that shares are even to the row for most sizes.
+pub const LANES: u32 = 5040;
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +62,11 @@ impl Lanes {
         })
     }
 
+    /// How many there are.
+    pub fn lanes(&self) -> u64 {
+        self.lanes
+    }
+
     /// The part of the line that is a lane's.
     pub fn lane(&self, lane: u64) -> Range<u64> {
         let (each, more) = (self.rows / self.lanes, self.rows % self.lanes);
@@ -79,7 +84,7 @@ impl Lanes {
         self.lane(position % self.lanes).start + position / self.lanes
     }
 
-    /// The positions of a step that a worker reads.
+    /// The positions of a step that a worker reads, in order.
     pub fn share(
         &self,
         step: Range<u64>,
@@ -87,26 +92,43 @@ impl Lanes {
         size: u32,
     ) -> impl Iterator<Item = u64> + use<> {
         let (lanes, rank, size) = (self.lanes, u64::from(rank), u64::from(size));
-        step.filter(move |position| position % lanes % size == rank)
+        let turns = step.start / lanes..step.end.div_ceil(lanes);
+        turns.flat_map(move |turn| {
+            let first = turn * lanes;
+            let from = step.start.saturating_sub(first);
+            let to = (step.end - first).min(lanes);
+            // The first lane of this rank at `from` or behind it.
+            let own = from + (rank + size - from % size) % size;
+            (own..to)
+                .step_by(size as usize)
+                .map(move |lane| first + lane)
+        })
     }
 
-    /// The rest of each lane that a worker reads, from a position of the epoch on, as parts of the line: what it will want
-    /// to have decoded, the first of each part next.
+    /// How many positions from `at` to the end of the epoch a worker reads.
+    pub fn left(&self, at: u64, rank: u32, size: u32) -> u64 {
+        let (rank, size) = (u64::from(rank), u64::from(size));
+        let below = |lane: u64| (lane + size - 1 - rank) / size;
+        let before = |at: u64| at / self.lanes * below(self.lanes) + below(at % self.lanes);
+        before(self.rows) - before(at.min(self.rows))
+    }
+
+    /// The lanes of a worker, and what is left of each on the line from a position of the epoch on.
     pub fn ahead(
         &self,
         position: u64,
         rank: u32,
         size: u32,
-    ) -> impl Iterator<Item = Range<u64>> + use<> {
+    ) -> impl Iterator<Item = (u64, Range<u64>)> + use<> {
         let lanes = *self;
         let (turn, done) = (position / self.lanes, position % self.lanes);
         (u64::from(rank)..self.lanes)
             .step_by(size as usize)
-            .filter_map(move |index| {
+            .map(move |index| {
                 let lane = lanes.lane(index);
                 // Lanes before this one have had their turn.
                 let start = lane.start + turn + u64::from(index < done);
-                (start < lane.end).then_some(start..lane.end)
+                (index, start.min(lane.end)..lane.end)
             })
     }
 }
@@ -128,7 +150,7 @@ mod tests {
 
         #[test]
         fn a_step_is_shared_out_evenly(from in 0_u64..10_000, batch in 1_u64..300, lanes in 1_u32..60, size in 1_u32..20) {
-            let order = Lanes::new(u64::MAX, lanes.max(size));
+            let order = Lanes::new(1 << 40, lanes.max(size));
             let mut all = Vec::new();
             let mut most = (usize::MAX, 0);
             for rank in 0..size {
@@ -145,13 +167,21 @@ mod tests {
         }
 
         #[test]
+        fn what_a_worker_has_left_is_counted(rows in 0_u64..3000, lanes in 1_u32..60, size in 1_u32..20, at in 0_u64..3000) {
+            let (order, at) = (Lanes::new(rows, lanes.max(size)), at.min(rows));
+            for rank in 0..size {
+                prop_assert_eq!(order.left(at, rank, size), order.share(at..rows, rank, size).count() as u64);
+            }
+        }
+
+        #[test]
         fn what_is_ahead_is_what_will_be_read(rows in 0_u64..300, lanes in 1_u32..20, size in 1_u32..6, done in 0_u64..300) {
             let order = Lanes::new(rows, lanes.max(size));
             let done = done.min(rows);
             for rank in 0..size {
                 let mut expected: Vec<u64> = order.share(done..rows, rank, size).map(|position| order.row(position)).collect();
                 expected.sort_unstable();
-                prop_assert!(order.ahead(done, rank, size).flatten().eq(expected));
+                prop_assert!(order.ahead(done, rank, size).flat_map(|(_, rest)| rest).eq(expected));
             }
         }
     }
@@ -187,11 +217,11 @@ mod tests {
     #[test]
     fn too_many_workers_are_told_what_would_do() {
         let lanes = Lanes::new(1 << 40, LANES);
-        assert_eq!(lanes.check(840), Ok(()));
-        let few = lanes.check(841).unwrap_err();
+        assert_eq!(lanes.check(5040), Ok(()));
+        let few = lanes.check(5041).unwrap_err();
         assert_eq!(
             few.to_string(),
-            "841 workers share 840 lanes: set lanes to 1680, which changes the order"
+            "5041 workers share 5040 lanes: set lanes to 10080, which changes the order"
         );
     }
 }

@@ -22,25 +22,44 @@ pub struct Line {
     starts: Vec<u64>,
 }
 
-/// A part of one row group: rows at some of its permuted positions.
+/// A part of one row group: the rows at the positions `lo..hi` of its order.
 ///
 /// What is processed of a piece is a prefix of it, so a number says how far it is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Piece {
     /// The row group: its index over all files of the data set.
     pub group: u32,
-    /// Positions in the permutation of the row group.
-    pub rows: Range<u32>,
-    /// Where the first of these rows lies on the line.
-    pub at: u64,
+    /// The first position.
+    pub lo: u32,
+    /// The position behind the last one.
+    pub hi: u32,
 }
 
 impl Piece {
-    /// Where the piece lies on the line.
-    pub fn range(&self) -> Range<u64> {
-        self.at..self.at + u64::from(self.rows.end - self.rows.start)
+    /// Number of rows.
+    pub fn rows(&self) -> u32 {
+        self.hi.saturating_sub(self.lo)
     }
 }
+
+/// A piece, and where it lies on the line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    /// The rows.
+    pub piece: Piece,
+    /// Where the first of them lies.
+    pub at: u64,
+}
+
+impl Stretch {
+    /// All of it on the line.
+    pub fn range(&self) -> Range<u64> {
+        self.at..self.at + u64::from(self.piece.rows())
+    }
+}
+
+/// Tells this use of a key from others.
+const PURPOSE: u64 = 0x6c69_6e65;
 
 impl Line {
     /// The line of row groups with so many rows each; without a shuffle they come in the order of the data set.
@@ -49,11 +68,7 @@ impl Line {
     pub fn new(groups: &[u32], shuffle: Option<Shuffle>) -> Self {
         let mut sequence: Vec<u32> = (0..groups.len() as u32).collect();
         if let Some(Shuffle { seed, epoch }) = shuffle {
-            let mut random = Random::keyed(&[seed, epoch]);
-            // Fisher and Yates.
-            for place in (1..sequence.len()).rev() {
-                sequence.swap(place, random.below(place as u64 + 1) as usize);
-            }
+            Random::keyed(&[PURPOSE, seed, epoch]).shuffle(&mut sequence);
         }
         let mut starts = Vec::with_capacity(groups.len() + 1);
         let mut end = 0;
@@ -70,11 +85,11 @@ impl Line {
         self.starts[self.sequence.len()]
     }
 
-    /// The pieces that a range of the line consists of, in order.
+    /// The stretches that a range of the line consists of, one in each row group, in order.
     ///
     /// # Panics
     /// If the range is not on the line.
-    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
+    pub fn stretches(&self, range: Range<u64>) -> impl Iterator<Item = Stretch> + '_ {
         assert!(
             range.is_empty() || range.end <= self.rows(),
             "rows {range:?} of {}",
@@ -94,11 +109,12 @@ impl Line {
             let end = self.starts[place].min(range.end);
             let piece = Piece {
                 group: self.sequence[place - 1],
-                rows: (at - start) as u32..(end - start) as u32,
-                at,
+                lo: (at - start) as u32,
+                hi: (end - start) as u32,
             };
+            let stretch = Stretch { piece, at };
             at = end;
-            Some(piece)
+            Some(stretch)
         })
     }
 
@@ -117,12 +133,14 @@ mod tests {
     fn a_range_is_cut_at_the_borders_of_row_groups() {
         let line = Line::new(&[3, 0, 4, 0], None);
         assert_eq!(line.rows(), 7);
-        let pieces: Vec<_> = line.pieces(1..6).collect();
-        let expected =
-            [(0, 1..3, 1), (2, 0..3, 3)].map(|(group, rows, at)| Piece { group, rows, at });
-        assert_eq!(pieces, expected);
-        assert_eq!(line.pieces(7..7).count(), 0);
-        assert_eq!(line.pieces(3..3).count(), 0);
+        let stretches: Vec<_> = line.stretches(1..6).collect();
+        let expected = [(0, 1, 3, 1), (2, 0, 3, 3)].map(|(group, lo, hi, at)| Stretch {
+            piece: Piece { group, lo, hi },
+            at,
+        });
+        assert_eq!(stretches, expected);
+        assert_eq!(line.stretches(7..7).count(), 0);
+        assert_eq!(line.stretches(3..3).count(), 0);
     }
 
     #[test]
@@ -130,7 +148,7 @@ mod tests {
         for groups in [&[][..], &[0, 0]] {
             let line = Line::new(groups, Some(Shuffle { seed: 1, epoch: 0 }));
             assert_eq!(
-                (line.rows(), line.pieces(0..0).count(), line.border(0)),
+                (line.rows(), line.stretches(0..0).count(), line.border(0)),
                 (0, 0, 0)
             );
         }
@@ -141,8 +159,8 @@ mod tests {
         let groups: Vec<u32> = (1..100).collect();
         let order = |seed, epoch| {
             let line = Line::new(&groups, Some(Shuffle { seed, epoch }));
-            line.pieces(0..line.rows())
-                .map(|piece| piece.group)
+            line.stretches(0..line.rows())
+                .map(|stretch| stretch.piece.group)
                 .collect::<Vec<_>>()
         };
         let mut first = order(7, 0);

@@ -36,9 +36,9 @@ impl Share {
         }
     }
 
-    /// The pieces of all ranges, in order.
-    pub fn pieces(self, line: &Line) -> impl Iterator<Item = super::Piece> + '_ {
-        self.0.into_iter().flat_map(|range| line.pieces(range))
+    /// The stretches of all ranges, in order.
+    pub fn stretches(self, line: &Line) -> impl Iterator<Item = super::Stretch> + '_ {
+        self.0.into_iter().flat_map(|range| line.stretches(range))
     }
 
     /// The share without its first `rows` rows.

@@ -26,7 +26,7 @@ impl Rows {
         let options = ElasticOptions {
             batch: NonZeroU32::new(7).expect("it is not zero"),
             weight: 1,
-            split: Default::default(),
+            order: Default::default(),
             reader: ReaderOptions {
                 shuffle_rows: 100,
                 seed: 1,

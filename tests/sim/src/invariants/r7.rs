@@ -1,12 +1,12 @@
 //! R7: a row that is committed and not void is committed once per epoch; at the end of the epoch all are. R8: model and
-//! ledger of a commit belong together.
+//! ledger of a commit belong together. In order "deterministic", the rows of a step are those of its positions.
 //!
 //! The model is the way that led to it: each step and the rows that its members really took. So a commit is followed
 //! back to the start of the job, and the rows on that way must be just those that its ledger calls processed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasticrun_core::data::Ledger;
+use elasticrun_core::data::{Lanes, Ledger};
 use elasticrun_protocol::CommitId;
 
 use super::Invariants;
@@ -57,7 +57,7 @@ pub(crate) fn step_done(
 
 /// A commit is sealed, the first of its id.
 pub(crate) fn sealed(world: &mut World, id: CommitId, state: &State) -> Result<(), String> {
-    let total: u64 = world.plan.data.groups.iter().copied().map(u64::from).sum();
+    let (total, lanes) = (world.plan.data.rows(), world.plan.data.lanes());
     let memory = &mut world.invariants.r7;
     if state.data.is_empty() || !memory.seen.insert(id) {
         return Ok(());
@@ -75,18 +75,36 @@ pub(crate) fn sealed(world: &mut World, id: CommitId, state: &State) -> Result<(
         }
         digest = step.before;
     }
-    let left: Vec<u64> = (ledger.shares().iter())
-        .flat_map(|share| share.ranges().iter().cloned().flatten())
-        .collect();
-    for (epoch, mut rows) in processed {
-        if epoch == ledger.epoch() {
-            // A row that is processed and left as well is counted once, and then one is missing.
-            rows.extend(&left);
-        }
-        if rows.len() as u64 != total {
-            let (rows, epoch_of) = (rows.len(), ledger.epoch());
+    let left: BTreeSet<u64> = match ledger.lanes() {
+        Some((lanes, at)) => (at..total).map(|position| lanes.row(position)).collect(),
+        None => (ledger.shares().iter())
+            .flat_map(|share| share.ranges().iter().cloned().flatten())
+            .collect(),
+    };
+    for (epoch, rows) in processed {
+        let in_order = |lanes: Lanes| {
+            let first = (0..rows.len() as u64).map(|position| lanes.row(position));
+            first.collect::<BTreeSet<_>>() == rows
+        };
+        if !lanes.is_none_or(in_order) {
             return Err(format!(
-                "{id:?} of epoch {epoch_of}: {rows} of {total} rows of epoch {epoch} are processed or left"
+                "{id:?}: the {} rows of epoch {epoch} are not those of the first positions",
+                rows.len()
+            ));
+        }
+        let mut accounted = rows.len() as u64;
+        if epoch == ledger.epoch() {
+            if let Some(row) = rows.intersection(&left).next() {
+                return Err(format!(
+                    "row {row} of epoch {epoch} is processed by {id:?}, and its ledger has it left"
+                ));
+            }
+            accounted += left.len() as u64;
+        }
+        if accounted != total {
+            let epoch_of = ledger.epoch();
+            return Err(format!(
+                "{id:?} of epoch {epoch_of}: {accounted} of {total} rows of epoch {epoch} are processed or left"
             ));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use elasticrun_core::data::{Introduction, Owner, Position, Share, Split};
+use elasticrun_core::data::{Introduction, Lanes, Order, Owner, Position, Share, Split};
 use elasticrun_protocol::{Process, Round};
 
 use super::{World, memory::State};
@@ -13,11 +13,11 @@ use crate::{dice::Dice, invariants::r7};
 pub(crate) struct DataSet {
     /// Rows of each row group.
     pub(crate) groups: Arc<[u32]>,
-    /// Rows that a worker takes at each step.
+    /// Rows that a worker takes at each step, or in order "deterministic" all of them.
     pub(crate) batch: u32,
     /// How many row groups it has open at most.
     open: usize,
-    split: Split,
+    order: Order,
     /// Workers have weights from 1 to this.
     weights: u64,
     seed: u64,
@@ -26,22 +26,42 @@ pub(crate) struct DataSet {
 impl DataSet {
     pub(crate) fn draw(dice: &mut Dice) -> Self {
         let (count, most) = (dice.range(0, 12), dice.pick(&[1, 6, 40]).unwrap_or(1));
-        Self {
+        let mut data = Self {
             groups: (0..count).map(|_| dice.range(0, most) as u32).collect(),
             batch: dice.range(1, 4) as u32,
             open: dice.range(1, 4) as usize,
-            split: if dice.percent(25) {
+            order: Order::Local(if dice.percent(25) {
                 Split::Never
             } else {
                 Split::Rows
-            },
+            }),
             weights: dice.pick(&[1, 1, 3]).unwrap_or(1),
             seed: dice.seed(),
+        };
+        if dice.percent(30) {
+            // No job has as many workers.
+            let lanes = dice.pick(&[64, 100, 5040]).unwrap_or(64);
+            data.order = Order::Deterministic(lanes as u32);
+            data.batch = dice.range(1, 24) as u32;
         }
+        data
     }
 
     pub(crate) fn start(&self) -> Position {
-        Position::new(self.groups.clone(), 0, Some(self.seed), self.split)
+        Position::new(self.groups.clone(), 0, Some(self.seed), self.order)
+    }
+
+    /// Rows of an epoch.
+    pub(crate) fn rows(&self) -> u64 {
+        self.groups.iter().copied().map(u64::from).sum()
+    }
+
+    /// The lanes in order "deterministic".
+    pub(crate) fn lanes(&self) -> Option<Lanes> {
+        match self.order {
+            Order::Local(_) => None,
+            Order::Deterministic(lanes) => Some(Lanes::new(self.rows(), lanes)),
+        }
     }
 
     fn introduction(&self, host: usize, process: Process) -> Introduction {
@@ -111,6 +131,10 @@ impl World {
 
     fn position_of(&mut self, state: &State) -> Option<Position> {
         let mut position = self.plan.data.start();
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.mutant {
+            position.plant(mutant);
+        }
         if !state.data.is_empty()
             && let Err(what) = position.restore(&state.data)
         {
@@ -139,10 +163,17 @@ impl World {
             position.next_epoch();
         }
         taken.epoch = position.ledger().epoch();
+        if let Some((lanes, rank, size)) = position.lanes() {
+            let positions = lanes.share(position.next_step(), rank, size);
+            taken.rows = positions.map(|position| lanes.row(position)).collect();
+            position.step_lanes();
+            taken.report = position.report();
+            return taken;
+        }
         let share = position.share();
         // As many as it may have open, and more if they do not fill a step.
         let (mut pieces, mut opened) = (Vec::new(), 0);
-        for piece in share.clone().pieces(position.line()) {
+        for piece in share.clone().stretches(position.line()) {
             if pieces.len() >= open && opened >= u64::from(batch) {
                 break;
             }

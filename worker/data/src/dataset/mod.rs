@@ -3,27 +3,25 @@
 //! Opening reads the footers, and nothing else. What was seen then is what is read later: a file that has
 //! another size or version when a row group of it opens is an error by name.
 
+mod footer;
+mod note;
+mod partition;
 mod schema;
 
-use std::{path::PathBuf, sync::Arc, thread};
+use std::{path::PathBuf, sync::Arc};
 
-use arrow_schema::SchemaRef;
-use bytes::Bytes;
-use parquet::{
-    arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions},
-    errors::ParquetError,
-    file::{
-        FOOTER_SIZE,
-        metadata::{FooterTail, ParquetMetaDataReader, RowGroupMetaData},
-    },
-};
+use arrow_schema::{Schema, SchemaRef};
+use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::RowGroupMetaData};
 
 use crate::{
     error::{Error, Problem, Result},
     predicate::{Filter, Predicate, may_hold},
     storage::{self, Cached, DiskCache, FileInfo, Local, Storage},
 };
-pub(crate) use schema::Selection;
+use footer::{footer_bytes, read_footers};
+pub(crate) use partition::Constant;
+use partition::Partitions;
+pub(crate) use schema::{Selection, Source};
 
 /// See the module.
 #[derive(Debug)]
@@ -31,6 +29,9 @@ pub struct Dataset {
     storage: Arc<dyn Storage>,
     files: Vec<DataFile>,
     groups: Vec<RowGroup>,
+    partitions: Partitions,
+    /// Of the first file, and behind it what the names of directories say; nothing if there is no file.
+    schema: Option<SchemaRef>,
 }
 
 /// A file and its footer.
@@ -98,11 +99,52 @@ impl Dataset {
                 });
             }
         }
+        let partitions = Partitions::of(files.iter().map(|file| storage.below(&file.info)));
+        let schema = files.first().map(|first| {
+            let in_files = first.metadata.schema().fields();
+            let in_names = partitions
+                .fields()
+                .filter(|field| in_files.find(field.name()).is_none());
+            Schema::new(in_files.iter().chain(in_names).cloned().collect::<Vec<_>>()).into()
+        });
         Ok(Self {
             storage,
             files,
             groups,
+            partitions,
+            schema,
         })
+    }
+
+    /// The data set without the row groups that `keep` says no to. The others are numbered anew. What is left is
+    /// another data set: workers have to agree about it, and an epoch is all rows of it.
+    #[must_use]
+    pub fn select(mut self, mut keep: impl FnMut(u32, &RowGroup) -> bool) -> Self {
+        let mut number = 0;
+        self.groups.retain(|group| {
+            number += 1;
+            keep(number - 1, group)
+        });
+        self
+    }
+
+    /// A note that a writer left for all files of a data set: the value of `key` in the footer of the file `name`
+    /// at the top of the first place, such as `_common_metadata`. Nothing if there is no such file or key. Places
+    /// are those of [`Self::open`].
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no Parquet file.
+    pub fn note(places: &[String], name: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        let storage = storage::of(places)?;
+        let Some(info) = storage.beside(name)? else {
+            return Ok(None);
+        };
+        let found = footer_bytes(&*storage, &info).and_then(|footer| {
+            let damaged = || Problem::BadFooter("its notes cannot be read".to_owned());
+            let value = note::find(&footer, key).ok_or_else(damaged)?;
+            Ok(value.map(<[u8]>::to_vec))
+        });
+        found.map_err(|error| error.in_file(&info.name))
     }
 
     /// All row groups: of the first file in its order, then of the second.
@@ -128,9 +170,15 @@ impl Dataset {
         &self.files[file as usize].info.name
     }
 
-    /// The schema of the first file; nothing if there is no file.
+    /// The schema of the first file, and behind it the columns that are in the names of directories
+    /// (`day=3/x.parquet`); nothing if there is no file.
     pub fn schema(&self) -> Option<&SchemaRef> {
-        Some(self.files.first()?.metadata.schema())
+        self.schema.as_ref()
+    }
+
+    /// The values of a file that are in the names of its directories.
+    pub(crate) fn partitions(&self) -> &Partitions {
+        &self.partitions
     }
 
     /// For each row group whether it may hold a row that the predicate keeps, from the statistics in the
@@ -162,75 +210,4 @@ fn number_of_rows(group: &RowGroupMetaData) -> Result<u32, Problem> {
         rows: group.num_rows(),
         max: u32::MAX,
     })
-}
-
-/// Footers wait for the storage, and not for the processor.
-const FOOTER_READERS: usize = 16;
-
-fn read_footers(storage: &dyn Storage, infos: Vec<FileInfo>) -> Result<Vec<DataFile>> {
-    let share = infos.len().div_ceil(FOOTER_READERS).max(1);
-    let read = |infos: &[FileInfo]| -> Result<Vec<DataFile>> {
-        infos
-            .iter()
-            .map(|info| read_footer(storage, info).map_err(|error| error.in_file(&info.name)))
-            .collect()
-    };
-    if share == 1 && infos.len() < 4 {
-        return read(&infos);
-    }
-    let shares: Vec<Result<Vec<DataFile>>> = thread::scope(|scope| {
-        let readers: Vec<_> = infos
-            .chunks(share)
-            .map(|infos| scope.spawn(|| read(infos)))
-            .collect();
-        readers
-            .into_iter()
-            .map(|reader| {
-                reader
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    });
-    let mut files = Vec::with_capacity(infos.len());
-    for share in shares {
-        files.extend(share?);
-    }
-    Ok(files)
-}
-
-/// So much of the end is read at once; most footers fit.
-const FOOTER_GUESS: u64 = 64 << 10;
-
-fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
-    let bad = |error: ParquetError| Error::from(Problem::BadFooter(error.to_string()));
-    let tail = info.size.saturating_sub(FOOTER_GUESS);
-    let end = read_one(storage, info, tail..info.size)?;
-    let Some(last) = end.last_chunk::<FOOTER_SIZE>() else {
-        let short = format!("{} bytes are too few", info.size);
-        return Err(Problem::BadFooter(short).into());
-    };
-    let length = FooterTail::try_new(last).map_err(bad)?.metadata_length() as u64;
-    let footer_end = info.size - FOOTER_SIZE as u64;
-    let Some(start) = footer_end.checked_sub(length) else {
-        let long = format!("its footer of {length} bytes is longer than the file");
-        return Err(Problem::BadFooter(long).into());
-    };
-    let footer = if start >= tail {
-        end.slice((start - tail) as usize..(footer_end - tail) as usize)
-    } else {
-        read_one(storage, info, start..footer_end)?
-    };
-    let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(bad)?;
-    let metadata =
-        ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).map_err(bad)?;
-    Ok(DataFile {
-        info: info.clone(),
-        metadata,
-    })
-}
-
-fn read_one(storage: &dyn Storage, info: &FileInfo, range: std::ops::Range<u64>) -> Result<Bytes> {
-    let mut read = storage.read(info, &[range])?;
-    Ok(read.pop().unwrap_or_default())
 }

@@ -22,21 +22,28 @@ pub(super) struct GroupBytes {
     parts: Arc<[(u64, Bytes)]>,
 }
 
-/// Ranges that are closer than this are read as one.
-const GAP: u64 = 256 << 10;
-
 impl GroupBytes {
     pub(super) fn read(
         storage: &dyn Storage,
         file: &FileInfo,
         ranges: Vec<Range<u64>>,
     ) -> Result<Self> {
-        let ranges = merged(ranges);
+        let ranges = merged(ranges, storage.gap());
         let parts = storage.read(file, &ranges)?;
         Ok(Self {
             size: file.size,
             parts: ranges.iter().map(|range| range.start).zip(parts).collect(),
         })
+    }
+
+    /// Bytes that were read.
+    pub(super) fn total(&self) -> u64 {
+        self.parts.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
+    /// The bytes of a range that was asked for.
+    pub(super) fn get(&self, range: Range<u64>) -> ParquetResult<Bytes> {
+        self.get_bytes(range.start, (range.end - range.start) as usize)
     }
 
     /// The bytes from `start` to the end of their part.
@@ -49,13 +56,13 @@ impl GroupBytes {
     }
 }
 
-/// Sorted, and those that touch or nearly touch as one.
-fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+/// Sorted, and those that are at most `gap` apart as one.
+fn merged(mut ranges: Vec<Range<u64>>, gap: u64) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
     for range in ranges {
         match merged.last_mut() {
-            Some(last) if range.start <= last.end + GAP => last.end = last.end.max(range.end),
+            Some(last) if range.start <= last.end + gap => last.end = last.end.max(range.end),
             _ => merged.push(range),
         }
     }
@@ -93,11 +100,12 @@ mod tests {
 
     #[test]
     fn near_ranges_are_read_as_one() {
+        let merged = |ranges| merged(ranges, 100);
         assert_eq!(merged(vec![]), vec![]);
         assert_eq!(merged(vec![30..40, 0..10, 10..30]), vec![0..40]);
         assert_eq!(
-            merged(vec![0..10, 10 + GAP..20 + GAP, 21 + 2 * GAP..22 + 2 * GAP]),
-            vec![0..20 + GAP, 21 + 2 * GAP..22 + 2 * GAP]
+            merged(vec![0..10, 110..120, 221..222]),
+            vec![0..120, 221..222]
         );
         assert_eq!(merged(vec![0..100, 10..20]), vec![0..100]);
     }

@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 
-use super::header::{self, PageType};
+use super::{
+    header::{self, PageHeader, PageType},
+    source::Source,
+};
 use crate::{
     buffers::Buffers,
     error::{Error, Problem, Result},
@@ -39,7 +42,7 @@ impl Chunk {
     /// A page that is cut, has a wrong checksum (if it has one) or does not decompress.
     pub(super) fn read(
         metadata: &ColumnChunkMetaData,
-        bytes: Bytes,
+        mut source: Source<'_>,
         buffers: &Buffers,
     ) -> Result<Option<Self>> {
         let Some(mut codec) = Codec::of(metadata.compression())? else {
@@ -58,13 +61,13 @@ impl Chunk {
             data: Vec::new(),
         };
         let (mut at, mut filled) = (0, 0);
-        while at < bytes.len() {
-            let (header, header_length) = header::read(&bytes[at..])
-                .ok_or_else(|| damaged("a page header cannot be read"))?;
+        while at < source.length() {
+            let (header, header_length) = read_header(&mut source, at)?;
             at += header_length;
-            let page = bytes
-                .get(at..)
-                .and_then(|rest| rest.get(..header.compressed))
+            let page = source
+                .get(at, header.compressed)
+                .map_err(Problem::from)?
+                .get(..header.compressed)
                 .ok_or_else(|| damaged("a page reaches beyond the end of its chunk"))?;
             if header.crc.is_some_and(|crc| crc != crc32fast::hash(page)) {
                 return Err(damaged("a page has not the checksum that its header says"));
@@ -100,8 +103,9 @@ impl Chunk {
                 PageType::Other => {}
             }
         }
-        chunk.bytes = match codec {
-            Codec::None => bytes,
+        chunk.bytes = match (codec, source) {
+            (Codec::None, Source::Memory(bytes)) => bytes,
+            (Codec::None, Source::File(_)) => return Ok(None),
             _ => buffers.share(target),
         };
         Ok(Some(chunk))
@@ -111,6 +115,23 @@ impl Chunk {
     pub(super) fn page(&self, page: &Page) -> &[u8] {
         &self.bytes[page.start..page.end]
     }
+}
+
+/// The header of the page at `at`, and its length.
+fn read_header(source: &mut Source<'_>, at: usize) -> Result<(PageHeader, usize)> {
+    // Most are far below a kilobyte; statistics may be of any length.
+    for wanted in [1 << 10, usize::MAX] {
+        let bytes = source.get(at, wanted).map_err(Problem::from)?;
+        if let Some(read) = header::read(bytes) {
+            return Ok(read);
+        }
+    }
+    Err(damaged("a page header cannot be read"))
+}
+
+/// Whether chunks of this codec are decompressed here, and not by Arrow's reader.
+pub(super) fn is_decompressed_here(compression: Compression) -> bool {
+    matches!(compression, Compression::SNAPPY | Compression::ZSTD(_))
 }
 
 enum Codec {

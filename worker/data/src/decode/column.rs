@@ -1,21 +1,27 @@
 //! One top-level column of a row group: by the short way if its rows are tensors, else by Arrow's reader.
 
-use arrow_array::ArrayRef;
+use std::fs::File;
+
+use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field};
+use arrow_select::concat::concat;
 use parquet::{
     arrow::{
         ProjectionMask,
-        arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder},
+        arrow_reader::{
+            ArrowReaderMetadata, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
+        },
     },
     basic::Type as Physical,
-    file::reader::ChunkReader,
+    file::{metadata::ColumnChunkMetaData, reader::ChunkReader},
     schema::types::ColumnDescriptor,
 };
 
 use super::{
     bytes::GroupBytes,
-    chunk::Chunk,
+    chunk::{Chunk, is_decompressed_here},
     corrupt,
+    source::Source,
     straight::{self, Leaf, Values},
 };
 use crate::{
@@ -24,7 +30,7 @@ use crate::{
     error::Result,
 };
 
-/// A top-level column of a row group that was read.
+/// A top-level column of a row group.
 pub(super) struct ColumnOfGroup<'a> {
     pub(super) metadata: &'a ArrowReaderMetadata,
     /// Number within the file.
@@ -32,37 +38,86 @@ pub(super) struct ColumnOfGroup<'a> {
     /// Number among the file's top-level columns.
     pub(super) column: usize,
     pub(super) field: &'a Field,
-    pub(super) bytes: &'a GroupBytes,
 }
 
 impl ColumnOfGroup<'_> {
-    pub(super) fn decode(&self, buffers: &Buffers) -> Result<Decoded> {
-        match self.straight(buffers)? {
-            Some(decoded) => Ok(decoded),
-            None => self.with_arrow().map(Decoded::from_array),
+    /// The column, from the bytes of its chunks.
+    pub(super) fn decode(&self, bytes: &GroupBytes, buffers: &Buffers) -> Result<Decoded> {
+        if let Some((values, leaf)) = self.tensor() {
+            let (start, length) = self.chunk(leaf).byte_range();
+            let chunk = bytes
+                .get_bytes(start, length as usize)
+                .map_err(|error| corrupt(error.to_string()))?;
+            if let Some(decoded) = self.straight(values, leaf, Source::Memory(chunk), buffers)? {
+                return Ok(decoded);
+            }
         }
+        self.with_arrow(bytes, None).map(Decoded::from_array)
+    }
+
+    /// The column from an open file, page by page. Nothing if it has to be read otherwise; gives the bytes of it,
+    /// too.
+    pub(super) fn from_file(
+        &self,
+        file: &File,
+        buffers: &Buffers,
+    ) -> Result<Option<(Decoded, u64)>> {
+        let Some((values, leaf)) = self.tensor() else {
+            return Ok(None);
+        };
+        let chunk = self.chunk(leaf);
+        if !is_decompressed_here(chunk.compression()) {
+            return Ok(None);
+        }
+        let (start, length) = chunk.byte_range();
+        let source = Source::file(file, start, length as usize);
+        let decoded = self.straight(values, leaf, source, buffers)?;
+        Ok(decoded.map(|decoded| (decoded, length)))
+    }
+
+    /// Whether the column takes the short way, from memory and, if it is compressed, from its file.
+    #[cfg(test)]
+    pub(super) fn is_straight(&self, bytes: &GroupBytes, file: &File) -> bool {
+        let Some((values, leaf)) = self.tensor() else {
+            return false;
+        };
+        let buffers = Buffers::default();
+        let (start, length) = self.chunk(leaf).byte_range();
+        let chunk = Source::Memory(bytes.get_bytes(start, length as usize).unwrap());
+        let straight = self.straight(values, leaf, chunk, &buffers).unwrap();
+        if is_decompressed_here(self.chunk(leaf).compression()) {
+            let from_file = self.from_file(file, &buffers).unwrap();
+            assert_eq!(from_file.is_some(), straight.is_some());
+        }
+        straight.is_some()
+    }
+
+    fn chunk(&self, leaf: usize) -> &ColumnChunkMetaData {
+        self.metadata.metadata().row_group(self.group).column(leaf)
+    }
+
+    /// The one leaf of the column, if its rows may be tensors.
+    fn tensor(&self) -> Option<(Values, usize)> {
+        let schema = self.metadata.parquet_schema();
+        let mut leaves = (0..schema.num_columns())
+            .filter(|leaf| schema.get_column_root_idx(*leaf) == self.column);
+        let (Some(leaf), None) = (leaves.next(), leaves.next()) else {
+            return None;
+        };
+        Some((tensor(self.field.data_type(), &schema.column(leaf))?, leaf))
     }
 
     /// The column by the short way, if its rows are tensors.
-    pub(super) fn straight(&self, buffers: &Buffers) -> Result<Option<Decoded>> {
-        let schema = self.metadata.parquet_schema();
+    fn straight(
+        &self,
+        values: Values,
+        leaf: usize,
+        source: Source<'_>,
+        buffers: &Buffers,
+    ) -> Result<Option<Decoded>> {
         let group = self.metadata.metadata().row_group(self.group);
-        let mut leaves = (0..group.num_columns())
-            .filter(|leaf| schema.get_column_root_idx(*leaf) == self.column);
-        let (Some(leaf), None) = (leaves.next(), leaves.next()) else {
-            return Ok(None);
-        };
-        let descriptor = schema.column(leaf);
-        let Some(values) = tensor(self.field.data_type(), &descriptor) else {
-            return Ok(None);
-        };
-        let metadata = group.column(leaf);
-        let (start, length) = metadata.byte_range();
-        let bytes = self
-            .bytes
-            .get_bytes(start, length as usize)
-            .map_err(|error| corrupt(error.to_string()))?;
-        let Some(chunk) = Chunk::read(metadata, bytes, buffers)? else {
+        let descriptor = self.metadata.parquet_schema().column(leaf);
+        let Some(chunk) = Chunk::read(group.column(leaf), source, buffers)? else {
             return Ok(None);
         };
         let leaf = Leaf {
@@ -76,30 +131,48 @@ impl ColumnOfGroup<'_> {
             .map(|fixed| Decoded::new(Form::Fixed(fixed))))
     }
 
-    /// The column by Arrow's own reader, which knows all types and encodings.
-    fn with_arrow(&self) -> Result<ArrayRef> {
-        let rows = self.metadata.metadata().row_group(self.group).num_rows() as usize;
+    /// The column by Arrow's own reader, which knows all types and encodings: all rows, or so many chosen ones.
+    pub(super) fn with_arrow(
+        &self,
+        bytes: &GroupBytes,
+        chosen: Option<(RowSelection, usize)>,
+    ) -> Result<ArrayRef> {
+        let bad = |error: String| corrupt(error);
+        let all = self.metadata.metadata().row_group(self.group).num_rows() as usize;
+        let rows = chosen.as_ref().map_or(all, |(_, rows)| *rows);
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), [self.column]);
-        let mut batches = ParquetRecordBatchReaderBuilder::new_with_metadata(
-            self.bytes.clone(),
+        let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
+            bytes.clone(),
             self.metadata.clone(),
         )
         .with_row_groups(vec![self.group])
         .with_projection(mask)
-        .with_batch_size(rows.max(1))
-        .build()
-        .map_err(|error| corrupt(error.to_string()))?;
-        let batch = batches
-            .next()
-            .ok_or_else(|| corrupt("it holds no row".to_owned()))?
-            .map_err(|error| corrupt(error.to_string()))?;
-        if batch.num_rows() != rows {
-            let found = batch.num_rows();
-            return Err(corrupt(format!(
+        .with_batch_size(rows.max(1));
+        if let Some((selection, _)) = chosen {
+            // Pages that hold no chosen row are not there to be skipped over.
+            reader = reader
+                .with_row_selection(selection)
+                .with_row_selection_policy(RowSelectionPolicy::Selectors);
+        }
+        let batches = reader.build().map_err(|error| bad(error.to_string()))?;
+        let parts: Vec<ArrayRef> = batches
+            .map(|batch| batch.map(|batch| batch.column(0).clone()))
+            .collect::<Result<_, _>>()
+            .map_err(|error| bad(error.to_string()))?;
+        let found: usize = parts.iter().map(|part| part.len()).sum();
+        if found != rows {
+            return Err(bad(format!(
                 "it holds {found} rows, the footer says {rows}"
             )));
         }
-        Ok(batch.column(0).clone())
+        match &parts[..] {
+            [] => Err(bad("it holds no row".to_owned())),
+            [part] => Ok(part.clone()),
+            parts => {
+                let parts: Vec<&dyn Array> = parts.iter().map(|part| &**part).collect();
+                concat(&parts).map_err(|error| bad(error.to_string()))
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Page headers: the few fields of Parquet's `PageHeader` that decoding needs, in Thrift's compact protocol.
 //!
-//! Source: parquet.thrift and thrift-compact-protocol.md of the Apache projects.
+//! Source: parquet.thrift of Apache Parquet.
+
+use crate::thrift::{Compact, FALSE, I32, STRUCT, TRUE};
 
 /// What a page holds, by its number in parquet.thrift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub(super) struct PageHeader {
 
 /// Reads the header at the beginning of `bytes`, and tells its length. Nothing if it is cut or makes no sense.
 pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
-    let mut input = Compact { bytes, at: 0 };
+    let mut input = Compact::new(bytes);
     let mut header = PageHeader {
         page_type: PageType::Other,
         uncompressed: 0,
@@ -73,7 +75,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
             _ => input.skip(kind, 0)?,
         }
     }
-    Some((header, input.at))
+    Some((header, input.at()))
 }
 
 /// The fields of the structures for each type of page, by what we make of them.
@@ -87,72 +89,7 @@ enum Field {
     Other,
 }
 
-/// Types of the compact protocol.
-const TRUE: u8 = 1;
-const FALSE: u8 = 2;
-const I8: u8 = 3;
-const I16: u8 = 4;
-const I32: u8 = 5;
-const I64: u8 = 6;
-const DOUBLE: u8 = 7;
-const BINARY: u8 = 8;
-const LIST: u8 = 9;
-const SET: u8 = 10;
-const STRUCT: u8 = 12;
-
-/// Structures within structures; statistics have one level.
-const DEEPEST: usize = 8;
-
-struct Compact<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
 impl Compact<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn zigzag(&mut self) -> Option<i64> {
-        let value = self.varint()?;
-        Some((value >> 1) as i64 ^ -((value & 1) as i64))
-    }
-
-    fn size(&mut self) -> Option<usize> {
-        self.zigzag()?.try_into().ok()
-    }
-
-    /// The type of the next field, whose number `id` becomes; inner nothing at the end of the structure.
-    #[expect(
-        clippy::option_option,
-        reason = "a cut header is not the end of a structure"
-    )]
-    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
-        let head = self.byte()?;
-        if head == 0 {
-            return Some(None);
-        }
-        *id = match head >> 4 {
-            0 => self.zigzag()?,
-            step => *id + i64::from(step),
-        };
-        Some(Some(head & 0x0f))
-    }
-
     /// The structure of one type of page, whose first fields are `fields`.
     fn page(&mut self, header: &mut PageHeader, fields: &[Field]) -> Option<()> {
         let mut id = 0;
@@ -168,41 +105,6 @@ impl Compact<'_> {
                 (Field::IsCompressed, TRUE | FALSE) => header.is_compressed = kind == TRUE,
                 _ => self.skip(kind, 0)?,
             }
-        }
-        Some(())
-    }
-
-    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
-        match kind {
-            TRUE | FALSE => {}
-            I8 => drop(self.byte()?),
-            I16 | I32 | I64 => drop(self.varint()?),
-            DOUBLE => self.at += 8,
-            BINARY => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                self.at = self.at.checked_add(length)?;
-            }
-            LIST | SET if depth < DEEPEST => {
-                let head = self.byte()?;
-                let length = match head >> 4 {
-                    15 => self.varint()?,
-                    short => u64::from(short),
-                };
-                for _ in 0..length {
-                    match head & 0x0f {
-                        // In a list a truth value is a byte.
-                        TRUE | FALSE => drop(self.byte()?),
-                        kind => self.skip(kind, depth + 1)?,
-                    }
-                }
-            }
-            STRUCT if depth < DEEPEST => {
-                let mut id = 0;
-                while let Some(kind) = self.field(&mut id)? {
-                    self.skip(kind, depth + 1)?;
-                }
-            }
-            _ => return None,
         }
         Some(())
     }

@@ -5,67 +5,38 @@ mod blocks;
 mod bytes;
 mod chunk;
 mod column;
+mod group;
 mod header;
 mod hybrid;
 mod lengths;
+mod pages;
+mod source;
 mod straight;
 
 use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use arrow_buffer::BooleanBuffer;
 use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
+pub(crate) use self::group::DecodedGroup;
 use self::{bytes::GroupBytes, column::ColumnOfGroup};
 use crate::{
     buffers::Buffers,
     column::Decoded,
-    dataset::{Dataset, Selection},
+    dataset::{Dataset, Selection, Source},
     error::{Error, Problem, Result},
     predicate::{Filter, evaluate, may_hold},
+    reader::ReaderOptions,
+    rows::SomeRows,
+    storage::FileInfo,
+    window::{WindowPlan, Windows},
 };
-
-/// A row group in memory: all its rows, in the order of the file.
-#[derive(Debug)]
-pub(crate) struct DecodedGroup {
-    /// In the order of the selection.
-    pub(crate) columns: Vec<Decoded>,
-    pub(crate) rows: u32,
-    /// The rows that the predicate keeps; all if there is no predicate. If it keeps none there is no column.
-    pub(crate) keep: Option<BooleanBuffer>,
-    /// Bytes of memory that it holds.
-    pub(crate) bytes: usize,
-}
-
-impl DecodedGroup {
-    pub(crate) fn new(columns: Vec<Decoded>, rows: u32) -> Self {
-        let bytes = columns.iter().map(Decoded::bytes).sum();
-        Self {
-            columns,
-            rows,
-            keep: None,
-            bytes,
-        }
-    }
-
-    /// A group of which no row is kept.
-    fn dropped(rows: u32) -> Self {
-        Self {
-            keep: Some(BooleanBuffer::new_unset(rows as usize)),
-            ..Self::new(Vec::new(), rows)
-        }
-    }
-
-    /// Whether the predicate keeps no row.
-    pub(crate) fn is_dropped(&self) -> bool {
-        self.keep
-            .as_ref()
-            .is_some_and(|keep| keep.count_set_bits() == 0)
-    }
-}
 
 /// What is read of a row group.
 #[derive(Debug)]
@@ -73,10 +44,39 @@ pub(crate) struct Decoder {
     pub(crate) dataset: Arc<Dataset>,
     pub(crate) selection: Selection,
     pub(crate) filter: Option<Filter>,
+    pub(crate) windows: Option<WindowPlan>,
     pub(crate) buffers: Buffers,
+    /// Bytes of row groups that were read so far.
+    bytes_read: AtomicU64,
 }
 
 impl Decoder {
+    /// # Errors
+    /// Columns that are not there, or differ between files; a predicate that cannot be.
+    pub(crate) fn new(dataset: Arc<Dataset>, options: &ReaderOptions) -> Result<Self> {
+        let filter = options.predicate.clone();
+        let windows = options.windows.clone();
+        if filter.is_some() && windows.is_some() {
+            let why = "windows and a predicate: rows that it drops would be missing in windows";
+            return Err(Problem::BadOption(why.to_owned()).into());
+        }
+        let names = windows.as_ref().map(Windows::names);
+        let names = names.as_deref().or(options.columns.as_deref());
+        let selection = Selection::new(&dataset, names)?;
+        Ok(Self {
+            windows: windows
+                .map(|windows| WindowPlan::new(windows, &dataset, &selection))
+                .transpose()?,
+            selection,
+            filter: filter
+                .map(|predicate| Filter::new(&dataset, predicate))
+                .transpose()?,
+            dataset,
+            buffers: Buffers::default(),
+            bytes_read: AtomicU64::new(0),
+        })
+    }
+
     /// Reads and decodes one row group. Blocks.
     ///
     /// # Errors
@@ -89,87 +89,151 @@ impl Decoder {
             .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
     }
 
+    /// Bytes of row groups that were read so far.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
     /// Bytes that a group will need in memory, as its footer says.
     pub(crate) fn bytes(&self, group: u32) -> u64 {
         let place = &self.dataset.groups()[group as usize];
         let metadata = &self.dataset.file_of(group).metadata;
-        let columns = self.selection.places(place.file);
-        leaves(metadata, place.index as usize, columns)
-            .map(|leaf| leaf.uncompressed_size().max(0) as u64)
+        let columns = self.selection.columns(place.file);
+        leaves(metadata, place.index as usize, &columns)
+            .map(|(_, leaf)| leaf.uncompressed_size().max(0) as u64)
             .sum()
     }
 
     fn decode_group(&self, group: u32) -> Result<DecodedGroup> {
         let rows = self.dataset.groups()[group as usize].rows;
-        let Some(filter) = &self.filter else {
-            return Ok(DecodedGroup::new(
-                self.columns(&self.selection, group)?,
-                rows,
-            ));
-        };
+        if let Some(filter) = &self.filter {
+            return self.filtered(filter, group, rows);
+        }
+        let mut decoded = DecodedGroup::new(self.columns(&self.selection, group)?, rows);
+        if let Some(plan) = &self.windows {
+            let times = self.columns(&plan.time, group)?;
+            let field = plan.time.schema.field(0);
+            decoded.keep = Some(plan.starts(times[0].array(field.data_type()))?);
+            if decoded.is_dropped() {
+                return Ok(DecodedGroup::dropped(rows));
+            }
+        }
+        Ok(decoded)
+    }
+
+    /// A group of which the predicate keeps some rows. Its columns come first: where it keeps nothing, nothing
+    /// else is read.
+    fn filtered(&self, filter: &Filter, group: u32, rows: u32) -> Result<DecodedGroup> {
         if !may_hold(&self.dataset, filter, group) {
             return Ok(DecodedGroup::dropped(rows));
         }
-        // The columns of the predicate come first: where it keeps nothing, nothing else is read.
-        let columns = self.columns(&filter.selection, group)?;
+        let candidates = match self.rows_by_pages(filter, group)? {
+            Some(candidates) if candidates.length() == 0 => {
+                return Ok(DecodedGroup::dropped(rows));
+            }
+            Some(candidates) => {
+                let ranges = candidates.ranges().iter().cloned();
+                self.some_rows(&filter.selection, group, ranges)?
+            }
+            None => None,
+        };
+        let (columns, held) = match candidates {
+            Some((columns, held)) => (columns, Some(held)),
+            None => (self.columns(&filter.selection, group)?, None),
+        };
         let column = |name: &str| {
             let (number, field) = filter.selection.schema.column_with_name(name)?;
             Some(columns[number].array(field.data_type()).clone())
         };
-        let keep = evaluate(&filter.predicate, rows as usize, &column)?;
+        let asked = held.as_ref().map_or(rows, SomeRows::length);
+        let keep = evaluate(&filter.predicate, asked as usize, &column)?;
+        let keep = held.map_or_else(|| keep.clone(), |held| held.spread(&keep, rows));
         if keep.count_set_bits() == 0 {
             return Ok(DecodedGroup::dropped(rows));
         }
-        let mut group = DecodedGroup::new(self.columns(&self.selection, group)?, rows);
-        group.keep = Some(keep);
-        Ok(group)
+        let kept = (keep.set_slices()).map(|(start, end)| start as u32..end as u32);
+        let mut decoded = match self.some_rows(&self.selection, group, kept)? {
+            Some((columns, held)) => DecodedGroup {
+                held: Some(held),
+                ..DecodedGroup::new(columns, rows)
+            },
+            None => DecodedGroup::new(self.columns(&self.selection, group)?, rows),
+        };
+        decoded.keep = Some(keep);
+        Ok(decoded)
     }
 
-    /// The columns of a selection.
+    /// All rows of the columns of a selection.
     fn columns(&self, selection: &Selection, group: u32) -> Result<Vec<Decoded>> {
         let place = &self.dataset.groups()[group as usize];
         let file = self.dataset.file_of(group);
-        let columns = selection.places(place.file);
-        let ranges = chunks(&file.metadata, place.index as usize, columns);
-        let bytes = GroupBytes::read(self.dataset.storage(), &file.info, ranges)?;
-        columns
-            .iter()
-            .zip(selection.schema.fields())
-            .map(|(column, field)| {
-                let column = ColumnOfGroup {
-                    metadata: &file.metadata,
-                    group: place.index as usize,
-                    column: *column,
-                    field,
-                    bytes: &bytes,
-                };
-                column
-                    .decode(&self.buffers)
-                    .map_err(|error| error.in_column(field.name()))
+        let open = self.dataset.storage().open(&file.info)?;
+        let all = || (selection.sources(place.file).iter()).zip(selection.schema.fields());
+        let of_group = |column, field| ColumnOfGroup {
+            metadata: &file.metadata,
+            group: place.index as usize,
+            column,
+            field,
+        };
+        let mut decoded: Vec<Option<Decoded>> = Vec::new();
+        let mut rest = Vec::new();
+        for (source, field) in all() {
+            decoded.push(match (source, &open) {
+                (Source::Name(value), _) => Some(value.column(field, place.rows as usize)),
+                (Source::Column(column), Some(open)) => {
+                    let column = of_group(*column, field).from_file(open, &self.buffers);
+                    column.map_err(|error| error.in_column(field.name()))?.map(
+                        |(decoded, bytes)| {
+                            self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+                            decoded
+                        },
+                    )
+                }
+                (Source::Column(_), None) => None,
+            });
+            if let (None, Source::Column(column)) = (&decoded[decoded.len() - 1], source) {
+                rest.push(*column);
+            }
+        }
+        let ranges = chunks(&file.metadata, place.index as usize, &rest);
+        let bytes = self.read_ranges(&file.info, ranges)?;
+        (decoded.into_iter().zip(all()))
+            .map(|(decoded, (source, field))| match (decoded, source) {
+                (None, Source::Column(column)) => of_group(*column, field)
+                    .decode(&bytes, &self.buffers)
+                    .map_err(|error| error.in_column(field.name())),
+                (None, Source::Name(value)) => Ok(value.column(field, place.rows as usize)),
+                (Some(decoded), _) => Ok(decoded),
             })
             .collect()
     }
+
+    /// Ranges of a file, counted.
+    fn read_ranges(&self, file: &FileInfo, ranges: Vec<Range<u64>>) -> Result<GroupBytes> {
+        let bytes = GroupBytes::read(self.dataset.storage(), file, ranges)?;
+        self.bytes_read.fetch_add(bytes.total(), Ordering::Relaxed);
+        Ok(bytes)
+    }
 }
 
-/// The chunks of some top-level columns.
+/// The chunks of some top-level columns, with the number of their leaf.
 fn leaves<'a>(
     metadata: &'a ArrowReaderMetadata,
     group: usize,
-    columns: &'a [usize],
-) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
+    columns: &[usize],
+) -> impl Iterator<Item = (usize, &'a ColumnChunkMetaData)> {
     let schema = metadata.parquet_schema();
     let chunks = metadata.metadata().row_group(group).columns();
     chunks
         .iter()
         .enumerate()
         .filter(|(leaf, _)| columns.contains(&schema.get_column_root_idx(*leaf)))
-        .map(|(_, chunk)| chunk)
 }
 
 /// Where the chunks of some top-level columns lie in the file.
 fn chunks(metadata: &ArrowReaderMetadata, group: usize, columns: &[usize]) -> Vec<Range<u64>> {
     leaves(metadata, group, columns)
-        .map(|leaf| {
+        .map(|(_, leaf)| {
             let (start, length) = leaf.byte_range();
             start..start + length
         })
@@ -205,19 +269,18 @@ mod tests {
             let selection = Selection::new(&dataset, None).unwrap();
             for group in 0..dataset.groups().len() as u32 {
                 let file = dataset.file_of(group);
-                let ranges = chunks(&file.metadata, group as usize, selection.places(0));
+                let open = dataset.storage().open(&file.info).unwrap().unwrap();
+                let columns = selection.columns(0);
+                let ranges = chunks(&file.metadata, group as usize, &columns);
                 let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges).unwrap();
                 for (column, field) in selection.schema.fields().iter().enumerate() {
-                    let metadata = &file.metadata;
-                    let group = group as usize;
                     let column = ColumnOfGroup {
-                        metadata,
-                        group,
+                        metadata: &file.metadata,
+                        group: group as usize,
                         column,
                         field,
-                        bytes: &bytes,
                     };
-                    let straight = column.straight(&Buffers::default()).unwrap().is_some();
+                    let straight = column.is_straight(&bytes, &open);
                     let tensors =
                         ["list", "few", "fixed", "bytes"].contains(&field.name().as_str());
                     assert_eq!(

@@ -6,18 +6,19 @@
 
 mod audit;
 mod owner;
+mod pace;
+mod reading;
 mod state;
 mod work;
 
-use std::{num::NonZeroU32, path::Path, sync::Arc};
+use std::{num::NonZeroU32, path::Path, sync::Arc, time::Instant};
 
-use elasticrun_core::data::{
-    Disagreement, Introduction, Malformed, Owner, Position, Refused, Split,
-};
+use arrow_schema::SchemaRef;
+use elasticrun_core::data::{Disagreement, Introduction, Order, Owner, Position, Refused, Unfit};
 use xxhash_rust::xxh3::Xxh3;
 
-use self::{audit::Audit, owner::this_worker, work::Work};
-use crate::{Batch, Dataset, Piece, Reader, ReaderOptions, Skipped};
+use self::{audit::Audit, owner::this_worker, pace::Pace, reading::Reading};
+use crate::{Batch, Dataset, ReaderOptions, Skipped};
 
 /// Why a step or a round cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +32,9 @@ pub enum Error {
     /// What was processed is not what was to be: a mistake of ours.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// A commit that is none of this data set.
+    /// A commit that is none of this data set, or of another order from the midst of an epoch.
     #[error("the state of the data set cannot be restored: {0}")]
-    Malformed(#[from] Malformed),
+    Unfit(#[from] Unfit),
     /// The audit.
     #[error("cannot write the audit")]
     Audit(#[source] std::io::Error),
@@ -47,12 +48,12 @@ pub enum Error {
 /// How a data set is read elastically.
 #[derive(Clone, Debug)]
 pub struct ElasticOptions {
-    /// Rows of this worker at each step.
+    /// Rows of this worker at each step; in order "deterministic" of all workers together.
     pub batch: NonZeroU32,
-    /// How much this worker gets in proportion to the others.
+    /// How much this worker gets in proportion to the others; nothing in order "deterministic".
     pub weight: u32,
-    /// Whether row groups may be cut to make shares even.
-    pub split: Split,
+    /// The same in all workers.
+    pub order: Order,
     /// How row groups are read. Its seed and whether it shuffles are the same in all workers.
     pub reader: ReaderOptions,
 }
@@ -62,16 +63,16 @@ pub struct ElasticOptions {
 pub struct Elastic {
     dataset: Arc<Dataset>,
     options: ElasticOptions,
-    reader: Reader,
+    reading: Reading,
     position: Position,
     owner: Owner,
     /// It is in a round, or was: rows are handed out then.
     entered: bool,
     /// Widths of the columns in the last batch.
     widths: Vec<Option<usize>>,
-    work: Work,
     /// The reader does not know yet what there is to read.
     stale: bool,
+    pace: Pace,
     audit: Option<Audit>,
 }
 
@@ -83,17 +84,17 @@ impl Elastic {
     pub fn new(dataset: Arc<Dataset>, options: ElasticOptions) -> crate::Result<Self> {
         let groups: Arc<[u32]> = dataset.groups().iter().map(|group| group.rows).collect();
         let seed = options.reader.shuffle.then_some(options.reader.seed);
-        let position = Position::new(groups, digest(&dataset), seed, options.split);
+        let position = Position::new(groups, digest(&dataset), seed, options.order);
         Ok(Self {
-            reader: Reader::new(dataset.clone(), options.reader.clone())?,
+            reading: Reading::new(dataset.clone(), options.reader.clone(), options.order)?,
             dataset,
             options,
             position,
             owner: this_worker(),
             entered: false,
             widths: Vec::new(),
-            work: Work::default(),
             stale: true,
+            pace: Pace::default(),
             audit: None,
         })
     }
@@ -117,9 +118,25 @@ impl Elastic {
         &self.options
     }
 
-    /// The reader, for what it knows of itself.
-    pub fn reader(&self) -> &Reader {
-        &self.reader
+    /// Names and types of the columns of a batch.
+    pub fn schema(&self) -> &SchemaRef {
+        self.reading.schema()
+    }
+
+    /// Bytes of rows in memory.
+    pub fn memory(&self) -> u64 {
+        self.reading.memory()
+    }
+
+    /// Bytes of row groups that were read so far, without footers.
+    pub fn bytes_read(&self) -> u64 {
+        self.reading.bytes_read()
+    }
+
+    /// How often a row group is decoded in an epoch, about: once, but in order "deterministic" more often if the memory
+    /// does not hold a row group of each lane of this worker.
+    pub fn passes(&self) -> f64 {
+        self.reading.passes()
     }
 
     /// The position in the data.
@@ -129,7 +146,7 @@ impl Elastic {
 
     /// Rows of this epoch that this worker has left.
     pub fn left(&self) -> u64 {
-        self.position.share().rows()
+        self.position.left()
     }
 
     /// Whether rows were processed of which the other workers were not told: a commit would not know of them.
@@ -137,9 +154,14 @@ impl Elastic {
         self.entered && self.position.is_ahead()
     }
 
+    /// Rows a second by rank over the last ten seconds, of what commits hold; none before the first commit of a round.
+    pub fn pace(&self) -> Vec<f64> {
+        self.pace.per_second(Instant::now())
+    }
+
     /// What could not be read.
     pub fn skipped(&self) -> &Skipped {
-        self.reader.skipped()
+        self.reading.skipped()
     }
 
     /// What all workers of a round are to know of this one when it begins.
@@ -165,6 +187,7 @@ impl Elastic {
         let moved = self.position.enter(rank, introductions)?;
         self.stale = true;
         self.entered = true;
+        self.pace.begin(Instant::now(), introductions.len());
         Ok(moved)
     }
 
@@ -204,29 +227,19 @@ impl Elastic {
             return Ok(None);
         }
         if self.stale {
-            let epoch = self.position.ledger().epoch();
-            self.work = Work::new(self.position.share().clone());
-            let pieces = self.position.share().clone().pieces(self.position.line());
-            let pieces = pieces.map(|piece| Piece {
-                group: piece.group,
-                lo: piece.rows.start,
-                hi: piece.rows.end,
-            });
-            self.reader.assign(epoch, pieces)?;
+            self.reading.assign(&self.position)?;
             self.stale = false;
         }
-        let rows = self.options.batch.get() as usize;
-        let batch = match self.reader.next_batch(rows)? {
-            Some(batch) => {
-                self.widths = batch.columns().iter().map(|column| column.width).collect();
-                batch
-            }
-            None => Batch::empty(self.reader.schema().clone(), &self.widths),
+        let rows = self.options.batch.get();
+        let mut batch = match self.reading.step(&mut self.position, rows)? {
+            Some(batch) => batch,
+            None => Batch::empty(self.schema().clone(), &self.widths),
         };
-        for span in batch.spans() {
-            self.work.processed(self.position.line(), span);
+        if batch.rows() > 0 {
+            self.widths = batch.columns().iter().map(|column| column.width).collect();
+        } else {
+            batch.columns = Batch::empty(self.schema().clone(), &self.widths).columns;
         }
-        self.position.step(self.work.left())?;
         if let Some(audit) = &mut self.audit {
             audit.read(self.position.ledger().epoch(), &batch);
         }
@@ -249,7 +262,9 @@ impl Elastic {
     /// # Errors
     /// [`Error::Disagreement`], and nothing has changed.
     pub fn agree_on<B: AsRef<[u8]>>(&mut self, reports: &[B]) -> Result<(), Error> {
-        Ok(self.position.agree(reports)?)
+        self.position.agree(reports)?;
+        self.pace.processed(Instant::now(), self.position.taken());
+        Ok(())
     }
 
     /// The commit of the last report is made.
@@ -283,7 +298,7 @@ impl Elastic {
     /// Becomes the position of a commit. Row groups that are in memory stay there.
     ///
     /// # Errors
-    /// [`Error::Malformed`], and nothing has changed.
+    /// [`Error::Unfit`], and nothing has changed.
     pub fn restore_position(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.position.restore(bytes)?;
         self.stale = true;

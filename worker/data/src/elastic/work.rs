@@ -1,6 +1,6 @@
 //! What is left of a share while the reader goes through it.
 
-use elasticrun_core::data::{Line, Piece, Share};
+use elasticrun_core::data::{Line, Share, Stretch};
 
 use crate::Span;
 
@@ -8,7 +8,7 @@ use crate::Span;
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// What is left of the pieces that are open.
-    open: Vec<Piece>,
+    open: Vec<Stretch>,
     /// What is not opened yet.
     behind: Share,
 }
@@ -23,13 +23,13 @@ impl Work {
 
     /// Rows were taken from the front of a piece.
     pub(super) fn processed(&mut self, line: &Line, span: &Span) {
-        let is_it = |piece: &Piece| piece.group == span.group && piece.rows.start == span.lo;
+        let is_it = |open: &Stretch| open.piece.group == span.group && open.piece.lo == span.lo;
         let place = loop {
             if let Some(place) = self.open.iter().position(is_it) {
                 break place;
             }
-            let next =
-                (self.behind.ranges().first()).and_then(|range| line.pieces(range.clone()).next());
+            let next = (self.behind.ranges().first())
+                .and_then(|range| line.stretches(range.clone()).next());
             let Some(next) = next else {
                 // The share that results is refused then.
                 debug_assert!(false, "rows {span:?} were not assigned");
@@ -39,17 +39,17 @@ impl Work {
             self.behind = self.behind.behind(range.end - range.start);
             self.open.push(next);
         };
-        let piece = &mut self.open[place];
-        piece.at += u64::from(span.hi - span.lo);
-        piece.rows.start = span.hi;
-        if piece.rows.is_empty() {
+        let open = &mut self.open[place];
+        open.at += u64::from(span.hi - span.lo);
+        open.piece.lo = span.hi;
+        if open.piece.rows() == 0 {
             self.open.remove(place);
         }
     }
 
     /// What is left.
     pub(super) fn left(&self) -> Share {
-        let open = self.open.iter().map(Piece::range);
+        let open = self.open.iter().map(Stretch::range);
         open.chain(self.behind.ranges().iter().cloned()).collect()
     }
 }

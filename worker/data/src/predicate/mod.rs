@@ -5,6 +5,7 @@
 
 mod evaluate;
 mod order;
+mod pages;
 mod prune;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::{
     error::Result,
 };
 pub(crate) use evaluate::evaluate;
+pub(crate) use pages::{ColumnPages, rows_that_may_hold};
 pub(crate) use prune::may_hold;
 
 /// See the module.

@@ -9,7 +9,7 @@ use arrow_schema::{DataType, TimeUnit};
 use parquet::file::{metadata::RowGroupMetaData, statistics::Statistics};
 
 use super::{Comparison, Filter, Predicate, Value};
-use crate::dataset::Dataset;
+use crate::dataset::{Constant, Dataset, Source};
 
 /// See the module.
 pub(crate) fn may_hold(dataset: &Dataset, filter: &Filter, group: u32) -> bool {
@@ -17,9 +17,9 @@ pub(crate) fn may_hold(dataset: &Dataset, filter: &Filter, group: u32) -> bool {
     may_be(&filter.predicate, true, &bounds)
 }
 
-/// What is known of a column in a row group.
+/// What is known of a column in a row group, or in a page.
 #[derive(Clone, Debug, Default)]
-struct Bounds {
+pub(super) struct Bounds {
     /// All values lie between these.
     range: Option<(Bound, Bound)>,
     /// Whether some row has no value, and whether some row has one, as far as is known.
@@ -28,14 +28,14 @@ struct Bounds {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Bound {
+pub(super) enum Bound {
     Int(i128),
     Float(f64),
     Bytes(Vec<u8>),
 }
 
 /// Whether the predicate may be `wanted` for some row. Where it is unknown it is neither true nor false.
-fn may_be(predicate: &Predicate, wanted: bool, bounds: &dyn Fn(&str) -> Bounds) -> bool {
+pub(super) fn may_be(predicate: &Predicate, wanted: bool, bounds: &dyn Fn(&str) -> Bounds) -> bool {
     match predicate {
         Predicate::Compare {
             column,
@@ -123,7 +123,10 @@ impl Bounds {
         let schema = &filter.selection.schema;
         let known = || {
             let (number, field) = schema.column_with_name(name)?;
-            let root = filter.selection.places(place.file)[number];
+            let root = match &filter.selection.sources(place.file)[number] {
+                Source::Column(root) => *root,
+                Source::Name(value) => return Some(Self::of_constant(value)),
+            };
             let metadata = file.metadata.metadata().row_group(place.index as usize);
             let statistics = statistics(file.metadata.parquet_schema(), metadata, root)?;
             Some(Self::from_statistics(
@@ -135,7 +138,25 @@ impl Bounds {
         known().unwrap_or_default()
     }
 
-    fn from_statistics(statistics: &Statistics, data_type: &DataType, rows: u32) -> Self {
+    /// What the name of a directory says.
+    fn of_constant(value: &Constant) -> Self {
+        let both = |bound: Bound| Some((bound.clone(), bound));
+        Self {
+            range: match value {
+                Constant::Int(value) => both(Bound::Int((*value).into())),
+                Constant::Text(value) => both(Bound::Bytes(value.as_bytes().to_vec())),
+                Constant::Null => None,
+            },
+            nulls: Some(*value == Constant::Null),
+            values: Some(*value != Constant::Null),
+        }
+    }
+
+    pub(super) fn from_statistics(
+        statistics: &Statistics,
+        data_type: &DataType,
+        rows: u32,
+    ) -> Self {
         let nulls = statistics.null_count_opt();
         Self {
             range: range(statistics, data_type),

@@ -48,7 +48,8 @@ impl Reader {
         self.shelf
             .shrink(self.options.memory.saturating_sub(self.bytes_owned()));
         let mut memory = self.memory();
-        if memory <= self.options.memory {
+        // A window needs the rows behind its first, which may be read already.
+        if memory <= self.options.memory || self.decoder.windows.is_some() {
             return;
         }
         let mut nearly_read: Vec<&mut OpenPiece> = self
@@ -89,8 +90,12 @@ impl Reader {
 }
 
 /// The rows that are left of a piece, in the order of their positions. Nothing if they are too much for one
-/// array: then the group stays.
+/// array, or not all of them are wanted: then the group stays.
 fn copy_rest(open: &OpenPiece, schema: &arrow_schema::Schema) -> Option<DecodedGroup> {
+    // Rows that are dropped may be missing there.
+    if open.data().held.is_some() {
+        return None;
+    }
     let picks: Vec<Pick> = (open.at..open.piece.hi)
         .map(|position| Pick {
             source: 0,

@@ -5,7 +5,7 @@ mod drawing;
 mod memory;
 mod open;
 mod options;
-mod pool;
+pub(crate) mod pool;
 mod shelf;
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{Field, SchemaRef};
 
 use self::{
     draft::Draft,
@@ -23,13 +23,11 @@ use self::{
 };
 use crate::{
     batch::{Batch, Span},
-    buffers::Buffers,
-    column::{Decoded, gather},
-    dataset::{Dataset, Selection},
+    column::{Decoded, Pick, gather},
+    dataset::Dataset,
     decode::{DecodedGroup, Decoder},
     error::{Error, Problem, Result},
     piece::{Cursor, Piece},
-    predicate::Filter,
 };
 pub use options::{OnError, ReaderOptions};
 
@@ -72,18 +70,10 @@ impl Reader {
     /// # Errors
     /// Columns that are not there, or differ between files; threads that cannot be started.
     pub fn new(dataset: Arc<Dataset>, options: ReaderOptions) -> Result<Self> {
-        let filter = options.predicate.clone();
-        let decoder = Arc::new(Decoder {
-            selection: Selection::new(&dataset, options.columns.as_deref())?,
-            filter: filter
-                .map(|predicate| Filter::new(&dataset, predicate))
-                .transpose()?,
-            dataset: dataset.clone(),
-            buffers: Buffers::default(),
-        });
+        let decoder = Arc::new(Decoder::new(dataset.clone(), &options)?);
         let threads = decoder.clone();
-        let pool =
-            Pool::new(options.threads, move |group| threads.decode(group)).map_err(Problem::Io)?;
+        let pool = Pool::new(options.threads, move |group: &u32| threads.decode(*group))
+            .map_err(Problem::Io)?;
         Ok(Self {
             dataset,
             decoder,
@@ -102,7 +92,10 @@ impl Reader {
 
     /// Names and types of the columns of a batch.
     pub fn schema(&self) -> &SchemaRef {
-        &self.decoder.selection.schema
+        match &self.decoder.windows {
+            Some(plan) => &plan.schema,
+            None => &self.decoder.selection.schema,
+        }
     }
 
     /// From now on reads these pieces of this epoch, and opens them in this order: at the start of an epoch,
@@ -200,6 +193,11 @@ impl Reader {
         &self.skipped
     }
 
+    /// Bytes of row groups that were read so far, without footers: from the storage, or from its cache.
+    pub fn bytes_read(&self) -> u64 {
+        self.decoder.bytes_read()
+    }
+
     fn check(&self, piece: &Piece) -> Result<()> {
         let Piece { group, lo, hi } = *piece;
         let bad = |why| Error::from(Problem::BadPiece { group, lo, hi, why });
@@ -237,17 +235,29 @@ impl Reader {
             .sources()
             .map(|slot| &**self.open.get(slot).data())
             .collect();
-        let columns = self
-            .schema()
-            .fields()
-            .iter()
-            .enumerate()
-            .map(|(number, field)| {
-                let sources: Vec<&Decoded> =
-                    groups.iter().map(|group| &group.columns[number]).collect();
-                gather(field, &sources, draft.picks())
-            })
-            .collect::<Result<_>>()?;
+        let column = |number: usize, field: &Field, picks: &[Pick]| {
+            let sources: Vec<&Decoded> =
+                groups.iter().map(|group| &group.columns[number]).collect();
+            gather(field, &sources, picks)
+        };
+        let fields = self.schema().fields().iter();
+        let columns = match &self.decoder.windows {
+            None => fields
+                .enumerate()
+                .map(|(number, field)| column(number, field, draft.picks()))
+                .collect::<Result<_>>()?,
+            Some(plan) => fields
+                .zip(&plan.columns)
+                .map(|(field, (row, number))| {
+                    let behind = |pick: &Pick| Pick {
+                        row: pick.row + row,
+                        ..*pick
+                    };
+                    let picks: Vec<Pick> = draft.picks().iter().map(behind).collect();
+                    column(*number, field, &picks)
+                })
+                .collect::<Result<_>>()?,
+        };
         Ok(Some(Batch {
             schema: self.schema().clone(),
             columns,

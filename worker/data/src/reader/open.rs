@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use arrow_buffer::BooleanBuffer;
+use elasticrun_core::random::Random;
 
-use crate::{decode::DecodedGroup, order::GroupOrder, piece::Piece, random::Random};
+use crate::{decode::DecodedGroup, order::GroupOrder, piece::Piece};
 
 /// A piece that rows are taken from.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl OpenPiece {
     /// Where the row at a position is in [`Self::data`].
     pub(super) fn place(&self, position: u32) -> u32 {
         match &self.rows {
-            Rows::Group(_) => self.order.row(position),
+            Rows::Group(group) => group.place(self.order.row(position)),
             Rows::Own { from, .. } => position - from,
         }
     }
@@ -90,7 +91,7 @@ impl OpenSet {
     /// Draws by chance. The draws depend on seed, epoch and `first`, which other workers do not have.
     pub(super) fn shuffled(seed: u64, epoch: u64, first: Option<&Piece>) -> Self {
         let (group, lo) = first.map_or((0, 0), |piece| (piece.group, piece.lo));
-        let random = Random::new(&[PURPOSE, seed, epoch, group.into(), lo.into()]);
+        let random = Random::keyed(&[PURPOSE, seed, epoch, group.into(), lo.into()]);
         Self {
             slots: Vec::new(),
             draw: Draw::Shuffled {
@@ -159,7 +160,7 @@ impl OpenSet {
     pub(super) fn draw(&mut self) -> (u32, u32) {
         let slot = match &mut self.draw {
             Draw::Shuffled { urn, random } => {
-                let label = random.below(urn.len() as u32) as usize;
+                let label = random.below(urn.len() as u64) as usize;
                 urn.swap_remove(label)
             }
             Draw::InOrder { slots } => {

@@ -1,6 +1,6 @@
 //! How a reader reads.
 
-use crate::predicate::Predicate;
+use crate::{predicate::Predicate, window::Windows};
 
 /// What a reader does with a row group that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct ReaderOptions {
     pub columns: Option<Vec<String>>,
     /// The rows to keep; all if not given. Others are processed, and are in no batch.
     pub predicate: Option<Predicate>,
+    /// Windows of rows instead of rows, whose columns take the place of `columns`. Not together with a predicate.
+    pub windows: Option<Windows>,
     /// Rows from which the next one is drawn. 0 or 1: a row group after the other, each in its own order.
     pub shuffle_rows: usize,
     /// Whether rows are shuffled at all. Else pieces come in the order of the queue, rows in that of the file.
@@ -39,6 +41,7 @@ impl Default for ReaderOptions {
         Self {
             columns: None,
             predicate: None,
+            windows: None,
             shuffle_rows: 16_384,
             shuffle: true,
             seed: 0,

@@ -1,47 +1,59 @@
-//! Threads that decode row groups ahead of the reader.
+//! Threads that decode ahead of a reader.
 //!
-//! A group is wanted, then running, then done, and is taken once. Wanted groups are decoded in the order in
-//! which they were asked for; a group that is not wanted any more is forgotten wherever it is.
+//! A job is wanted, then running, then done, and its result is taken once. Wanted jobs are done in the order in
+//! which they were asked for; a job that is not wanted any more is forgotten wherever it is.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    hash::Hash,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
 };
 
-use crate::{decode::DecodedGroup, error::Result};
+use crate::error::Result;
 
-/// See the module. Dropping it waits for the groups that are being decoded.
+/// See the module: jobs `J` with results `R`. Dropping it waits for the jobs that are being done.
 #[derive(Debug)]
-pub(super) struct Pool {
-    shared: Arc<Shared>,
+pub(crate) struct Pool<J, R> {
+    shared: Arc<Shared<J, R>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+#[derive(Debug)]
+struct Shared<J, R> {
+    state: Mutex<State<J, R>>,
     /// Something is wanted, or the end.
     wanted: Condvar,
     /// Something is done.
     done: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    wanted: VecDeque<u32>,
-    running: HashSet<u32>,
-    done: HashMap<u32, Result<DecodedGroup>>,
+#[derive(Debug)]
+struct State<J, R> {
+    wanted: VecDeque<J>,
+    running: HashSet<J>,
+    done: HashMap<J, Result<R>>,
     end: bool,
 }
 
-impl Pool {
-    pub(super) fn new(
+impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
+    pub(crate) fn new(
         threads: usize,
-        decode: impl Fn(u32) -> Result<DecodedGroup> + Send + Sync + 'static,
+        decode: impl Fn(&J) -> Result<R> + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
+        let state = State {
+            wanted: VecDeque::new(),
+            running: HashSet::new(),
+            done: HashMap::new(),
+            end: false,
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            wanted: Condvar::new(),
+            done: Condvar::new(),
+        };
         let mut pool = Self {
-            shared: Arc::default(),
+            shared: Arc::new(shared),
             threads: Vec::new(),
         };
         let decode = Arc::new(decode);
@@ -55,24 +67,24 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Asks for a group, unless that was done before.
-    pub(super) fn want(&self, group: u32) {
+    /// Asks for a job, unless that was done before.
+    pub(crate) fn want(&self, job: J) {
         let mut state = self.shared.lock();
-        if !state.knows(group) {
-            state.wanted.push_back(group);
+        if !state.knows(&job) {
+            state.wanted.push_back(job);
             self.shared.wanted.notify_one();
         }
     }
 
-    /// A group, once it is decoded. Asks for it ahead of all others if it was not asked for.
-    pub(super) fn take(&self, group: u32) -> Result<DecodedGroup> {
+    /// The result of a job, once it is done. Asks for it ahead of all others if it was not asked for.
+    pub(crate) fn take(&self, job: &J) -> Result<R> {
         let mut state = self.shared.lock();
-        if !state.knows(group) {
-            state.wanted.push_front(group);
+        if !state.knows(job) {
+            state.wanted.push_front(job.clone());
             self.shared.wanted.notify_one();
         }
         loop {
-            if let Some(result) = state.done.remove(&group) {
+            if let Some(result) = state.done.remove(job) {
                 return result;
             }
             state = self
@@ -83,16 +95,16 @@ impl Pool {
         }
     }
 
-    /// Forgets all groups but those to keep.
-    pub(super) fn retain(&self, keep: impl Fn(u32) -> bool) {
+    /// Forgets all jobs but those to keep.
+    pub(crate) fn retain(&self, keep: impl Fn(&J) -> bool) {
         let mut state = self.shared.lock();
-        state.wanted.retain(|group| keep(*group));
-        state.running.retain(|group| keep(*group));
-        state.done.retain(|group, _| keep(*group));
+        state.wanted.retain(&keep);
+        state.running.retain(&keep);
+        state.done.retain(|job, _| keep(job));
     }
 }
 
-impl Drop for Pool {
+impl<J, R> Drop for Pool<J, R> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.end = true;
@@ -106,37 +118,37 @@ impl Drop for Pool {
     }
 }
 
-impl State {
-    fn knows(&self, group: u32) -> bool {
-        self.running.contains(&group)
-            || self.done.contains_key(&group)
-            || self.wanted.contains(&group)
+impl<J: Eq + Hash, R> State<J, R> {
+    fn knows(&self, job: &J) -> bool {
+        self.running.contains(job) || self.done.contains_key(job) || self.wanted.contains(job)
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<J, R> Shared<J, R> {
+    fn lock(&self) -> MutexGuard<'_, State<J, R>> {
         // No one panics under the lock; were it so, the state would still be whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn work(&self, decode: &dyn Fn(u32) -> Result<DecodedGroup>) {
+impl<J: Clone + Eq + Hash, R> Shared<J, R> {
+    fn work(&self, decode: &dyn Fn(&J) -> Result<R>) {
         let mut state = self.lock();
         while !state.end {
-            let Some(group) = state.wanted.pop_front() else {
+            let Some(job) = state.wanted.pop_front() else {
                 state = self
                     .wanted
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            state.running.insert(group);
+            state.running.insert(job.clone());
             drop(state);
-            let result = decode(group);
+            let result = decode(&job);
             state = self.lock();
             // Else it was forgotten meanwhile.
-            if state.running.remove(&group) {
-                state.done.insert(group, result);
+            if state.running.remove(&job) {
+                state.done.insert(job, result);
                 self.done.notify_all();
             }
         }

@@ -12,7 +12,7 @@ use crate::{decode::DecodedGroup, error::Result};
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Shelf {
-    pool: Pool,
+    pool: Pool<u32, DecodedGroup>,
     held: HashMap<u32, Held>,
     /// Held groups without a reader; the one that was left first comes first.
     idle: VecDeque<u32>,
@@ -28,7 +28,7 @@ struct Held {
 }
 
 impl Shelf {
-    pub(super) fn new(pool: Pool) -> Self {
+    pub(super) fn new(pool: Pool<u32, DecodedGroup>) -> Self {
         Self {
             pool,
             held: HashMap::new(),
@@ -72,7 +72,7 @@ impl Shelf {
             return Ok(held.group.clone());
         }
         self.ahead.remove(&group);
-        let decoded = Arc::new(self.pool.take(group)?);
+        let decoded = Arc::new(self.pool.take(&group)?);
         let held = Held {
             group: decoded.clone(),
             readers: 1,
@@ -121,7 +121,7 @@ impl Shelf {
 
     /// Gives up all groups but those to keep. Called while no group has a reader.
     pub(super) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
-        self.pool.retain(&keep);
+        self.pool.retain(|group| keep(*group));
         self.held.retain(|group, _| keep(*group));
         self.idle.retain(|group| keep(*group));
         self.ahead.retain(|group, _| keep(*group));

@@ -113,6 +113,23 @@ impl Storage for Cached {
         self.inner.list()
     }
 
+    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+        self.inner.below(file)
+    }
+
+    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
+        self.inner.beside(name)
+    }
+
+    fn gap(&self) -> u64 {
+        self.inner.gap()
+    }
+
+    /// What is read past the cache is not in it.
+    fn open(&self, _: &FileInfo) -> Result<Option<File>> {
+        Ok(None)
+    }
+
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let paths: Vec<PathBuf> = ranges.iter().map(|range| self.path(file, range)).collect();
         let mut found: Vec<Option<Bytes>> = paths.iter().map(|path| read_part(path)).collect();
@@ -217,6 +234,22 @@ mod tests {
     impl Storage for Counted {
         fn list(&self) -> Result<Vec<FileInfo>> {
             Ok(vec![file("1")])
+        }
+
+        fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+            &file.name
+        }
+
+        fn gap(&self) -> u64 {
+            0
+        }
+
+        fn open(&self, _: &FileInfo) -> Result<Option<File>> {
+            Ok(None)
+        }
+
+        fn beside(&self, _: &str) -> Result<Option<FileInfo>> {
+            Ok(None)
         }
 
         fn read(&self, _: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {

@@ -48,7 +48,30 @@ impl Storage for Local {
         Ok(files)
     }
 
-    fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+        let path = Path::new(&file.name);
+        let mut below = (self.places.iter()).filter_map(|place| path.strip_prefix(place).ok());
+        below.next().and_then(Path::to_str).unwrap_or_default()
+    }
+
+    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
+        let Some(place) = self.places.first().filter(|place| place.is_dir()) else {
+            return Ok(None);
+        };
+        let path = place.join(name);
+        match fs::metadata(&path) {
+            Ok(metadata) => Ok(Some(info(&path, &metadata))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error, &path)),
+        }
+    }
+
+    /// A call of the system and the copy of so many bytes cost about the same.
+    fn gap(&self) -> u64 {
+        16 << 10
+    }
+
+    fn open(&self, file: &FileInfo) -> Result<Option<File>> {
         let path = Path::new(&file.name);
         let open = File::open(path).map_err(|error| failed(error, path))?;
         let metadata = open.metadata().map_err(|error| failed(error, path))?;
@@ -57,6 +80,14 @@ impl Storage for Local {
             let (was, is) = (file.describe(), is.describe());
             return Err(Error::from(Problem::Changed { was, is }).in_file(&file.name));
         }
+        Ok(Some(open))
+    }
+
+    fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let path = Path::new(&file.name);
+        let Some(open) = self.open(file)? else {
+            return Err(Problem::Vanished.into());
+        };
         ranges
             .iter()
             .map(|range| {

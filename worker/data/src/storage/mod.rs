@@ -5,7 +5,7 @@ mod local;
 #[cfg(feature = "object-store")]
 mod object;
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{fmt, fs::File, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
@@ -41,6 +41,25 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// A place that is not there or cannot be read.
     fn list(&self) -> Result<Vec<FileInfo>>;
+
+    /// The name of a file below the place where it was found.
+    fn below<'a>(&self, file: &'a FileInfo) -> &'a str;
+
+    /// The file of that name at the top of the first place, whether it is a data file or not; nothing if the
+    /// place is no directory, or holds no such file.
+    ///
+    /// # Errors
+    /// The place cannot be read.
+    fn beside(&self, name: &str) -> Result<Option<FileInfo>>;
+
+    /// Ranges that are closer than this, in bytes, are better read as one: what a request costs.
+    fn gap(&self) -> u64;
+
+    /// A file that can be read at any place without a request, if this storage has such.
+    ///
+    /// # Errors
+    /// As [`Storage::read`].
+    fn open(&self, file: &FileInfo) -> Result<Option<File>>;
 
     /// The bytes of `ranges`, in order.
     ///

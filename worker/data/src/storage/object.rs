@@ -4,7 +4,7 @@
 //! (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, ...), or from the host's metadata
 //! service. The threads that decode wait for requests, and drive them while they wait.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc, thread};
+use std::{collections::BTreeMap, fs::File, ops::Range, sync::Arc, thread};
 
 use bytes::Bytes;
 use futures_util::{TryStreamExt, future::try_join_all};
@@ -142,6 +142,39 @@ impl Storage for Objects {
         })
     }
 
+    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+        let mut below = self.places.iter().filter_map(|(bucket, key)| {
+            let key = file.name.strip_prefix(bucket)?.strip_prefix(key.as_ref())?;
+            Some(key.trim_start_matches('/'))
+        });
+        below.next().unwrap_or_default()
+    }
+
+    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
+        let Some((bucket, key)) = self.places.first() else {
+            return Ok(None);
+        };
+        let key = key.clone().join(name);
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        match self.wait(self.stores[bucket].get_opts(&key, options)) {
+            Ok(object) => Ok(Some(info(bucket, &object.meta))),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed(error, &format!("{bucket}{key}"))),
+        }
+    }
+
+    /// A request takes tens of milliseconds, in which so much would be there.
+    fn gap(&self) -> u64 {
+        1 << 20
+    }
+
+    fn open(&self, _: &FileInfo) -> Result<Option<File>> {
+        Ok(None)
+    }
+
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         self.wait(try_join_all(
             ranges
@@ -191,9 +224,15 @@ fn failed(error: object_store::Error, address: &str) -> Error {
         object_store::Error::NotFound { .. } => Problem::Vanished,
         object_store::Error::PermissionDenied { .. }
         | object_store::Error::Unauthenticated { .. } => Problem::Denied,
-        other => Problem::Io(std::io::Error::other(other)),
+        other => Problem::Io(std::io::Error::other(one_line(&other))),
     };
     Error::from(problem).in_file(address)
+}
+
+/// What a store says, without the page of markup that some send with it.
+fn one_line(error: &object_store::Error) -> String {
+    let said = error.to_string();
+    said.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

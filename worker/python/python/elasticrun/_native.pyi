@@ -24,6 +24,31 @@ class Standing:
     host: str
 
 @final
+class Forecast:
+    """What a change of workers does to an epoch of a data set."""
+
+    files: int
+    row_groups: int
+    rows: int
+    before: list[list[tuple[int, int]]]
+    after: list[list[tuple[int, int]]]
+    flows: list[tuple[int, int, int]]
+    moved: int
+    anew: int
+    cut: int
+
+def plan(
+    paths: Sequence[str],
+    before: Sequence[tuple[str, int, int]],
+    after: Sequence[tuple[str, int, int]],
+    *,
+    done: float,
+    seed: int | None,
+    epoch: int,
+    whole_row_groups: bool,
+    cache: tuple[str | PathLike[str], int] | None = None,
+) -> Forecast: ...
+@final
 class Data:
     """A data set that this process reads."""
 
@@ -43,7 +68,13 @@ class Data:
         audit: str | PathLike[str] | None,
         condition: object,
         cache: tuple[str | PathLike[str], int] | None,
+        lanes: int | None,
+        row_groups: object,
+        windows: tuple[int, str, float, bool, Sequence[tuple[int, str]]] | None,
     ) -> Data: ...
+    def bytes_read(self) -> int: ...
+    def cost(self) -> tuple[int, float]: ...
+    def pace(self) -> list[float]: ...
     def size(self) -> tuple[int, int, int]: ...
     def schema(self) -> list[tuple[str, str]]: ...
     def position(self) -> tuple[int, int, int, int]: ...
@@ -60,6 +91,16 @@ class Data:
     def is_ahead(self) -> bool: ...
     def save(self) -> bytes: ...
     def restore(self, bytes: bytes) -> None: ...
+
+def note(paths: Sequence[str], name: str, key: str) -> bytes | None: ...
+def columns(paths: Sequence[str]) -> list[str]: ...
+def images(encoded: Sequence[bytes | None]) -> list[Image | None]: ...
+@final
+class Image:
+    """A decoded image."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
 
 @final
 class Batch:
@@ -176,6 +217,7 @@ def join() -> Standing: ...
 def lane() -> Lane: ...
 def round_keys() -> Keys: ...
 def job_keys() -> Keys: ...
+def reach_base() -> None: ...
 def sync(
     save: Callable[[], tuple[bytes, list[Buffer]]],
     restore: Callable[[bytes, list[memoryview]], object],

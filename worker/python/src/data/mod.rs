@@ -8,7 +8,7 @@ use std::{
 
 use arrow_array::{Array, RecordBatch, StructArray, cast::AsArray, ffi};
 use arrow_schema::DataType;
-use elasticrun_core::data::Split;
+use elasticrun_core::data::{Order, Split};
 use elasticrun_data::{
     Dataset, DiskCache, OnError, ReaderOptions,
     elastic::{Elastic, ElasticOptions, Error},
@@ -20,7 +20,14 @@ use pyo3::{
 };
 
 mod condition;
+mod extent;
+mod forecast;
+mod image;
 mod values;
+
+pub(crate) use extent::{columns, note};
+pub(crate) use forecast::{Forecast, plan};
+pub(crate) use image::{Image, images};
 
 use crate::error;
 
@@ -41,7 +48,7 @@ fn detached<T: Send>(
 
 fn of(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
-        Error::Disagreement(_) | Error::Malformed(_) => "StateError",
+        Error::Disagreement(_) | Error::Unfit(_) => "StateError",
         _ => "DataError",
     };
     let mut text = error.to_string();
@@ -59,7 +66,7 @@ fn of(py: Python<'_>, error: &Error) -> PyErr {
 #[pymethods]
 impl Data {
     #[new]
-    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache))]
+    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, lanes, row_groups, windows))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         py: Python<'_>,
@@ -76,6 +83,9 @@ impl Data {
         audit: Option<PathBuf>,
         condition: Option<Bound<'_, PyAny>>,
         cache: Option<(PathBuf, u64)>,
+        lanes: Option<NonZeroU32>,
+        row_groups: Option<Bound<'_, PyAny>>,
+        windows: Option<extent::Windows>,
     ) -> PyResult<Self> {
         let batch = NonZeroU32::new(batch_size)
             .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
@@ -83,6 +93,7 @@ impl Data {
         let reader = ReaderOptions {
             columns,
             predicate: condition.as_ref().map(condition::read).transpose()?,
+            windows: windows.map(extent::windows),
             shuffle_rows,
             shuffle: seed.is_some(),
             seed: seed.unwrap_or(0),
@@ -94,21 +105,27 @@ impl Data {
                 OnError::Raise
             },
         };
-        let split = if whole_row_groups {
-            Split::Never
-        } else {
-            Split::Rows
+        let order = match (lanes, whole_row_groups) {
+            (Some(lanes), _) => Order::Deterministic(lanes.get()),
+            (None, true) => Order::Local(Split::Never),
+            (None, false) => Order::Local(Split::Rows),
         };
         let options = ElasticOptions {
             batch,
             weight,
-            split,
+            order,
             reader,
         };
         let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
+        let dataset = py
+            .detach(|| Dataset::open(&paths, cache))
+            .map_err(|error| of(py, &error.into()))?;
+        let dataset = match row_groups {
+            None => dataset,
+            Some(given) => extent::select(py, dataset, &given)?,
+        };
         let opened = py.detach(|| -> Result<Elastic, Error> {
-            let dataset = Arc::new(Dataset::open(&paths, cache)?);
-            let mut elastic = Elastic::new(dataset, options)?;
+            let mut elastic = Elastic::new(Arc::new(dataset), options)?;
             if let Some(directory) = audit {
                 elastic.audit(&directory)?;
             }
@@ -132,7 +149,7 @@ impl Data {
     /// Names and types of the columns.
     fn schema(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
         detached(py, self, |data| {
-            let fields = data.reader().schema().fields().iter();
+            let fields = data.schema().fields().iter();
             Ok(fields
                 .map(|field| (field.name().clone(), field.data_type().to_string()))
                 .collect())
@@ -150,6 +167,21 @@ impl Data {
                 position.steps(),
             ))
         })
+    }
+
+    /// Bytes of rows in memory, and how often a row group is decoded in an epoch.
+    fn cost(&self, py: Python<'_>) -> PyResult<(u64, f64)> {
+        detached(py, self, |data| Ok((data.memory(), data.passes())))
+    }
+
+    /// Rows a second by rank, as commits tell them; empty before there is anything to measure.
+    fn pace(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
+        detached(py, self, |data| Ok(data.pace()))
+    }
+
+    /// Bytes of row groups that were read so far.
+    fn bytes_read(&self, py: Python<'_>) -> PyResult<u64> {
+        detached(py, self, |data| Ok(data.bytes_read()))
     }
 
     /// Row groups and rows that could not be read and were skipped.

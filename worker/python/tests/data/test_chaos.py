@@ -1,4 +1,5 @@
-"""Fifty random kills and resizes of a real job: the audit says that each row was committed once in each epoch."""
+"""Random kills and resizes of a real job: the audit says that each row was committed once in each epoch, and in order
+"deterministic" that each step was the same as without them."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ import random
 import re
 import signal
 
-from elasticrun.data import audit
+from elasticrun.data import ParquetDataset, audit
 from support import parquet
+from support.audits import committed
 
 ROWS = 2000
-STRIKES = 50
 SEED = 20
 HOSTS = ("localhost", "127.0.0.1")
 SLOTS = [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2)]
@@ -26,7 +27,7 @@ def say(line):
     os.write(1, f"{{line}}\\n".encode())
 
 e.init()
-data = ParquetDataset("{data}", batch_size=7, seed=7, shuffle_rows=128, audit="{audit}")
+data = ParquetDataset("{data}", seed=7, audit="{audit}", **{options})
 state = e.ObjectState(data=data, seen=np.zeros({rows}), steps=0)
 
 @e.elastic.run
@@ -60,6 +61,36 @@ say(f"EACH ROW {{int(seen[0])}} TIMES")
 
 
 def test_fifty_strikes(start, tmp_path):
+    epochs, kills = strike(start, tmp_path, 50, batch_size=7, shuffle_rows=128)
+    seen = audit.read(tmp_path / "audit")
+    assert seen.repeated() == []
+    assert {epoch: len(rows) for epoch, rows in seen.rows.items()} == dict.fromkeys(range(epochs), ROWS)
+    assert kills > 10
+
+
+def test_strikes_change_no_step(start, tmp_path):
+    options = {"order": "deterministic", "global_batch_size": 14, "lanes": 60}
+    epochs, kills = strike(start, tmp_path, 12, **options)
+    assert kills > 3
+    # One process without a job reads all rows in the order of the positions.
+    alone = ParquetDataset(tmp_path / "data", seed=7, **options)
+    alone._enter_shard(0, 1)
+    commits = committed(tmp_path / "audit")
+    assert sorted({epoch for _, epoch in commits}) == list(range(epochs))
+    for epoch in alone.epochs(epochs):
+        order = [row for batch in alone._batches() for row in batch.origins()]
+        assert len(set(order)) == ROWS
+        done = 0
+        for _, rows in sorted((commit, rows) for (commit, of), rows in commits.items() if of == epoch):
+            assert rows == set(order[done : done + len(rows)])
+            done += len(rows)
+            assert done % 14 == 0 or done == ROWS
+        assert done == ROWS
+
+
+def strike(start, tmp_path, strikes, **options):
+    """Trains while workers are killed and hosts come and go, so many times. Gives how many epochs were trained, and how many
+    workers were killed."""
     chance = random.Random(SEED)
     change = start.hosts("localhost:2\n")
     stop = tmp_path / "stop"
@@ -69,12 +100,13 @@ def test_fifty_strikes(start, tmp_path):
         SCRIPT.format(
             data=parquet.write(tmp_path / "data", rows=ROWS, files=4, group=40),
             audit=tmp_path / "audit",
+            options=options,
             rows=ROWS,
             stop=stop,
         ),
     )
-    trained, slots, kills, strikes = -1, (2, 0), 0, 0
-    while strikes < STRIKES:
+    trained, slots, kills, done = -1, (2, 0), 0, 0
+    while done < strikes:
         # Each strike meets a round that trains.
         while trained < (newest := _newest(job.text)):
             trained = int(re.search(r"TRAINS (\d+)", job.until("TRAINS"))[1])
@@ -87,24 +119,19 @@ def test_fifty_strikes(start, tmp_path):
             for pid in victims:
                 os.kill(pid, signal.SIGKILL)
             kills += len(victims)
-            strikes += 1
+            done += 1
         elif size == sum(slots):
             slots = chance.choice([other for other in SLOTS if sum(other) != size])
             change("".join(f"{host}:{count}\n" for host, count in zip(HOSTS, slots, strict=True) if count))
-            strikes += 1
+            done += 1
         while _newest(job.text) == newest:
             job.until("ROUND")
     stop.touch()
     text = job.succeed()
     times = {int(found) for found in re.findall(r"EACH ROW (\d+) TIMES", text)}
     assert len(times) == 1
-    epochs = times.pop()
-    seen = audit.read(tmp_path / "audit")
-    assert seen.repeated() == []
-    assert {epoch: len(rows) for epoch, rows in seen.rows.items()} == dict.fromkeys(range(epochs), ROWS)
-    assert kills > 10
+    return times.pop(), kills
 
 
 def _newest(text: str) -> int:
     return max((int(found) for found in re.findall(r"ROUND (\d+)", text)), default=0)
-

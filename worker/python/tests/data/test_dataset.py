@@ -89,6 +89,66 @@ def test_progress_is_told(tmp_path):
     assert "epoch 0: 100 of 1,000 rows (10%)" in str(progress)
 
 
+def test_the_rate_of_one_process_is_that_of_all(tmp_path):
+    data = ParquetDataset(parquet.write(tmp_path), batch_size=100)
+    next(iter(data))
+    assert data.progress().seconds_left is None
+    data._agree()
+    progress = data.progress()
+    assert len(progress.rows_per_second_by_rank) == 1 and progress.total_rows_per_second > 0
+    assert "by 1 workers" in str(progress)
+
+
+def test_a_memory_of_part_of_the_lanes_gives_the_same_steps_with_a_warning(tmp_path):
+    path = parquet.write(tmp_path, rows=6000, files=1, group=1500, width=64)
+    whole = ParquetDataset(path, order="deterministic", global_batch_size=100, lanes=4, columns=["index", "x"])
+    steps = [list(batch["index"]) for batch in whole]
+    assert whole.passes == 1 and len(steps) == 60
+    small = ParquetDataset(
+        path, order="deterministic", global_batch_size=100, lanes=4, columns=["index", "x"], memory="100 KiB"
+    )
+    with pytest.warns(RuntimeWarning, match=r"each row group is decoded about \d+ times.*fewer lanes"):
+        again = [list(batch["index"]) for batch in small]
+    assert again == steps and small.passes > 4
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"order": "global", "batch_size": 1}, "order='global': must be 'local' or 'deterministic'"),
+        ({}, "order='local' takes batch_size, the rows of this worker at each step, and no global_batch_size"),
+        ({"order": "deterministic", "batch_size": 4}, "takes global_batch_size, the rows of all workers together"),
+        ({"order": "deterministic", "global_batch_size": 0}, "global_batch_size=0: must be at least 1"),
+        ({"order": "deterministic", "global_batch_size": 1, "lanes": 0}, "lanes=0: must be from 1"),
+        ({"order": "deterministic", "global_batch_size": 1, "weight": 2}, "weight and split are for order='local'"),
+    ],
+)
+def test_an_order_takes_its_own_arguments(tmp_path, options, what):
+    with pytest.raises((TypeError, ValueError), match=what):
+        ParquetDataset(tmp_path, **options)
+
+
+def test_a_checkpoint_of_one_order_opens_as_the_other_between_epochs(tmp_path):
+    path = parquet.write(tmp_path)
+    local = {"batch_size": 100}
+    lanes = {"order": "deterministic", "global_batch_size": 100, "lanes": 12}
+    for former, later in [(local, lanes), (lanes, local)]:
+        data, other = ParquetDataset(path, **former), ParquetDataset(path, **later)
+        next(iter(data))
+        data._agree()
+        midst = data._save()
+        list(data)
+        data._agree()
+        end = data._save()
+        with pytest.raises(StateError, match="100 of 1000 rows into an epoch, and order .* can only begin with one"):
+            other._restore(midst)
+        other._restore(end)
+        assert (other.epoch, other.progress().done) == (data.epoch, 1000)
+        data.next_epoch()
+        other.next_epoch()
+        assert sorted(int(index) for batch in other for index in batch["index"]) == list(range(1000))
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_hardly_any_rows(tmp_path, rows):
     data = ParquetDataset(parquet.write(tmp_path, rows=rows, files=1), batch_size=10)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from elasticrun.data import audit
+from elasticrun.data import ParquetDataset, audit
 from support import parquet
+from support.audits import committed
 
 #: Trains on the rows of an epoch, with a sum that says which rows the model has seen.
 SCRIPT = """
@@ -13,7 +16,7 @@ import elasticrun as e
 from elasticrun.data import ParquetDataset
 
 e.init()
-data = ParquetDataset("{data}", batch_size={batch}, seed=7, audit="{audit}", **{more})
+data = ParquetDataset("{data}", seed=7, audit="{audit}", **{more})
 state = e.ObjectState(data=data, seen=np.zeros({rows}), steps=0)
 
 @e.elastic.run
@@ -36,10 +39,20 @@ print("EACH ROW", {epochs}, "TIMES IN", state.steps, "STEPS")
 """
 
 
-def script(tmp_path, strike="pass", after="pass", rows=1000, batch=10, epochs=1, more="{}", **data):
+#: Of order "deterministic": two steps of 50 rows are those of five workers in order "local".
+LANES = {"order": "deterministic", "global_batch_size": 50, "lanes": 60}
+
+
+def script(tmp_path, strike="pass", after="pass", rows=1000, epochs=1, more=None, **data):
     path = parquet.write(tmp_path / "data", rows=rows, **data)
     return SCRIPT.format(
-        data=path, audit=tmp_path / "audit", strike=strike, after=after, rows=rows, batch=batch, epochs=epochs, more=more
+        data=path,
+        audit=tmp_path / "audit",
+        strike=strike,
+        after=after,
+        rows=rows,
+        epochs=epochs,
+        more={"batch_size": 10, **(more or {})} if more is not LANES else LANES,
     )
 
 
@@ -114,9 +127,57 @@ def test_an_empty_data_set_has_no_step(start, tmp_path):
 
 
 def test_row_groups_may_stay_whole(start, tmp_path):
-    text = start.job("-np 3", script(tmp_path, more="dict(split='never')")).succeed()
+    text = start.job("-np 3", script(tmp_path, more={"split": "never"})).succeed()
     assert text.count("EACH ROW 1 TIMES") == 3
     check(tmp_path)
+
+
+@pytest.mark.parametrize("order", ["local", "deterministic"])
+def test_all_workers_lost_go_on_with_model_and_rows_of_one_commit(start, tmp_path, order):
+    # The last of them in the midst of a step, when others have committed it or not; the agents live and keep the commits.
+    strike = """
+            if e.world().round == 1 and state.steps == 6:
+                os._exit(3)"""
+    deterministic = order == "deterministic"
+    text = start.job(
+        "-np 2 --min-np 2 -H localhost:1,127.0.0.1:1 --max-restarts 1 --blacklist-cooldown-range 0 1",
+        script(tmp_path, strike, more=LANES if deterministic else None),
+    ).succeed()
+    done = 6 * (50 if deterministic else 20)
+    assert start_of(text, 1) == {(rank, 2, 1000) for rank in range(2)}
+    (later,) = {int(round_) for round_, left in re.findall(r"ROUND (\d+) .* LEFT (\d+)", text) if int(left) == 1000 - done}
+    assert start_of(text, later) == {(rank, 2, 1000 - done) for rank in range(2)}
+    # The model has seen each row once, and the steps before the restart are in it.
+    assert text.count(f"EACH ROW 1 TIMES IN {20 if deterministic else 50} STEPS") == 2
+    check(tmp_path)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_steps_are_the_same_for_any_number_of_workers(start, tmp_path, workers):
+    text = start.job(f"-np {workers}", script(tmp_path, epochs=2, more=LANES)).succeed()
+    assert text.count("EACH ROW 2 TIMES IN 40 STEPS") == workers
+    expected = ParquetDataset(tmp_path / "data", seed=7, **LANES)
+    expected._enter_shard(0, 1)
+    steps = [set(batch.origins()) for _ in expected.epochs(2) for batch in expected._batches()]
+    commits = [rows for _, rows in sorted(committed(tmp_path / "audit").items())]
+    assert commits == steps
+
+
+def test_more_workers_than_lanes_are_told_what_would_do(start, tmp_path):
+    told = start.job("-np 3", script(tmp_path, more=LANES).replace("'lanes': 60", "'lanes': 2")).fail(1)
+    assert "3 workers share 2 lanes: set lanes to 5040, which changes the order" in told
+
+
+def test_the_rates_of_all_workers_are_known(start, tmp_path):
+    after = """
+            if state.steps == 30:
+                progress = data.progress()
+                rates = progress.rows_per_second_by_rank
+                assert len(rates) == 2 and min(rates) > 0 and progress.seconds_left > 0, rates
+                assert sum(rates) == progress.total_rows_per_second, rates
+                print("RATES of", progress)"""
+    text = start.job("-np 2", script(tmp_path, after=after)).succeed()
+    assert len(re.findall(r"RATES of epoch 0: 600 of 1,000 rows \(60%\), .* rows/s here, .* by 2 workers, .* left", text)) == 2
 
 
 def test_another_data_set_on_one_worker_is_told(start, tmp_path):

@@ -81,7 +81,7 @@ def test_what_is_wrong_is_named(url):
         make_reader(url, cur_shard=4)
     with pytest.raises(ValueError, match="num_epochs=0"):
         make_reader(url, num_epochs=0)
-    with pytest.raises(TypeError, match="transform_spec is not supported"):
+    with pytest.raises(ValueError, match="transform_spec=.*: must be a TransformSpec"):
         make_reader(url, transform_spec=lambda row: row)
     with pytest.raises(DataError, match="nowhere"):
         make_reader("file:///nowhere")

@@ -21,9 +21,31 @@ from . import _handler
 from .adapters import tf_dataset, torch_loader
 from .batch import Batch
 from .dataset import ParquetDataset
+from .mixture import Mixture, WeightedSamplingReader
+from .ngram import NGram
 from .progress import Progress
 from .readers import Reader, make_batch_reader, make_reader
+from .selectors import IntersectIndexSelector, RowGroup, SingleIndexSelector, UnionIndexSelector
+from .transform import TransformSpec, edit_field
 
-__all__ = ["Batch", "ParquetDataset", "Progress", "Reader", "make_batch_reader", "make_reader", "tf_dataset", "torch_loader"]
+__all__ = [
+    "Batch",
+    "IntersectIndexSelector",
+    "Mixture",
+    "NGram",
+    "ParquetDataset",
+    "Progress",
+    "Reader",
+    "RowGroup",
+    "SingleIndexSelector",
+    "TransformSpec",
+    "UnionIndexSelector",
+    "WeightedSamplingReader",
+    "edit_field",
+    "make_batch_reader",
+    "make_reader",
+    "tf_dataset",
+    "torch_loader",
+]
 
 _handler.register()

@@ -6,30 +6,32 @@ from typing import Any
 
 from ..elastic import register_handler
 from .dataset import ParquetDataset
+from .mixture import Mixture
 
 
 class _DataHandler:
-    def capture(self, value: ParquetDataset) -> object:
+    def capture(self, value: ParquetDataset | Mixture) -> object:
         return value._save()
 
-    def restore(self, value: ParquetDataset, stored: Any) -> ParquetDataset:
+    def restore(self, value: ParquetDataset | Mixture, stored: Any) -> ParquetDataset | Mixture:
         value._restore(stored)
         return value
 
-    def reset(self, value: ParquetDataset) -> None:
+    def reset(self, value: ParquetDataset | Mixture) -> None:
         """Rows are handed out in ``enter``, where all workers are."""
 
-    def enter(self, value: ParquetDataset) -> None:
+    def enter(self, value: ParquetDataset | Mixture) -> None:
         value._enter()
 
-    def agree(self, value: ParquetDataset) -> None:
+    def agree(self, value: ParquetDataset | Mixture) -> None:
         value._agree()
 
 
-    def committed(self, value: ParquetDataset) -> None:
+    def committed(self, value: ParquetDataset | Mixture) -> None:
         value._committed()
 
 
 def register() -> None:
-    """Has states keep data sets."""
-    register_handler(ParquetDataset, _DataHandler())
+    """Has states keep data sets, and mixtures of them."""
+    for kind in (ParquetDataset, Mixture):
+        register_handler(kind, _DataHandler())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import _native
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import torch
+
+    #: Gives a column of a batch from what is stored.
+    Decoder: TypeAlias = Callable[["Batch", str], np.ndarray[Any, Any]]
 
 __all__ = ["Batch"]
 
@@ -26,8 +29,11 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
     or ``jax.dlpack.from_dlpack`` of a column copies nothing either.
     """
 
-    def __init__(self, batch: _native.Batch) -> None:
+    def __init__(self, batch: _native.Batch, decoder: Decoder | None = None) -> None:
         self._batch = batch
+        self._decoder = decoder
+        #: Of a :class:`Mixture`: the number of the data set that it is from.
+        self.source = 0
 
     @property
     def rows(self) -> int:
@@ -35,12 +41,17 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
         return len(self._batch)
 
     def __getitem__(self, column: str) -> np.ndarray[Any, Any]:
-        """A column.
+        """A column; of a data set with codecs, decoded.
 
         Raises:
             KeyError: there is no such column.
             TypeError: it is nothing that NumPy knows; :meth:`arrow` has it.
+            DataError: a value is not what its codec writes.
         """
+        return self.stored(column) if self._decoder is None else self._decoder(self, column)
+
+    def stored(self, column: str) -> np.ndarray[Any, Any]:
+        """A column as it is stored, without a codec. Raises as indexing does."""
         import numpy as np
 
         memory = self._batch.column(column)
@@ -54,6 +65,15 @@ class Batch(Mapping[str, "np.ndarray[Any, Any]"]):
         array = np.empty(len(values), dtype=object)
         array[:] = values
         return array
+
+    def values_of(self, column: str) -> list[Any]:
+        """The values of a column as it is stored, one by one; None where there is none.
+
+        Raises:
+            KeyError, TypeError: as indexing.
+        """
+        values = self._batch.values(column)
+        return list(self.stored(column)) if values is None else values
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._batch.names())

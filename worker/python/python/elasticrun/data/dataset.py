@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import _native, lifecycle
-from ..errors import StateError
+from ..errors import DataError, StateError
+from . import petastorm, selectors
 from .batch import Batch
 from .progress import Progress, Rate
+from .transform import TransformedBatch
 
 if TYPE_CHECKING:
     from os import PathLike
 
+    import numpy as np
+
+    from .ngram import NGram
+
 __all__ = ["ParquetDataset"]
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+#: A user is told where row groups are decoded more often than so many times.
+_MANY_PASSES = 4
 
 
 class ParquetDataset:
@@ -33,7 +45,13 @@ class ParquetDataset:
         paths: a file or a directory of Parquet files, those below it too, or several of them; also as ``file://``, ``s3://`` or
             ``gs://`` addresses, with credentials from the environment. All workers see the same files; names that begin with
             ``_`` or ``.`` are left out.
-        batch_size: rows of this worker at each step, at least 1. It may differ from worker to worker.
+        batch_size: rows of this worker at each step, at least 1. It may differ from worker to worker. Not for
+            ``order="deterministic"``.
+        order: "local" moves few rows when workers change; "deterministic" gives the same rows at the same step, whatever
+            number of workers there is or was.
+        global_batch_size: for ``order="deterministic"``: rows of all workers together at each step, the same in all of them.
+        lanes: for ``order="deterministic"``: how many row groups all workers together read at a time, at least as many as there
+            will ever be workers. Another number is another order.
         columns: names of the columns to read; all if none are given.
         shuffle: whether rows are shuffled, anew in each epoch.
         seed: what the order is drawn from. All workers pass the same.
@@ -48,6 +66,13 @@ class ParquetDataset:
         where: which rows to keep: ``[("label", "==", 3), ("weight", ">", 0.5)]`` are conditions that all hold, a list of such lists is
             one of which one holds. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` is no value. Row groups and
             rows that cannot match are not decoded. What is dropped counts as processed.
+        row_groups: which row groups make up the data set: their numbers, conditions as of ``where`` that their statistics must allow, a
+            function of a :class:`RowGroup`, or a selector of Petastorm over an index that it built. Others are not there at all: an
+            epoch is what is left.
+        codecs: "petastorm" decodes the columns of a data set that Petastorm wrote, by the schema it noted.
+        transform: a function of the columns of a batch, as a mapping from names to arrays, that gives others. It is called for each
+            batch, also for those without a row.
+        ngram: windows of rows in place of rows; columns are then named "0/name", where 0 is the first row of the window.
         cache: a directory of this host that keeps what was read from far away.
         cache_size: what it may hold: bytes, or as "10 GiB".
         audit: a directory for files that say which rows each commit holds, to prove that each was used once.
@@ -61,7 +86,10 @@ class ParquetDataset:
         self,
         paths: str | PathLike[str] | Sequence[str | PathLike[str]],
         *,
-        batch_size: int,
+        batch_size: int | None = None,
+        order: Literal["local", "deterministic"] = "local",
+        global_batch_size: int | None = None,
+        lanes: int = 5040,
         columns: Sequence[str] | None = None,
         shuffle: bool = True,
         seed: int = 0,
@@ -72,21 +100,33 @@ class ParquetDataset:
         split: Literal["rows", "never"] = "rows",
         weight: int = 1,
         where: Sequence[object] | None = None,
+        row_groups: Any = None,
+        codecs: Literal["petastorm"] | None = None,
+        transform: Callable[[Mapping[str, np.ndarray[Any, Any]]], Mapping[str, Any]] | None = None,
+        ngram: NGram | None = None,
         cache: str | PathLike[str] | None = None,
         cache_size: int | str = "10 GiB",
         audit: str | PathLike[str] | None = None,
     ) -> None:
         several = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: must be at least 1")
+        _one_of("order", order, ("local", "deterministic"))
         _one_of("on_error", on_error, ("raise", "skip"))
         _one_of("split", split, ("rows", "never"))
+        deterministic = order == "deterministic"
+        rows = _rows_of_a_step(deterministic, batch_size, global_batch_size)
+        if deterministic and (weight != 1 or split != "rows"):
+            raise ValueError("weight and split are for order='local': a step of order='deterministic' is shared out evenly")
+        if not 1 <= lanes < 1 << 32:
+            raise ValueError(f"lanes={lanes}: must be from 1 to 2**32 - 1, and not fewer than workers")
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
+        places = [os.fspath(path) for path in several]
+        self._fields = _stored_fields(places, codecs)
+        self._transform = transform
         self._data = _native.Data(
-            [os.fspath(path) for path in several],
+            places,
             columns=None if columns is None else list(columns),
-            batch_size=batch_size,
+            batch_size=rows,
             seed=seed if shuffle else None,
             shuffle_rows=shuffle_rows,
             memory=_bytes("memory", memory),
@@ -97,8 +137,18 @@ class ParquetDataset:
             audit=audit,
             condition=where,
             cache=None if cache is None else (cache, _bytes("cache_size", cache_size)),
+            lanes=lanes if deterministic else None,
+            row_groups=selectors.chosen(row_groups, places),
+            windows=None if ngram is None else ngram.windows(self._names(places, columns)),
         )
+        self._kinds = dict(self._data.schema())
+        #: Rows of this worker at each step; None in ``order="deterministic"``.
         self.batch_size = batch_size
+        #: Rows of all workers at each step in ``order="deterministic"``.
+        self.global_batch_size = global_batch_size
+        self._memory = _bytes("memory", memory)
+        self._lanes = lanes
+        self._may_warn = deterministic
         #: The round in which rows were handed out last.
         self._round: tuple[int, int] | None = None
         self._is_shard = False
@@ -152,7 +202,49 @@ class ParquetDataset:
     def _batches(self) -> Iterator[Batch]:
         while (batch := self._data.next_batch()) is not None:
             self._rate.count(batch.processed())
-            yield Batch(batch)
+            if self._may_warn:
+                self._warn_of_passes()
+            yield self._given(batch)
+
+    @property
+    def passes(self) -> float:
+        """How often this worker decodes each row group that it reads in an epoch, about. Once at best; more often if
+        ``memory`` holds only parts of the row groups of its lanes."""
+        return self._data.cost()[1]
+
+    def _warn_of_passes(self) -> None:
+        """Once, if memory makes reading much slower than it could be."""
+        if self.passes < _MANY_PASSES:
+            return
+        self._may_warn = False
+        needed = self._memory * self.passes / (1 << 30)
+        warnings.warn(
+            f"each row group is decoded about {self.passes:.0f} times: this worker's part of {self._lanes} lanes does not fit into"
+            f" memory. memory='{needed:.1f} GiB' would do, or fewer lanes (which is another order), or more workers",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    def _given(self, batch: _native.Batch) -> Batch:
+        """A batch as the user gets it: decoded, and transformed."""
+        given = Batch(batch, None if self._fields is None else self._decoded)
+        return given if self._transform is None else TransformedBatch(given, self._transform(given))
+
+    def _decoded(self, batch: Batch, column: str) -> np.ndarray[Any, Any]:
+        # A column of a window is called "0/name".
+        field = (self._fields or {}).get(column.rpartition("/")[2])
+        if field is None:
+            return batch.stored(column)
+        return petastorm.decode(replace(field, name=column), batch, self._kinds[column])
+
+    def _names(self, places: list[str], columns: Sequence[str] | None) -> list[str]:
+        """The columns of the files."""
+        return list(columns) if columns is not None else _native.columns(places)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of row groups that this worker has read, without footers: what column selection and ``where`` save shows here."""
+        return self._data.bytes_read()
 
     def epochs(self, stop: int) -> Iterator[int]:
         """The numbers of the epochs from this one to before ``stop``; goes on to the next behind each.
@@ -167,16 +259,14 @@ class ParquetDataset:
 
     def next_epoch(self) -> None:
         """Goes to the start of the next epoch, in all workers at the same step. What is left of this one is not read."""
-        if not self._is_shard:
-            self._require_round()
+        self._require_round()
         self._data.next_epoch()
 
     def progress(self) -> Progress:
         """How far the epoch is, as of the last commit, and how fast it goes."""
         epoch, left, own, steps = self._data.position()
         rows = self.rows
-        size = lifecycle.size() if lifecycle.is_initialized() else 1
-        return Progress(epoch, rows - left, rows, own, steps, self._rate.per_second(), size)
+        return Progress(epoch, rows - left, rows, own, steps, self._rate.per_second(), tuple(self._data.pace()))
 
     # What the state calls, in all workers.
 
@@ -217,6 +307,8 @@ class ParquetDataset:
         return cast("list[bytes]", work.result())
 
     def _require_round(self) -> None:
+        if self._is_shard:
+            return
         if self._round is None:
             lifecycle.lane("data")
             self._enter()
@@ -226,9 +318,33 @@ class ParquetDataset:
             )
 
 
+def _stored_fields(places: list[str], codecs: str | None) -> dict[str, petastorm.Field] | None:
+    """The fields of a data set that has codecs, by name."""
+    if codecs is None:
+        return None
+    if codecs != "petastorm":
+        raise ValueError(f"codecs={codecs!r}: must be 'petastorm' or None")
+    fields = petastorm.read_schema(places)
+    if fields is None:
+        raise DataError(f"{places[0]}: no schema of Petastorm is noted in _common_metadata, so codecs='petastorm' cannot be")
+    return {field.name: field for field in fields}
+
+
 def _this_round() -> tuple[int, int]:
     world = lifecycle.world()
     return world.epoch, world.round
+
+
+def _rows_of_a_step(deterministic: bool, batch_size: int | None, global_batch_size: int | None) -> int:
+    name, other = ("global_batch_size", "batch_size") if deterministic else ("batch_size", "global_batch_size")
+    rows, unused = (global_batch_size, batch_size) if deterministic else (batch_size, global_batch_size)
+    order = "deterministic" if deterministic else "local"
+    whose = "all workers together" if deterministic else "this worker"
+    if rows is None or unused is not None:
+        raise TypeError(f"order={order!r} takes {name}, the rows of {whose} at each step, and no {other}")
+    if not 1 <= rows < 1 << 32:
+        raise ValueError(f"{name}={rows}: must be at least 1")
+    return rows
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

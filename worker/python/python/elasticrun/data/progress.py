@@ -26,18 +26,32 @@ class Progress:
     own_left: int
     #: Steps that are left.
     steps_left: int
-    #: Rows a second of this worker, over the last ten seconds.
+    #: Rows a second that this worker has got, over the last ten seconds.
     rows_per_second: float
-    #: Workers.
-    size: int
+    #: Rows a second of each worker by rank, of what the commits of this round hold, over the last ten seconds; none before
+    #: its first commit.
+    rows_per_second_by_rank: tuple[float, ...]
+
+    @property
+    def total_rows_per_second(self) -> float:
+        """Rows a second of all workers, of what commits hold; 0 before there is anything to measure."""
+        return sum(self.rows_per_second_by_rank)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest of the epoch takes at this rate, if there is one."""
+        rate = self.total_rows_per_second
+        return (self.total - self.done) / rate if rate > 0 else None
 
     def __str__(self) -> str:
         share = self.done / self.total if self.total else 1.0
-        rate = self.rows_per_second
-        return (
-            f"epoch {self.epoch}: {self.done:,} of {self.total:,} rows ({share:.0%}), {rate:,.0f} rows/s here,"
-            f" about {rate * self.size:,.0f} by {self.size} workers"
-        )
+        said = f"epoch {self.epoch}: {self.done:,} of {self.total:,} rows ({share:.0%}), {self.rows_per_second:,.0f} rows/s here"
+        if self.seconds_left is not None:
+            said += (
+                f", {self.total_rows_per_second:,.0f} by {len(self.rows_per_second_by_rank)} workers,"
+                f" {self.seconds_left:,.0f} s left"
+            )
+        return said
 
 
 class Rate:

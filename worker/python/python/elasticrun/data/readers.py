@@ -14,13 +14,15 @@ reads and in which order, and shards are even to the row, so none of them hangs 
 from __future__ import annotations
 
 import os
-from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from .batch import Batch
+from .. import _native
+from . import keywords, petastorm
 from .dataset import ParquetDataset
+from .forms import Form
+from .ngram import NGram
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -37,17 +39,19 @@ class Reader:
     Attributes:
         last_row_consumed: whether the last epoch is through.
         batched_output: whether a tuple holds arrays, one value a row.
+        ngram: the windows that are given in place of rows, if any: dictionaries of named tuples.
     """
 
-    def __init__(self, data: ParquetDataset, epochs: int | None, batched: bool, workers: tuple[int, int]) -> None:
+    def __init__(self, data: ParquetDataset, epochs: int | None, workers: tuple[int, int], form: Form) -> None:
         self._data = data
         self._epochs = epochs
         self._shard = workers
         self._first = 0
         self._rows: Iterator[Any] | None = None
-        self.batched_output = batched
+        self._form = form
+        self.batched_output = form.batched
+        self.ngram = form.ngram
         self.last_row_consumed = False
-        self._tuple = namedtuple("Row", list(data.schema))  # type: ignore[misc]
         data._enter_shard(*workers)
 
     @property
@@ -91,34 +95,28 @@ class Reader:
     def _all(self) -> Iterator[Any]:
         while self._epochs is None or self._data.epoch < self._first + self._epochs:
             for batch in self._data._batches():
-                if self.batched_output:
-                    if batch.rows:
-                        yield self._tuple(*(batch[name] for name in batch))
-                else:
-                    yield from self._one_by_one(batch)
+                yield from self._form.rows(batch)
             if self._epochs is not None and self._data.epoch + 1 == self._first + self._epochs:
                 break
             self._data.next_epoch()
         self.last_row_consumed = True
 
-    def _one_by_one(self, batch: Batch) -> Iterator[Any]:
-        columns = [batch[name] for name in batch]
-        return (self._tuple(*values) for values in zip(*columns, strict=True))
 
-
-def make_reader(dataset_url: Source, schema_fields: Sequence[str] | None = None, **options: Any) -> Reader:
-    """Rows one by one, each a named tuple of values and arrays. Arguments as for :func:`make_batch_reader`."""
+def make_reader(dataset_url: Source, schema_fields: Sequence[Any] | NGram | None = None, **options: Any) -> Reader:
+    """Rows one by one, each a named tuple of values and arrays; of a data set that Petastorm wrote they are decoded. Arguments as
+    for :func:`make_batch_reader`."""
     return _reader(dataset_url, schema_fields, batched=False, **options)
 
 
 def make_batch_reader(
-    dataset_url_or_urls: Source, schema_fields: Sequence[str] | None = None, **options: Any
+    dataset_url_or_urls: Source, schema_fields: Sequence[Any] | NGram | None = None, **options: Any
 ) -> Reader:
-    """Batches of rows, each a named tuple of arrays.
+    """Batches of rows, each a named tuple of arrays, with the values as they are stored.
 
     Args:
-        dataset_url_or_urls: a path, a ``file://`` URL, or several.
-        schema_fields: names of the columns; all if none are given.
+        dataset_url_or_urls: a path, a ``file://``, ``s3://`` or ``gs://`` URL, or several.
+        schema_fields: names of the columns, patterns that match whole names, or fields of a schema; all if none are given. Or an
+            :class:`NGram`: windows of rows.
         batch_size: rows of a batch, 1024 if not given.
         num_epochs: how often to read the data; for ever if None, once if not given.
         shuffle_row_groups, shuffle_rows: whether the order is random, anew in each epoch; both on if not given. Rows are
@@ -126,28 +124,25 @@ def make_batch_reader(
         seed: of the order; 0 if not given or None.
         cur_shard, shard_count: which part of how many to read.
         workers_count: threads that read and decode.
+        predicate: one of Petastorm's, or any object with ``get_fields`` and ``do_include``. ``in_set`` is pushed down.
+        filters: conditions as of pyarrow: see ``ParquetDataset(where=...)``.
+        rowgroup_selector: a selector over an index that Petastorm built.
+        transform_spec: a :class:`TransformSpec`, or Petastorm's.
+        cache_type, cache_location, cache_size_limit: "local-disk" keeps what was read in a directory.
         shuffling_queue_capacity: the next row is one of so many.
         memory: for row groups in memory.
 
     Raises:
         TypeError: an argument that neither we nor Petastorm know.
-        ValueError: an argument is not what it may be.
+        ValueError: an argument is not what it may be, or asks for what is not there.
         DataError: the files cannot be read.
     """
     return _reader(dataset_url_or_urls, schema_fields, batched=True, **options)
 
 
-#: Arguments of Petastorm's that change how and not what is read, or nothing here.
-_WITHOUT_EFFECT = {
-    "reader_pool_type", "results_queue_size", "pyarrow_serialize", "shuffle_row_drop_partitions", "hdfs_driver",
-    "cache_type", "cache_location", "cache_size_limit", "cache_row_size_estimate", "cache_extra_settings",
-    "storage_options", "zmq_copy_buffers", "filesystem", "convert_early_to_numpy", "use_background_thread",
-}  # fmt: skip
-
-
 def _reader(
     urls: Source,
-    fields: Sequence[str] | None,
+    fields: Sequence[Any] | NGram | None,
     *,
     batched: bool,
     batch_size: int = 1024,
@@ -159,15 +154,15 @@ def _reader(
     cur_shard: int | None = None,
     shard_count: int | None = None,
     workers_count: int | None = None,
+    predicate: Any = None,
+    filters: Any = None,
+    rowgroup_selector: Any = None,
+    transform_spec: Any = None,
     shuffling_queue_capacity: int = 16_384,
     memory: int | str = "256 MiB",
     **others: Any,
 ) -> Reader:
-    unknown = [name for name in others if name not in _WITHOUT_EFFECT]
-    if unknown:
-        raise TypeError(
-            f"{unknown[0]} is not supported: docs/migrate-from-petastorm.md says what takes its place"
-        )
+    cache = keywords.check(others)
     if (cur_shard is None) != (shard_count is None):
         raise ValueError("cur_shard and shard_count are given together, or not at all")
     shard, count = cur_shard or 0, shard_count or 1
@@ -176,17 +171,26 @@ def _reader(
     if num_epochs is not None and num_epochs < 1:
         raise ValueError(f"num_epochs={num_epochs}: must be at least 1, or None for ever")
     chosen = seed if seed is not None else shard_seed
+    places = [_path(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
+    form = Form(batched, None if batched else petastorm.read_schema(places), transform_spec)
+    form.choose(fields, _native.columns(places), predicate)
+    where, form.predicate = form.conditions(predicate, filters)
     data = ParquetDataset(
-        [_path(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)],
+        places,
         batch_size=batch_size,
-        columns=fields,
+        columns=form.columns,
         shuffle=shuffle_row_groups or shuffle_rows,
         seed=chosen or 0,
         shuffle_rows=shuffling_queue_capacity,
         memory=memory,
         threads=workers_count,
+        where=where,
+        row_groups=rowgroup_selector,
+        codecs=None if form.stored is None else "petastorm",
+        ngram=form.ngram,
+        **cache,
     )
-    return Reader(data, num_epochs, batched, (shard, count))
+    return Reader(data, num_epochs, (shard, count), form)
 
 
 def _path(url: str | PathLike[str]) -> str:

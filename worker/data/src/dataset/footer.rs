@@ -1,0 +1,98 @@
+//! The footers of files: where their row groups lie, of which types their columns are, and what writers noted.
+
+use std::{sync::Arc, thread};
+
+use bytes::Bytes;
+use parquet::{
+    arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions},
+    errors::ParquetError,
+    file::{
+        FOOTER_SIZE,
+        metadata::{FooterTail, ParquetMetaDataReader},
+    },
+};
+
+use super::DataFile;
+use crate::{
+    error::{Error, Problem, Result},
+    storage::{FileInfo, Storage},
+};
+
+/// Footers wait for the storage, and not for the processor.
+const FOOTER_READERS: usize = 16;
+
+pub(super) fn read_footers(storage: &dyn Storage, infos: Vec<FileInfo>) -> Result<Vec<DataFile>> {
+    let share = infos.len().div_ceil(FOOTER_READERS).max(1);
+    let read = |infos: &[FileInfo]| -> Result<Vec<DataFile>> {
+        infos
+            .iter()
+            .map(|info| read_footer(storage, info).map_err(|error| error.in_file(&info.name)))
+            .collect()
+    };
+    if share == 1 && infos.len() < 4 {
+        return read(&infos);
+    }
+    let shares: Vec<Result<Vec<DataFile>>> = thread::scope(|scope| {
+        let readers: Vec<_> = infos
+            .chunks(share)
+            .map(|infos| scope.spawn(|| read(infos)))
+            .collect();
+        readers
+            .into_iter()
+            .map(|reader| {
+                reader
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    });
+    let mut files = Vec::with_capacity(infos.len());
+    for share in shares {
+        files.extend(share?);
+    }
+    Ok(files)
+}
+
+/// So much of the end is read at once; most footers fit.
+const FOOTER_GUESS: u64 = 64 << 10;
+
+fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
+    let footer = footer_bytes(storage, info)?;
+    let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(bad)?;
+    let metadata =
+        ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).map_err(bad)?;
+    Ok(DataFile {
+        info: info.clone(),
+        metadata,
+    })
+}
+
+/// The footer of a file, as it is.
+pub(super) fn footer_bytes(storage: &dyn Storage, info: &FileInfo) -> Result<Bytes> {
+    let tail = info.size.saturating_sub(FOOTER_GUESS);
+    let end = read_one(storage, info, tail..info.size)?;
+    let Some(last) = end.last_chunk::<FOOTER_SIZE>() else {
+        let short = format!("{} bytes are too few", info.size);
+        return Err(Problem::BadFooter(short).into());
+    };
+    let length = FooterTail::try_new(last).map_err(bad)?.metadata_length() as u64;
+    let footer_end = info.size - FOOTER_SIZE as u64;
+    let Some(start) = footer_end.checked_sub(length) else {
+        let long = format!("its footer of {length} bytes is longer than the file");
+        return Err(Problem::BadFooter(long).into());
+    };
+    Ok(if start >= tail {
+        end.slice((start - tail) as usize..(footer_end - tail) as usize)
+    } else {
+        read_one(storage, info, start..footer_end)?
+    })
+}
+
+fn bad(error: ParquetError) -> Error {
+    Problem::BadFooter(error.to_string()).into()
+}
+
+fn read_one(storage: &dyn Storage, info: &FileInfo, range: std::ops::Range<u64>) -> Result<Bytes> {
+    let mut read = storage.read(info, &[range])?;
+    Ok(read.pop().unwrap_or_default())
+}

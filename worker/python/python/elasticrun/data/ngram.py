@@ -1,0 +1,86 @@
+"""Windows of rows that follow each other in time, as Petastorm's NGram."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .batch import Batch
+from .fields import matching, name_of
+
+__all__ = ["NGram"]
+
+
+class NGram:
+    """Which rows of a window have which fields. A window lies within a row group, its rows in the order of time.
+
+        NGram({-1: ["speed"], 0: ["speed", "label"]}, delta_threshold=100, timestamp_field="time")
+
+    Args:
+        fields: for each row of the window the names of its fields; patterns are matched against whole names. Numbers of rows may
+            begin anywhere; those that are not named are in the window and give no field.
+        delta_threshold: how far the timestamp of a row may be behind the one before it, in the unit of the field.
+        timestamp_field: a field of numbers, dates or times.
+        timestamp_overlap: whether windows may share rows; each row is in at most one if not.
+
+    Raises:
+        ValueError: an argument is not what it may be.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[int, Sequence[Any]],
+        delta_threshold: float,
+        timestamp_field: Any,
+        timestamp_overlap: bool = True,
+    ) -> None:
+        if not isinstance(fields, Mapping) or not fields or not all(isinstance(key, int) for key in fields):
+            raise ValueError(f"NGram(fields={fields!r}): must give a list of fields for each row, by whole numbers")
+        for key, several in fields.items():
+            if isinstance(several, str) or not isinstance(several, Sequence):
+                raise ValueError(f"NGram(fields): row {key} has {several!r}, which is no list of fields")
+        if isinstance(delta_threshold, bool) or not isinstance(delta_threshold, (int, float)):
+            raise ValueError(f"NGram(delta_threshold={delta_threshold!r}): must be a number")
+        if not isinstance(timestamp_overlap, bool):
+            raise ValueError(f"NGram(timestamp_overlap={timestamp_overlap!r}): must be True or False")
+        self.fields = {key: list(several) for key, several in fields.items()}
+        self.delta_threshold = delta_threshold
+        self.timestamp_field = name_of(timestamp_field)
+        self.timestamp_overlap = timestamp_overlap
+
+    @property
+    def length(self) -> int:
+        """Rows of a window."""
+        return max(self.fields) - min(self.fields) + 1
+
+    def names(self, known: Sequence[str]) -> dict[int, list[str]]:
+        """The fields of each row, of those that the data set has.
+
+        Raises:
+            ValueError: a name that none of them matches.
+        """
+        return {key: matching(several, known) for key, several in sorted(self.fields.items())}
+
+    def windows(self, known: Sequence[str]) -> tuple[int, str, float, bool, list[tuple[int, str]]]:
+        """As the native part takes it."""
+        first = min(self.fields)
+        (time,) = matching([self.timestamp_field], known)[:1]
+        columns = [(key - first, name) for key, names in self.names(known).items() for name in names]
+        return self.length, time, float(self.delta_threshold), self.timestamp_overlap, columns
+
+    def split(self, columns: Mapping[str, Any], known: Sequence[str]) -> dict[int, dict[str, Any]]:
+        """Columns of a batch of windows (``"0/name"``) by row and name."""
+        first = min(self.fields)
+        return {
+            key: {name: columns[f"{key - first}/{name}"] for name in names} for key, names in self.names(known).items()
+        }
+
+    def rows(self, batch: Batch, known: Sequence[str]) -> Iterator[dict[int, Any]]:
+        """The windows of a batch: a named tuple for each row of it."""
+        parts = self.split(batch, known)
+        kinds = {key: namedtuple("Row", list(columns)) for key, columns in parts.items()}
+        for place in range(batch.rows):
+            yield {
+                key: kinds[key](*(column[place] for column in columns.values())) for key, columns in parts.items()
+            }

@@ -1,0 +1,129 @@
+"""The values of Petastorm's codecs, from the columns that hold them."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+from ... import _native
+from ...errors import DataError
+from .metadata import Field
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..batch import Batch
+
+__all__ = ["decode"]
+
+
+def decode(field: Field, batch: Batch, kind: str) -> np.ndarray[Any, Any]:
+    """A column of a batch as it is stored, ``kind`` being its type as Arrow calls it: (rows, *shape) where all rows have one
+    shape, else an array of objects; None where there is no value.
+
+    Raises:
+        DataError: a value is not what its codec writes, by the name of the field.
+    """
+    try:
+        if field.codec is None or field.codec.name == "ScalarCodec":
+            return _scalars(field, batch, kind)
+        if field.codec.name == "NdarrayCodec":
+            return _arrays(field, batch)
+        if field.codec.name == "CompressedNdarrayCodec":
+            return _stacked([_unpacked(value) for value in batch.values_of(field.name)])
+        return _images(field, batch)
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, DataError) as error:
+        name = field.codec.name if field.codec else "its type"
+        raise DataError(f"column {field.name}: a value is not as {name} writes it: {error}") from error
+
+
+def _scalars(field: Field, batch: Batch, kind: str) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    if field.dtype == "Decimal":
+        # Petastorm gives decimal numbers as text.
+        return _objects([None if value is None else str(value) for value in batch.arrow()[field.name].to_pylist()])
+    values = batch.stored(field.name)
+    if field.shape or field.dtype in ("str_", "unicode_", "string_", "bytes_", "object_"):
+        return values
+    if field.dtype in ("datetime64", "timedelta64"):
+        return values if values.dtype == object else _times(kind, values)
+    if values.dtype == object:
+        number = np.dtype(field.dtype).type
+        return _objects([None if value is None else number(value) for value in values])
+    return values.astype(field.dtype, copy=False)
+
+
+def _times(kind: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Dates and times in the unit that their column has."""
+    unit = next((unit for name, unit in _UNITS.items() if name in kind), None)
+    if unit is None:
+        return values
+    return values.astype("int64").view(f"datetime64[{unit}]")
+
+
+_UNITS = {"Date32": "D", "Date64": "ms", "Nanosecond": "ns", "Microsecond": "us", "Millisecond": "ms", "Second": "s",
+          "(ns": "ns", "(µs": "us", "(us": "us", "(ms": "ms", "(s": "s"}  # fmt: skip
+
+
+def _arrays(field: Field, batch: Batch) -> np.ndarray[Any, Any]:
+    """Arrays as files of NumPy: where all have one header, what is behind it is one array, which is not copied."""
+    import numpy as np
+
+    raw = batch.stored(field.name)
+    if raw.dtype != np.uint8 or raw.ndim != 2 or not len(raw):
+        return _stacked([_array(value) for value in batch.values_of(field.name)])
+    first = io.BytesIO(raw[0].tobytes())
+    version = np.lib.format.read_magic(first)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, column_major, dtype = read(first)
+    length = first.tell()
+    same = (raw[:, :length] == raw[0, :length]).all()
+    if column_major or dtype.hasobject or not same:
+        return _stacked([_array(value.tobytes()) for value in raw])
+    if raw.shape[1] - length != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
+        raise ValueError("its bytes are not as many as its shape needs")
+    if not all(shape):
+        return np.empty((len(raw), *shape), dtype)
+    return raw[:, length:].view(dtype).reshape(len(raw), *shape)
+
+
+def _array(value: bytes | None) -> np.ndarray[Any, Any] | None:
+    import numpy as np
+
+    return None if value is None else np.lib.format.read_array(io.BytesIO(value), allow_pickle=False)
+
+
+def _unpacked(value: bytes | None) -> np.ndarray[Any, Any] | None:
+    if value is None:
+        return None
+    with zipfile.ZipFile(io.BytesIO(value)) as packed:
+        return _array(packed.read("arr.npy"))
+
+
+def _images(field: Field, batch: Batch) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    decoded = _native.images(batch.values_of(field.name))
+    return _stacked([None if image is None else np.asarray(image) for image in decoded])
+
+
+def _stacked(values: list[np.ndarray[Any, Any] | None]) -> np.ndarray[Any, Any]:
+    """One array of all, if they are alike; else an array of objects."""
+    import numpy as np
+
+    there = [value for value in values if value is not None]
+    alike = {(value.shape, value.dtype.str) for value in there}
+    if len(there) == len(values) and len(alike) == 1:
+        return np.stack(there)
+    return _objects(values)
+
+
+def _objects(values: list[Any]) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    array = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        array[place] = value
+    return array

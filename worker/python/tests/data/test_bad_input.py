@@ -1,0 +1,163 @@
+"""Data that is not as it should be: what a user sees, by file, row group and column."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from elasticrun.data import ParquetDataset, make_batch_reader
+from elasticrun.errors import DataError
+from support import parquet
+
+
+def shard(path, number=0, count=1, **options):
+    data = ParquetDataset(path, batch_size=options.pop("batch_size", 10), **options)
+    data._enter_shard(number, count)
+    return data
+
+
+def rows(data):
+    return [int(index) for batch in data for index in batch["index"]]
+
+
+def tensors(directory: Path, **options) -> Path:
+    """A file of two row groups with a column of tensors, compressed."""
+    directory.mkdir(exist_ok=True)
+    values = np.random.default_rng(0).standard_normal(200 * 64, dtype=np.float32)
+    table = pa.table({"index": np.arange(200), "x": pa.FixedSizeListArray.from_arrays(values, 64)})
+    path = directory / "x.parquet"
+    pq.write_table(table, path, row_group_size=100, compression="zstd", use_dictionary=False, **options)
+    return path
+
+
+def damage(path: Path, group: int, column: int, write: bytes = b"\xff" * 64) -> None:
+    """Overwrites the middle of a column of a row group; size and time stay."""
+    chunk = pq.read_metadata(path).row_group(group).column(column)
+    times = os.stat(path)
+    with open(path, "r+b") as file:
+        file.seek(chunk.data_page_offset + chunk.total_compressed_size // 2)
+        file.write(write)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_directory_without_a_file_and_a_file_without_a_row(tmp_path):
+    assert rows(shard(tmp_path)) == [] and shard(tmp_path).rows == 0
+    pq.write_table(pa.table({"index": pa.array([], pa.int64())}), tmp_path / "x.parquet")
+    assert rows(shard(tmp_path)) == []
+    with make_batch_reader(str(tmp_path)) as reader:
+        assert list(reader) == []
+
+
+def test_one_row_for_many_workers(tmp_path):
+    path = parquet.write(tmp_path / "set", rows=1, files=1)
+    shards = [shard(path, number, 7) for number in range(7)]
+    # All have the same number of steps, so that no collective hangs; one of them has the row.
+    assert {len(data) for data in shards} == {1}
+    assert sorted(row for data in shards for row in rows(data)) == [0]
+
+
+def test_fewer_row_groups_than_workers_and_very_different_sizes(tmp_path):
+    pq.write_table(pa.table({"index": np.arange(3)}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"index": np.arange(3, 20_000)}), tmp_path / "b.parquet", row_group_size=20_000)
+    shards = [rows(shard(tmp_path, number, 16, batch_size=512)) for number in range(16)]
+    assert {len(own) for own in shards} == {1250}
+    assert sorted(row for own in shards for row in own) == list(range(20_000))
+
+
+def test_a_predicate_that_drops_everything_ends_at_once(tmp_path):
+    data = shard(parquet.write(tmp_path / "set"), where=[("index", "<", 0)])
+    assert rows(data) == []
+    assert data.bytes_read == 0
+
+
+def test_a_file_that_vanished_changed_or_shrank_is_named(tmp_path):
+    for change, said in (
+        (lambda path: path.unlink(), "x.parquet: .*no such file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:1000]), "x.parquet: .*changed since the data set was opened: it had"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"more"), "x.parquet: .*changed since the data set was opened"),
+        (lambda path: os.utime(path, ns=(0, 0)), "x.parquet: .*changed since the data set was opened"),
+    ):
+        path = tensors(tmp_path)
+        data = shard(tmp_path)
+        change(path)
+        with pytest.raises(DataError, match=said) as error:
+            rows(data)
+        assert "row group" in str(error.value)
+
+
+@pytest.mark.parametrize("columns", [["index"], ["x", "index"]])
+def test_a_damaged_page_is_named(tmp_path, columns):
+    path = tensors(tmp_path, write_page_checksum=True)
+    damage(path, 1, 0 if columns == ["index"] else 1)
+    data = shard(tmp_path, columns=columns)
+    with pytest.raises(DataError, match=rf"x\.parquet: row group 1: column {columns[0]}: is damaged"):
+        rows(data)
+
+
+def test_what_is_skipped_is_counted(tmp_path):
+    damage(tensors(tmp_path, write_page_checksum=True), 1, 1)
+    data = shard(tmp_path, on_error="skip")
+    assert sorted(rows(data)) == list(range(100))
+    assert data.skipped == (1, 100)
+
+
+def test_a_damaged_index_of_pages_is_named(tmp_path):
+    path = tensors(tmp_path, write_page_index=True, data_page_size=2000)
+    times = os.stat(path)
+    content = bytearray(path.read_bytes())
+    footer = int.from_bytes(content[-8:-4], "little")
+    end = max(
+        chunk.data_page_offset + chunk.total_compressed_size
+        for group in range(2)
+        for chunk in [pq.read_metadata(path).row_group(group).column(1)]
+    )
+    # What lies between the last column and the footer are the indexes.
+    content[end : len(content) - 8 - footer] = b"\xff" * (len(content) - 8 - footer - end)
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(DataError, match=r"x\.parquet: row group 0: .*is damaged"):
+        rows(shard(tmp_path, where=[("index", "==", 5)]))
+    # Without a predicate nobody looks at them.
+    assert len(rows(shard(tmp_path))) == 200
+
+
+def test_files_that_differ_are_named(tmp_path):
+    pq.write_table(pa.table({"index": [1], "y": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"index": [2], "y": ["z"]}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet: column y: is of type Utf8, but Int64 in .*a\.parquet"):
+        shard(tmp_path)
+    assert sorted(rows(shard(tmp_path, columns=["index"]))) == [1, 2]
+    pq.write_table(pa.table({"y": [1]}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet: column index: is missing here, but is in .*a\.parquet"):
+        shard(tmp_path, columns=["index"])
+
+
+def test_nested_types_are_there_as_arrow_and_named_as_arrays(tmp_path):
+    nested = [{"a": row, "b": [{"c": f"{row}"}] * (row % 3)} for row in range(50)]
+    table = pa.table({"index": np.arange(50), "nested": nested, "ragged": [[1.0] * (row % 4) for row in range(50)]})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=20)
+    seen = {}
+    for batch in shard(tmp_path):
+        with pytest.raises(TypeError, match="column 'nested' is no array of NumPy: take it from arrow"):
+            batch["nested"]
+        arrow = batch.arrow()
+        for number, value, ragged in zip(*(arrow[name].to_pylist() for name in ("index", "nested", "ragged")), strict=True):
+            seen[number] = (value, ragged)
+    assert seen == {row: (nested[row], [1.0] * (row % 4)) for row in range(50)}
+
+
+def test_what_is_no_parquet_file_is_named(tmp_path):
+    (tmp_path / "x.parquet").write_text("index,x\n1,2\n" * 100)
+    with pytest.raises(DataError, match=r"x\.parquet: is no Parquet file, or a damaged one"):
+        shard(tmp_path)
+    (tmp_path / "x.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match=r"x\.parquet: .*0 bytes are too few"):
+        shard(tmp_path)
+    with pytest.raises(DataError, match="nowhere: no such file"):
+        shard(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="ftp is no storage that can be read; known are paths, file, s3, gs"):
+        shard("ftp://host/set")
