@@ -147,7 +147,7 @@ bench-notice: ## From a change of the list of hosts until all workers have left 
 	$${CARGO_TARGET_DIR:-target}/release/bench_notice
 
 bench-spark: ## From the kill of an executor of Spark to the survivors' next step, 20 times
-	worker/python/test_spark.sh $(or $(SPARK),spark35) -s -k bench_
+	KILLS=$(or $(KILLS),20) worker/python/test_spark.sh $(or $(SPARK),spark35) -s -k bench_
 
 bench-plugins: ## What the process of a plugin costs: its start, a poll
 	cargo bench --locked -q -p elasticrun-discovery --bench isolation

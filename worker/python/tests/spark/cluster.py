@@ -28,6 +28,8 @@ PATIENCE = 120.0
 TAG = "ELASTICRUN_SPARK_TEST"
 #: The workers' hosts.
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+#: Spark's settings for programs that set none themselves.
+SUBMIT = "--conf spark.executor.memory=512m --conf spark.driver.host=127.0.0.1 pyspark-shell"
 #: Tells Spark of two GPUs on each worker. There are none; what matters is who is told of which.
 GPUS = """#!/bin/sh
 echo '{"name": "gpu", "addresses": ["0", "1"]}'

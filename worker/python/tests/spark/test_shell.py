@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+from cluster import SUBMIT
 from elasticrun import _binary
 from jobs import Bench
 
@@ -30,7 +31,7 @@ def elasticrun(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **bench.cluster.environment(),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=512m --conf spark.driver.host=127.0.0.1 pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": SUBMIT,
     }
     return subprocess.run(
         [os.fspath(_binary.find()), *words],
