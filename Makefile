@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-notice bench-plugins test-plugins wheel python test-frameworks test-horovod plugins test-cloud test-notices test-s3 test-petastorm bench-order
+.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python test-frameworks test-horovod test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -85,6 +85,9 @@ test-notices: ## 1,000 notices of three clouds to a job of four hosts: no step l
 test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-horovod HOROVOD_SRC=DIR
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh
 
+test-spark: ## Jobs on a real cluster of Spark, on both of its lines: make test-spark SPARK=spark35 for one
+	worker/python/test_spark.sh $(or $(SPARK),all)
+
 plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes and Slurm
 	cargo build --locked -p elasticrun-plugin-slurm
 	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
@@ -142,6 +145,9 @@ bench-order: ## The first batch of a billion rows; an epoch in order "determinis
 bench-notice: ## From a change of the list of hosts until all workers have left their round
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches
 	$${CARGO_TARGET_DIR:-target}/release/bench_notice
+
+bench-spark: ## From the kill of an executor of Spark to the survivors' next step, 20 times
+	worker/python/test_spark.sh $(or $(SPARK),spark35) -s -k bench_
 
 bench-plugins: ## What the process of a plugin costs: its start, a poll
 	cargo bench --locked -q -p elasticrun-discovery --bench isolation

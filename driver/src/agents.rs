@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use elasticrun_protocol::{DriverEpoch, HostId, Order, ToAgent, control::Setup};
 
-use crate::{control::Writer, store};
+use crate::{control::Writer, machines::Machines, store};
 
 /// See the module. Its store hears who comes and goes.
 #[derive(Debug)]
 pub(crate) struct Agents {
     epoch: DriverEpoch,
     connected: BTreeMap<HostId, Agent>,
+    /// Those that are tasks, by the machine they share.
+    pub(crate) machines: Machines,
     store: store::Handle,
 }
 
@@ -26,6 +28,7 @@ impl Agents {
         Self {
             epoch,
             connected: BTreeMap::new(),
+            machines: Machines::default(),
             store,
         }
     }
@@ -52,9 +55,19 @@ impl Agents {
     /// Ends the connection of a host's agent; gives its instance, if there was one.
     pub(crate) fn remove(&mut self, host: &HostId) -> Option<u64> {
         let agent = self.connected.remove(host)?;
+        self.machines.leave(host);
         self.store.agent_lost(host);
         agent.writer.close();
         Some(agent.instance)
+    }
+
+    /// Has an agent that is not wanted end with all it has, and closes its connection.
+    pub(crate) fn send_away(&self, writer: &Writer) {
+        writer.send(&ToAgent {
+            epoch: self.epoch,
+            order: Order::Kill,
+        });
+        writer.close();
     }
 
     /// Whether this is the connection of the host's agent, and no older one.

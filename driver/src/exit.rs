@@ -24,6 +24,9 @@ pub const DISCOVERY_FAILED: u8 = 5;
 /// No worker survived and no committed state is left to go on from.
 pub const STATE_LOST: u8 = 6;
 
+/// Of `task-service`: its driver was lost, or what it was started under is gone.
+pub const TASK_ABANDONED: u8 = 8;
+
 /// The code of a job that was told to stop by a signal: 128 + its number.
 ///
 /// Numbers outside of 1..=127 are no signals; they give 255.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_agent::{AgentOptions, Launch};
+use elasticrun_agent::{AgentOptions, Ended, Launch};
 use elasticrun_protocol::auth::Secret;
 
 use crate::{
@@ -24,15 +24,9 @@ pub fn run(how: AgentStart) -> u8 {
             .map_err(|error| error.to_string()),
         AgentStart::Join(request) => joining(&request),
     };
-    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
-    let _ = log
-        .with_writer(|| Careless)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .without_time()
-        .try_init();
+    log();
     match options.and_then(serve) {
-        Ok(()) => exit::SUCCESS,
+        Ok(_) => exit::SUCCESS,
         Err(why) => {
             let _ = writeln!(io::stderr(), "elasticrun: {why}");
             exit::USAGE
@@ -40,7 +34,19 @@ pub fn run(how: AgentStart) -> u8 {
     }
 }
 
-fn serve(mut options: AgentOptions) -> Result<(), String> {
+/// Warnings of an agent go to its stderr.
+pub(crate) fn log() {
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
+    let _ = log
+        .with_writer(|| Careless)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .without_time()
+        .try_init();
+}
+
+/// Is an agent with these options until its end.
+pub(crate) fn serve(mut options: AgentOptions) -> Result<Ended, String> {
     let given_here = options.itself && options.slots > 0;
     options.counted = if given_here {
         Some(options.slots)
@@ -56,7 +62,7 @@ fn serve(mut options: AgentOptions) -> Result<(), String> {
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let ended = runtime.block_on(elasticrun_agent::run(options));
     runtime.shutdown_timeout(Duration::from_millis(100));
-    ended.map(drop).map_err(|error| error.to_string())
+    ended.map_err(|error| error.to_string())
 }
 
 fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {

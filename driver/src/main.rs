@@ -8,7 +8,7 @@ use std::{
 
 use elasticrun::{
     cli::{self, Invocation, RunRequest},
-    exit, host_agent, operator, plugins, start,
+    exit, host_agent, operator, plugins, spark, start, task_service,
 };
 
 fn main() -> ExitCode {
@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         Ok(Invocation::Hosts(request)) => end(plugins::hosts(&request)),
         Ok(Invocation::PluginHost(path)) => plugin_host(&path),
         Ok(Invocation::Agent(how)) => ExitCode::from(host_agent::run(how)),
+        Ok(Invocation::Spark(request)) => ExitCode::from(spark::run(&request)),
+        Ok(Invocation::TaskService) => ExitCode::from(task_service::run()),
         Ok(Invocation::Drain(asked)) => match operator::ask(asked.run.as_deref(), &asked.request) {
             Ok(line) => print(&format!("{line}\n")),
             Err(error) => complain(&format!("{error:#}")),

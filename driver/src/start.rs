@@ -27,7 +27,7 @@ use crate::{
     hosts::Hosts,
     join,
     launch::Launcher,
-    logging, operator,
+    logging, operator, parent,
     report::{Reporter, Terminal},
     run_loop::{Driver, Inputs},
     signals::Signals,
@@ -90,9 +90,18 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     };
     tasks.spawn(control::serve(listener, port));
     let (asked_in, operator) = mpsc::channel(ASKED);
-    let socket = operator::serve(&run_id, asked_in, stop.clone(), &tasks);
+    let socket = operator::serve(&run_id, asked_in.clone(), stop.clone(), &tasks);
     let socket =
         socket.inspect_err(|error| tracing::warn!("nobody can drain hosts of this job: {error:#}"));
+    let parent_gone = match settings.launch.parent {
+        None => CancellationToken::new(),
+        Some(fd) => {
+            let listening = (run_id.as_str(), address.port(), &secret);
+            parent::serve(fd, listening, asked_in, stop.clone(), &tasks)
+                .await
+                .with_context(|| format!("--parent-fd {fd}"))?
+        }
+    };
     let sources = discovery::start(&settings.hosts, discovery_in)?;
     let mut driver = Driver {
         job: Job::new(job_settings(&settings), run_id.clone(), EPOCH, seed()?),
@@ -120,6 +129,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             launches,
             discovery: discovered,
             operator,
+            parent_gone,
             signals,
         })
         .await;
@@ -230,7 +240,11 @@ fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
         run_id: run_id.to_owned(),
         command: settings.command.clone(),
         env: environment(),
-        directory: env::current_dir()?.to_str().map(str::to_owned),
+        // Hosts that are lent have directories of their own.
+        directory: match settings.launch.parent {
+            None => env::current_dir()?.to_str().map(str::to_owned),
+            Some(_) => None,
+        },
         heartbeat_interval: settings.timeouts.heartbeat_interval,
         heartbeat_timeout: settings.timeouts.heartbeat,
         orphan_timeout: settings.timeouts.orphan,

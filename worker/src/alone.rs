@@ -63,6 +63,7 @@ pub(crate) fn start(left: Option<Round>) -> Started {
             local_size: 1,
             cross_rank: 0,
             cross_size: 1,
+            local_rank: None,
         },
     };
     let start = Start {

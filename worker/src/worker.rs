@@ -21,7 +21,7 @@ use crate::{
     Error, Interrupt, State, Store, World,
     agent::{Inbox, Left, Link, Started},
     hurry::{Hurry, Start},
-    round::{Live, connect, judge, sync},
+    round::{Live, connect, judge, reach_base, sync},
     state,
 };
 
@@ -158,6 +158,20 @@ impl Worker {
             fresh,
         );
         done.inspect_err(|error| course.interrupt = course.interrupt.or(error.interrupt()))
+    }
+
+    /// Has the memory of this process, if it is rank 0, hold the base of the round, which may be kept for one that
+    /// died. [`sync`](Self::sync) does it too; this is for who looks at the base before. No other member has a part in it.
+    ///
+    /// # Errors
+    /// As of [`sync`](Self::sync).
+    pub fn reach_base(&mut self) -> Result<(), Error> {
+        let course = self.round.as_mut().ok_or(NO_ROUND)?;
+        if course.world.rank() != 0 {
+            return Ok(());
+        }
+        let reached = reach_base(&mut self.link, &mut course.started);
+        reached.inspect_err(|error| course.interrupt = course.interrupt.or(error.interrupt()))
     }
 
     /// The state is about to change: what it is will be known again at the next common boundary or sync.

@@ -13,6 +13,7 @@ use elasticrun_protocol::{
 #[derive(Clone, Debug)]
 pub struct World {
     pub(crate) process: Process,
+    pub(crate) local_rank: LocalRank,
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) local_size: u32,
@@ -29,6 +30,7 @@ impl World {
         let place = member.place;
         Self {
             process: member.process,
+            local_rank: place.local_rank(member.process),
             rank: place.rank.0,
             size: start.size,
             local_size: place.local_size,
@@ -51,10 +53,9 @@ impl World {
         self.size
     }
 
-    /// Slot of this worker on its host: which device it uses.
+    /// Slot of this worker on its machine: which device it uses.
     pub fn local_rank(&self) -> u32 {
-        let LocalRank(rank) = self.process.local_rank;
-        rank
+        self.local_rank.0
     }
 
     /// Workers of the round on this host.

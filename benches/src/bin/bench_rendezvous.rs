@@ -277,6 +277,7 @@ async fn agent(
     let verdict: Verdict = read(&mut stream, &mut frames, bytes).await?;
     ensure!(verdict == Verdict::Welcome, "{verdict:?}");
     let register = Register {
+        task: None,
         host: HostId::new(format!("host-{number:05}")),
         software: env!("CARGO_PKG_VERSION").into(),
         slots: WORKERS_PER_AGENT,

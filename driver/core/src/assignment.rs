@@ -17,7 +17,7 @@ pub struct Candidate {
     pub host: HostId,
     /// Its slot and start.
     pub process: Process,
-    /// It holds what the round goes on from.
+    /// It was in the round before; if the round is about to start: it is nearest to what that goes on from.
     pub survivor: bool,
 }
 
@@ -69,6 +69,7 @@ pub fn places(ordered: &[(&HostId, LocalRank)]) -> Vec<Place> {
             local_size: local_sizes[host],
             cross_rank,
             cross_size: crosses[local_rank],
+            local_rank: None,
         })
         .collect()
 }

@@ -243,7 +243,7 @@ pub enum Note {
         resets: u32,
         /// Its size.
         size: u32,
-        /// Members that hold the base.
+        /// Members of it that were in the round before.
         survivors: u32,
         /// The commit to go on from.
         base: Option<CommitId>,

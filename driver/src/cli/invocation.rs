@@ -21,8 +21,12 @@ pub enum Invocation {
     Print(String),
     /// Run a job.
     Run(Box<RunRequest>),
+    /// Run a job on the executors of Spark.
+    Spark(Box<SparkRequest>),
     /// Be the agent of a host.
     Agent(AgentStart),
+    /// Be an agent under a task of a cluster; started by a bridge only.
+    TaskService,
     /// Ask a running job to leave a host.
     Drain(DrainRequest),
     /// Find, describe, test or begin plugins.
@@ -42,6 +46,19 @@ pub struct HostsRequest {
     pub watch: bool,
     /// Answer in JSON, a line for each answer of a source.
     pub json: bool,
+}
+
+/// A job on the executors of Spark, whose settings are sound.
+#[derive(Clone, Debug)]
+pub struct SparkRequest {
+    /// The cluster, as Spark names it.
+    pub master: String,
+    /// Slots that are asked for.
+    pub slots: u32,
+    /// The other options, as they were given.
+    pub options: Vec<String>,
+    /// What each worker runs.
+    pub command: Vec<String>,
 }
 
 /// A job that can be started.
@@ -72,6 +89,7 @@ pub fn parse(
         .map(str::to_owned);
     match subcommand.as_deref() {
         Some("agent") => agent::parse(strings(words.skip(1))?),
+        Some("task-service") => task_service(strings(words.skip(1))?),
         Some("drain") => drain::parse(strings(words.skip(1))?),
         Some(discovery::PLUGIN_HOST) => Ok(Invocation::PluginHost(
             words.nth(1).unwrap_or_default().into(),
@@ -81,6 +99,18 @@ pub fn parse(
         Some("config") => config(words.skip(1), environment),
         Some("run") => run(words.skip(1), environment),
         _ => run(words, environment),
+    }
+}
+
+/// All that it must know comes by stdin.
+fn task_service(words: Vec<String>) -> Result<Invocation, Error> {
+    match words.first() {
+        None => Ok(Invocation::TaskService),
+        Some(word) => Err(Error::Usage {
+            message: format!(
+                "task-service {word}: expected nothing more; a task of a cluster starts it, with settings on stdin"
+            ),
+        }),
     }
 }
 
@@ -108,6 +138,7 @@ fn run(
         return Ok(Invocation::Print(BUILD.to_owned()));
     }
     let config = sources(&matches, &words, environment).read()?;
+    let options = words.options;
     let settings = Settings::resolve(&config, words.command)?;
     let notes: Vec<_> = horovod::note(&matches)
         .into_iter()
@@ -118,11 +149,33 @@ fn run(
             &settings, &config, &notes,
         )));
     }
+    if let (Some(spark), None) = (&settings.launch.spark, settings.launch.parent) {
+        return Ok(Invocation::Spark(Box::new(SparkRequest {
+            master: spark.master.clone(),
+            slots: spark.slots.get(),
+            options: without_spark(options),
+            command: settings.command,
+        })));
+    }
     Ok(Invocation::Run(Box::new(RunRequest {
         settings,
         config,
         notes,
     })))
+}
+
+/// The options for a driver whose hosts Spark lends.
+fn without_spark(options: Vec<String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut words = options.into_iter();
+    while let Some(word) = words.next() {
+        if word == "--spark" {
+            words.next();
+        } else if !word.starts_with("--spark=") {
+            kept.push(word);
+        }
+    }
+    kept
 }
 
 /// `config show`: what the same options would mean to a run. A COMMAND may stand behind them and is not looked at.

@@ -30,6 +30,7 @@ mod resolve;
 mod settings;
 mod show;
 mod source;
+mod spark;
 mod table;
 mod value;
 

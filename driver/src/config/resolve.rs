@@ -12,7 +12,8 @@ use super::{
     layer::Origin,
     paths,
     settings::{
-        Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
+        Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Spark, Ssh,
+        Timeouts, Workers,
     },
     table::{Config, Sourced},
     value::{Setting, Shape},
@@ -50,7 +51,7 @@ impl Settings {
             workers,
             timeouts: timeouts(config)?,
             failures: failures(config)?,
-            launch: launch(config)?,
+            launch: launch(config, &workers)?,
             output: output(config)?,
         })
     }
@@ -151,7 +152,7 @@ fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
     );
     sources.extend(config.discovery.value.iter().cloned().map(Source::Plugin));
     sources.extend(group::specs(config).map(Source::Plugin));
-    if sources.is_empty() && config.launcher.value == Some(Launcher::Agent) {
+    if sources.is_empty() && launcher(config) == Some(Launcher::Agent) {
         sources.push(Source::Registration);
     }
     sources
@@ -220,22 +221,35 @@ fn failures(config: &Config) -> Result<Failures, Error> {
     })
 }
 
-fn launch(config: &Config) -> Result<Launch, Error> {
+/// Who has a parent gets its hosts from there, and Spark's bridge is one.
+fn launcher(config: &Config) -> Option<Launcher> {
+    let lent = config.parent_fd.value.is_some() || config.spark.value.is_some();
+    config.launcher.value.or(lent.then_some(Launcher::Agent))
+}
+
+fn launch(config: &Config, workers: &Workers) -> Result<Launch, Error> {
     let join = Join {
         token_file: config.join_token_file.value.clone(),
         print: config.print_join_token.value,
     };
     let join = (join.print || join.token_file.is_some()).then_some(join);
-    if config.launcher.value == Some(Launcher::Agent) && join.is_none() {
+    let parent = config.parent_fd.value.map(|fd| fd.get().cast_signed());
+    if launcher(config) == Some(Launcher::Agent)
+        && join.is_none()
+        && parent.is_none()
+        && config.spark.value.is_none()
+    {
         return Err(config.launcher.contradicts(
             "launcher",
             "needs --join-token-file FILE or --print-join-token, so that agents can show the token",
         ));
     }
     Ok(Launch {
-        launcher: config.launcher.value,
+        launcher: launcher(config),
         listen: config.listen.value,
         join,
+        parent,
+        spark: spark(config, workers)?,
         ssh: Ssh {
             port: config.ssh_port.value,
             identity_file: config.ssh_identity_file.value.clone(),
@@ -250,6 +264,22 @@ fn launch(config: &Config) -> Result<Launch, Error> {
             .and_then(|path| path.to_str())
             .map(str::to_owned),
     })
+}
+
+fn spark(config: &Config, workers: &Workers) -> Result<Option<Spark>, Error> {
+    let Some(master) = &config.spark.value else {
+        return Ok(None);
+    };
+    let Some(slots) = workers.max_np else {
+        return Err(Error::Missing {
+            flag: "--max-np",
+            why: "expected with --spark: so many slots are asked of it".to_owned(),
+        });
+    };
+    Ok(Some(Spark {
+        master: master.0.clone(),
+        slots,
+    }))
 }
 
 fn output(config: &Config) -> Result<Output, Error> {

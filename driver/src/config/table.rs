@@ -27,6 +27,7 @@ use super::{
     kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
     layer::{Layers, Origin},
     network::{Interfaces, SshOption},
+    spark::Master,
     value::{Setting, Shape, Timeout},
 };
 
@@ -198,6 +199,8 @@ settings! {
         k8s "k8s" "SELECTOR[:K=V,...]": Vec<Group> = Vec::new(), plain;
         /// Hosts are the nodes of the Slurm job that this runs in
         slurm "slurm" "": bool = false, plain;
+        /// Hosts are executors of Spark: spark://HOST:PORT, yarn, k8s://...; docs/spark.md
+        spark "spark" "MASTER": Option<Master> = None, plain;
         /// Where to look for plugins first; may be repeated
         plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
         /// Where plugins run that are not built in: process (of their own), or thread (of the driver)
@@ -252,6 +255,8 @@ settings! {
         join_token_file "join-token-file" "FILE": Option<PathBuf> = None, plain;
         /// Print the address and the token for self-registering agents
         print_join_token "print-join-token" "": bool = false, plain;
+        /// An inherited socket to the program that lends hosts: it learns where agents join, and its end ends the job
+        parent_fd "parent-fd" "N": Option<NonZeroU32> = None, plain;
         /// Port of ssh [default: as ~/.ssh/config says]
         ssh_port "ssh-port" "PORT": Option<NonZeroU16> = None, |arg| arg.short('p');
         /// Private key for ssh [default: as ~/.ssh/config says]

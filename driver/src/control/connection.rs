@@ -98,6 +98,7 @@ async fn control(
     let connected = Input::Connected {
         software: register.software.clone(),
         counted: register.counted,
+        task: register.task.clone(),
         agent: connected(register, from.ip(), instance),
         writer: Writer {
             frames: sender,

@@ -23,6 +23,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, Sleep, sleep_until},
 };
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
     discard::Discard,
@@ -73,6 +74,9 @@ pub(crate) struct Agent {
     pub(crate) last_sweep: Instant,
     pub(crate) stop_requests: u32,
     pub(crate) was_shut_down: bool,
+    /// What it was started under is gone.
+    pub(crate) was_abandoned: bool,
+    pub(crate) abandoned: Pin<Box<WaitForCancellationFutureOwned>>,
     pub(crate) done: bool,
 }
 
@@ -129,6 +133,8 @@ enum Input {
     Own(Event),
     Noticed(Notice),
     StopRequested,
+    /// What this agent was started under is gone.
+    Abandoned,
     /// A deadline of the machine.
     Time,
     /// Nothing more is at hand.
@@ -174,6 +180,9 @@ impl Agent {
         }
         if let Poll::Ready(Some(death)) = self.deaths.receiver.poll_recv(cx) {
             return Poll::Ready(Input::Death(death));
+        }
+        if !self.was_abandoned && self.abandoned.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Input::Abandoned);
         }
         if let Some(link) = &mut self.link
             && let Poll::Ready(order) = link.poll_order(cx)
@@ -232,7 +241,19 @@ impl Agent {
                 self.step(Event::Noticed(notice), out);
             }
             Input::StopRequested => self.stop_requested(out),
+            Input::Abandoned => self.abandoned(),
         }
+    }
+
+    /// Nobody here has time to end in good order. Its peers hear of it before anything is killed.
+    fn abandoned(&mut self) {
+        tracing::warn!(
+            "what this agent was started under is gone: it ends, and its workers with it"
+        );
+        self.was_abandoned = true;
+        self.link = None;
+        self.store.driver_lost();
+        self.done = true;
     }
 
     fn step(&mut self, event: Event, out: &mut Vec<Command>) {

@@ -135,6 +135,7 @@ impl Reached {
             memory_port,
             free_port: free_port(address).await.unwrap_or(0),
             address: (address != self.local).then_some(address),
+            task: options.task.clone(),
         };
         let candidate = self.candidate;
         let joined = async {

@@ -2,7 +2,8 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use elasticrun_protocol::{HostId, auth::Secret};
+use elasticrun_protocol::{HostId, auth::Secret, control::Task};
+use tokio_util::sync::CancellationToken;
 
 use crate::Launch;
 
@@ -27,6 +28,10 @@ pub struct AgentOptions {
     pub network_interface: Option<String>,
     /// The address at which other hosts reach this one, whatever the route and the interface.
     pub listen: Option<IpAddr>,
+    /// What it is a task of, if a cluster started it as one. Then it serves one driver and never dials another.
+    pub task: Option<Task>,
+    /// What it was started under is gone: it leaves its driver at once and kills its workers.
+    pub abandoned: CancellationToken,
     /// How long to try to reach the driver, in all.
     pub connect_timeout: Duration,
     /// How long a worker may be blocked since the driver takes no output; after that lines are dropped.
@@ -46,6 +51,8 @@ impl AgentOptions {
             run_id: launch.run_id,
             network_interface: launch.network_interface,
             listen: None,
+            task: None,
+            abandoned: CancellationToken::new(),
             connect_timeout: Duration::from_secs(30),
             output_patience: Duration::from_secs(10),
         }
@@ -63,6 +70,8 @@ impl AgentOptions {
             run_id: None,
             network_interface: None,
             listen: None,
+            task: None,
+            abandoned: CancellationToken::new(),
             connect_timeout: Duration::from_secs(600),
             output_patience: Duration::from_secs(10),
         }

@@ -39,6 +39,8 @@ pub enum Ended {
     Stopped,
     /// The driver was lost and did not come back in time; its workers were ended.
     Orphaned,
+    /// What it was started under is gone ([`AgentOptions::abandoned`]); its workers were killed.
+    Abandoned,
 }
 
 /// How long killed descendants may take to go at the agent's end.
@@ -66,7 +68,8 @@ pub async fn run(options: AgentOptions) -> Result<Ended, Error> {
     let mut run_id = options.run_id.clone();
     loop {
         let ended = serve(&options, &host, &mut run_id, &mut signals).await?;
-        if !(options.itself && ended == Ended::Orphaned) {
+        let again = options.itself && options.task.is_none();
+        if !(again && ended == Ended::Orphaned) {
             return Ok(ended);
         }
         tracing::info!("the driver is gone; waiting for the next one");
@@ -107,6 +110,7 @@ async fn serve(
     let joined = tokio::select! {
         joined = join(options, host, run_id) => joined?,
         _ = terminate.recv() => return Ok(Ended::Stopped),
+        () = options.abandoned.cancelled() => return Ok(Ended::Abandoned),
     };
     let Ready {
         joined,
@@ -161,11 +165,14 @@ async fn serve(
         last_sweep: tokio::time::Instant::now(),
         stop_requests: 0,
         was_shut_down: false,
+        was_abandoned: false,
+        abandoned: Box::pin(options.abandoned.clone().cancelled_owned()),
         done: false,
     };
     tracing::info!(%host, run_id = agent.setup.run_id, %driver, "joined");
     agent.run().await;
     let ended = match (agent.was_shut_down, agent.stop_requests) {
+        _ if agent.was_abandoned => Ended::Abandoned,
         (true, _) => Ended::ShutDown,
         (false, 0) => Ended::Orphaned,
         (false, _) => Ended::Stopped,

@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Boundary, CommitId, DriverEpoch, HostId, Process, Rank, Round, millis};
+use crate::{Boundary, CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round, millis};
 
 /// First frame of an agent after the handshake.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -35,6 +35,27 @@ pub struct Register {
     /// Where other hosts reach this one, if not at the address that this connection comes from.
     #[serde(default)]
     pub address: Option<IpAddr>,
+    /// What it is a task of, if a cluster started it as one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
+}
+
+/// An agent as a task of a cluster: one of several on a machine, and one of several attempts at the same thing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// The machine, as the cluster names it. Tasks of one machine are neighbours.
+    pub machine: String,
+    /// Which of the tasks of the job.
+    pub slot: u32,
+    /// Grows with each attempt of this slot, over all machines: a newer one retires the older.
+    pub attempt: u64,
+}
+
+impl Task {
+    /// The host that it is to a job: each attempt is another one, so that what befell the last is not held against it.
+    pub fn host(&self) -> HostId {
+        HostId::new(format!("{}/{}.{}", self.machine, self.slot, self.attempt))
+    }
 }
 
 /// An order to an agent.
@@ -166,6 +187,16 @@ pub struct Place {
     pub cross_rank: u32,
     /// How many hosts have this local_rank.
     pub cross_size: u32,
+    /// Its local_rank, if that is not its slot: several agents share its machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_rank: Option<LocalRank>,
+}
+
+impl Place {
+    /// The local_rank of a process that has this place.
+    pub fn local_rank(&self, process: Process) -> LocalRank {
+        self.local_rank.unwrap_or(process.local_rank)
+    }
 }
 
 /// A round that begins, as one host needs to know it. Its size does not depend on the number of hosts.

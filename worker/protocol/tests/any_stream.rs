@@ -57,6 +57,7 @@ fn frames() -> Vec<Vec<u8>> {
             memory_port: 7001,
             free_port: 7002,
             address: Some([10, 0, 0, 1].into()),
+            task: None,
         }),
         frame(&report(Report::Noticed {
             notice: Notice { kind, within },

@@ -292,6 +292,15 @@ pub(crate) fn sync(
     })
 }
 
+/// Has rank 0 hold the base of the round: `newest` gives it then. The others have no part in it.
+#[pyfunction]
+pub(crate) fn reach_base(py: Python<'_>) -> PyResult<()> {
+    use_worker(py, |worker| {
+        py.detach(|| worker.reach_base())
+            .map_err(|error| error::of(py, &error))
+    })
+}
+
 /// Starts the thread that waits for holds, once.
 pub(crate) fn watch_holds(py: Python<'_>) -> PyResult<()> {
     if with(py, |process| {

@@ -21,6 +21,7 @@ SECTIONS = {
     "elasticrun.keras.callbacks": "elasticrun.tensorflow.keras.callbacks",
     "elasticrun.keras.elastic": "elasticrun.tensorflow.keras.elastic",
     "elasticrun.notifications": "elasticrun.notifications",
+    "elasticrun.spark": "elasticrun.spark",
     "elasticrun.tensorflow": "elasticrun.tensorflow",
     "elasticrun.tensorflow.elastic": "elasticrun.tensorflow.elastic",
     "elasticrun.tensorflow.keras": "elasticrun.tensorflow.keras",

@@ -5,7 +5,7 @@ mod fetch;
 mod sync;
 
 pub(crate) use connect::connect;
-pub(crate) use sync::{Live, sync};
+pub(crate) use sync::{Live, reach_base, sync};
 
 use elasticrun_collectives::Error as GroupError;
 

@@ -54,8 +54,8 @@ pub(crate) fn sync<S: State + ?Sized>(
         link.memory.save(first, state)?;
         *live = Live(Some(first));
         offer = first;
-    } else if is_first && !link.memory.holds(offer) {
-        bring_base(link, started, offer)?;
+    } else if is_first {
+        reach_base(link, started)?;
     }
     let (target, changed) = level(
         &mut link.memory,
@@ -74,6 +74,16 @@ pub(crate) fn sync<S: State + ?Sized>(
         *live = Live(Some(target));
     }
     Ok(stale)
+}
+
+/// Has this member, which is rank 0, hold the base of the round. No other member has a part in it.
+pub(crate) fn reach_base(link: &mut Link, started: &mut Started) -> Result<(), Error> {
+    let base = started.start.base;
+    link.memory.discard_newer(base);
+    match base {
+        Some(base) if !link.memory.holds(base) => bring_base(link, started, base),
+        _ => Ok(()),
+    }
 }
 
 /// Has all members hold the same bytes, under the id that rank 0 offers: the base of the round or its first commit.

@@ -411,6 +411,7 @@ fn members(workers: &[&mut Worker]) -> Vec<Member> {
             local_size: size,
             cross_rank: 0,
             cross_size: 1,
+            local_rank: None,
         },
     };
     workers.iter().zip(0..).map(member).collect()

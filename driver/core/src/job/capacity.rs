@@ -116,6 +116,7 @@ impl Capacity {
                 local_size,
                 cross_rank: standing.cross_rank,
                 cross_size: self.crosses.get(slot).copied().unwrap_or(1),
+                local_rank: None,
             };
             (*slot, place)
         })

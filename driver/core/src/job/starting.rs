@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::{
     CommitId, HostId, LocalRank, Order,
-    control::{Keeper, Member, Place, Start},
+    control::{Held, Keeper, Member, Place, Start},
     topology,
 };
 
@@ -37,13 +37,9 @@ impl Job {
             return;
         }
         self.fenced_until = None;
-        let ordered = self.ranks_of(forming, base);
-        let survivors = ordered.iter().filter(|c| c.survivor).count() as u32;
-        let holders = if base.is_some() {
-            survivors
-        } else {
-            forming.size
-        };
+        let (ordered, holders) = self.ranks_of(forming, base);
+        let returned = |c: &&Candidate| self.registry.rank(&c.host, c.process).is_some();
+        let survivors = ordered.iter().filter(returned).count() as u32;
         let Some((forming, since)) = self.rounds.start(holders) else {
             return;
         };
@@ -147,8 +143,14 @@ impl Job {
         })
     }
 
-    /// Members in order of rank: who holds the base is a survivor (R2).
-    fn ranks_of(&self, forming: &Forming, base: Option<CommitId>) -> Vec<Candidate> {
+    /// Members in order of rank, and how many have what the round goes on from.
+    ///
+    /// Who holds the base is first (R2). If it is kept for one that died, a member of the round before is: its reset
+    /// callbacks are called, and rank 0's state is that of all.
+    fn ranks_of(&self, forming: &Forming, base: Option<CommitId>) -> (Vec<Candidate>, u32) {
+        let holds = |held: &Held| base.is_some() && held.commit == base;
+        let members = forming.ready.values().flat_map(|answer| &answer.members);
+        let holders = members.filter(|held| holds(held)).count() as u32;
         let mut candidates = Vec::with_capacity(forming.size as usize);
         for (host, answer) in &forming.ready {
             let arrival = self.hosts.arrival(host);
@@ -156,10 +158,18 @@ impl Job {
                 arrival,
                 host: host.clone(),
                 process: held.process,
-                survivor: base.is_some() && held.commit == base,
+                survivor: match holders {
+                    0 => base.is_some() && self.registry.rank(host, held.process).is_some(),
+                    _ => holds(held),
+                },
             }));
         }
-        assignment::choose(candidates, None)
+        let holders = if base.is_some() {
+            holders
+        } else {
+            forming.size
+        };
+        (assignment::choose(candidates, None), holders)
     }
 
     fn send_starts(

@@ -82,6 +82,7 @@ pub(crate) fn place(rank: u32) -> Place {
         local_size: 2,
         cross_rank: 0,
         cross_size: 1,
+        local_rank: None,
     }
 }
 

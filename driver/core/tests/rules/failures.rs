@@ -293,6 +293,24 @@ fn the_newest_commit_of_a_dead_worker_is_the_base() {
 }
 
 #[test]
+fn rank_0_is_a_survivor_also_if_the_base_is_that_of_a_dead_worker() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        cooldown: range(1, 4),
+        ..elastic(2, 2, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.commit_on("a");
+    play.kill("a", 0);
+    while play.started() < 2 {
+        play.pass(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(play.base(), Some(commit(1, 2)));
+    assert_eq!(play.members(), [("b".to_owned(), 0), ("a".to_owned(), 0)]);
+}
+
+#[test]
 fn a_keeper_is_not_dismissed_before_a_member_has_the_base() {
     let mut play = Play::new(elastic(1, 1, 1));
     play.list(&[host("a", 1)]);

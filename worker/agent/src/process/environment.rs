@@ -33,6 +33,7 @@ pub(crate) fn variables(
         error_file,
     } = around;
     let (place, process) = (spawn.place, spawn.process);
+    let local_rank = place.local_rank(process);
     let mut all = setup.env.clone();
     // What the user may have set otherwise.
     let mut default = |name: &str, value: &str| {
@@ -57,7 +58,7 @@ pub(crate) fn variables(
     set("HOROVOD_HOSTNAME", host.to_string());
     set("HOROVOD_RANK", place.rank.to_string());
     set("HOROVOD_SIZE", place.size.to_string());
-    set("HOROVOD_LOCAL_RANK", process.local_rank.to_string());
+    set("HOROVOD_LOCAL_RANK", local_rank.to_string());
     set("HOROVOD_LOCAL_SIZE", place.local_size.to_string());
     set("HOROVOD_CROSS_RANK", place.cross_rank.to_string());
     set("HOROVOD_CROSS_SIZE", place.cross_size.to_string());
@@ -65,7 +66,7 @@ pub(crate) fn variables(
 
     set("RANK", place.rank.to_string());
     set("WORLD_SIZE", place.size.to_string());
-    set("LOCAL_RANK", process.local_rank.to_string());
+    set("LOCAL_RANK", local_rank.to_string());
     set("LOCAL_WORLD_SIZE", place.local_size.to_string());
     set("GROUP_RANK", place.cross_rank.to_string());
     set("GROUP_WORLD_SIZE", place.cross_size.to_string());
@@ -121,6 +122,7 @@ mod tests {
                 local_size,
                 cross_rank: 2,
                 cross_size: 3,
+                local_rank: None,
             },
             coordinator: "10.0.0.1:29500".parse().unwrap(),
         };

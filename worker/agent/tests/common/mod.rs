@@ -371,6 +371,7 @@ fn place(rank: u32, size: u32) -> Place {
         local_size: size,
         cross_rank: 0,
         cross_size: 1,
+        local_rank: None,
     }
 }
 

@@ -38,8 +38,39 @@ train(state)
 """,
     ).succeed()
     assert start.rounds(text)[3:] == [(2, rank, 3, 5) for rank in range(3)], text
-    assert text.count("STATE 10.0 [10.0, 7.0] True") == 3
+    assert text.count("STATE 10.0 [10.0, 7.0] True") == 3, text
     assert text.count("FIRST 3.0") == 6
+
+
+def test_callbacks_of_survivors_count_when_only_the_dead_had_made_the_commit(start):
+    text = start.count(
+        "-np 3 --min-np 3 -H localhost:3 --blacklist-cooldown-range 0 1",
+        """
+state = e.ObjectState(step=0, rate=1.0)
+def reset():
+    # Rank 0 is at the commit of the one that died, the other where it was itself.
+    assert state.step == (5 if e.rank() == 0 else 4), state.step
+    state.rate *= 10
+state.register_reset_callbacks([reset])
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while state.step < 10:
+        e.barrier()
+        state.step += 1
+        if e.world().round == 1 and e.rank() > 0 and state.step == 5:
+            # Rank 0 never comes.
+            e.barrier()
+        state.commit()
+        if e.world().round == 1 and e.rank() == 0 and state.step == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+    print("STATE", state.rate)
+train(state)
+""",
+    ).succeed()
+    assert start.rounds(text)[3:] == [(2, rank, 3, 5) for rank in range(3)], text
+    assert text.count("STATE 10.0") == 3, text
 
 
 def test_a_wait_for_host_messages_ends_when_hosts_change(start):
@@ -275,16 +306,16 @@ def train(state):
         assert model() is None
     model = Model()
     old.append(weakref.ref(model))
-    state.commit()
-    if e.world().round == 1 and e.rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
     try:
+        state.commit()
+        if e.world().round == 1 and e.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
         while e.size() == 2:
             e.barrier()
     except Exception as error:
         # As who logs it.
         kept.append(error)
-        raise RuntimeError("a barrier") from error
+        raise RuntimeError("a step") from error
     assert isinstance(kept[0], e.WorkersFailed) and len(old) == 2
     print("ALONE")
 train(state)

@@ -91,6 +91,8 @@ class ObjectState(State):
         if left is not None:
             # Without callbacks nobody looks at the state before sync(), which restores it, too.
             if isinstance(left, WorkersFailed) and (changed or self._overrides("restore")):
+                # Callbacks of rank 0 see what the round begins with, if it was kept for one that died.
+                _native.reach_base()
                 self.restore()
             self.on_reset()
         self._fresh = changed and left is not None

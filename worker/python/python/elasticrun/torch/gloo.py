@@ -27,16 +27,14 @@ from .operation import Operation
 
 _log = logging.getLogger("elasticrun.torch")
 
-#: Collectives; each gives an operation that knows callbacks.
-_COLLECTIVES = (
+#: What gives an operation.
+_CALLS = (
     "_allgather_base", "_reduce_scatter_base", "all_gather_single", "all_gather_single_coalesced",
     "all_to_all_single", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce",
-    "allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce", "reduce_scatter",
-    "reduce_scatter_single", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "scatter",
+    "allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "recv", "recv_anysource",
+    "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced", "scatter", "send",
 )  # fmt: skip
-#: Their operations can only be waited for.
-_MESSAGES = ("recv", "recv_anysource", "send")
-
 #: Longest wait in seconds for gloo's thread to close broken connections.
 _PATIENCE = 10.0
 #: Seconds between two looks at them.
@@ -133,10 +131,10 @@ class Gloo(Named):
     def _set_sequence_number_for_group(self) -> None:
         self._group._set_sequence_number_for_group()
 
-    def _start(self, call: str, message: bool, *args: Any, **kwargs: Any) -> Operation:
+    def _start(self, call: str, *args: Any, **kwargs: Any) -> Operation:
         if self._is_over():
             raise self._failure()
-        operation = Operation(getattr(self._group, call)(*args, **kwargs), message=message)
+        operation = Operation(getattr(self._group, call)(*args, **kwargs))
         with self._lock:
             self._running.add(operation)
         operation.follow(self._ended)
@@ -166,16 +164,14 @@ class Gloo(Named):
         return f"<gloo process group of round {self._round}, rank {self.rank()} of {self.size()}>"
 
 
-def _delegate(call: str, message: bool) -> Callable[..., Operation]:
+def _delegate(call: str) -> Callable[..., Operation]:
     def start(self: Gloo, *args: Any, **kwargs: Any) -> Operation:
-        return self._start(call, message, *args, **kwargs)
+        return self._start(call, *args, **kwargs)
 
     start.__name__ = call
     start.__doc__ = "As gloo's."
     return start
 
 
-for _call in _COLLECTIVES:
-    setattr(Gloo, _call, _delegate(_call, message=False))
-for _call in _MESSAGES:
-    setattr(Gloo, _call, _delegate(_call, message=True))
+for _call in _CALLS:
+    setattr(Gloo, _call, _delegate(_call))

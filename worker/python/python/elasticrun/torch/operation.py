@@ -16,24 +16,29 @@ class Operation(C10dWork):
 
     Args:
         gloo: gloo's own.
-        message: it can only be waited for, and knows no callbacks.
     """
 
-    def __init__(self, gloo: Any, *, message: bool) -> None:
+    def __init__(self, gloo: Any) -> None:
         super().__init__()
         self._gloo = gloo
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._results: Any = None
-        self._waited = not message
+        #: Whether somebody has seen to it that gloo's end is heard of.
+        self._heard = False
         self._callbacks: list[Callable[[], None]] = []
 
     def follow(self, ended: Callable[[Operation], None]) -> None:
         """Calls ``ended`` once it is over, and hears of gloo when that is."""
         self.on_end(lambda: ended(self))
-        if self._waited:
-            self._gloo.get_future().add_done_callback(self._told)
+        try:
+            future = self._gloo.get_future()
+        except RuntimeError:
+            # A message, or one of the few collectives without: it can only be waited for.
+            return
+        self._heard = True
+        future.add_done_callback(self._told)
 
     def end(self, error: Exception | None, results: Any = None) -> None:
         """It is over, unless it was before."""
@@ -121,7 +126,7 @@ class Operation(C10dWork):
     def _ask(self, timeout: timedelta | None) -> None:
         """Has a thread wait for gloo, the first time; gloo allows one wait."""
         with self._lock:
-            first, self._waited = not self._waited, True
+            first, self._heard = not self._heard, True
         if first:
             threading.Thread(
                 target=self._wait_for_gloo, args=(timeout,), name="elasticrun gloo", daemon=True

@@ -1,0 +1,132 @@
+//! What a task service is told: one line of JSON on stdin. The pipe stays open: its end is the end of the service.
+
+use std::{
+    io::{self, BufRead, Read},
+    net::IpAddr,
+    time::Duration,
+};
+
+use elasticrun_agent::AgentOptions;
+use elasticrun_protocol::{auth::Secret, control::Task};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+/// More than any parent sends.
+const LONGEST: u64 = 64 * 1024;
+
+/// How long a driver may take to be reached: it was there a moment ago, when the task was asked for.
+const REACHED_WITHIN: Duration = Duration::from_secs(30);
+
+/// See the module.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    /// Addresses of the driver (`host:port`), tried in turn.
+    pub driver: Vec<String>,
+    /// The job's secret, in hexadecimal digits.
+    #[serde(deserialize_with = "secret")]
+    pub secret: Secret,
+    /// Which task this is.
+    pub task: Task,
+    /// Processes above this one, by number: it ends when the first of them ends.
+    #[serde(default)]
+    pub above: Vec<u32>,
+    /// The address at which workers of other machines reach this one; else that of the route to the driver.
+    #[serde(default)]
+    pub listen: Option<IpAddr>,
+    /// The interface whose address that is.
+    #[serde(default)]
+    pub network_interface: Option<String>,
+}
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Stdin failed.
+    #[error("cannot read the settings of the task service from stdin: {0}")]
+    Read(#[from] io::Error),
+    /// There is nothing, or no end of line.
+    #[error(
+        "no settings on stdin; `elasticrun task-service` is started by a task of a cluster, not by hand"
+    )]
+    Missing,
+    /// Not what a bridge of this release sends. The text is not shown: it may hold the secret.
+    #[error(
+        "the settings on stdin cannot be read (line {line}, column {column}); run the same release on all hosts"
+    )]
+    Malformed {
+        /// Where it went wrong.
+        line: usize,
+        /// Where in the line.
+        column: usize,
+    },
+}
+
+impl Settings {
+    /// Reads the line; blocks until it is there.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] at the end of stdin, [`Error::Malformed`] for anything else than such a line.
+    pub fn read(stdin: &mut impl BufRead) -> Result<Self, Error> {
+        let mut line = Vec::new();
+        stdin.take(LONGEST).read_until(b'\n', &mut line)?;
+        if line.pop() != Some(b'\n') {
+            return Err(Error::Missing);
+        }
+        serde_json::from_slice(&line).map_err(|error| Error::Malformed {
+            line: error.line(),
+            column: error.column(),
+        })
+    }
+
+    /// The agent that this service is. It is gone as soon as `abandoned` says so.
+    pub fn agent(self, abandoned: CancellationToken) -> AgentOptions {
+        let host = self.task.host();
+        AgentOptions {
+            driver: self.driver,
+            listen: self.listen,
+            network_interface: self.network_interface,
+            task: Some(self.task),
+            abandoned,
+            connect_timeout: REACHED_WITHIN,
+            ..AgentOptions::joining(String::new(), self.secret, 1, Some(host))
+        }
+    }
+}
+
+fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Secret::from_hex(&text).ok_or_else(|| serde::de::Error::custom("not a secret"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(slot: &str) -> String {
+        let secret = Secret::from_token("a").to_hex();
+        let task = format!(r#"{{"machine":"10.0.0.1","slot":{slot},"attempt":7}}"#);
+        format!("{{\"driver\":[\"d:1\"],\"secret\":\"{secret}\",\"task\":{task}}}\n")
+    }
+
+    #[test]
+    fn an_attempt_is_a_host_of_its_own_with_one_slot() {
+        let settings = Settings::read(&mut line("3").as_bytes()).unwrap();
+        let agent = settings.agent(CancellationToken::new());
+        assert_eq!(agent.host.unwrap().as_str(), "10.0.0.1/3.7");
+        assert_eq!((agent.slots, agent.itself), (1, true));
+    }
+
+    #[test]
+    fn what_is_no_line_is_refused_without_showing_it() {
+        for text in ["", "{\"driver\":[]", &"x".repeat(200_000)] {
+            let error = Settings::read(&mut text.as_bytes()).unwrap_err();
+            assert!(matches!(error, Error::Missing), "{error}");
+        }
+        let error = Settings::read(&mut line("-3").as_bytes()).unwrap_err();
+        assert!(matches!(error, Error::Malformed { .. }), "{error}");
+        let secret = Secret::from_token("a").to_hex();
+        assert!(!format!("{error} {error:?}").contains(&secret));
+        let settings = Settings::read(&mut line("3").as_bytes()).unwrap();
+        assert!(!format!("{settings:?}").contains(&secret));
+    }
+}

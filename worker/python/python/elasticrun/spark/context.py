@@ -1,0 +1,91 @@
+"""What is asked of a SparkContext: which one, its settings, and why there are no slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import ElasticrunError
+from .counts import Counts, Setting
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from .listener import Listener
+    from .slots import Slots
+
+__all__ = ["active", "describe", "setting", "warn_of"]
+
+
+def active(given: SparkContext | None) -> SparkContext:
+    """The context to use.
+
+    Raises:
+        ElasticrunError: there is none, it was stopped, or its threads share one thread of the JVM.
+    """
+    import os
+
+    from pyspark import SparkContext
+
+    context = given if given is not None else SparkContext._active_spark_context
+    if context is None:
+        raise ElasticrunError("there is no active SparkContext: make one, or pass spark_context")
+    if context._jsc is None or context._jsc.sc().isStopped():
+        raise ElasticrunError("the SparkContext was stopped: make another one")
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        raise ElasticrunError(
+            "PYSPARK_PIN_THREAD is false: expected true, its default, so that each slot has a job group"
+        )
+    return context
+
+
+def setting(context: SparkContext) -> Setting:
+    """Looks up keys of the context's configuration."""
+    configuration = context.getConf()
+
+    def look_up(key: str, otherwise: str | None) -> str | None:
+        value: str | None = configuration.get(key, otherwise)
+        return value
+
+    return look_up
+
+
+def warn_of(context: SparkContext, counts: Counts, say: Callable[[str], None]) -> None:
+    """Says which of Spark's settings work against a job that holds its slots for long."""
+    look_up = setting(context)
+    for key, why in (
+        ("spark.excludeOnFailure.enabled", "Spark may refuse executors that lost a task"),
+        ("spark.speculation", "Spark may start a slot twice; the newer one is used"),
+    ):
+        if (look_up(key, "false") or "").lower() == "true":
+            say(f"warning: {key} is on: {why}; it is better off for such a program")
+    dynamic = (look_up("spark.dynamicAllocation.enabled", "false") or "").lower() == "true"
+    most = look_up("spark.dynamicAllocation.maxExecutors", None) or ""
+    cores = int(look_up("spark.executor.cores", "0") or 0) // int(look_up("spark.task.cpus", "1") or 1)
+    if dynamic and most.isdigit() and 0 < int(most) * max(cores, 1) < counts.max_num_proc:
+        say(
+            f"warning: spark.dynamicAllocation.maxExecutors is {most}: {int(most) * max(cores, 1)} of the"
+            f" {counts.max_num_proc} slots of max_num_proc can be granted"
+        )
+
+
+def describe(context: SparkContext, slots: Slots, listener: Listener) -> str:
+    """Why there may be no slot, in one line."""
+    words = []
+    try:
+        scheduler = context._jsc.sc()
+        # The driver itself is among them.
+        words.append(f"{scheduler.getExecutorMemoryStatus().size() - 1} executor(s)")
+        words.append(f"{len(listener.held())} of {slots.count} slot(s) granted, the others wait for free cores")
+        look_up = setting(context)
+        keys = ("spark.cores.max", "spark.task.cpus", "spark.executor.memory", "spark.dynamicAllocation.maxExecutors")
+        words += [f"{key}={value}" for key in keys if (value := look_up(key, None))]
+        excluded = scheduler.taskScheduler().excludedNodes()
+        words += [f"excluded: {excluded.mkString(' ')}"] if excluded.nonEmpty() else []
+    except Exception as error:  # noqa: BLE001 - whatever py4j raises when its JVM is gone
+        words.append(f"its JVM does not answer ({type(error).__name__})")
+    if listener.last_removed:
+        words.append(f"lost last: {listener.last_removed}")
+    if slots.last_failure:
+        words.append(f"a slot failed last with: {slots.last_failure}")
+    return ", ".join(words)

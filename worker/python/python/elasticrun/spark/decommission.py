@@ -1,0 +1,70 @@
+"""Leaves executors that Spark decommissions, at a common commit of the job.
+
+Spark tells a decommissioned executor's tasks nothing; it lets them run to their end, which a slot has not. So the
+scheduler is asked about each executor that holds a slot, and the job is told to leave it: a drain, and no failure.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from .child import Driver
+from .listener import Listener
+from .slots import Slots
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["Decommission"]
+
+#: Seconds between two questions. Executors have at least as long as their blocks take to move.
+_INTERVAL = 0.5
+
+
+class Decommission:
+    """Asks until it is stopped.
+
+    Args:
+        context: whose executors they are.
+        listener: knows who holds which slot.
+        slots: knows the slots by their groups.
+        driver: of the job.
+    """
+
+    def __init__(self, context: SparkContext, listener: Listener, slots: Slots, driver: Driver) -> None:
+        self._context = context
+        self._listener = listener
+        self._slots = slots
+        self._driver = driver
+        self._left: set[int] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="elasticrun-decommission", daemon=True)
+
+    def start(self) -> None:
+        """Begins to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks no more."""
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_INTERVAL):
+            try:
+                self._look()
+            except Exception:  # noqa: BLE001, S112 - whatever py4j raises when its JVM is gone
+                continue
+
+    def _look(self) -> None:
+        scheduler = self._context._jsc.sc().taskScheduler()
+        for held in self._listener.held():
+            slot = self._slots.of_group(held.group)
+            if held.attempt in self._left or slot is None:
+                continue
+            if scheduler.getExecutorDecommissionState(held.executor).isDefined():
+                host = f"{held.machine}/{slot}.{held.attempt}"
+                # A host that has not registered yet is asked about again.
+                if self._driver.drain(host):
+                    self._left.add(held.attempt)

@@ -1,0 +1,115 @@
+"""Jobs of tests on a cluster: run by this process, or by a program of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import elasticrun.spark
+import training
+from cluster import PATIENCE, TAG, Cluster, eventually
+from pyspark import SparkContext
+from support.jobs import Job
+from training import End, Step
+
+
+class Running:
+    """A call of ``elasticrun.spark.run`` in a thread of its own."""
+
+    def __init__(self, call: Callable[[], list[End]]) -> None:
+        self._call = call
+        self._results: list[End] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def results(self) -> list[End]:
+        """Waits for its end, which must be well."""
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "the job does not end"
+        if self._error is not None:
+            raise self._error
+        return self._results
+
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._results = self._call()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._error = error
+
+
+class Bench:
+    """A folder for one test, jobs that write there, and what they wrote."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self._programs: list[Job] = []
+
+    def run(self, context: SparkContext, **settings: Any) -> Running:
+        """Starts a job of this process that trains."""
+        settings["env"] = {TAG: self.cluster.tag, **settings.pop("env", {})}
+        kwargs = {"folder": str(self.folder), **settings.pop("kwargs", {})}
+        fn = settings.pop("fn", training.train)
+        return Running(
+            lambda: elasticrun.spark.run(fn, kwargs=kwargs, spark_context=context, **settings)
+        )
+
+    def program(self, text: str, **env: str) -> Job:
+        """Starts a program of its own. It has ``context(**settings)``, ``FOLDER`` and what ``training`` has."""
+        script = self.folder / f"program{len(self._programs)}.py"
+        begin = f"""
+            import elasticrun.spark
+            import os
+            from cluster import TAG, context
+            from training import *
+            FOLDER = {str(self.folder)!r}
+            MARK = {{TAG: os.environ[TAG]}}
+        """
+        script.write_text(textwrap.dedent(begin) + textwrap.dedent(text))
+        environment = {**self.cluster.environment(), "SPARK_TEST_MASTER": self.cluster.master}
+        job = Job([sys.executable, str(script)], **{**environment, **env})
+        self._programs.append(job)
+        return job
+
+    def finish(self) -> None:
+        """Has all workers end at their next step."""
+        (self.folder / "finish").touch()
+
+    def steps(self) -> list[Step]:
+        """All steps so far."""
+        return training.read(self.folder)
+
+    def training(self, size: int, after: float = 0.0, count: int = 3) -> list[Step]:
+        """Waits until a round of ``size`` has made ``count`` steps after a time; the last step of each rank."""
+
+        def look() -> list[Step]:
+            steps = [step for step in self.steps() if step.at > after]
+            newest = max((step.round for step in steps), default=0)
+            of_round = [step for step in steps if step.round == newest and step.size == size]
+            ranks = {step.rank: step for step in of_round}
+            enough = len(ranks) == size and len(of_round) >= count * size
+            return [ranks[rank] for rank in sorted(ranks)] if enough else []
+
+        try:
+            return eventually(look, f"{size} workers train")
+        except AssertionError as error:
+            said = "\n".join(job.text for job in self._programs)
+            raise AssertionError(f"{error}\n{said}\nlast steps: {self.steps()[-8:]}") from None
+
+    def stop(self) -> None:
+        """Ends what runs."""
+        self.finish()
+        for job in self._programs:
+            if job.process.poll() is None:
+                os.kill(job.process.pid, signal.SIGKILL)
+            job.stop()

@@ -1,0 +1,94 @@
+"""However a job ends, it gives its slots back and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from cluster import eventually, parent
+from jobs import Bench
+from pyspark import SparkContext
+
+#: Seconds after which nothing of a job may be left.
+SOON = 5.0
+
+#: A worker with a child in a session of its own.
+LEAVES_A_CHILD = """
+    import subprocess
+    def child(state, started=[]):
+        if not started:
+            started.append(subprocess.Popen(["sleep", "1000"], start_new_session=True))
+    def work():
+        return train(FOLDER, before=child)
+    sc = context()
+    elasticrun.spark.run(work, num_proc=4, min_num_proc=2, env=MARK)
+"""
+
+
+def left(bench: Bench) -> dict[int, str]:
+    """Processes of jobs, and what their workers have started."""
+    sleeping = {p: words for p, words in bench.cluster.processes().items() if words == "sleep 1000"}
+    return {**bench.cluster.left(), **sleeping}
+
+
+def nothing_is_left(bench: Bench) -> None:
+    eventually(lambda: not left(bench), f"nothing of {left(bench)} is left", within=SOON)
+
+
+def test_a_job_with_eight_pending_slots_ends_at_once(bench: Bench, spark: SparkContext):
+    job = bench.run(spark, num_proc=6, max_num_proc=14)
+    bench.training(6)
+    groups = spark.statusTracker()
+    assert len(groups.getActiveJobsIds()) == 14
+    at = time.monotonic()
+    bench.finish()
+    assert len(job.results()) == 6
+    took = time.monotonic() - at
+    print(f"\nend of a job with eight pending slots: {took:.2f} s")
+    assert took < 2
+    assert not groups.getActiveJobsIds()
+    assert not bench.cluster.left(), "no late child"
+
+
+def test_a_job_that_is_cancelled_leaves_nothing(bench: Bench, free: None):
+    program = bench.program(LEAVES_A_CHILD)
+    bench.training(4)
+    assert len(left(bench)) > 8
+    os.kill(program.process.pid, signal.SIGINT)
+    nothing_is_left(bench)
+    assert "KeyboardInterrupt" in program.fail(-signal.SIGINT)
+
+
+def test_a_program_that_is_killed_leaves_nothing(bench: Bench, free: None):
+    program = bench.program(LEAVES_A_CHILD)
+    bench.training(4)
+    os.kill(program.process.pid, signal.SIGKILL)
+    nothing_is_left(bench)
+
+
+def test_a_jvm_that_is_killed_leaves_nothing(bench: Bench, free: None):
+    program = bench.program(LEAVES_A_CHILD)
+    bench.training(4)
+    (jvm,) = (
+        pid
+        for pid, words in bench.cluster.processes().items()
+        if "SparkSubmit" in words and parent(pid) == program.process.pid
+    )
+    os.kill(jvm, signal.SIGKILL)
+    nothing_is_left(bench)
+    assert "Spark's JVM has ended" in program.fail()
+
+
+def test_a_driver_that_is_killed_leaves_nothing(bench: Bench, spark: SparkContext):
+    from elasticrun.errors import JobError
+
+    job = bench.run(spark, num_proc=4)
+    bench.training(4)
+    (driver,) = (p for p, words in bench.cluster.left().items() if "elasticrun run" in words)
+    os.kill(driver, signal.SIGKILL)
+    nothing_is_left(bench)
+    with pytest.raises(JobError) as raised:
+        job.results()
+    assert raised.value.exit_code == -signal.SIGKILL
