@@ -57,11 +57,7 @@ impl ColumnOfGroup<'_> {
 
     /// The column from an open file, page by page. Nothing if it has to be read otherwise; gives the bytes of it,
     /// too.
-    pub(super) fn from_file(
-        &self,
-        file: &File,
-        buffers: &Buffers,
-    ) -> Result<Option<(Decoded, u64)>> {
+    pub(super) fn of_file(&self, file: &File, buffers: &Buffers) -> Result<Option<(Decoded, u64)>> {
         let Some((values, leaf)) = self.tensor() else {
             return Ok(None);
         };
@@ -86,8 +82,8 @@ impl ColumnOfGroup<'_> {
         let chunk = Source::Memory(bytes.get_bytes(start, length as usize).unwrap());
         let straight = self.straight(values, leaf, chunk, &buffers).unwrap();
         if is_decompressed_here(self.chunk(leaf).compression()) {
-            let from_file = self.from_file(file, &buffers).unwrap();
-            assert_eq!(from_file.is_some(), straight.is_some());
+            let by_pages = self.of_file(file, &buffers).unwrap();
+            assert_eq!(by_pages.is_some(), straight.is_some());
         }
         straight.is_some()
     }

@@ -22,6 +22,7 @@ use std::{
     },
 };
 
+use arrow_schema::DataType;
 use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
 pub(crate) use self::group::DecodedGroup;
@@ -94,8 +95,18 @@ impl Decoder {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// Bytes that a group will need in memory, as its footer says.
+    /// Bytes that a group will need in memory, about: as its footer says, and at least what its types need, since
+    /// numbers of a dictionary are larger in memory than in the file.
     pub(crate) fn bytes(&self, group: u32) -> u64 {
+        let width: usize = (self.selection.schema.fields().iter())
+            .map(|field| width(field.data_type()))
+            .sum();
+        let least = u64::from(self.dataset.groups()[group as usize].rows) * width as u64;
+        least.max(self.bytes_in_file(group))
+    }
+
+    /// Bytes of the chosen columns of a group, encoded.
+    fn bytes_in_file(&self, group: u32) -> u64 {
         let place = &self.dataset.groups()[group as usize];
         let metadata = &self.dataset.file_of(group).metadata;
         let columns = self.selection.columns(place.file);
@@ -181,7 +192,7 @@ impl Decoder {
             decoded.push(match (source, &open) {
                 (Source::Name(value), _) => Some(value.column(field, place.rows as usize)),
                 (Source::Column(column), Some(open)) => {
-                    let column = of_group(*column, field).from_file(open, &self.buffers);
+                    let column = of_group(*column, field).of_file(open, &self.buffers);
                     column.map_err(|error| error.in_column(field.name()))?.map(
                         |(decoded, bytes)| {
                             self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
@@ -238,6 +249,15 @@ fn chunks(metadata: &ArrowReaderMetadata, group: usize, columns: &[usize]) -> Ve
             start..start + length
         })
         .collect()
+}
+
+/// Bytes of a value in memory, where the type knows.
+fn width(kind: &DataType) -> usize {
+    match kind {
+        DataType::FixedSizeList(field, length) => width(field.data_type()) * *length as usize,
+        DataType::FixedSizeBinary(length) => *length as usize,
+        _ => kind.primitive_width().unwrap_or(0),
+    }
 }
 
 fn corrupt(why: String) -> Error {

@@ -2,7 +2,6 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use arrow_schema::DataType;
 use elasticrun_core::random::Random;
 
 use super::chunk::OVERHEAD;
@@ -34,17 +33,12 @@ impl Plan {
     pub(super) fn new(decoder: &Decoder, memory: u64) -> Self {
         let groups = decoder.dataset.groups();
         let fields = decoder.selection.schema.fields();
-        // Footers know encoded sizes: numbers of a dictionary are larger in memory.
-        let least: usize = (fields.iter()).map(|field| width(field.data_type())).sum();
         let every = groups.len().div_ceil(SAMPLE).max(1);
         let mut size = (0, 0);
         for (number, group) in groups.iter().enumerate().step_by(every) {
             let rows = u64::from(group.rows);
-            let least = rows * (least + size_of::<u32>()) as u64;
-            size = (
-                size.0 + least.max(decoder.bytes(number as u32)),
-                size.1 + rows,
-            );
+            let bytes = decoder.bytes(number as u32) + rows * size_of::<u32>() as u64;
+            size = (size.0 + bytes, size.1 + rows);
         }
         Self {
             memory,
@@ -134,14 +128,5 @@ impl Plan {
     /// Parts are gone.
     pub(super) fn gone(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
-    }
-}
-
-/// Bytes of a value in memory, where the type knows.
-fn width(kind: &DataType) -> usize {
-    match kind {
-        DataType::FixedSizeList(field, length) => width(field.data_type()) * *length as usize,
-        DataType::FixedSizeBinary(length) => *length as usize,
-        _ => kind.primitive_width().unwrap_or(0),
     }
 }

@@ -30,6 +30,8 @@ struct Shared<J, R> {
 
 #[derive(Debug)]
 struct State<J, R> {
+    /// All that are wanted, running or done.
+    known: HashSet<J>,
     wanted: VecDeque<J>,
     running: HashSet<J>,
     done: HashMap<J, Result<R>>,
@@ -42,6 +44,7 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
         decode: impl Fn(&J) -> Result<R> + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let state = State {
+            known: HashSet::new(),
             wanted: VecDeque::new(),
             running: HashSet::new(),
             done: HashMap::new(),
@@ -70,7 +73,7 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
     /// Asks for a job, unless that was done before.
     pub(crate) fn want(&self, job: J) {
         let mut state = self.shared.lock();
-        if !state.knows(&job) {
+        if state.known.insert(job.clone()) {
             state.wanted.push_back(job);
             self.shared.wanted.notify_one();
         }
@@ -79,12 +82,13 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
     /// The result of a job, once it is done. Asks for it ahead of all others if it was not asked for.
     pub(crate) fn take(&self, job: &J) -> Result<R> {
         let mut state = self.shared.lock();
-        if !state.knows(job) {
+        if state.known.insert(job.clone()) {
             state.wanted.push_front(job.clone());
             self.shared.wanted.notify_one();
         }
         loop {
             if let Some(result) = state.done.remove(job) {
+                state.known.remove(job);
                 return result;
             }
             state = self
@@ -98,6 +102,7 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
     /// Forgets all jobs but those to keep.
     pub(crate) fn retain(&self, keep: impl Fn(&J) -> bool) {
         let mut state = self.shared.lock();
+        state.known.retain(&keep);
         state.wanted.retain(&keep);
         state.running.retain(&keep);
         state.done.retain(|job, _| keep(job));
@@ -115,12 +120,6 @@ impl<J, R> Drop for Pool<J, R> {
             // What it panicked with was printed; there is nobody to tell here.
             let _ = thread.join();
         }
-    }
-}
-
-impl<J: Eq + Hash, R> State<J, R> {
-    fn knows(&self, job: &J) -> bool {
-        self.running.contains(job) || self.done.contains_key(job) || self.wanted.contains(job)
     }
 }
 
