@@ -82,8 +82,8 @@ impl ColumnOfGroup<'_> {
         let chunk = Source::Memory(bytes.get_bytes(start, length as usize).unwrap());
         let straight = self.straight(values, leaf, chunk, &buffers).unwrap();
         if is_decompressed_here(self.chunk(leaf).compression()) {
-            let from_file = self.of_file(file, &buffers).unwrap();
-            assert_eq!(from_file.is_some(), straight.is_some());
+            let by_pages = self.of_file(file, &buffers).unwrap();
+            assert_eq!(by_pages.is_some(), straight.is_some());
         }
         straight.is_some()
     }
