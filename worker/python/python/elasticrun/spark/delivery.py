@@ -39,7 +39,7 @@ class Delivered:
             raise RuntimeError(
                 f"elasticrun: {self.name} on this executor has the hash {found}, not the one that was sent: not run"
             )
-        return path
+        return str(path)
 
 
 def deliver(context: SparkContext, binary: Path, version: str) -> Delivered:
