@@ -1,4 +1,4 @@
-//! A reader that keeps its place through any change of the workers: the core's [`Position`] around a [`Reader`].
+//! A reader that keeps its place through any change of the workers: the core's [`Position`] around a [`Reader`](crate::Reader).
 //!
 //! It talks to nobody. What [`Elastic::introduce`] and [`Elastic::report`] give has to be brought to all workers of the round,
 //! and what all have said is given to [`Elastic::enter_round`] and [`Elastic::agree_on`]. As part of a state it does so by
@@ -80,7 +80,7 @@ impl Elastic {
     /// The start of epoch 0.
     ///
     /// # Errors
-    /// As [`Reader::new`].
+    /// As [`Reader::new`](crate::Reader::new).
     pub fn new(dataset: Arc<Dataset>, options: ElasticOptions) -> crate::Result<Self> {
         let groups: Arc<[u32]> = dataset.groups().iter().map(|group| group.rows).collect();
         let seed = options.reader.shuffle.then_some(options.reader.seed);
