@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import secrets
 import socket
 import subprocess
 import sys
@@ -14,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 from . import _binary
-from ._call import VARIABLE, Address, Call, Result
-from ._exchange import Server
-from .errors import ElasticrunError, of_exit_code
+from . import _options as options
+from ._call import Call
+from ._served import Served
+from .errors import of_exit_code
 
 __all__ = ["run"]
 
@@ -26,19 +26,6 @@ R = TypeVar("R")
 _LAST_LINES = 20
 #: Seconds that a job which was interrupted with us gets to end by itself.
 _GRACE = 5.0
-#: Settings that bring hosts.
-_SOURCES = ("hosts", "hostfile", "host_discovery_script", "discovery", "launcher", "config")
-#: Names in horovod.run, and those of our settings.
-_SYNONYMS = {
-    "num_proc": "np",
-    "min_num_proc": "min_np",
-    "max_num_proc": "max_np",
-    "slots": "slots_per_host",
-    "cooldown_range": "blacklist_cooldown_range",
-    "network_interfaces": "network_interface",
-    "use_gloo": "gloo",
-    "use_mpi": "mpi",
-}
 
 
 def run(
@@ -111,32 +98,19 @@ def run(
         "start_timeout": start_timeout,
         "output_filename": output_filename,
         "verbose": verbose > 0,
-        **{_SYNONYMS.get(name, name): value for name, value in settings.items()},
+        **{options.SYNONYMS.get(name, name): value for name, value in settings.items()},
     }
     python = os.fspath(executable or sys.executable)
-    command = [os.fspath(_binary.find()), "run", *_flags(given)]
+    command = [os.fspath(_binary.find()), "run", *options.flags(given)]
     command += ["--", python, "-c", "from elasticrun._call import main; main()"]
-
-    results: list[Result] = []
-
-    def answer(request: bytes) -> bytes:
-        # Only a worker of this job holds the key, so this is a pickle of our own.
-        if not request:
-            return pickle.dumps(call)
-        results.append(pickle.loads(request))
-        return b""
 
     environment = dict(os.environ if env is None else env)
     # Loopback alone is enough, and safer, where the hosts are this machine.
     local = _is_local(given, environment)
-    key = secrets.token_bytes(32)
-    server = Server("127.0.0.1" if local else "", key, answer)
-    try:
-        address = Address(["127.0.0.1"] if local else _addresses(), server.port, key)
-        _wait(command, {**environment, VARIABLE: address.encode()})
-    finally:
-        server.close()
-    return _by_rank(results)
+    with Served(call, "127.0.0.1" if local else "") as served:
+        variable = served.variable(["127.0.0.1"] if local else addresses())
+        _wait(command, {**environment, **variable})
+    return served.by_rank()
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
@@ -169,34 +143,20 @@ def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     return Call(path, prepare, pickled)
 
 
-def _flags(settings: Mapping[str, object]) -> list[str]:
-    flags = []
-    for name, value in settings.items():
-        flag = "-np" if name == "np" else f"--{name.replace('_', '-')}"
-        if value is None or value is False:
-            continue
-        # A list is one word at a time, but for the one setting that takes two.
-        repeated = value if isinstance(value, list) and not name.endswith("_range") else [value]
-        for each in repeated:
-            words = each if isinstance(each, (tuple, list)) else () if each is True else (each,)
-            flags += [flag, *map(str, words)]
-    return flags
-
-
 def _is_local(settings: Mapping[str, object], environment: Mapping[str, str]) -> bool:
     """Whether all hosts are this machine, as far as these settings say; others may be in a file."""
     given: dict[str, object] = {}
-    for name in _SOURCES:
+    for name in options.SOURCES:
         value = settings.get(name)
         given[name] = environment.get(f"ELASTICRUN_{name.upper()}") if value is None else value
-    if any(given.get(name) for name in _SOURCES if name != "hosts"):
+    if any(given.get(name) for name in options.SOURCES if name != "hosts"):
         return False
     hosts = str(given.get("hosts") or "localhost").split(",")
     names = [host.strip().rpartition(":")[0] or host.strip() for host in hosts]
     return all(name in ("localhost", "127.0.0.1") for name in names)
 
 
-def _addresses() -> list[str]:
+def addresses() -> list[str]:
     """Addresses of this machine that a worker may reach, those of its name first."""
     try:
         named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)]
@@ -246,15 +206,3 @@ def _pass_on(source: IO[bytes], last: deque[bytes]) -> None:
         last.append(line)
         sys.stderr.write(line.decode(errors="replace"))
         sys.stderr.flush()
-
-
-def _by_rank(results: list[Result]) -> list[Any]:
-    newest = max((result.round for result in results), default=0)
-    by_rank = {result.rank: result for result in results if result.round == newest}
-    size = next(iter(by_rank.values())).size if by_rank else 0
-    missing = [rank for rank in range(size) if rank not in by_rank]
-    if missing or not by_rank:
-        raise ElasticrunError(
-            f"the job succeeded, but no result came from rank(s) {missing or 'at all'}: did a worker end by itself?"
-        )
-    return [pickle.loads(by_rank[rank].value) for rank in range(size)]

@@ -10,7 +10,7 @@ import sys
 
 import elasticrun
 import pytest
-from elasticrun import _exchange, errors, launch
+from elasticrun import _exchange, _options, _served, errors, launch
 
 
 def test_results_come_by_rank(start):
@@ -185,7 +185,7 @@ def test_settings_become_flags():
         "discovery": ["a", "b:c=1"],
         "hostfile": "/x y",
     }
-    assert launch._flags(given) == [
+    assert _options.flags(given) == [
         *["-np", "2", "--push-binary", "--blacklist-cooldown-range", "1s", "2s"],
         *[
             "--cooldown-range",
@@ -235,7 +235,7 @@ def test_who_does_not_hold_the_key_gets_no_answer():
 
 def test_a_job_that_brings_nothing_is_an_error():
     with pytest.raises(elasticrun.ElasticrunError, match="no result came from rank"):
-        launch._by_rank([])
+        _served.in_order([])
 
 
 def test_ctrl_c_ends_the_job(start):

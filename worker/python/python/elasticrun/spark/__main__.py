@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
     from .context import warn_of
     from .job import run_job, say
     from .launch import DEFAULTS, own_variables
-    from .. import launch
+    from .. import _options
 
     master, slots = words[0], int(words[1])
     end = words.index("--", 2)
@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
         warn_of(context, Counts(1, 1, slots), say)
         # Settings are variables, too; defaults of the bridge come before the options of the user.
         settings = {name: value for name, value in os.environ.items() if name.startswith("ELASTICRUN_")}
-        flags = [*launch._flags(DEFAULTS), *options]
+        flags = [*_options.flags(DEFAULTS), *options]
         run_job(context, slots, flags, _brought(context, command), {**own_variables(), **settings})
     except JobError as error:
         # The driver has said why.

@@ -80,7 +80,7 @@ def run_job(
 def addresses(context: SparkContext) -> list[str]:
     """Addresses of this machine that an executor may reach, first the one that Spark itself uses."""
     host = context.getConf().get("spark.driver.host")
-    return list(dict.fromkeys([*([host] if host else []), *launch._addresses()]))
+    return list(dict.fromkeys([*([host] if host else []), *launch.addresses()]))
 
 
 def say(line: str) -> None:

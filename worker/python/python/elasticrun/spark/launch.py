@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import launch
-from .._call import VARIABLE, Address, Call, Result
-from .._exchange import Server
+from .. import _options as options
+from .._call import Call
+from .._served import Served
 from .context import active, setting, warn_of
 from .counts import Counts
 from .job import addresses, run_job, say
@@ -89,33 +87,19 @@ def run(
         "elastic_timeout": elastic_timeout,
         "start_timeout": start_timeout,
         "verbose": verbose > 0,
-        **{launch._SYNONYMS.get(name, name): value for name, value in settings.items()},
+        **{options.SYNONYMS.get(name, name): value for name, value in settings.items()},
     }
     if cooldown_range is not None:
         given["blacklist_cooldown_range"] = cooldown_range
-    for name in launch._SOURCES:
+    for name in options.SOURCES:
         if given.get(name):
             raise ValueError(f"{name}: not in elasticrun.spark.run: Spark's executors are the hosts")
     call = _call(fn, args, kwargs or {})
     warn_of(context, counts, say)
-    results: list[Result] = []
-
-    def answer(request: bytes) -> bytes:
-        # Only a worker of this job holds the key, so this is a pickle of our own.
-        if not request:
-            return pickle.dumps(call)
-        results.append(pickle.loads(request))
-        return b""
-
-    key = secrets.token_bytes(32)
-    server = Server("", key, answer)
-    try:
-        address = Address(addresses(context), server.port, key)
-        environment = {**own_variables(), **(env or {}), VARIABLE: address.encode()}
-        run_job(context, counts.max_num_proc, launch._flags(given), _WORKER, environment, ship_binary)
-    finally:
-        server.close()
-    return launch._by_rank(results)
+    with Served(call, "") as served:
+        environment = {**own_variables(), **(env or {}), **served.variable(addresses(context))}
+        run_job(context, counts.max_num_proc, options.flags(given), _WORKER, environment, ship_binary)
+    return served.by_rank()
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:

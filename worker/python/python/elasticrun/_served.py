@@ -1,0 +1,64 @@
+"""A call that workers fetch, and what they bring back."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from typing import Any
+
+from ._call import VARIABLE, Address, Call, Result
+from ._exchange import Server
+from .errors import ElasticrunError
+
+__all__ = ["Served"]
+
+
+class Served:
+    """Serves ``call`` while the job runs, at ``address`` of this machine (empty: all), and keeps the results.
+
+    ``with Served(call, "") as served``: the workers' environment needs :meth:`variable`.
+    """
+
+    def __init__(self, call: Call, address: str) -> None:
+        self._call = call
+        self._results: list[Result] = []
+        self._key = secrets.token_bytes(32)
+        self._server = Server(address, self._key, self._answer)
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+    def variable(self, addresses: list[str]) -> dict[str, str]:
+        """The variable that leads workers here, by one of ``addresses``."""
+        return {VARIABLE: Address(addresses, self._server.port, self._key).encode()}
+
+    def by_rank(self) -> list[Any]:
+        """What the members of the last round returned.
+
+        Raises:
+            ElasticrunError: one of them brought nothing.
+        """
+        return in_order(self._results)
+
+    def _answer(self, request: bytes) -> bytes:
+        # Only a worker of this job holds the key, so this is a pickle of our own.
+        if not request:
+            return pickle.dumps(self._call)
+        self._results.append(pickle.loads(request))
+        return b""
+
+
+def in_order(results: list[Result]) -> list[Any]:
+    """What the members of the newest round among ``results`` returned, by rank."""
+    newest = max((result.round for result in results), default=0)
+    by_rank = {result.rank: result for result in results if result.round == newest}
+    size = next(iter(by_rank.values())).size if by_rank else 0
+    missing = [rank for rank in range(size) if rank not in by_rank]
+    if missing or not by_rank:
+        raise ElasticrunError(
+            f"the job succeeded, but no result came from rank(s) {missing or 'at all'}: did a worker end by itself?"
+        )
+    return [pickle.loads(by_rank[rank].value) for rank in range(size)]
