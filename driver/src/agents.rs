@@ -2,9 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use elasticrun_protocol::{DriverEpoch, HostId, Order, ToAgent, control::Setup};
+use elasticrun_core::Command;
+use elasticrun_protocol::{
+    DriverEpoch, HostId, Order, ToAgent,
+    control::{Setup, Task},
+};
 
-use crate::{control::Writer, machines::Machines, store};
+use crate::{
+    control::Writer,
+    machines::{Admission, Machines},
+    store,
+};
 
 /// See the module. Its store hears who comes and goes.
 #[derive(Debug)]
@@ -12,7 +20,7 @@ pub(crate) struct Agents {
     epoch: DriverEpoch,
     connected: BTreeMap<HostId, Agent>,
     /// Those that are tasks, by the machine they share.
-    pub(crate) machines: Machines,
+    machines: Machines,
     store: store::Handle,
 }
 
@@ -20,6 +28,20 @@ pub(crate) struct Agents {
 struct Agent {
     instance: u64,
     writer: Writer,
+}
+
+/// An older attempt of a task.
+#[derive(Debug)]
+pub(crate) enum Older {
+    /// It is the one that registers: a newer one was here.
+    Comes,
+    /// It was there, and is told to end.
+    Retired {
+        /// The host that it was.
+        host: HostId,
+        /// Its connection.
+        instance: u64,
+    },
 }
 
 impl Agents {
@@ -68,6 +90,23 @@ impl Agents {
             order: Order::Kill,
         });
         writer.close();
+    }
+
+    /// An agent registers as a task: which older attempt of that has no part in the job, if there is one.
+    pub(crate) fn admit(&mut self, task: &Task, host: &HostId) -> Option<Older> {
+        let Admission::Welcome { retired } = self.machines.admit(task, host) else {
+            return Some(Older::Comes);
+        };
+        let host = retired?;
+        // One that does not read it hears of its end by that of the connection.
+        let _ = self.send(&host, Order::Kill);
+        let instance = self.remove(&host)?;
+        Some(Older::Retired { host, instance })
+    }
+
+    /// Rewrites what workers are told of their neighbours where agents share a machine.
+    pub(crate) fn view(&self, commands: &mut [Command]) {
+        self.machines.view(commands);
     }
 
     /// Whether this is the connection of the host's agent, and no older one.

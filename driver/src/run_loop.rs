@@ -7,24 +7,18 @@
 use std::time::Duration;
 
 use elasticrun_core::{Command, Event, Job, Note, Time, results::Outcome};
-use elasticrun_protocol::{
-    HostId, Order, Report,
-    control::{Setup, Task},
-};
+use elasticrun_protocol::{Order, Report, control::Setup};
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use tokio_util::sync::CancellationToken;
-
 use crate::{
-    agents::Agents,
+    agents::{Agents, Older},
     control,
     discovery::Sources,
     hosts::Hosts,
     launch::{self, Launcher},
-    machines::Admission,
     operator,
     report::Reporter,
     signals::Signals,
@@ -51,8 +45,6 @@ pub struct Inputs {
     pub discovery: mpsc::Receiver<crate::discovery::Update>,
     /// What people ask of the job.
     pub operator: mpsc::Receiver<operator::Asked>,
-    /// Cancelled when the program that lends the hosts is gone.
-    pub parent_gone: CancellationToken,
     /// The user.
     pub signals: Signals,
 }
@@ -107,11 +99,6 @@ impl Driver {
                     }
                 }
                 signal = inputs.signals.next() => self.signalled(signal),
-                () = inputs.parent_gone.cancelled(), if !self.is_killed() => {
-                    // Told, and told again: there is no time to end in good order.
-                    self.signalled(libc::SIGHUP);
-                    self.signalled(libc::SIGHUP);
-                }
                 _ = beat.tick() => self.beat(),
                 () = sleep_until(due.unwrap_or(self.began)), if due.is_some() => self.tick(),
                 () = sleep_until(ends.unwrap_or(self.began)), if ends.is_some() => {
@@ -173,11 +160,20 @@ impl Driver {
                         why,
                     });
                 }
-                if let Some(task) = &task
-                    && !self.admitted(task, &host)
-                {
-                    tracing::info!(%host, "a newer attempt of this task is here");
-                    return self.agents.send_away(&writer);
+                match task.and_then(|task| self.agents.admit(&task, &host)) {
+                    None => {}
+                    Some(Older::Comes) => {
+                        tracing::info!(%host, "a newer attempt of this task is here");
+                        return self.agents.send_away(&writer);
+                    }
+                    Some(Older::Retired { host, instance }) => {
+                        let why = "a newer attempt of its task has come".to_owned();
+                        self.step(Event::AgentLost {
+                            host,
+                            instance,
+                            why,
+                        });
+                    }
                 }
                 self.agents
                     .add(host.clone(), agent.instance, writer, &self.setup);
@@ -230,26 +226,6 @@ impl Driver {
         }
     }
 
-    /// Whether an agent that is a task may take part. The agent of an older attempt may no more.
-    fn admitted(&mut self, task: &Task, host: &HostId) -> bool {
-        let retired = match self.agents.machines.admit(task, host) {
-            Admission::Outdated => return false,
-            Admission::Welcome { retired } => retired,
-        };
-        if let Some(host) = retired {
-            let _ = self.agents.send(&host, Order::Kill);
-            if let Some(instance) = self.agents.remove(&host) {
-                let why = "a newer attempt of its task has come".to_owned();
-                self.step(Event::AgentLost {
-                    host,
-                    instance,
-                    why,
-                });
-            }
-        }
-        true
-    }
-
     fn discovered(&mut self, update: crate::discovery::Update) {
         let event = match update {
             crate::discovery::Update::List(list) => {
@@ -297,10 +273,6 @@ impl Driver {
         }
     }
 
-    fn is_killed(&self) -> bool {
-        self.ending.as_ref().is_some_and(|ending| ending.killed)
-    }
-
     /// Gives whether there is nothing more to wait for.
     fn shutdown_overdue(&mut self) -> bool {
         let Some(ending) = &mut self.ending else {
@@ -334,7 +306,7 @@ impl Driver {
     }
 
     fn execute(&mut self, mut commands: Vec<Command>) {
-        self.agents.machines.view(&mut commands);
+        self.agents.view(&mut commands);
         let (mut unheard, mut notes) = (Vec::new(), Vec::new());
         // Before any worker hears of it.
         for command in &commands {

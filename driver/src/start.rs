@@ -93,13 +93,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let socket = operator::serve(&run_id, asked_in.clone(), stop.clone(), &tasks);
     let socket =
         socket.inspect_err(|error| tracing::warn!("nobody can drain hosts of this job: {error:#}"));
-    let parent_gone = match settings.launch.parent {
-        None => CancellationToken::new(),
+    let signals = match settings.launch.parent {
+        None => signals,
         Some(fd) => {
             let listening = (run_id.as_str(), address.port(), &secret);
-            parent::serve(fd, listening, asked_in, stop.clone(), &tasks)
-                .await
-                .with_context(|| format!("--parent-fd {fd}"))?
+            let gone = parent::serve(fd, listening, asked_in, stop.clone(), &tasks).await;
+            signals.with_parent(gone.with_context(|| format!("--parent-fd {fd}"))?)
         }
     };
     let sources = discovery::start(&settings.hosts, discovery_in)?;
@@ -129,7 +128,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             launches,
             discovery: discovered,
             operator,
-            parent_gone,
             signals,
         })
         .await;

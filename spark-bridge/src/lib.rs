@@ -21,4 +21,4 @@ mod lifeline;
 mod settings;
 
 pub use lifeline::Lifeline;
-pub use settings::{Error as SettingsError, Settings};
+pub use settings::Settings;

@@ -1,18 +1,14 @@
 //! What a task service is told: one line of JSON on stdin. The pipe stays open: its end is the end of the service.
 
-use std::{
-    io::{self, BufRead, Read},
-    net::IpAddr,
-    time::Duration,
-};
+use std::{io::BufRead, net::IpAddr, time::Duration};
 
-use elasticrun_agent::AgentOptions;
+use elasticrun_agent::{AgentOptions, SettingsError, hex, read_settings};
 use elasticrun_protocol::{auth::Secret, control::Task};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-/// More than any parent sends.
-const LONGEST: u64 = 64 * 1024;
+/// Who starts a task service.
+const ADVICE: &str = "`elasticrun task-service` is started by a task of a cluster, not by hand";
 
 /// How long a driver may take to be reached: it was there a moment ago, when the task was asked for.
 const REACHED_WITHIN: Duration = Duration::from_secs(30);
@@ -23,7 +19,7 @@ pub struct Settings {
     /// Addresses of the driver (`host:port`), tried in turn.
     pub driver: Vec<String>,
     /// The job's secret, in hexadecimal digits.
-    #[serde(deserialize_with = "secret")]
+    #[serde(deserialize_with = "hex::deserialize")]
     pub secret: Secret,
     /// Which task this is.
     pub task: Task,
@@ -38,44 +34,13 @@ pub struct Settings {
     pub network_interface: Option<String>,
 }
 
-/// Why the settings cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Stdin failed.
-    #[error("cannot read the settings of the task service from stdin: {0}")]
-    Read(#[from] io::Error),
-    /// There is nothing, or no end of line.
-    #[error(
-        "no settings on stdin; `elasticrun task-service` is started by a task of a cluster, not by hand"
-    )]
-    Missing,
-    /// Not what a bridge of this release sends. The text is not shown: it may hold the secret.
-    #[error(
-        "the settings on stdin cannot be read (line {line}, column {column}); run the same release on all hosts"
-    )]
-    Malformed {
-        /// Where it went wrong.
-        line: usize,
-        /// Where in the line.
-        column: usize,
-    },
-}
-
 impl Settings {
-    /// Reads the line; blocks until it is there.
+    /// Reads the line: see [`read_settings`].
     ///
     /// # Errors
-    /// [`Error::Missing`] at the end of stdin, [`Error::Malformed`] for anything else than such a line.
-    pub fn read(stdin: &mut impl BufRead) -> Result<Self, Error> {
-        let mut line = Vec::new();
-        stdin.take(LONGEST).read_until(b'\n', &mut line)?;
-        if line.pop() != Some(b'\n') {
-            return Err(Error::Missing);
-        }
-        serde_json::from_slice(&line).map_err(|error| Error::Malformed {
-            line: error.line(),
-            column: error.column(),
-        })
+    /// Those of [`read_settings`].
+    pub fn read(stdin: &mut impl BufRead) -> Result<Self, SettingsError> {
+        read_settings(stdin, ADVICE)
     }
 
     /// The agent that this service is. It is gone as soon as `abandoned` says so.
@@ -91,11 +56,6 @@ impl Settings {
             ..AgentOptions::joining(String::new(), self.secret, 1, Some(host))
         }
     }
-}
-
-fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Secret::from_hex(&text).ok_or_else(|| serde::de::Error::custom("not a secret"))
 }
 
 #[cfg(test)]
@@ -120,10 +80,10 @@ mod tests {
     fn what_is_no_line_is_refused_without_showing_it() {
         for text in ["", "{\"driver\":[]", &"x".repeat(200_000)] {
             let error = Settings::read(&mut text.as_bytes()).unwrap_err();
-            assert!(matches!(error, Error::Missing), "{error}");
+            assert!(matches!(error, SettingsError::Missing { .. }), "{error}");
         }
         let error = Settings::read(&mut line("-3").as_bytes()).unwrap_err();
-        assert!(matches!(error, Error::Malformed { .. }), "{error}");
+        assert!(matches!(error, SettingsError::Malformed { .. }), "{error}");
         let secret = Secret::from_token("a").to_hex();
         assert!(!format!("{error} {error:?}").contains(&secret));
         let settings = Settings::read(&mut line("3").as_bytes()).unwrap();

@@ -46,12 +46,14 @@ mod process;
 mod run;
 mod rundir;
 mod scheduling;
+mod settings;
 mod store;
 mod wire;
 
 pub use error::Error;
-pub use launch::{Error as LaunchError, Launch};
+pub use launch::Launch;
 pub use options::AgentOptions;
 pub use run::{Ended, run};
 pub use rundir::root as runs_directory;
 pub use scheduling::{react_quickly, take_turns_as_usual};
+pub use settings::{SettingsError, hex, read_settings};
