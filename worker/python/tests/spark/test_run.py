@@ -48,3 +48,13 @@ def test_spark_calls_nobody_once_a_job_has_ended(bench: Bench, spark: SparkConte
     bench.finish()
     job.results()
     assert listeners() == before
+
+
+def test_a_master_on_this_machine_alone_runs_a_job(bench: Bench, free: None):
+    """In local mode there is no executor to ask for the host: it is this machine."""
+    text = bench.program("""
+        sc = context("local[2]")
+        print("ENDS", elasticrun.spark.run(train, (FOLDER, 3), num_proc=2, env=MARK))
+        sc.stop()
+    """).succeed()
+    assert "End(rank=0, size=2, local_rank=0, local_size=2" in text.split("ENDS ")[1]
