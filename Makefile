@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python test-frameworks test-horovod test-spark plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check fix unit process test audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python test-frameworks test-horovod test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -122,6 +122,9 @@ sim: ## Simulates SEEDS schedules of driver, agents and workers: make sim SEEDS=
 
 sim-data: ## 10,000 simulated jobs on data, tens of thousands of epochs: each row committed exactly once
 	$(MAKE) --no-print-directory sim SEEDS=10000
+
+sim-mutants: ## Plants known mistakes into the core, one by one: the simulation must see each
+	cargo nextest run --locked --release -p elasticrun-sim --features mutants -E 'binary(mutants)'
 
 bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All benchmarks
 
