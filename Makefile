@@ -88,7 +88,7 @@ test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-h
 test-spark: ## Jobs on a real cluster of Spark, on both of its lines: make test-spark SPARK=spark35 for one
 	worker/python/test_spark.sh $(or $(SPARK),all)
 
-plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes and Slurm
+plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Slurm and Spark
 	cargo build --locked -p elasticrun-plugin-slurm
 	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
 	mkdir -p dist/plugins

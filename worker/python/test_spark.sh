@@ -22,6 +22,11 @@ command -v java >/dev/null || {
 
 out="$(mktemp -d)"
 trap 'rm -rf "$out"' EXIT
+cloud="${ELASTICRUN_CLOUD_TARGET:-${XDG_CACHE_HOME:-$HOME/.cache}/elasticrun/target-cloud}"
+cargo build --locked -q --manifest-path ../../discovery-plugins/cloud/Cargo.toml --target-dir "$cloud" -p elasticrun-plugin-spark
+mkdir "$out/plugins"
+cp "$cloud/debug/libelasticrun_plugin_spark.so" "$out/plugins"
+export ELASTICRUN_TEST_PLUGINS="$out/plugins"
 wheel="$(./build.sh dev "$out" | tail -1)"
 for line in "${lines[@]}"; do
     python="$(./venv.sh "$line")"

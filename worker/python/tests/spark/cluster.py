@@ -91,10 +91,10 @@ class Cluster:
         gpus.chmod(0o755)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._home = Path(pyspark.__file__).parent
-        self._ui = free_port()
+        self.ui = free_port()
         port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
-        self._start("master", "127.0.0.1", "master.Master", "--port", str(port), "--webui-port", str(self._ui))
+        self._start("master", "127.0.0.1", "master.Master", "--port", str(port), "--webui-port", str(self.ui))
         eventually(self.state, "the master answers")
 
     def add_worker(self, host: str, cores: int = 2) -> None:
@@ -135,7 +135,7 @@ class Cluster:
     def state(self) -> dict[str, Any] | None:
         """What the master's REST interface says; none while it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ui}/json/", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ui}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except OSError:
