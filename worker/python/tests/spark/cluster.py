@@ -26,6 +26,8 @@ T = TypeVar("T")
 PATIENCE = 120.0
 #: Marks all processes of the cluster and of programs on it.
 TAG = "ELASTICRUN_SPARK_TEST"
+#: Where Spark is.
+HOME = Path(pyspark.__file__).parent
 #: The workers' hosts.
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 #: Spark's settings for programs that set none themselves.
@@ -90,7 +92,6 @@ class Cluster:
         gpus.write_text(GPUS)
         gpus.chmod(0o755)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._home = Path(pyspark.__file__).parent
         self.ui = free_port()
         port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
@@ -104,12 +105,16 @@ class Cluster:
         self._start(host, host, "worker.Worker", *options, "--work-dir", folder, self.master)
         eventually(lambda: host in self.workers(), f"worker {host} is registered")
 
-    def remove_worker(self, host: str, kind: int = signal.SIGTERM) -> None:
-        """Ends a worker and waits until the master has seen it."""
+    def remove_worker(self, host: str) -> None:
+        """Kills a worker, and waits until the master has seen it and its executors have ended with it.
+
+        One that is told to end ends its executors first; the master may give it another one meanwhile, which outlives it.
+        """
         process = self._processes.pop(host)
-        process.send_signal(kind)
+        process.kill()
         process.wait(PATIENCE)
         eventually(lambda: host not in self.workers(), f"worker {host} is gone")
+        eventually(lambda: host not in self.executors().values(), f"executors on {host} have ended")
 
     def complete(self) -> None:
         """Starts the workers that are missing."""
@@ -206,14 +211,14 @@ class Cluster:
         log = (self.directory / f"{name}.log").open("ab")
         environment = {
             **self.environment(),
-            "SPARK_HOME": str(self._home),
+            "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_WORKER_OPTS": "-Dspark.worker.resource.gpu.amount=2"
             f" -Dspark.worker.resource.gpu.discoveryScript={self.directory}/gpus.sh",
             "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=30 " + LEAN,
         }
-        command = [str(self._home / "bin/spark-class"), f"org.apache.spark.deploy.{kind}"]
+        command = [str(HOME / "bin/spark-class"), f"org.apache.spark.deploy.{kind}"]
         with log:
             self._processes[name] = subprocess.Popen(
                 [*command, "--host", host, *arguments], env=environment, stdout=log, stderr=log
