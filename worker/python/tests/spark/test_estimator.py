@@ -19,6 +19,7 @@ import torch
 from cluster import TAG, eventually
 from elasticrun.spark.store import Store
 from elasticrun.spark.torch import TorchEstimator, TorchModel
+from elasticrun.spark.torch.keywords import REFUSED, UNUSED
 from jobs import Bench
 from networks import accuracy, cross_entropy, digits, share_right, slow_cross_entropy, softmax
 from pyspark import SparkContext
@@ -225,6 +226,9 @@ def test_keywords_of_horovod_are_refused_by_name_or_make_no_difference(make: Any
         make(lossy=1)
     with pytest.warns(UserWarning, match="partitions_per_process=.*makes no difference"):
         make(partitions_per_process=4)
+    text = (Path(__file__).parents[4] / "docs/spark.md").read_text()
+    for name in [*REFUSED, *UNUSED, *(parameter.name for parameter in make().params)]:
+        assert f"`{name}`" in text, f"docs/spark.md says nothing of {name}"
     estimator = make().setBatchSize(8).setParams(epochs=3)
     assert (estimator.getBatchSize(), estimator.getEpochs(), estimator.getRunId()) == (8, 3, None)
     assert estimator.copy({estimator.epochs: 4}).getEpochs() == 4

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Store", "for_reader", "for_spark"]
+__all__ = ["Store"]
 
 #: Schemes of Spark's file systems that the reader of data sets knows by another name.
 _OF_READER = {"s3a": "s3", "s3n": "s3"}
