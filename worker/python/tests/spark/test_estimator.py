@@ -17,6 +17,7 @@ if importlib.util.find_spec("torch") is None:
 
 import torch
 from cluster import TAG, eventually
+from elasticrun.errors import WorkerFailedError
 from elasticrun.spark.store import Store
 from elasticrun.spark.torch import TorchEstimator, TorchModel
 from elasticrun.spark.torch.keywords import REFUSED, UNUSED
@@ -195,6 +196,7 @@ class _Locked(torch.nn.Linear):
         ({"validation": 1.5}, ValueError, "validation=1.5: expected a share from 0 to below 1"),
         ({"batch_size": 0}, ValueError, "batch_size=0: expected at least 1"),
         ({"input_shapes": [[-1, 8], [-1, 8]]}, ValueError, r"input_shapes: 2 for 1 column\(s\)"),
+        ({"input_shapes": [[-1, 8]]}, ValueError, r"column 'pixels' has 1 value\(s\) in a row, \[-1, 8\] takes 8"),
         ({"loss": [cross_entropy, cross_entropy]}, ValueError, r"loss: 2 for 1 label column\(s\)"),
         ({"model": _Locked()}, TypeError, "model: cannot be pickled"),
         ({"optimizer": torch.optim.SGD(softmax().parameters())}, ValueError, "optimizer: is over parameters that are not"),
@@ -209,6 +211,12 @@ def test_what_is_wrong_is_said(session: SparkSession, make: Any, keywords: Any, 
     )
     with pytest.raises(error, match=message):
         make(**keywords).fit(frame)
+
+
+def test_what_is_wrong_with_a_model_is_quoted(session: SparkSession, make: Any):
+    train, _ = digits(session)
+    with pytest.raises(WorkerFailedError, match="mat1 and mat2 shapes cannot be multiplied"):
+        make(model=torch.nn.Linear(3, 10)).fit(train)
 
 
 def test_a_frame_without_rows_is_refused(session: SparkSession, make: Any):

@@ -17,7 +17,8 @@ _KNOWN = ("file", "gs", "s3", *_OF_READER)
 
 
 class Store:
-    """A directory, as a path of a file system that all executors share, or as a ``file://``, ``s3://``, ``s3a://`` or ``gs://`` address.
+    """A directory: a path of a file system that all executors share, or a ``file://``, ``s3://``, ``s3a://`` or ``gs://``
+    address.
 
     Spark writes there with its own settings and credentials; workers read with those of their environment (docs/data.md).
 

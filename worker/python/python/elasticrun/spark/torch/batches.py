@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,23 @@ class Form:
             None if shapes is None else tuple(tuple(shape) for shape in shapes),
             None if dtypes is None else tuple(dtypes),
         )
+
+    def check(self, widths: Mapping[str, int | None], keyword: str) -> None:
+        """Checks the shapes: one with another number of values would mix rows.
+
+        Args:
+            widths: values in each row of a column; None for single values.
+            keyword: the first word of the argument's name.
+
+        Raises:
+            ValueError: a shape takes more or fewer.
+        """
+        for name, shape in zip(self.names, self.shapes or (), strict=False):
+            values = widths[name] or 1
+            if shape[:1] == (-1,) and math.prod(shape[1:]) != values:
+                raise ValueError(
+                    f"{keyword}_shapes: column {name!r} has {values} value(s) in a row, {list(shape)} takes {math.prod(shape[1:])}"
+                )
 
     def tensors(self, batch: Mapping[str, Any], device: torch.device | None = None) -> list[torch.Tensor]:
         """The tensors of a batch, whose columns are arrays of NumPy.

@@ -103,15 +103,20 @@ class Shapes:
 def _form(kind: Any) -> str | None:
     """How a column of a type is written; none if it is not."""
     from pyspark.ml.linalg import VectorUDT
-    from pyspark.sql.types import ArrayType, BooleanType, DecimalType, NumericType
+    from pyspark.sql.types import ArrayType
 
     if isinstance(kind, VectorUDT):
         return "vector"
+    if isinstance(kind, ArrayType):
+        inner = _number(kind.elementType)
+        return "array of decimals" if inner == "decimal" else inner
+    return _number(kind)
+
+
+def _number(kind: Any) -> str | None:
+    """How single values of a type are written; none if they are no numbers."""
+    from pyspark.sql.types import BooleanType, DecimalType, NumericType
+
     if isinstance(kind, DecimalType):
         return "decimal"
-    if isinstance(kind, (NumericType, BooleanType)):
-        return "plain"
-    if isinstance(kind, ArrayType):
-        inner = _form(kind.elementType)
-        return {"plain": "plain", "decimal": "array of decimals"}.get(inner or "") if not isinstance(kind.elementType, ArrayType) else None
-    return None
+    return "plain" if isinstance(kind, (NumericType, BooleanType)) else None

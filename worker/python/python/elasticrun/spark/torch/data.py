@@ -25,14 +25,12 @@ class Prepared:
 
     Attributes:
         path: their directory, as Spark names it.
-        rows: those to train on.
-        validation_rows: those to validate with.
+        validates: whether there are rows to validate with.
         widths: values in each row of a column; None for single values.
     """
 
     path: str
-    rows: int
-    validation_rows: int
+    validates: bool
     widths: dict[str, int | None]
 
     @property
@@ -43,7 +41,7 @@ class Prepared:
     @property
     def validation(self) -> str | None:
         """The rows to validate with, as workers name them; None if there are none."""
-        return store.for_reader(f"{self.path}/{_PART}=validation") if self.validation_rows else None
+        return store.for_reader(f"{self.path}/{_PART}=validation") if self.validates else None
 
 
 def prepare(
@@ -85,7 +83,7 @@ def prepare(
     except BaseException:
         store.delete(session, path)
         raise
-    return Prepared(path, trained, found.rows - trained, found.widths)
+    return Prepared(path, trained < found.rows, found.widths)
 
 
 def _part(validation: str | float | None, seed: int) -> Column:

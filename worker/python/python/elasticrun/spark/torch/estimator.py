@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from pyspark import cloudpickle, keyword_only
+from pyspark import keyword_only
 from pyspark.ml import Estimator
 from pyspark.ml.param import TypeConverters
 from pyspark.sql import DataFrame
@@ -17,14 +17,13 @@ from ...errors import ElasticrunError
 from .. import store as files
 from ..launch import run
 from ..store import Store
-from . import columns
-from .batches import Form
-from .data import Prepared, prepare
+from .data import prepare
 from .keywords import given, param, refuse, with_accessors
 from .model import TorchModel
 from .objective import Objective
 from .persistence import Persistent
-from .train import Order, Trained, restore, train
+from .request import Request
+from .train import Trained, restore, train
 
 __all__ = ["TorchEstimator"]
 
@@ -203,19 +202,22 @@ class TorchEstimator(Estimator, Persistent):
         return self.getOrDefault(name) if self.isDefined(name) else None
 
     def _fit(self, frame: DataFrame) -> TorchModel:
-        objective = self._objective(frame)
-        self._check_numbers()
-        to = self._store()
-        pickled = self._pickled(objective)
+        request = Request(self._get)
+        objective = request.objective(frame)
+        request.check_numbers()
+        to = request.store()
+        pickled = request.pickled(objective)
         session = frame.sparkSession
         run_id = self._get("run_id") or f"torch-{time.time_ns()}"
         begun = files.read(session, to.checkpoint(run_id))
         seed = self._get("random_seed")
-        prepared = prepare(frame, to, objective.columns, self._validation(frame), seed or 0, self._get("row_group_bytes"))
+        prepared = prepare(frame, to, objective.columns, request.validation(frame), seed or 0, self._get("row_group_bytes"))
         try:
+            objective.inputs.check(prepared.widths, "input")
+            objective.labels.check(prepared.widths, "label")
             (trained, *_) = run(
                 train,
-                (self._order(pickled, begun, prepared),),
+                (request.order(pickled, begun, prepared),),
                 **{name: self._get(name) for name in ("num_proc", "min_num_proc", "max_num_proc")},
                 reset_limit=self._get("reset_limit"),
                 cooldown_range=self._get("cooldown_range"),
@@ -250,108 +252,3 @@ class TorchEstimator(Estimator, Persistent):
             output_widths=trained.widths,
         )
         return made._resetUid(self.uid.replace("Estimator", "Model"))
-
-    def _objective(self, frame: DataFrame) -> Objective:
-        """What is made small, after a look at the columns."""
-        features = columns.names_of("feature_cols", self._get("feature_cols"), frame.columns)
-        labels = columns.names_of("label_cols", self._get("label_cols"), frame.columns)
-        weight = self._get("sample_weight_col")
-        if weight is not None:
-            columns.names_of("sample_weight_col", [weight], frame.columns)
-        columns.check(frame, [*features, *labels, *([weight] if weight else [])])
-        loss = self._required("loss")
-        losses = list(loss) if isinstance(loss, (list, tuple)) else [loss] * len(labels)
-        weights = self._get("loss_weights") or [1.0] * len(labels)
-        for name, several in (("loss", losses), ("loss_weights", weights)):
-            if len(several) != len(labels):
-                raise ValueError(f"{name}: {len(several)} for {len(labels)} label column(s): expected one for each")
-        return Objective(
-            Form.of(features, self._get("input_shapes"), self._get("input_dtypes"), "input"),
-            Form.of(labels, self._get("label_shapes"), self._get("label_dtypes"), "label"),
-            tuple(losses),
-            tuple(weights),
-            tuple(self._get("metrics") or ()),
-            weight,
-        )
-
-    def _check_numbers(self) -> None:
-        for name in (
-            "batch_size",
-            "val_batch_size",
-            "epochs",
-            "train_steps_per_epoch",
-            "validation_steps_per_epoch",
-            "backward_passes_per_step",
-            "steps_per_commit",
-            "row_group_bytes",
-            "train_reader_num_workers",
-        ):
-            value = self._get(name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: expected at least 1")
-
-    def _validation(self, frame: DataFrame) -> str | float | None:
-        validation: str | float | None = self._get("validation")
-        if isinstance(validation, str):
-            columns.names_of("validation", [validation], frame.columns)
-        elif validation is not None and not 0 <= validation < 1:
-            raise ValueError(f"validation={validation}: expected a share from 0 to below 1, or the name of a column")
-        return validation or None
-
-    def _store(self) -> Store:
-        found = self._required("store")
-        if isinstance(found, str):
-            return Store(found)
-        if not isinstance(found, Store):
-            raise TypeError(f"store={found!r}: expected an elasticrun.spark.store.Store, or its directory")
-        return found
-
-    def _required(self, name: str) -> Any:
-        value = self._get(name)
-        if value is None:
-            raise ValueError(f"{name}: missing: TorchEstimator needs it to fit")
-        return value
-
-    def _pickled(self, objective: Objective) -> bytes:
-        """What travels to the workers: in one piece, so that the optimizer there is over the parameters of the model there."""
-        model, optimizer = self._required("model"), self._required("optimizer")
-        own = {id(parameter) for parameter in model.parameters()}
-        if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
-            raise ValueError("optimizer: is over parameters that are not of model: expected one made of model.parameters()")
-        parts = {
-            "model": model,
-            "optimizer": optimizer,
-            "loss or metrics": objective,
-            "gradient_compression": self._get("gradient_compression"),
-        }
-        for name, part in parts.items():
-            try:
-                cloudpickle.dumps(part)
-            except Exception as error:
-                raise TypeError(
-                    f"{name}: cannot be pickled ({error}): leave out what cannot travel, such as locks, files and connections"
-                ) from error
-        return bytes(cloudpickle.dumps(tuple(parts.values())))
-
-    def _order(self, pickled: bytes, begun: bytes | None, prepared: Prepared) -> Order:
-        shuffled, seed = self._get("shuffle_buffer_size"), self._get("random_seed")
-        data: dict[str, Any] = {"shuffle": self._get("shuffle") and shuffled != 0, "seed": seed or 0}
-        data |= given({"shuffle_rows": shuffled or None, "threads": self._get("train_reader_num_workers")})
-        return Order(
-            pickled=pickled,
-            checkpoint=begun,
-            train=prepared.train,
-            validation=prepared.validation,
-            batch_size=self._get("batch_size"),
-            validation_batch_size=self._get("val_batch_size") or self._get("batch_size"),
-            epochs=self._get("epochs"),
-            passes=self._get("backward_passes_per_step"),
-            steps=self._get("train_steps_per_epoch"),
-            validation_steps=self._get("validation_steps_per_epoch"),
-            steps_per_commit=self._get("steps_per_commit"),
-            scale_rate=self._get("scale_lr"),
-            data=data,
-            seed=seed,
-            use_gpu=self._get("use_gpu"),
-            verbose=self._get("verbose") > 0,
-        )

@@ -57,7 +57,7 @@ def given(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_accessors(cls: T) -> T:
-    """Adds ``setBatchSize(value)`` and ``getBatchSize()`` for a parameter ``batch_size``, and so on, as Spark's estimators have."""
+    """Adds ``setBatchSize(value)`` and ``getBatchSize()`` for a parameter ``batch_size``, and so on, as Spark has them."""
     for name, param in list(vars(cls).items()):
         if isinstance(param, Param):
             words = "".join(word[:1].upper() + word[1:] for word in name.split("_"))

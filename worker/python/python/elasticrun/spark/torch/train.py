@@ -211,7 +211,8 @@ class _Epochs:
 
         if self._order.verbose and hvd.rank() == 0:
             parts = [f"{name} {entry[name]['loss']:.4f}" for name in ("train", "validation") if name in entry]
-            print(f"epoch {entry['epoch'] + 1} of {self._order.epochs}: loss {', '.join(parts)}, {hvd.size()} workers", flush=True)
+            said = f"epoch {entry['epoch'] + 1} of {self._order.epochs}: loss {', '.join(parts)}, {hvd.size()} workers"
+            print(said, flush=True)
 
 
 def kept(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> bytes:
