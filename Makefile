@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-spark plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check fix unit process test audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -87,6 +87,9 @@ test-notices: ## 1,000 notices of three clouds to a job of four hosts: no step l
 
 test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-horovod HOROVOD_SRC=DIR
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh
+
+test-horovod-spark: ## Horovod's own elastic scenarios on Spark: make test-horovod-spark HOROVOD_SRC=DIR, SPARK=spark4 for the newer line
+	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod_spark.sh $(or $(SPARK),spark35)
 
 test-spark: ## Jobs on a real cluster of Spark, on both of its lines: make test-spark SPARK=spark35 for one
 	worker/python/test_spark.sh $(or $(SPARK),all)

@@ -116,6 +116,11 @@ class Cluster:
         eventually(lambda: host not in self.workers(), f"worker {host} is gone")
         eventually(lambda: host not in self.executors().values(), f"executors on {host} have ended")
 
+    def decommission_worker(self, host: str) -> None:
+        """Takes a worker back in good order: its executors get no more tasks, and end with those that they have."""
+        self._processes[host].send_signal(signal.SIGPWR)
+        eventually(lambda: host not in self.workers(), f"worker {host} is decommissioned")
+
     def complete(self) -> None:
         """Starts the workers that are missing."""
         for host in HOSTS:
@@ -214,7 +219,7 @@ class Cluster:
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_WORKER_OPTS": "-Dspark.worker.resource.gpu.amount=2"
+            "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true -Dspark.worker.resource.gpu.amount=2"
             f" -Dspark.worker.resource.gpu.discoveryScript={self.directory}/gpus.sh",
             "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=30 " + LEAN,
         }
