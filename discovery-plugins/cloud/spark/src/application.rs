@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use elasticrun_plugin_sdk::HostState;
 use serde::Deserialize;
 
-use crate::{
-    master::Resource,
-    plugin::{Lent, gpus},
-};
+use crate::lent::{Lent, Resource, gpus};
 
 /// One of those that a page shows.
 #[derive(Debug, Deserialize)]

@@ -16,6 +16,7 @@
 //! - Slots: the option, else GPUs if the host has any, else cores divided by those of a task.
 
 mod application;
+mod lent;
 mod master;
 mod plugin;
 mod server;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use elasticrun_plugin_sdk::HostState;
 use serde::Deserialize;
 
-use crate::plugin::{Lent, gpus};
+use crate::lent::{Lent, Resource, gpus};
 
 /// What the master's page says.
 #[derive(Debug, Deserialize)]
@@ -20,13 +20,6 @@ struct Worker {
     state: String,
     #[serde(default)]
     resources: BTreeMap<String, Resource>,
-}
-
-/// GPUs and such, by their addresses.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Resource {
-    #[serde(default)]
-    pub(crate) addresses: Vec<String>,
 }
 
 impl Master {
