@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-spark plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check fix unit process test audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -88,10 +88,13 @@ test-notices: ## 1,000 notices of three clouds to a job of four hosts: no step l
 test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-horovod HOROVOD_SRC=DIR
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh
 
+test-horovod-spark: ## Horovod's own elastic scenarios on Spark: make test-horovod-spark HOROVOD_SRC=DIR, SPARK=spark4 for the newer line
+	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod_spark.sh $(or $(SPARK),spark35)
+
 test-spark: ## Jobs on a real cluster of Spark, on both of its lines: make test-spark SPARK=spark35 for one
 	worker/python/test_spark.sh $(or $(SPARK),all)
 
-plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes and Slurm
+plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Slurm and Spark
 	cargo build --locked -p elasticrun-plugin-slurm
 	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
 	mkdir -p dist/plugins
@@ -125,6 +128,9 @@ sim: ## Simulates SEEDS schedules of driver, agents and workers: make sim SEEDS=
 
 sim-data: ## 10,000 simulated jobs on data, tens of thousands of epochs: each row committed exactly once
 	$(MAKE) --no-print-directory sim SEEDS=10000
+
+sim-mutants: ## Plants known mistakes into the core, one by one: the simulation must see each
+	cargo nextest run --locked --release -p elasticrun-sim --features mutants -E 'binary(mutants)'
 
 bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All benchmarks
 

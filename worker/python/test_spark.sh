@@ -2,7 +2,8 @@
 # Tests jobs on a real standalone cluster of Spark, with the wheel as a user gets it, on both lines of Spark.
 #
 # Usage: worker/python/test_spark.sh [spark35|spark4|all|quick] [arguments of pytest]
-# Needs Java 17. Each environment takes 0.5 GB under ${XDG_CACHE_HOME:-~/.cache}/elasticrun, a cluster 2.2 GB of memory.
+# Needs Java 17. The estimator's tests take torch from the environment of test.sh. Each environment takes 0.5 GB under
+# ${XDG_CACHE_HOME:-~/.cache}/elasticrun, a cluster 2.2 GB of memory.
 # "quick" is what CI runs: the tests that are marked so, on the newer line; nothing where there is no Java.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -29,10 +30,22 @@ fi
 
 out="$(mktemp -d)"
 trap 'rm -rf "$out"' EXIT
+if [ "$which" != quick ]; then
+    cloud="${ELASTICRUN_CLOUD_TARGET:-${XDG_CACHE_HOME:-$HOME/.cache}/elasticrun/target-cloud}"
+    cargo build --locked -q --manifest-path ../../discovery-plugins/cloud/Cargo.toml --target-dir "$cloud" -p elasticrun-plugin-spark
+    mkdir "$out/plugins"
+    cp "$cloud/debug/libelasticrun_plugin_spark.so" "$out/plugins"
+    export ELASTICRUN_TEST_PLUGINS="$out/plugins"
+fi
 wheel="$(./build.sh dev "$out" | tail -1)"
+torch="$(./venv.sh test)"
+imported="$("$torch" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 for line in "${lines[@]}"; do
     python="$(./venv.sh "$line")"
-    "$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
+    # What is imported from there comes first, this package too.
+    for each in "$torch" "$python"; do
+        "$each" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
+    done
     bin="$(dirname "$python")"
-    ELASTICRUN_BIN="$bin/elasticrun" PATH="$bin:$PATH" "$python" -m pytest tests/spark "$@"
+    ELASTICRUN_BIN="$bin/elasticrun" PYTHONPATH="$imported" PATH="$bin:$PATH" "$python" -m pytest tests/spark "$@"
 done

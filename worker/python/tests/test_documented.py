@@ -22,6 +22,8 @@ SECTIONS = {
     "elasticrun.keras.elastic": "elasticrun.tensorflow.keras.elastic",
     "elasticrun.notifications": "elasticrun.notifications",
     "elasticrun.spark": "elasticrun.spark",
+    "elasticrun.spark.store": "elasticrun.spark.store",
+    "elasticrun.spark.torch": "elasticrun.spark.torch",
     "elasticrun.tensorflow": "elasticrun.tensorflow",
     "elasticrun.tensorflow.elastic": "elasticrun.tensorflow.elastic",
     "elasticrun.tensorflow.keras": "elasticrun.tensorflow.keras",

@@ -52,8 +52,14 @@ class Served:
 
 
 def in_order(results: list[Result]) -> list[Any]:
-    """What the members of the newest round among ``results`` returned, by rank."""
+    """What the members of the newest round among ``results`` returned, by rank.
+
+    Of processes that were in no round themselves (a script that they started was) only the ranks at their start are known,
+    and not who else should have brought something: these come in the order of those ranks.
+    """
     newest = max((result.round for result in results), default=0)
+    if results and newest == 0:
+        return [pickle.loads(result.value) for result in sorted(results, key=lambda result: result.rank)]
     by_rank = {result.rank: result for result in results if result.round == newest}
     size = next(iter(by_rank.values())).size if by_rank else 0
     missing = [rank for rank in range(size) if rank not in by_rank]

@@ -11,6 +11,7 @@ import sys
 import elasticrun
 import pytest
 from elasticrun import _exchange, _options, _served, errors, launch
+from elasticrun._call import Result
 
 
 def test_results_come_by_rank(start):
@@ -236,6 +237,17 @@ def test_who_does_not_hold_the_key_gets_no_answer():
 def test_a_job_that_brings_nothing_is_an_error():
     with pytest.raises(elasticrun.ElasticrunError, match="no result came from rank"):
         _served.in_order([])
+
+
+def test_results_of_processes_that_joined_no_round_come_in_the_order_of_their_first_ranks():
+    """As when a worker starts a script, which joins in its place: two of four were left, one of them later than the other."""
+    results = [Result(0, rank, 4, pickle.dumps(f"from {rank}")) for rank in (3, 1)]
+    assert _served.in_order(results) == ["from 1", "from 3"]
+
+
+def test_a_member_of_the_last_round_that_brings_nothing_is_an_error():
+    with pytest.raises(elasticrun.ElasticrunError, match=r"rank\(s\) \[1\]"):
+        _served.in_order([Result(2, 0, 2, pickle.dumps(None))])
 
 
 def test_ctrl_c_ends_the_job(start):

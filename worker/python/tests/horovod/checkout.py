@@ -7,6 +7,7 @@ and `test/`, from any release between 0.20 and 0.28.
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import sys
@@ -14,6 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 VARIABLE = "HOROVOD_SRC"
+
+#: Where a checkout has the scenarios on Spark. The archive of a release has none.
+ON_SPARK = "test/integration/elastic_spark_common.py"
 
 #: Why a test is skipped without a checkout.
 REASON = f"{VARIABLE} names no checkout of Horovod: make test-horovod {VARIABLE}=DIR"
@@ -67,14 +71,27 @@ def scenarios() -> list[str]:
     ]
 
 
+def has_spark_scenarios() -> bool:
+    """Whether the checkout has scenarios on Spark."""
+    root = source()
+    return root is not None and (root / ON_SPARK).exists()
+
+
 def elastic_common() -> ModuleType:
     """Horovod's module of scenarios, imported with the modules of Horovod that it needs."""
+    return _imported("elastic_common")
+
+
+def scenarios_on_spark() -> ModuleType:
+    """Horovod's module of scenarios on Spark, likewise."""
+    return _imported("elastic_spark_common")
+
+
+def _imported(name: str) -> ModuleType:
     root = source()
     assert root is not None, "a test that needs it is skipped without"
     # test/utils is where newer releases keep what test/ held before.
     for path in (root, root / "test", root / "test/utils", root / "test/integration"):
         if str(path) not in sys.path:
             sys.path.append(str(path))
-    import elastic_common as module  # type: ignore[import-not-found]
-
-    return module
+    return importlib.import_module(name)

@@ -92,10 +92,10 @@ class Cluster:
         gpus.write_text(GPUS)
         gpus.chmod(0o755)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ui = free_port()
+        self.ui = free_port()
         port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
-        self._start("master", "127.0.0.1", "master.Master", "--port", str(port), "--webui-port", str(self._ui))
+        self._start("master", "127.0.0.1", "master.Master", "--port", str(port), "--webui-port", str(self.ui))
         eventually(self.state, "the master answers")
 
     def add_worker(self, host: str, cores: int = 2) -> None:
@@ -115,6 +115,11 @@ class Cluster:
         process.wait(PATIENCE)
         eventually(lambda: host not in self.workers(), f"worker {host} is gone")
         eventually(lambda: host not in self.executors().values(), f"executors on {host} have ended")
+
+    def decommission_worker(self, host: str) -> None:
+        """Takes a worker back in good order: its executors get no more tasks, and end with those that they have."""
+        self._processes[host].send_signal(signal.SIGPWR)
+        eventually(lambda: host not in self.workers(), f"worker {host} is decommissioned")
 
     def complete(self) -> None:
         """Starts the workers that are missing."""
@@ -140,7 +145,7 @@ class Cluster:
     def state(self) -> dict[str, Any] | None:
         """What the master's REST interface says; none while it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ui}/json/", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ui}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except OSError:
@@ -214,7 +219,7 @@ class Cluster:
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_WORKER_OPTS": "-Dspark.worker.resource.gpu.amount=2"
+            "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true -Dspark.worker.resource.gpu.amount=2"
             f" -Dspark.worker.resource.gpu.discoveryScript={self.directory}/gpus.sh",
             "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=30 " + LEAN,
         }

@@ -116,8 +116,9 @@ class Driver:
         self._socket.close()
 
     def _pass_on(self, source: IO[bytes]) -> None:
-        for line in source:
-            text = line.decode(errors="replace")
-            self._last.append(text.rstrip(os.linesep))
-            sys.stderr.write(text)
-            sys.stderr.flush()
+        with source:
+            for line in source:
+                text = line.decode(errors="replace")
+                self._last.append(text.rstrip(os.linesep))
+                sys.stderr.write(text)
+                sys.stderr.flush()

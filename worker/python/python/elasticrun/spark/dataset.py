@@ -6,6 +6,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import store
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -19,7 +21,7 @@ class SparkDataset:
     """Parquet files that Spark wrote. It travels to workers as it is.
 
     Attributes:
-        path: their directory, as an address that executors reach.
+        path: their directory, as Spark names it.
         rows: how many there are.
     """
 
@@ -30,13 +32,11 @@ class SparkDataset:
         """In a worker: the rows, shared out over all workers; see :class:`elasticrun.data.ParquetDataset`."""
         from ..data import ParquetDataset
 
-        return ParquetDataset(self.path, batch_size=batch_size, **settings)
+        return ParquetDataset(store.for_reader(self.path), batch_size=batch_size, **settings)
 
     def delete(self, frame: DataFrame) -> None:
         """Deletes the files, by the file system of the session that ``frame`` belongs to."""
-        session = frame.sparkSession
-        path = session._jvm.org.apache.hadoop.fs.Path(self.path)
-        path.getFileSystem(session._jsc.sc().hadoopConfiguration()).delete(path, True)
+        store.delete(frame.sparkSession, self.path)
 
 
 def dataset(frame: DataFrame, directory: str, *, row_group_bytes: int | str = 8 << 20) -> SparkDataset:
@@ -44,16 +44,18 @@ def dataset(frame: DataFrame, directory: str, *, row_group_bytes: int | str = 8 
 
     Args:
         frame: what is to be read; columns of numbers, strings, bytes, and lists of numbers.
-        directory: where a directory of its own is made: one that the driver and all executors reach, as ``file://`` of a shared
-            file system, ``s3://`` or ``gs://``.
+        directory: where a directory of its own is made: one that the driver and all executors reach, as a path of a shared
+            file system, ``s3://``, ``s3a://`` or ``gs://``.
         row_group_bytes: about how large a row group is. Smaller ones shuffle better, and move less when workers change.
 
     Raises:
-        ValueError: there are no rows.
+        ValueError: there are no rows, or workers cannot read from there.
     """
-    path = f"{directory.rstrip('/')}/elasticrun-{uuid.uuid4().hex}"
+    store.for_reader(directory)
+    path = f"{store.for_spark(directory).rstrip('/')}/elasticrun-{uuid.uuid4().hex}"
     frame.write.option("parquet.block.size", str(row_group_bytes)).parquet(path)
     rows = frame.sparkSession.read.parquet(path).count()
     if rows == 0:
+        store.delete(frame.sparkSession, path)
         raise ValueError("the data frame has no rows: expected at least one")
     return SparkDataset(path, rows)

@@ -68,3 +68,4 @@ class Decommission:
                 # A host that has not registered yet is asked about again.
                 if self._driver.drain(host):
                     self._left.add(held.attempt)
+                    self._slots.replace(slot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -45,8 +46,8 @@ def run_elastic(
         elastic_timeout: seconds to wait for ``min_num_proc`` workers; else ``HOROVOD_ELASTIC_TIMEOUT``.
         reset_limit: most rounds after the first.
         env: variables of the workers.
-        stdout: must be None: output of workers goes to this process's.
-        stderr: must be None.
+        stdout: must be None or ``sys.stdout``: output of workers goes to this process's.
+        stderr: must be None or ``sys.stderr``.
         verbose: 2 logs each decision.
         nics: interfaces for data between workers.
         prefix_output_with_timestamp: puts the time before each line of output.
@@ -54,11 +55,11 @@ def run_elastic(
         max_np: an older name of ``max_num_proc``.
 
     Raises:
-        ValueError: ``stdout`` or ``stderr`` is given; use ``output_filename`` of :func:`elasticrun.spark.run`.
+        ValueError: ``stdout`` or ``stderr`` is something else; use ``output_filename`` of :func:`elasticrun.spark.run`.
     """
-    for name, value in (("stdout", stdout), ("stderr", stderr)):
-        if value is not None:
-            raise ValueError(f"{name}: not supported: expected None; elasticrun.spark.run has output_filename")
+    for name, value, ours in (("stdout", stdout, sys.stdout), ("stderr", stderr, sys.stderr)):
+        if value is not None and value is not ours:
+            raise ValueError(f"{name}: expected None or sys.{name}; elasticrun.spark.run has output_filename for files")
     return run(
         fn,
         args,

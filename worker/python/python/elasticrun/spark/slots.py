@@ -53,6 +53,9 @@ class Slots:
         self._ending = threading.Event()
         self._name = secrets.token_hex(4)
         self._failures: dict[int, str] = {}
+        self._lock = threading.Lock()
+        #: Those that are not asked for again.
+        self._left: set[int] = set()
         self._threads = [self._thread(slot) for slot in range(count)]
 
     def start(self) -> None:
@@ -62,7 +65,8 @@ class Slots:
 
     def stop(self) -> None:
         """Gives all of them back; returns when no job of them is left. What was not granted yet never starts."""
-        self._ending.set()
+        with self._lock:
+            self._ending.set()
         deadline = time.monotonic() + _PATIENCE
         while any(thread.is_alive() for thread in self._threads) and time.monotonic() < deadline:
             for slot, thread in enumerate(self._threads):
@@ -72,10 +76,25 @@ class Slots:
                 # Again, since one may just have been about to submit.
                 thread.join(_AGAIN / len(self._threads))
 
+    def replace(self, slot: int) -> None:
+        """Asks for another slot at once in the place of one that is being left; that one is not asked for again.
+
+        It is held until the job has its next round, and that may need the other one.
+        """
+        with self._lock:
+            if self._ending.is_set() or slot in self._left:
+                return
+            self._left.add(slot)
+            thread = self._thread(len(self._threads))
+            self._threads.append(thread)
+            # Within the lock: stop() joins it.
+            thread.start()
+
     @property
     def count(self) -> int:
         """How many slots are wanted."""
-        return len(self._threads)
+        with self._lock:
+            return len(self._threads) - len(self._left)
 
     @property
     def last_failure(self) -> str | None:
@@ -114,7 +133,7 @@ class Slots:
         while not self._ending.is_set():
             began = time.monotonic()
             failure = self._lend(slot)
-            if self._ending.is_set():
+            if self._ending.is_set() or slot in self._left:
                 return
             if failure is not None and self._failures.get(slot) != failure:
                 self._failures[slot] = failure

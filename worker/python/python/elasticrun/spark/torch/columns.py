@@ -1,0 +1,122 @@
+"""Columns of a data frame that become tensors: which can, and how they are written for workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["EXPECTED", "check", "names_of", "shapes", "written"]
+
+#: What a column may hold.
+EXPECTED = "expected numbers, truth values, arrays of numbers, or vectors"
+
+
+def names_of(keyword: str, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """Names of columns that there are.
+
+    Raises:
+        ValueError: none are given, or there is no such column.
+    """
+    if not given or isinstance(given, str):
+        raise ValueError(f"{keyword}={given!r}: expected a list of names of columns")
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{keyword}: there is no column {name!r}; there are: {', '.join(known)}")
+    return list(given)
+
+
+def check(frame: DataFrame, names: Sequence[str]) -> None:
+    """Checks the types of columns.
+
+    Raises:
+        TypeError: one can be no tensor.
+    """
+    for name in names:
+        kind = frame.schema[name].dataType
+        if _form(kind) is None:
+            raise TypeError(f"column {name!r} of type {kind.simpleString()} can be no tensor: {EXPECTED}")
+
+
+def written(frame: DataFrame, name: str) -> Column:
+    """A column of numbers or of arrays of them, as it is written."""
+    from pyspark.sql import Column, functions
+
+    column = functions.col(f"`{name}`")
+    form = _form(frame.schema[name].dataType)
+    if form == "vector":
+        # Pyspark's own function for this needs pandas.
+        jvm = frame.sparkSession._jvm
+        column = Column(jvm.org.apache.spark.ml.functions.vector_to_array(column._jc, "float64"))
+    elif form == "decimal":
+        column = column.cast("double")
+    elif form == "array of decimals":
+        column = column.cast("array<double>")
+    return column.alias(name)
+
+
+def shapes(frame: DataFrame, names: Sequence[str]) -> Shapes:
+    """Counts the rows, and the values in each row of a column.
+
+    Args:
+        frame: as written.
+        names: of the columns.
+
+    Raises:
+        ValueError: a row has no value, or another number of them than other rows.
+    """
+    from pyspark.sql import functions as f
+
+    wanted: list[Any] = [f.count(f.lit(1)).alias("rows")]
+    arrays = [name for name in names if frame.schema[name].dataType.typeName() == "array"]
+    for place, name in enumerate(names):
+        column = f.col(f"`{name}`")
+        missing = column.isNull() | f.exists(column, lambda value: value.isNull()) if name in arrays else column.isNull()
+        wanted.append(f.sum(missing.cast("long")).alias(f"missing{place}"))
+        if name in arrays:
+            wanted += [f.min(f.size(column)).alias(f"least{place}"), f.max(f.size(column)).alias(f"most{place}")]
+    found = frame.agg(*wanted).first()
+    assert found is not None, "an aggregate has one row"
+    widths: dict[str, int | None] = dict.fromkeys(names)
+    for place, name in enumerate(names):
+        if found[f"missing{place}"]:
+            raise ValueError(f"column {name!r} has {found[f'missing{place}']} row(s) without a value: expected one in each")
+        if name in arrays and found["rows"]:
+            least, most = found[f"least{place}"], found[f"most{place}"]
+            if least != most:
+                raise ValueError(f"column {name!r} has from {least} to {most} values in a row: expected as many in each")
+            widths[name] = most
+    return Shapes(found["rows"], widths)
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Rows of a data frame, and values in each row of its columns; None for a column of single values."""
+
+    rows: int
+    widths: dict[str, int | None]
+
+
+def _form(kind: Any) -> str | None:
+    """How a column of a type is written; none if it is not."""
+    from pyspark.ml.linalg import VectorUDT
+    from pyspark.sql.types import ArrayType
+
+    if isinstance(kind, VectorUDT):
+        return "vector"
+    if isinstance(kind, ArrayType):
+        inner = _number(kind.elementType)
+        return "array of decimals" if inner == "decimal" else inner
+    return _number(kind)
+
+
+def _number(kind: Any) -> str | None:
+    """How single values of a type are written; none if they are no numbers."""
+    from pyspark.sql.types import BooleanType, DecimalType, NumericType
+
+    if isinstance(kind, DecimalType):
+        return "decimal"
+    return "plain" if isinstance(kind, (NumericType, BooleanType)) else None
