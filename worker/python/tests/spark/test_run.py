@@ -30,7 +30,7 @@ def test_the_names_of_horovod_run_a_job(bench: Bench, spark: SparkContext):
         training.train, (str(bench.folder),), {"last": 3}, num_proc=2, min_np=1, max_np=2, env=env, start_timeout=60
     )
     assert [(end.rank, end.size, end.step) for end in ends] == [(0, 2, 3), (1, 2, 3)]
-    with pytest.raises(ValueError, match="stdout: not supported"):
+    with pytest.raises(ValueError, match="stdout: expected None or sys.stdout"):
         elasticrun.spark.run_elastic(training.train, (str(bench.folder),), num_proc=1, stdout=object())
 
 

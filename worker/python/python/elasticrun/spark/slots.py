@@ -118,9 +118,11 @@ class Slots:
         return next((slot for slot in range(len(self._threads)) if self.group(slot) == group), None)
 
     def granted(self, held: Iterable[Held]) -> int:
-        """How many of the slots are among those that tasks hold; a context may have other jobs."""
+        """How many of the slots that are wanted are among those that tasks hold; a context may have other jobs."""
         groups = {one.group for one in held}
-        return sum(self.group(slot) in groups for slot in range(len(self._threads)))
+        with self._lock:
+            wanted = [slot for slot in range(len(self._threads)) if slot not in self._left]
+        return sum(self.group(slot) in groups for slot in wanted)
 
     def _cancel(self, slot: int) -> None:
         try:
