@@ -148,7 +148,8 @@ class Cluster:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.ui}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except OSError:
+        except (OSError, ValueError):
+            # At first its server has no such page, and gives another one.
             return None
 
     def environment(self) -> dict[str, str]:
