@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check fix unit process test audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -75,6 +75,9 @@ test-plugins: setup ## Discovery plugins: the conformance suite, new ones in thr
 python: setup ## The Python package, all of it: types, real jobs, with torch too
 	worker/python/test.sh
 
+spark: ## A minute of jobs on a real cluster of Spark, on its newer line; needs Java 17
+	worker/python/test_spark.sh quick
+
 test-frameworks: setup ## TensorFlow, Keras and JAX in real jobs
 	worker/python/test_frameworks.sh
 
@@ -91,7 +94,7 @@ test-horovod-spark: ## Horovod's own elastic scenarios on Spark: make test-horov
 test-spark: ## Jobs on a real cluster of Spark, on both of its lines: make test-spark SPARK=spark35 for one
 	worker/python/test_spark.sh $(or $(SPARK),all)
 
-plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes and Slurm
+plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Slurm and Spark
 	cargo build --locked -p elasticrun-plugin-slurm
 	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
 	mkdir -p dist/plugins
@@ -115,7 +118,7 @@ test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard 
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist
 
-test: check unit process python ## What CI runs
+test: check unit process python spark ## What CI runs
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories
@@ -125,6 +128,9 @@ sim: ## Simulates SEEDS schedules of driver, agents and workers: make sim SEEDS=
 
 sim-data: ## 10,000 simulated jobs on data, tens of thousands of epochs: each row committed exactly once
 	$(MAKE) --no-print-directory sim SEEDS=10000
+
+sim-mutants: ## Plants known mistakes into the core, one by one: the simulation must see each
+	cargo nextest run --locked --release -p elasticrun-sim --features mutants -E 'binary(mutants)'
 
 bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All benchmarks
 
@@ -149,8 +155,8 @@ bench-notice: ## From a change of the list of hosts until all workers have left 
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches
 	$${CARGO_TARGET_DIR:-target}/release/bench_notice
 
-bench-spark: ## From the kill of an executor of Spark to the survivors' next step, 20 times
-	KILLS=$(or $(KILLS),20) worker/python/test_spark.sh $(or $(SPARK),spark35) -s -k bench_
+bench-spark: ## What a lost executor of Spark costs, and the end of a job with pending slots; KILLS=5 for fewer
+	VENV=$(or $(SPARK),spark35) benches/python.sh spark.py --kills $(or $(KILLS),20)
 
 bench-plugins: ## What the process of a plugin costs: its start, a poll
 	cargo bench --locked -q -p elasticrun-discovery --bench isolation

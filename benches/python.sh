@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs a benchmark of the Python package, with the wheel as users get it.
 #
-# Usage: benches/python.sh SCRIPT [arguments]     (SCRIPT in benches/python)
+# Usage: [VENV=spark35] benches/python.sh SCRIPT [arguments]     (SCRIPT in benches/python)
+# VENV is the list of requirements it runs with (worker/python/venv.sh), that of the tests by default.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 script="benches/python/${1:?which script of benches/python}"
-python="$(worker/python/venv.sh test)"
+python="$(worker/python/venv.sh "${VENV:-test}")"
 site="$(mktemp -d)"
 trap 'rm -rf "$site"' EXIT
 wheel="$(worker/python/build.sh release "$site/wheel" | tail -1)"

@@ -7,12 +7,16 @@ NumPy that it has for the type, and does not shuffle. petastorm shuffles row gro
 """
 
 import json
+import os
 import resource
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
+# Else threads that nobody needs here wait busily, and count.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np  # noqa: E402
 
 BATCH, WIDTH = 1024, 128
 

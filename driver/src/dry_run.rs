@@ -168,7 +168,13 @@ fn sources(text: &mut String, settings: &Settings) {
             }
             Source::Script(path) => line(text, format_args!("  script: {}", path.display())),
             Source::Plugin(plugin) => line(text, format_args!("  plugin: {plugin}")),
-            Source::Registration => line(text, format_args!("  agents that register themselves")),
+            Source::Registration => match &settings.launch.spark {
+                Some(spark) => line(
+                    text,
+                    format_args!("  Spark: {} slots of {}", spark.slots, spark.master),
+                ),
+                None => line(text, format_args!("  agents that register themselves")),
+            },
         }
     }
 }

@@ -331,6 +331,17 @@ impl Rounds {
         Some((planned, left))
     }
 
+    /// Gives up what is planned while the round before is left at a common boundary, to plan anew: that one is left all
+    /// the same. Gives the planned one and its hosts.
+    pub fn unplan_left(&mut self) -> Option<Leg> {
+        match &self.phase {
+            Phase::Forming(forming) if forming.leaving.is_some() => {
+                self.unplan().map(|(planned, _)| planned)
+            }
+            _ => None,
+        }
+    }
+
     /// A host that was asked and has no member is gone: what it answered counts no more.
     pub fn forget_answer(&mut self, host: &HostId) {
         if let Phase::Forming(forming) = &mut self.phase {

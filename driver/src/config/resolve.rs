@@ -12,9 +12,10 @@ use super::{
     layer::Origin,
     paths,
     settings::{
-        Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Spark, Ssh,
-        Timeouts, Workers,
+        Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
+        Workers,
     },
+    spark,
     table::{Config, Sourced},
     value::{Setting, Shape},
 };
@@ -33,6 +34,7 @@ impl Settings {
             });
         }
         exclusive_hosts(config)?;
+        spark::alone(config)?;
         paths::check(config)?;
         let fixed = paths::fixed_hosts(config)?;
         let sources = sources(config, fixed.as_deref());
@@ -249,7 +251,7 @@ fn launch(config: &Config, workers: &Workers) -> Result<Launch, Error> {
         listen: config.listen.value,
         join,
         parent,
-        spark: spark(config, workers)?,
+        spark: spark::resolve(config, workers)?,
         ssh: Ssh {
             port: config.ssh_port.value,
             identity_file: config.ssh_identity_file.value.clone(),
@@ -264,22 +266,6 @@ fn launch(config: &Config, workers: &Workers) -> Result<Launch, Error> {
             .and_then(|path| path.to_str())
             .map(str::to_owned),
     })
-}
-
-fn spark(config: &Config, workers: &Workers) -> Result<Option<Spark>, Error> {
-    let Some(master) = &config.spark.value else {
-        return Ok(None);
-    };
-    let Some(slots) = workers.max_np else {
-        return Err(Error::Missing {
-            flag: "--max-np",
-            why: "expected with --spark: so many slots are asked of it".to_owned(),
-        });
-    };
-    Ok(Some(Spark {
-        master: master.0.clone(),
-        slots,
-    }))
 }
 
 fn output(config: &Config) -> Result<Output, Error> {

@@ -2,7 +2,13 @@
 
 use toml::Value;
 
-use super::value::Setting;
+use super::{
+    error::Error,
+    group,
+    settings::{Spark, Workers},
+    table::Config,
+    value::Setting,
+};
 
 /// A master, as Spark names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +36,67 @@ impl Setting for Master {
     fn show(&self) -> Option<Value> {
         Some(Value::String(self.0.clone()))
     }
+}
+
+/// Spark brings all hosts: no other source is named.
+///
+/// # Errors
+/// One is.
+pub(super) fn alone(config: &Config) -> Result<(), Error> {
+    if config.spark.value.is_none() {
+        return Ok(());
+    }
+    let Config {
+        hosts,
+        hostfile,
+        host_discovery_script: script,
+        discovery,
+        ..
+    } = config;
+    let others = [
+        (hosts.value.is_some(), &hosts.origin, "hosts"),
+        (hostfile.value.is_some(), &hostfile.origin, "hostfile"),
+        (
+            script.value.is_some(),
+            &script.origin,
+            "host-discovery-script",
+        ),
+        (!discovery.value.is_empty(), &discovery.origin, "discovery"),
+    ];
+    let named = others.iter().find(|(given, ..)| *given);
+    let named = named.map(|(_, origin, key)| origin.name(key));
+    let group = || {
+        group::specs(config)
+            .next()
+            .map(|spec| format!("hosts of {}", spec.name))
+    };
+    match named.or_else(group) {
+        None => Ok(()),
+        Some(other) => {
+            let why = format!("not together with {other}: Spark's executors are the hosts");
+            Err(config.spark.contradicts("spark", why))
+        }
+    }
+}
+
+/// The cluster, and how many slots are asked of it.
+///
+/// # Errors
+/// There is no bound on them.
+pub(super) fn resolve(config: &Config, workers: &Workers) -> Result<Option<Spark>, Error> {
+    let Some(master) = &config.spark.value else {
+        return Ok(None);
+    };
+    let Some(slots) = workers.max_np else {
+        return Err(Error::Missing {
+            flag: "--max-np",
+            why: "expected with --spark: so many slots are asked of it".to_owned(),
+        });
+    };
+    Ok(Some(Spark {
+        master: master.0.clone(),
+        slots,
+    }))
 }
 
 #[cfg(test)]

@@ -95,6 +95,20 @@ fn dry_run_of_hosts_that_are_discovered() {
 }
 
 #[test]
+fn dry_run_of_slots_of_spark() {
+    insta::assert_snapshot!(text(&[
+        "--dry-run",
+        "--spark",
+        "spark://head:7077",
+        "-np",
+        "2",
+        "--max-np",
+        "8",
+        "train",
+    ]));
+}
+
+#[test]
 fn dry_run_of_slots_that_are_found_on_the_hosts() {
     insta::assert_snapshot!(text(&[
         "--dry-run",

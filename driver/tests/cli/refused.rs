@@ -122,6 +122,8 @@ const WRONG: &[&str] = &[
     "--launcher\tagent\t--print-join-token\tx",
     "-np\t2\t--launcher\tagent\tx",
     "-np\t2\t--spark\tyarn\tx",
+    "-np\t2\t--max-np\t2\t--spark\tyarn\t-H\ta:2\tx",
+    "-np\t2\t--max-np\t2\t--spark\tyarn\t--slurm\tx",
     "task-service\tnow",
     "-np\t2\t--min-np\t3\tx",
     "-np\t4\t--max-np\t3\tx",

@@ -10,15 +10,13 @@ use base64::{
     Engine,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
+use elasticrun_plugin_http::{Answer, Ask, ask};
 use elasticrun_plugin_sdk::{ErrorKind, PluginError};
 use ring::{rand::SystemRandom, signature};
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use crate::{
-    failure::text,
-    http::{Answer, Ask, ask},
-};
+use crate::failure::text;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/compute.readonly";
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
@@ -243,7 +241,7 @@ mod tests {
             env::set_var(name, value);
         }
         let (agent, until) = (
-            crate::http::agent(),
+            elasticrun_plugin_http::agent(),
             Instant::now() + Duration::from_secs(10),
         );
         let mut access = Access::default();

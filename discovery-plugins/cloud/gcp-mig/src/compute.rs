@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
+use elasticrun_plugin_http::{Answer, Ask, ask as ask_server};
 use elasticrun_plugin_sdk::PluginError;
 use serde_json::Value;
 use ureq::Agent;
@@ -10,7 +11,6 @@ use crate::{
     access::Access,
     failure::{self, text},
     group::Group,
-    http::{self, Answer, Ask},
 };
 
 const USUAL: &str = "https://compute.googleapis.com";
@@ -69,7 +69,7 @@ impl Compute {
         }
         Ok(Self {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
-            agent: http::agent(),
+            agent: elasticrun_plugin_http::agent(),
             access: Access::default(),
             types: BTreeMap::new(),
         })
@@ -78,10 +78,10 @@ impl Compute {
     fn ask(&mut self, path: &str, ask: &Ask<'_>, until: Instant) -> Result<Answer, PluginError> {
         let url = format!("{}/compute/v1/{path}", self.endpoint);
         if self.endpoint.starts_with("http://") {
-            return http::ask(&self.agent, &url, ask, &[], until);
+            return ask_server(&self.agent, &url, ask, &[], until);
         }
         let token = format!("Bearer {}", self.access.token(&self.agent, until)?);
-        http::ask(&self.agent, &url, ask, &[("Authorization", &token)], until)
+        ask_server(&self.agent, &url, ask, &[("Authorization", &token)], until)
     }
 
     /// The members of a group.

@@ -5,7 +5,9 @@ use std::time::Duration;
 use elasticrun_plugin_sdk::{ErrorKind, PluginError, text::one_line};
 use serde_json::Value;
 
-use crate::{http::Answer, plugin::INTERVAL};
+use elasticrun_plugin_http::Answer;
+
+use crate::plugin::INTERVAL;
 
 /// An answer that is no success. `what` was asked for.
 pub(crate) fn of(what: &str, answer: &Answer) -> PluginError {
@@ -41,30 +43,6 @@ fn kind(status: u16, reason: &str) -> ErrorKind {
         (400, _) => ErrorKind::BadConfig,
         _ => ErrorKind::Retryable,
     }
-}
-
-/// No answer came.
-pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> PluginError {
-    if matches!(error, ureq::Error::Timeout(_)) {
-        return late(url);
-    }
-    PluginError::retryable(format!(
-        "{} has no answer: {}",
-        server(url),
-        one_line(&error.to_string())
-    ))
-}
-
-/// The time is over.
-pub(crate) fn late(url: &str) -> PluginError {
-    PluginError::retryable(format!("{} has not answered in time", server(url)))
-}
-
-/// Scheme, host and port: what follows may hold more than a message should.
-fn server(url: &str) -> &str {
-    let from = url.find("://").map_or(0, |at| at + 3);
-    let to = url[from..].find('/').map_or(url.len(), |at| from + at);
-    &url[..to]
 }
 
 /// A field of an answer as text, empty if it is not there.

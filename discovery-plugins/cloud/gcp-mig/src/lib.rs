@@ -19,7 +19,6 @@ mod compute;
 mod failure;
 mod group;
 mod host;
-mod http;
 mod options;
 mod plugin;
 

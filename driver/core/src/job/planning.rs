@@ -33,15 +33,32 @@ impl Job {
                     && (forming.members.iter()).any(|(h, m)| m.iter().any(|p| unusable(h, p)));
                 self.recheck = false;
                 if broken && !self.planted.is(Mutant::LateRemoval) {
-                    self.rounds.disturb(now, Cause::Removed);
-                    self.abort_rounds(out);
-                    self.stop_unusable(out);
-                    // The capacity is that of now, and what the abort made unusable is stopped.
-                    self.stale = false;
-                    self.plan_when_possible(now, out);
+                    self.plan_without_unusable(now, out);
                 }
             }
         }
+    }
+
+    /// A member of the planned round may not be in it any more. Who is on the way to a common boundary goes on to it
+    /// and is planned anew: a second host that drains costs no more than the first.
+    fn plan_without_unusable(&mut self, now: Time, out: &mut Out) {
+        self.rounds.disturb(now, Cause::Removed);
+        let chosen = self.choose();
+        if chosen.len() >= self.needed() as usize
+            && let Some(planned) = self.rounds.unplan_left()
+        {
+            let (round, started) = (planned.round, false);
+            out.push(Command::Note(Note::RoundAborted { round, started }));
+            for host in planned.hosts {
+                self.send(&host, Order::Abort { round }, out);
+            }
+            return self.plan(now, chosen, Cause::Removed, out);
+        }
+        self.abort_rounds(out);
+        self.stop_unusable(out);
+        // The capacity is that of now, and what the abort made unusable is stopped.
+        self.stale = false;
+        self.plan_when_possible(now, out);
     }
 
     fn plan_when_possible(&mut self, now: Time, out: &mut Out) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use elasticrun_core::{Event, Note, results::Outcome};
-use elasticrun_protocol::{HostId, Notice, NoticeKind, Order, Report};
+use elasticrun_protocol::{Boundary, HostId, Notice, NoticeKind, Order, Report};
 
 use crate::{
     hosts::elastic,
@@ -142,6 +142,32 @@ fn workers_that_are_needed_leave_in_time_all_the_same() {
     play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
     assert_eq!((play.started(), play.base()), (2, Some(commit(1, 2))));
     assert_eq!(drained(&play), ["b"]);
+}
+
+#[test]
+fn a_second_host_that_drains_while_the_first_is_left_costs_no_step_either() {
+    let mut play = Play::new(elastic(4, 1, 4));
+    play.list(&[host("a", 2), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.passive.insert("a".into());
+    noticed(&mut play, "b", None);
+    let counted = Report::Counted {
+        round: play.round(),
+        highest: Boundary(4),
+    };
+    // Workers of `a` are on their way to the boundary; those of `b` and `c` are there.
+    play.report("a", counted);
+    noticed(&mut play, "c", None);
+    let cut = Order::Abort {
+        round: play.round(),
+    };
+    assert!(play.orders.iter().all(|(_, order)| *order != cut));
+    play.commit_on("a");
+    play.comes_back("a");
+    assert_eq!((play.started(), play.size()), (2, 2));
+    assert_eq!(play.base(), Some(commit(1, 2)), "nothing is lost");
+    assert_eq!(drained(&play), ["b", "c"]);
+    assert_eq!(failures(&play), 0);
 }
 
 #[test]

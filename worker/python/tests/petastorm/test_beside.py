@@ -31,7 +31,9 @@ def theirs(url, **options):
     """The column ``index`` as petastorm gives it, or the name of its error."""
     words = [f"{name}={value}" for name, value in options.items()]
     command = [str(PYTHON), str(Path(__file__).with_name("read.py")), url, *words]
-    said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    said = json.loads(done.stdout.splitlines()[-1])
     return said.get("index", said.get("error"))
 
 

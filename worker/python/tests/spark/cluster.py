@@ -26,6 +26,8 @@ T = TypeVar("T")
 PATIENCE = 120.0
 #: Marks all processes of the cluster and of programs on it.
 TAG = "ELASTICRUN_SPARK_TEST"
+#: Where Spark is.
+HOME = Path(pyspark.__file__).parent
 #: The workers' hosts.
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 #: Spark's settings for programs that set none themselves.
@@ -90,11 +92,10 @@ class Cluster:
         gpus.write_text(GPUS)
         gpus.chmod(0o755)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._home = Path(pyspark.__file__).parent
-        self._ui = free_port()
+        self.ui = free_port()
         port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
-        self._start("master", "127.0.0.1", "master.Master", "--port", str(port), "--webui-port", str(self._ui))
+        self._start("master", "127.0.0.1", "master.Master", "--port", str(port), "--webui-port", str(self.ui))
         eventually(self.state, "the master answers")
 
     def add_worker(self, host: str, cores: int = 2) -> None:
@@ -104,12 +105,16 @@ class Cluster:
         self._start(host, host, "worker.Worker", *options, "--work-dir", folder, self.master)
         eventually(lambda: host in self.workers(), f"worker {host} is registered")
 
-    def remove_worker(self, host: str, kind: int = signal.SIGTERM) -> None:
-        """Ends a worker and waits until the master has seen it."""
+    def remove_worker(self, host: str) -> None:
+        """Kills a worker, and waits until the master has seen it and its executors have ended with it.
+
+        One that is told to end ends its executors first; the master may give it another one meanwhile, which outlives it.
+        """
         process = self._processes.pop(host)
-        process.send_signal(kind)
+        process.kill()
         process.wait(PATIENCE)
         eventually(lambda: host not in self.workers(), f"worker {host} is gone")
+        eventually(lambda: host not in self.executors().values(), f"executors on {host} have ended")
 
     def decommission_worker(self, host: str) -> None:
         """Takes a worker back in good order: its executors get no more tasks, and end with those that they have."""
@@ -140,7 +145,7 @@ class Cluster:
     def state(self) -> dict[str, Any] | None:
         """What the master's REST interface says; none while it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ui}/json/", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ui}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except OSError:
@@ -211,14 +216,14 @@ class Cluster:
         log = (self.directory / f"{name}.log").open("ab")
         environment = {
             **self.environment(),
-            "SPARK_HOME": str(self._home),
+            "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true -Dspark.worker.resource.gpu.amount=2"
             f" -Dspark.worker.resource.gpu.discoveryScript={self.directory}/gpus.sh",
             "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=30 " + LEAN,
         }
-        command = [str(self._home / "bin/spark-class"), f"org.apache.spark.deploy.{kind}"]
+        command = [str(HOME / "bin/spark-class"), f"org.apache.spark.deploy.{kind}"]
         with log:
             self._processes[name] = subprocess.Popen(
                 [*command, "--host", host, *arguments], env=environment, stdout=log, stderr=log

@@ -53,7 +53,14 @@ class Contexts:
         if self._context is None:
             self._cluster.enter()
             self._context = context(self._cluster.master)
+        eventually(self._is_complete, "each worker has an executor of the context")
         return self._context
+
+    def _is_complete(self) -> bool:
+        assert self._context is not None
+        # The driver is listed with them.
+        executors: int = self._context._jsc.sc().getExecutorMemoryStatus().size() - 1
+        return executors == len(HOSTS)
 
     def free(self) -> None:
         """Gives the cores to programs."""

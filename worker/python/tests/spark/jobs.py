@@ -13,7 +13,7 @@ from typing import Any
 
 import elasticrun.spark
 import training
-from cluster import PATIENCE, TAG, Cluster, eventually
+from cluster import HOME, PATIENCE, TAG, Cluster, eventually
 from pyspark import SparkContext
 from support.jobs import Job
 from training import End, Step
@@ -64,8 +64,11 @@ class Bench:
             lambda: elasticrun.spark.run(fn, kwargs=kwargs, spark_context=context, **settings)
         )
 
-    def program(self, text: str, **env: str) -> Job:
-        """Starts a program of its own. It has ``context(**settings)``, ``FOLDER`` and what ``training`` has."""
+    def program(self, text: str, submit: bool = False, **env: str) -> Job:
+        """Starts a program of its own, by spark-submit if that is wanted.
+
+        It has ``context(**settings)``, ``FOLDER`` and what ``training`` has.
+        """
         script = self.folder / f"program{len(self._programs)}.py"
         begin = f"""
             import elasticrun.spark
@@ -77,7 +80,8 @@ class Bench:
         """
         script.write_text(textwrap.dedent(begin) + textwrap.dedent(text))
         environment = {**self.cluster.environment(), "SPARK_TEST_MASTER": self.cluster.master}
-        job = Job([sys.executable, str(script)], **{**environment, **env})
+        starter = str(HOME / "bin/spark-submit") if submit else sys.executable
+        job = Job([starter, str(script)], **{**environment, **env})
         self._programs.append(job)
         return job
 
@@ -105,6 +109,15 @@ class Bench:
         except AssertionError as error:
             said = "\n".join(job.text for job in self._programs)
             raise AssertionError(f"{error}\n{said}\nlast steps: {self.steps()[-8:]}") from None
+
+    def each_step_was_done_once(self) -> None:
+        """Of all processes so far: none has begun a step that it did not commit, and none has left one out."""
+        steps: dict[int, list[Step]] = {}
+        for step in self.steps():
+            steps.setdefault(step.pid, []).append(step)
+        for own in steps.values():
+            assert [step.begun for step in own] == list(range(1, len(own) + 1)), own
+            assert [step.step for step in own] == list(range(own[0].step, own[0].step + len(own))), own
 
     def stop(self) -> None:
         """Ends what runs."""

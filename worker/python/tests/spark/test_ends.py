@@ -81,6 +81,40 @@ def test_a_jvm_that_is_killed_leaves_nothing(bench: Bench, free: None):
     assert "Spark's JVM has ended" in program.fail()
 
 
+def test_the_jvm_of_spark_submit_that_is_killed_leaves_nothing(bench: Bench, free: None):
+    """There it is the JVM that starts the program."""
+    program = bench.program(LEAVES_A_CHILD, submit=True)
+    bench.training(4)
+    os.kill(program.process.pid, signal.SIGKILL)
+    nothing_is_left(bench)
+    script = str(bench.folder)
+    eventually(lambda: not any(script in words for words in bench.cluster.processes().values()), "the program ends")
+
+
+def test_a_context_that_is_stopped_ends_the_job_and_begins_none(bench: Bench, free: None):
+    program = bench.program("""
+        import threading
+        from elasticrun.errors import ElasticrunError
+        sc = context()
+        def stop():
+            while not os.path.exists(FOLDER + "/stop"):
+                time.sleep(0.02)
+            sc.stop()
+        threading.Thread(target=stop).start()
+        for moment in ("under way", "before"):
+            try:
+                elasticrun.spark.run(train, (FOLDER,), num_proc=4, env=MARK, spark_context=sc)
+            except ElasticrunError as error:
+                print("STOPPED", moment, error)
+    """)
+    bench.training(4)
+    (bench.folder / "stop").touch()
+    nothing_is_left(bench)
+    assert "the SparkContext was stopped: the job was ended with it" in program.until("STOPPED under way")
+    assert "the SparkContext was stopped: make another one" in program.until("STOPPED before")
+    program.succeed()
+
+
 def test_a_driver_that_is_killed_leaves_nothing(bench: Bench, spark: SparkContext):
     from elasticrun.errors import JobError
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import pytest
 from cluster import HOSTS, eventually, parent
 from jobs import Bench
 from pyspark import SparkContext
@@ -30,6 +31,7 @@ def survivors_next_step(bench: Bench, victim: Step, at: float) -> float:
     return eventually(look, "survivors train on")[0].at - at
 
 
+@pytest.mark.quick
 def test_survivors_of_a_killed_executor_never_stop_and_its_slots_return(bench: Bench, spark: SparkContext):
     job = bench.run(spark, num_proc=6, min_num_proc=2)
     before = bench.training(6)
@@ -85,7 +87,7 @@ def test_a_lost_worker_of_spark_takes_its_executors_only(bench: Bench, spark: Sp
     job = bench.run(spark, num_proc=6, min_num_proc=2)
     before = bench.training(6)
     at = time.monotonic()
-    bench.cluster.remove_worker(HOSTS[2], signal.SIGKILL)
+    bench.cluster.remove_worker(HOSTS[2])
     after = bench.training(4, after=at)
     assert {step.pid for step in after} == {s.pid for s in before if s.machine != HOSTS[2]}
     bench.finish()

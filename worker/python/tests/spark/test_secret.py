@@ -31,6 +31,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Listening]:
     return said
 
 
+@pytest.mark.quick
 def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkContext, said: list[Listening]):
     job = bench.run(spark, num_proc=2)
     before = bench.training(2)
@@ -57,6 +58,7 @@ def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkConte
     assert len(job.results()) == 2
 
 
+@pytest.mark.quick
 def test_the_secret_is_in_no_command_line_and_in_no_log(
     bench: Bench, spark: SparkContext, said: list[Listening]
 ):

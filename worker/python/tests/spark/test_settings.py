@@ -8,7 +8,7 @@ import threading
 import elasticrun.spark
 import pytest
 import training
-from elasticrun.errors import ElasticrunError, TooFewWorkersError, WorkerFailedError
+from elasticrun.errors import ElasticrunError, WorkerFailedError
 from elasticrun.spark.counts import Counts
 from elasticrun.spark.delivery import Delivered
 from jobs import Bench
@@ -85,13 +85,6 @@ def test_a_result_that_cannot_be_pickled_is_named(bench: Bench, spark: SparkCont
 def test_an_exception_of_a_worker_is_quoted(bench: Bench, spark: SparkContext):
     with pytest.raises(WorkerFailedError, match="KeyError: 'mine'"):
         bench.run(spark, num_proc=2, fn=training.fails).results()
-
-
-def test_too_few_slots_say_why(bench: Bench, spark: SparkContext):
-    with pytest.raises(TooFewWorkersError) as raised:
-        bench.run(spark, num_proc=7, elastic_timeout="5s").results()
-    assert "6 of 7 slot(s) granted, the others wait for free cores" in str(raised.value)
-    assert "3 executor(s)" in str(raised.value)
 
 
 def test_two_jobs_in_one_context(bench: Bench, spark: SparkContext):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from cluster import SUBMIT
 from elasticrun import _binary
 from jobs import Bench
@@ -43,6 +44,7 @@ def elasticrun(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.quick
 def test_a_script_runs_on_the_executors(bench: Bench, free: None):
     (bench.folder / "sub").mkdir()
     (bench.folder / "sub" / "train.py").write_text(SCRIPT)

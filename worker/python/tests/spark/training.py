@@ -23,6 +23,7 @@ class Step:
         size: of that round.
         round: its number.
         step: which.
+        begun: how many steps its process has begun until then, those that were cut off among them.
     """
 
     at: float
@@ -32,6 +33,7 @@ class Step:
     size: int
     round: int
     step: int
+    begun: int
 
     @property
     def machine(self) -> str:
@@ -66,21 +68,32 @@ def train(folder: str, last: int | None = None, before: Callable[[Any], None] | 
     e.init()
     state = e.ObjectState(step=0)
     host = os.environ["ELASTICRUN_HOST"]
+    begun = 0
     with Path(folder, "trace").open("a", buffering=1) as trace:
+
+        def tell() -> None:
+            place = f"{e.rank()} {e.size()} {e.world().round} {state.step} {begun}"
+            trace.write(f"{time.monotonic()} {os.getpid()} {host} {place}\n")
 
         @e.elastic.run
         def loop(state: Any) -> End:
+            nonlocal begun
             while True:
                 done = last is not None and state.step >= last or Path(folder, "finish").exists()
+                begun += 1
                 if e.allreduce(float(done), e.Max) > 0:
                     machine = host.split("/")[0]
                     return End(e.rank(), e.size(), e.local_rank(), e.local_size(), machine, state.step)
                 if before is not None:
                     before(state)
                 state.step += 1
-                state.commit()
-                place = f"{e.rank()} {e.size()} {e.world().round} {state.step}"
-                trace.write(f"{time.monotonic()} {os.getpid()} {host} {place}\n")
+                try:
+                    state.commit()
+                except e.HostsUpdated:
+                    # It is committed, and the round is left.
+                    tell()
+                    raise
+                tell()
                 time.sleep(0.01)
 
         end: End = loop(state)
@@ -93,7 +106,7 @@ def read(folder: Path) -> list[Step]:
         lines = (folder / "trace").read_text().splitlines()
     except FileNotFoundError:
         return []
-    kinds = (float, int, str, int, int, int, int)
+    kinds = (float, int, str, int, int, int, int, int)
     # The last line may be half written.
     whole = [words for words in map(str.split, lines) if len(words) == len(kinds)]
     return [Step(*(kind(word) for kind, word in zip(kinds, words, strict=True))) for words in whole]

@@ -38,11 +38,13 @@ def main(words: list[str]) -> int:
         say(f"--spark {master}: {str(error).splitlines()[0]}")
         return 2
     try:
-        warn_of(context, Counts(1, 1, slots), say)
+        # How many of them are needed is for the driver to know; here, that it is at least one.
+        counts = Counts(1, 1, slots)
+        warn_of(context, counts, say)
         # Settings are variables, too; defaults of the bridge come before the options of the user.
         settings = {name: value for name, value in os.environ.items() if name.startswith("ELASTICRUN_")}
         flags = [*_options.flags(DEFAULTS), *options]
-        run_job(context, slots, flags, _brought(context, command), {**own_variables(), **settings})
+        run_job(context, counts, flags, _brought(context, command), {**own_variables(), **settings})
     except JobError as error:
         # The driver has said why.
         return error.exit_code if 0 < error.exit_code < 256 else 1

@@ -1,4 +1,4 @@
-"""What is asked of a SparkContext: which one, its settings, and why there are no slots."""
+"""What is asked of a SparkContext before a job: which one, its settings, and what in them works against the job."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from .counts import Counts, Setting
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from .listener import Listener
-    from .slots import Slots
-
-__all__ = ["active", "describe", "setting", "warn_of"]
+__all__ = ["active", "setting", "warn_of"]
 
 
 def active(given: SparkContext | None) -> SparkContext:
@@ -67,25 +64,3 @@ def warn_of(context: SparkContext, counts: Counts, say: Callable[[str], None]) -
             f"warning: spark.dynamicAllocation.maxExecutors is {most}: {int(most) * max(cores, 1)} of the"
             f" {counts.max_num_proc} slots of max_num_proc can be granted"
         )
-
-
-def describe(context: SparkContext, slots: Slots, listener: Listener) -> str:
-    """Why there may be no slot, in one line."""
-    words = []
-    try:
-        scheduler = context._jsc.sc()
-        # The driver itself is among them.
-        words.append(f"{scheduler.getExecutorMemoryStatus().size() - 1} executor(s)")
-        words.append(f"{len(listener.held())} of {slots.count} slot(s) granted, the others wait for free cores")
-        look_up = setting(context)
-        keys = ("spark.cores.max", "spark.task.cpus", "spark.executor.memory", "spark.dynamicAllocation.maxExecutors")
-        words += [f"{key}={value}" for key in keys if (value := look_up(key, None))]
-        excluded = scheduler.taskScheduler().excludedNodes()
-        words += [f"excluded: {excluded.mkString(' ')}"] if excluded.nonEmpty() else []
-    except Exception as error:  # noqa: BLE001 - whatever py4j raises when its JVM is gone
-        words.append(f"its JVM does not answer ({type(error).__name__})")
-    if listener.last_removed:
-        words.append(f"lost last: {listener.last_removed}")
-    if slots.last_failure:
-        words.append(f"a slot failed last with: {slots.last_failure}")
-    return ", ".join(words)

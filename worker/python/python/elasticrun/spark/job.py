@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING
 from .. import _binary, launch
 from ..errors import ElasticrunError, of_exit_code
 from .child import Driver
-from .context import describe
+from .counts import Counts
 from .decommission import Decommission
 from .delivery import deliver
 from .listener import Listener
+from .shortage import describe
 from .slots import Slots
 from .task import Order
+from .waiting import Waiting
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ _TOO_FEW = 3
 
 def run_job(
     context: SparkContext,
-    count: int,
+    counts: Counts,
     flags: Sequence[str],
     command: Sequence[str],
     env: Mapping[str, str],
@@ -41,7 +44,7 @@ def run_job(
 
     Args:
         context: whose executors are used.
-        count: slots that are asked for.
+        counts: slots that are needed, and that are asked for.
         flags: options of ``elasticrun run``.
         command: what each worker runs.
         env: variables of the driver, which workers get as well.
@@ -61,15 +64,17 @@ def run_job(
         if listening is None:
             raise of_exit_code(driver.wait() or 1, driver.last_words)
         ports = tuple(f"{_bracketed(host)}:{listening.port}" for host in addresses(context))
-        slots = Slots(context, Order(ports, listening.secret, 0, delivered), count, say)
+        slots = Slots(context, Order(ports, listening.secret, 0, delivered), counts.max_num_proc, say)
         listener = Listener(context)
         watchdog = Watchdog(context, driver.end)
         decommission = Decommission(context, listener, slots, driver)
-        for part in (listener, watchdog, decommission, slots):
+        describe_now = functools.partial(describe, context, slots, listener)
+        waiting = Waiting(counts, lambda: slots.granted(listener.held()), describe_now, say)
+        for part in (listener, watchdog, decommission, waiting, slots):
             part.start()
             ends.callback(part.stop)
         code = driver.wait()
-        why = describe(context, slots, listener) if code == _TOO_FEW else None
+        why = describe_now() if code == _TOO_FEW else None
     if watchdog.gone:
         raise ElasticrunError(f"{watchdog.gone}: the job was ended with it")
     if code:

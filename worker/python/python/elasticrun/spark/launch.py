@@ -98,7 +98,7 @@ def run(
     warn_of(context, counts, say)
     with Served(call, "") as served:
         environment = {**own_variables(), **(env or {}), **served.variable(addresses(context))}
-        run_job(context, counts.max_num_proc, options.flags(given), _WORKER, environment, ship_binary)
+        run_job(context, counts, options.flags(given), _WORKER, environment, ship_binary)
     return served.by_rank()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -67,9 +68,12 @@ class Listener:
         self._context = context
         self._events: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._ears = _Ears(self._events)
+        self._added: Any = None
         self._lock = threading.Lock()
         self._groups: dict[int, str] = {}
         self._held: dict[int, Held] = {}
+        #: By group: of each the last.
+        self._ended: dict[str, tuple[Held, float]] = {}
         self._removed: list[str] = []
         self._thread = threading.Thread(target=self._read, name="elasticrun-listener", daemon=True)
 
@@ -79,21 +83,26 @@ class Listener:
 
         ensure_callback_server_started(self._context._gateway)
         self._thread.start()
-        self._context._jsc.sc().addSparkListener(self._ears)
+        # Each time it crosses over, our object gets another stand-in, and Spark removes the very one that was added.
+        crossed = self._context._jvm.java.util.ArrayList()
+        crossed.add(self._ears)
+        self._added = crossed.get(0)
+        self._context._jsc.sc().addSparkListener(self._added)
 
     def stop(self) -> None:
         """Listens no more."""
         try:
-            self._context._jsc.sc().removeSparkListener(self._ears)
+            self._context._jsc.sc().removeSparkListener(self._added)
         except Exception:  # noqa: BLE001, S110 - whatever py4j raises when its JVM is gone
             pass
         self._events.put(None)
         self._thread.join()
 
-    def held(self) -> list[Held]:
-        """The slots that are held now."""
+    def held(self, lately: float = 0.0) -> list[Held]:
+        """The slots that are held now, and those whose tasks have ended in so many seconds."""
+        since = time.monotonic() - lately
         with self._lock:
-            return list(self._held.values())
+            return [*self._held.values(), *(held for held, at in self._ended.values() if at > since)]
 
     @property
     def last_removed(self) -> str | None:
@@ -127,8 +136,9 @@ class Listener:
     def onTaskEnd(self, event: Any) -> None:  # noqa: N802
         """A task runs no more."""
         task = event.taskInfo()
-        if task is not None:
-            self._held.pop(task.taskId(), None)
+        held = self._held.pop(task.taskId(), None) if task is not None else None
+        if held is not None:
+            self._ended[held.group] = (held, time.monotonic())
 
     def onExecutorRemoved(self, event: Any) -> None:  # noqa: N802
         """An executor is gone, and its tasks with it."""

@@ -10,10 +10,11 @@ import functools
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .listener import Held
 from .task import Order, Outcome, serve
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _HELD = 30.0
 #: Seconds between two looks at jobs that are being cancelled.
 _AGAIN = 0.1
+#: What Python says before the lines of a traceback.
+_TRACEBACK = "Traceback (most recent call last):"
 #: Seconds after which jobs that cannot be cancelled are left to Spark.
 _PATIENCE = 30.0
 
@@ -114,6 +117,11 @@ class Slots:
         """The slot of a job group; none if it is somebody else's."""
         return next((slot for slot in range(len(self._threads)) if self.group(slot) == group), None)
 
+    def granted(self, held: Iterable[Held]) -> int:
+        """How many of the slots are among those that tasks hold; a context may have other jobs."""
+        groups = {one.group for one in held}
+        return sum(self.group(slot) in groups for slot in range(len(self._threads)))
+
     def _cancel(self, slot: int) -> None:
         try:
             self._context.cancelJobGroup(self.group(slot))
@@ -156,5 +164,8 @@ def _reason(error: Exception) -> str:
     java: Any = getattr(error, "java_exception", None)
     if java is not None:
         text = java.getMessage() or java.toString()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    # What a task raised stands behind its last traceback, at the beginning of a line.
+    _, _, raised = text.rpartition(_TRACEBACK)
+    lines = [line for line in raised.splitlines() if line[:1].strip()]
+    lines = lines or [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0].removeprefix("RuntimeError: elasticrun: ") if lines else type(error).__name__

@@ -66,8 +66,10 @@ def serve(order: Order, _rows: Iterable[object]) -> Iterator[Outcome]:
             start_new_session=True,
         )
     except OSError as error:
-        # Such as a directory that is mounted noexec.
-        raise RuntimeError(f"elasticrun: {binary} cannot be run on {socket.gethostname()}: {error}") from error
+        advice = " (is its directory mounted noexec?)" if isinstance(error, PermissionError) else ""
+        raise RuntimeError(
+            f"elasticrun: {binary} cannot be run on {socket.gethostname()}: {error.strerror}{advice}"
+        ) from error
     assert service.stdin is not None and service.stderr is not None, "they are pipes"
     try:
         service.stdin.write(json.dumps(_settings(order)).encode() + b"\n")

@@ -14,8 +14,8 @@ use crate::failure;
 /// The most that is read of an answer: 500 instances of a list are about 2 MiB.
 const MOST: u64 = 64 << 20;
 
-/// An agent with the system's root certificates.
-pub(crate) fn agent() -> Agent {
+/// A client with the system's root certificates.
+pub fn agent() -> Agent {
     let roots = rustls_native_certs::load_native_certs().certs;
     let roots: Vec<_> = roots
         .iter()
@@ -35,7 +35,9 @@ pub(crate) fn agent() -> Agent {
 }
 
 /// What is sent.
-pub(crate) enum Ask<'a> {
+#[derive(Clone, Copy, Debug)]
+pub enum Ask<'a> {
+    /// Nothing but the address.
     Get,
     /// With no body.
     Post,
@@ -45,18 +47,20 @@ pub(crate) enum Ask<'a> {
 
 /// An answer that came.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) retry_after: Option<u64>,
+pub struct Answer {
+    /// Of HTTP.
+    pub status: u16,
+    /// Seconds to wait, if the server says so.
+    pub retry_after: Option<u64>,
     /// Null if it is not JSON.
-    pub(crate) body: Value,
+    pub body: Value,
 }
 
 /// Asks, and waits no longer than `until`.
 ///
 /// # Errors
 /// No answer came.
-pub(crate) fn ask(
+pub fn ask(
     agent: &Agent,
     url: &str,
     ask: &Ask<'_>,

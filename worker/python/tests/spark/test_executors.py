@@ -1,0 +1,63 @@
+"""Executors on which no slot can be served: the reason is said while the job waits, and at its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from cluster import HOSTS
+from jobs import Bench
+
+#: A job that gets no worker.
+PROGRAM = """
+    sc = context()
+    try:
+        elasticrun.spark.run(train, (FOLDER,), num_proc=2, elastic_timeout="15s", env=MARK, ship_binary={ship})
+    except elasticrun.errors.TooFewWorkersError as error:
+        print("WHY", str(error).splitlines()[-1])
+"""
+
+
+def test_a_python_without_the_package_is_named(bench: Bench, free: None):
+    """Executors run the interpreter itself, with pyspark and nothing else."""
+    libraries = sorted(map(str, (Path(pyspark.__file__).parent / "python/lib").glob("*.zip")))
+    bare = bench.folder / "python3"
+    interpreter = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+    bare.write_text(f"#!/bin/sh\nPYTHONPATH='{os.pathsep.join(libraries)}' exec {interpreter} \"$@\"\n")
+    bare.chmod(0o755)
+    missing = "the Python of the executors has no elasticrun: install it there, or deliver it by --archives"
+    program = bench.program(PROGRAM.format(ship=False), PYSPARK_PYTHON=str(bare), PYSPARK_DRIVER_PYTHON=sys.executable)
+    assert missing in program.until("is lost and asked for again")
+    assert f"a slot failed last with: {missing}" in program.until("WHY ")
+    program.succeed()
+
+
+@pytest.fixture
+def noexec(bench: Bench, free: None) -> Iterator[None]:
+    """The workers' directories lie on a file system from which nothing may be run."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    folders = [bench.cluster.directory / host for host in HOSTS]
+    mounted = []
+    try:
+        for folder in folders:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=512m", "tmpfs", str(folder)], check=True)
+            mounted.append(folder)
+        yield
+    finally:
+        for folder in mounted:
+            # Lazily: an executor that ends may still look into it.
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_directory_from_which_nothing_may_be_run_is_named(bench: Bench, noexec: None):
+    program = bench.program(PROGRAM.format(ship=True))
+    assert "cannot be run on" in program.until("is lost and asked for again")
+    said = program.until("WHY ")
+    assert "Permission denied" in said and "noexec" in said
+    program.succeed()
