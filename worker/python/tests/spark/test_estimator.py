@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def session(spark: SparkContext) -> SparkSession:
+def session(bench: Bench, spark: SparkContext) -> SparkSession:
     return SparkSession(spark)
 
 
