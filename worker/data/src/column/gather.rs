@@ -82,15 +82,7 @@ fn fixed(data_type: &DataType, sources: &[&Fixed], picks: &[Pick]) -> Result<Col
     match size {
         4 => copy_small::<4>(sources, picks, &mut values),
         8 => copy_small::<8>(sources, picks, &mut values),
-        _ => {
-            let row = |pick: &Pick| sources[pick.source as usize].row(pick.row as usize);
-            for (place, pick) in picks.iter().enumerate() {
-                if let Some(later) = picks.get(place + AHEAD) {
-                    prefetch(row(later));
-                }
-                values.extend_from_slice(row(pick));
-            }
-        }
+        _ => copy(sources, picks, &mut values),
     }
     Ok(Column {
         array: assemble::fixed(data_type, picks.len(), size, values.into()),
@@ -99,16 +91,33 @@ fn fixed(data_type: &DataType, sources: &[&Fixed], picks: &[Pick]) -> Result<Col
 }
 
 /// Rows come from all over the buffer, which no cache holds: each is asked for so many rows before its copy.
-const AHEAD: usize = 6;
+const AHEAD: usize = 16;
+
+fn copy(sources: &[&Fixed], picks: &[Pick], values: &mut MutableBuffer) {
+    let mut asked: [&[u8]; AHEAD] = Default::default();
+    for (place, pick) in picks.iter().enumerate() {
+        let row = sources[pick.source as usize].row(pick.row as usize);
+        ask_for(row);
+        values.extend_from_slice(std::mem::replace(&mut asked[place % AHEAD], row));
+    }
+    for place in picks.len()..picks.len() + AHEAD {
+        values.extend_from_slice(asked[place % AHEAD]);
+    }
+}
 
 /// Asks for the first half kilobyte of a row; of what follows the processor sees the direction by itself.
 #[inline]
-fn prefetch(row: &[u8]) {
+fn ask_for(row: &[u8]) {
     #[cfg(target_arch = "x86_64")]
-    for line in row.chunks(64).take(8) {
+    if let Some(last) = row.len().checked_sub(1) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: A prefetch reads nothing; the address is that of a row.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        const LINE: usize = 64;
+        // What begins within a line of the cache ends in one line more.
+        for at in (0..=last + LINE).step_by(LINE).take(9) {
+            let byte = std::ptr::from_ref(&row[at.min(last)]);
+            // SAFETY: A prefetch reads nothing; the address is that of a byte of the row.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(byte.cast()) };
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = row;
