@@ -61,5 +61,6 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(scenario: str, cluster: Cluster, source: Path, tmp_path: Path) -> None:
-    script = checkout.moved(source / "test/integration/data/elastic_torch_main.py", tmp_path)
+    moved = checkout.moved(source / "test/integration/data/elastic_torch_main.py", tmp_path)
+    script = checkout.with_last_commits(moved)
     getattr(spark_adapter.case(scenario, script, cluster), scenario)()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def session(spark: SparkContext) -> SparkSession:
+def session(bench: Bench, spark: SparkContext) -> SparkSession:
     return SparkSession(spark)
 
 
@@ -195,6 +195,7 @@ class _Locked(torch.nn.Linear):
         ({"feature_cols": ["ragged"]}, ValueError, "column 'ragged' has from 1 to 2 values in a row"),
         ({"validation": 1.5}, ValueError, "validation=1.5: expected a share from 0 to below 1"),
         ({"batch_size": 0}, ValueError, "batch_size=0: expected at least 1"),
+        ({"random_seed": -1}, ValueError, "random_seed=-1: expected at least 0"),
         ({"input_shapes": [[-1, 8], [-1, 8]]}, ValueError, r"input_shapes: 2 for 1 column\(s\)"),
         ({"input_shapes": [[-1, 8]]}, ValueError, r"column 'pixels' has 1 value\(s\) in a row, \[-1, 8\] takes 8"),
         ({"loss": [cross_entropy, cross_entropy]}, ValueError, r"loss: 2 for 1 label column\(s\)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 
 import elasticrun.spark
@@ -91,6 +92,17 @@ def test_two_jobs_in_one_context(bench: Bench, spark: SparkContext):
     one, other = (bench.run(spark, num_proc=2, kwargs={"last": 5}) for _ in range(2))
     assert [end.rank for end in one.results()] == [0, 1]
     assert [end.rank for end in other.results()] == [0, 1]
+
+
+def test_failed_slots_may_be_left_for_good(bench: Bench, spark: SparkContext):
+    job = bench.run(spark, num_proc=2, min_num_proc=1, blacklist="forever")
+    victim = bench.training(2)[-1]
+    os.kill(victim.pid, signal.SIGKILL)
+    # Past the cooldown that it would have: the longest is 5 s.
+    alone = bench.training(1, count=800)
+    assert alone[0].at - victim.at > 5
+    bench.finish()
+    assert len(job.results()) == 1
 
 
 def test_a_program_that_is_shipped_is_what_runs(bench: Bench, spark: SparkContext):

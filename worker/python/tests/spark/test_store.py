@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from elasticrun.spark import store
 from elasticrun.spark.store import Store
+from jobs import Bench
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -35,7 +36,7 @@ def test_what_workers_cannot_reach_is_refused(given: str, message: str):
         Store(given)
 
 
-def test_files_are_written_read_and_deleted_by_spark(spark: SparkContext, tmp_path: Path):
+def test_files_are_written_read_and_deleted_by_spark(bench: Bench, spark: SparkContext, tmp_path: Path):
     session = SparkSession(spark)
     content = bytes(range(256)) * 5000
     place = Store(str(tmp_path)).checkpoint("a run")

@@ -91,6 +91,9 @@ def run(
     }
     if cooldown_range is not None:
         given["blacklist_cooldown_range"] = cooldown_range
+    elif given.get("blacklist") == "forever":
+        # The bridge's own cooldown would contradict it.
+        del given["blacklist_cooldown_range"]
     for name in options.SOURCES:
         if given.get(name):
             raise ValueError(f"{name}: not in elasticrun.spark.run: Spark's executors are the hosts")

@@ -85,22 +85,22 @@ class TorchModel(Model, HasOutputCols, Persistent):
         from pyspark.ml.linalg import VectorUDT
         from pyspark.sql.types import DoubleType, StructField, StructType
 
-        module, labels, outputs = self.getModel(), self.getLabelColumns(), self.getOutputCols()  # type: ignore[attr-defined]
+        module, labels, outputs = self.getModel(), self.getLabelColumns(), self.getOutputCols()
         if module is None:
             raise ValueError("model: missing: expected a torch module")
-        features = columns.names_of("feature_columns", self.getFeatureColumns(), frame.columns)  # type: ignore[attr-defined]
+        features = columns.names_of("feature_columns", self.getFeatureColumns(), frame.columns)
         columns.check(frame, features)
         if len(outputs) != len(labels):
             raise ValueError(f"outputCols={outputs}: expected a name for each of the labels {labels}")
         for name in outputs:
             if name in frame.columns:
                 raise ValueError(f"outputCols: the data frame has a column {name!r} already: setOutputCols gives another name")
-        form = Form.of(features, self.getInputShapes(), self.getInputDtypes(), "input")  # type: ignore[attr-defined]
+        form = Form.of(features, self.getInputShapes(), self.getInputDtypes(), "input")
         module.eval()
-        widths = self.getOutputWidths() or _widths(module, form, labels, frame)  # type: ignore[attr-defined]
+        widths = self.getOutputWidths() or _widths(module, form, labels, frame)
         session = frame.sparkSession
         pickled = session.sparkContext.broadcast(cloudpickle.dumps(module))
-        predict = _Predict(pickled, form, tuple(labels), tuple(widths), self.getBatchSize())  # type: ignore[attr-defined]
+        predict = _Predict(pickled, form, tuple(labels), tuple(widths), self.getBatchSize())
         kinds = [DoubleType() if width is None else VectorUDT() for width in widths]
         added = [StructField(name, kind, True) for name, kind in zip(outputs, kinds, strict=True)]
         schema = StructType([*frame.schema.fields, *added])

@@ -68,6 +68,10 @@ class Request:
             value = self._get(name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value}: expected at least 1")
+        for name in ("random_seed", "shuffle_buffer_size"):
+            value = self._get(name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name}={value}: expected at least 0")
 
     def validation(self, frame: DataFrame) -> str | float | None:
         """The share of rows to validate with, or the column that says which."""

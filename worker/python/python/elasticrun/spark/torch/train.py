@@ -190,9 +190,10 @@ class _Epochs:
             if part:
                 measured = self._objective.measure(state.model, part, self._device)
                 self._note(measured)
-                (measured.loss * (len(next(iter(part.values()))) / rows)).backward()
+                share: Any = measured.loss * (len(next(iter(part.values()))) / rows)
+                share.backward()
             else:
-                nothing = sum(parameter.sum() for parameter in state.model.parameters() if parameter.requires_grad)
+                nothing: Any = sum(parameter.sum() for parameter in state.model.parameters() if parameter.requires_grad)
                 (nothing * 0).backward()
         state.optimizer.step()
 
