@@ -6,9 +6,9 @@ scheduler is asked about each executor that holds a slot, and the job is told to
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
+from .beside import Beside
 from .child import Driver
 from .listener import Listener
 from .slots import Slots
@@ -22,7 +22,7 @@ __all__ = ["Decommission"]
 _INTERVAL = 0.5
 
 
-class Decommission:
+class Decommission(Beside):
     """Asks until it is stopped.
 
     Args:
@@ -38,26 +38,17 @@ class Decommission:
         self._slots = slots
         self._driver = driver
         self._left: set[int] = set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="elasticrun-decommission", daemon=True)
+        super().__init__("decommission", _INTERVAL)
 
-    def start(self) -> None:
-        """Begins to ask."""
-        self._thread.start()
+    def look(self) -> float:
+        """Asks about each executor that holds a slot."""
+        try:
+            self._ask()
+        except Exception:  # noqa: BLE001, S110 - whatever py4j raises when its JVM is gone
+            pass
+        return _INTERVAL
 
-    def stop(self) -> None:
-        """Asks no more."""
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_INTERVAL):
-            try:
-                self._look()
-            except Exception:  # noqa: BLE001, S112 - whatever py4j raises when its JVM is gone
-                continue
-
-    def _look(self) -> None:
+    def _ask(self) -> None:
         scheduler = self._context._jsc.sc().taskScheduler()
         for held in self._listener.held():
             slot = self._slots.of_group(held.group)

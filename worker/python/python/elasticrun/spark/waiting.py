@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from .beside import Beside
 from .counts import Counts
 
 __all__ = ["Waiting"]
@@ -13,8 +13,8 @@ __all__ = ["Waiting"]
 _FIRST, _LONGEST = 10.0, 300.0
 
 
-class Waiting:
-    """Watches until it is stopped.
+class Waiting(Beside):
+    """Says it until it is stopped.
 
     Args:
         counts: workers needed to start, and below which training waits.
@@ -30,24 +30,16 @@ class Waiting:
         self._held = held
         self._why = why
         self._say = say
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="elasticrun-waiting", daemon=True)
+        self._needed = counts.num_proc
+        self._next = _FIRST
+        super().__init__("waiting", _FIRST)
 
-    def start(self) -> None:
-        """Begins to watch."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Watches no more."""
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        pause, needed = _FIRST, self._counts.num_proc
-        while not self._stop.wait(pause):
-            if self._held() >= needed:
-                # Once it has started, fewer will do.
-                pause, needed = _FIRST, self._counts.min_num_proc
-                continue
-            self._say(f"waiting for {needed} slot(s) of Spark: {self._why()}")
-            pause = min(pause * 2, _LONGEST)
+    def look(self) -> float:
+        """Says why, unless there are enough."""
+        if self._held() >= self._needed:
+            # Once it has started, fewer will do.
+            self._needed, self._next = self._counts.min_num_proc, _FIRST
+        else:
+            self._say(f"waiting for {self._needed} slot(s) of Spark: {self._why()}")
+            self._next = min(self._next * 2, _LONGEST)
+        return self._next

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from .beside import Beside
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -16,7 +17,7 @@ __all__ = ["Watchdog"]
 _INTERVAL = 0.5
 
 
-class Watchdog:
+class Watchdog(Beside):
     """Calls ``end`` once the JVM of a context is gone or the context was stopped.
 
     Attributes:
@@ -29,28 +30,18 @@ class Watchdog:
         # Started by pyspark; with spark-submit there is none, and the JVM is our parent.
         self._jvm: Any = getattr(context._gateway, "proc", None)
         self._parent = os.getppid()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="elasticrun-watchdog", daemon=True)
         self.gone: str | None = None
+        super().__init__("watchdog", _INTERVAL)
 
-    def start(self) -> None:
-        """Begins to watch."""
-        self._thread.start()
+    def look(self) -> float | None:
+        """Ends the job if something is gone."""
+        self.gone = self._missing()
+        if self.gone is None:
+            return _INTERVAL
+        self._end()
+        return None
 
-    def stop(self) -> None:
-        """Watches no more."""
-        self._stop.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_INTERVAL):
-            self.gone = self._look()
-            if self.gone:
-                self._end()
-                return
-
-    def _look(self) -> str | None:
+    def _missing(self) -> str | None:
         if self._jvm is not None:
             if self._jvm.poll() is not None:
                 return "Spark's JVM has ended"
