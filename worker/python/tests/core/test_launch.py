@@ -254,6 +254,8 @@ def test_ctrl_c_ends_the_job(start):
     script = start.script("""
         import os, signal
         import elasticrun, work
+        # Tests that run in the background of a shell inherit that it is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             elasticrun.run(work.waits, np=2)
         except KeyboardInterrupt:
