@@ -28,10 +28,13 @@ impl Buffers {
         let best = (0..free.len())
             .filter(|place| fits(&free[*place]))
             .min_by_key(|place| free[*place].capacity());
-        let mut buffer = best
-            .map(|place| free.swap_remove(place))
-            .unwrap_or_default();
+        let found = best.map(|place| free.swap_remove(place));
         drop(free);
+        let Some(mut buffer) = found else {
+            // Whether there is so much; then as the system gives it, which is cleared.
+            Vec::<u8>::new().try_reserve_exact(length)?;
+            return Ok(vec![0; length]);
+        };
         // What was written before stays: only what was never written is cleared.
         if let Some(more) = length.checked_sub(buffer.len()) {
             buffer.try_reserve_exact(more)?;

@@ -40,6 +40,7 @@
 
 mod batch;
 mod buffers;
+mod cache;
 mod column;
 mod dataset;
 mod decode;

@@ -10,6 +10,8 @@
 
 use elasticrun_core::random::Random;
 
+use crate::cache::{LINE, ask_for};
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupOrder {
@@ -18,6 +20,9 @@ pub enum GroupOrder {
     /// Position p holds row `table[p]`.
     Table(Box<[u32]>),
 }
+
+/// So many positions before it is read a part of a table is asked for: what a line of the cache holds.
+const AHEAD: usize = LINE / size_of::<u32>();
 
 /// Tells this use of a key from others.
 const PURPOSE: u64 = 0x726f_7773;
@@ -35,7 +40,13 @@ impl GroupOrder {
     pub fn row(&self, position: u32) -> u32 {
         match self {
             Self::Identity => position,
-            Self::Table(table) => table[position as usize],
+            Self::Table(table) => {
+                // Between two rows of a group come those of others, which leave nothing of its table in the cache.
+                if let Some(later) = table.get(position as usize + AHEAD) {
+                    ask_for(later);
+                }
+                table[position as usize]
+            }
         }
     }
 }

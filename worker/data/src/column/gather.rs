@@ -6,7 +6,10 @@ use arrow_schema::{DataType, Field};
 use arrow_select::interleave::interleave;
 
 use super::{Column, Decoded, Fixed, Form, Varying, assemble};
-use crate::error::{Error, Problem, Result};
+use crate::{
+    cache::{LINE, ask_for},
+    error::{Error, Problem, Result},
+};
 
 /// A row of a batch: which of its sources it comes from, and which row it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +100,7 @@ fn copy(sources: &[&Fixed], picks: &[Pick], values: &mut MutableBuffer) {
     let mut asked: [&[u8]; AHEAD] = Default::default();
     for (place, pick) in picks.iter().enumerate() {
         let row = sources[pick.source as usize].row(pick.row as usize);
-        ask_for(row);
+        ask_for_row(row);
         values.extend_from_slice(std::mem::replace(&mut asked[place % AHEAD], row));
     }
     for place in picks.len()..picks.len() + AHEAD {
@@ -107,20 +110,13 @@ fn copy(sources: &[&Fixed], picks: &[Pick], values: &mut MutableBuffer) {
 
 /// Asks for the first half kilobyte of a row; of what follows the processor sees the direction by itself.
 #[inline]
-fn ask_for(row: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
+fn ask_for_row(row: &[u8]) {
     if let Some(last) = row.len().checked_sub(1) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        const LINE: usize = 64;
-        // What begins within a line of the cache ends in one line more.
+        // What begins within a line ends in one line more.
         for at in (0..=last + LINE).step_by(LINE).take(9) {
-            let byte = std::ptr::from_ref(&row[at.min(last)]);
-            // SAFETY: A prefetch reads nothing; the address is that of a byte of the row.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(byte.cast()) };
+            ask_for(&row[at.min(last)]);
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = row;
 }
 
 /// With the size known, a row is one move and no call.

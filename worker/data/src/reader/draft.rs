@@ -58,21 +58,15 @@ impl Draft {
             (self.spans.len() - 1) as u32
         });
         self.spans[span as usize].1.hi = position + 1;
-        if !open.keeps(position) {
+        let Some((row, place)) = open.kept(position) else {
             return;
-        }
+        };
         let source = *of_slot.source.get_or_insert_with(|| {
             self.sources.push(slot);
             (self.sources.len() - 1) as u32
         });
-        self.picks.push(Pick {
-            source,
-            row: open.place(position),
-        });
-        self.origins.push(Origin {
-            span,
-            row: open.order.row(position),
-        });
+        self.picks.push(Pick { source, row: place });
+        self.origins.push(Origin { span, row });
     }
 
     pub(super) fn picks(&self) -> &[Pick] {

@@ -99,7 +99,7 @@ fn copy_rest(open: &OpenPiece, schema: &arrow_schema::Schema) -> Option<DecodedG
     let picks: Vec<Pick> = (open.at..open.piece.hi)
         .map(|position| Pick {
             source: 0,
-            row: open.place(position),
+            row: open.place(open.order.row(position), position),
         })
         .collect();
     let columns = schema

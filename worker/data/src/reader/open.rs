@@ -54,16 +54,22 @@ impl OpenPiece {
         }
     }
 
-    /// Whether the predicate keeps the row at a position.
-    pub(super) fn keeps(&self, position: u32) -> bool {
-        let row = self.order.row(position) as usize;
-        self.keep.as_ref().is_none_or(|keep| keep.value(row))
+    /// The row at a position and where it is in [`Self::data`]; nothing if the predicate drops it.
+    #[inline]
+    pub(super) fn kept(&self, position: u32) -> Option<(u32, u32)> {
+        let row = self.order.row(position);
+        let kept = self
+            .keep
+            .as_ref()
+            .is_none_or(|keep| keep.value(row as usize));
+        kept.then(|| (row, self.place(row, position)))
     }
 
     /// Where the row at a position is in [`Self::data`].
-    pub(super) fn place(&self, position: u32) -> u32 {
+    #[inline]
+    pub(super) fn place(&self, row: u32, position: u32) -> u32 {
         match &self.rows {
-            Rows::Group(group) => group.place(self.order.row(position)),
+            Rows::Group(group) => group.place(row),
             Rows::Own { from, .. } => position - from,
         }
     }

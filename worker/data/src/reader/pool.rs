@@ -35,6 +35,9 @@ struct State<J, R> {
     wanted: VecDeque<J>,
     running: HashSet<J>,
     done: HashMap<J, Result<R>>,
+    /// Threads that wait for a job, and those that wait for a result: to wake nobody costs as much as to wake somebody.
+    idle: usize,
+    takers: usize,
     end: bool,
 }
 
@@ -48,6 +51,8 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
             wanted: VecDeque::new(),
             running: HashSet::new(),
             done: HashMap::new(),
+            idle: 0,
+            takers: 0,
             end: false,
         };
         let shared = Shared {
@@ -75,7 +80,7 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
         let mut state = self.shared.lock();
         if state.known.insert(job.clone()) {
             state.wanted.push_back(job);
-            self.shared.wanted.notify_one();
+            self.shared.wake(&state);
         }
     }
 
@@ -84,18 +89,20 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
         let mut state = self.shared.lock();
         if state.known.insert(job.clone()) {
             state.wanted.push_front(job.clone());
-            self.shared.wanted.notify_one();
+            self.shared.wake(&state);
         }
         loop {
             if let Some(result) = state.done.remove(job) {
                 state.known.remove(job);
                 return result;
             }
+            state.takers += 1;
             state = self
                 .shared
                 .done
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
+            state.takers -= 1;
         }
     }
 
@@ -128,6 +135,13 @@ impl<J, R> Shared<J, R> {
         // No one panics under the lock; were it so, the state would still be whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// One more is wanted.
+    fn wake(&self, state: &State<J, R>) {
+        if state.idle > 0 {
+            self.wanted.notify_one();
+        }
+    }
 }
 
 impl<J: Clone + Eq + Hash, R> Shared<J, R> {
@@ -135,10 +149,12 @@ impl<J: Clone + Eq + Hash, R> Shared<J, R> {
         let mut state = self.lock();
         while !state.end {
             let Some(job) = state.wanted.pop_front() else {
+                state.idle += 1;
                 state = self
                     .wanted
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
                 continue;
             };
             state.running.insert(job.clone());
@@ -148,7 +164,9 @@ impl<J: Clone + Eq + Hash, R> Shared<J, R> {
             // Else it was forgotten meanwhile.
             if state.running.remove(&job) {
                 state.done.insert(job, result);
-                self.done.notify_all();
+                if state.takers > 0 {
+                    self.done.notify_all();
+                }
             }
         }
     }
