@@ -2,7 +2,7 @@
 # The reader of data sets beside pyarrow and petastorm: processor time a row, rows a second, memory.
 #
 # Usage: benches/data.sh [--rows N] [--trials N]
-# Sets the peers up once, each in an environment of its own (petastorm 0.13.1 needs pyarrow 10), and writes
+# Sets the peers up once, each in an environment of its own (petastorm 0.13.1 needs pyarrow 10, its loaders torch), and writes
 # the sets that it reads into a temporary directory (1.6 GB). The last line is JSON.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,7 +26,8 @@ cargo build --locked --release -q -p elasticrun-benches --bin bench_data --bin b
 python="$(environment data-pyarrow numpy pyarrow)"
 peer=()
 if petastorm="$(benches/petastorm.sh)"; then
-    peer=(--petastorm-python "$petastorm")
+    torch="$("$(worker/python/venv.sh test)" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+    peer=(--petastorm-python "$petastorm" --torch-site "$torch")
 else
     echo "data: petastorm cannot be set up here: no peer" >&2
 fi

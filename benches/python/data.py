@@ -1,6 +1,6 @@
 """The reader beside its peers: processor time a row, rows a second, memory.
 
-Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--petastorm-python PYTHON]
+Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--petastorm-python PYTHON [--torch-site DIR]]
 
 Runs BENCH_DATA and the peers in alternation on sets that it writes, four kinds: lists or bytes of 128 float32,
 snappy or zstd, as pyarrow writes them with its defaults but for row groups of 4,096 rows and no dictionary,
@@ -9,6 +9,7 @@ which has no use for such values. The last line is one JSON object.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,14 @@ import pyarrow.parquet as pq
 
 WIDTH, GROUP, FILES = 128, 4096, 4
 PEERS = Path(__file__).with_name("data_peers.py")
+#: Readers, and what their figures are called.
+PREFIXES = {
+    "ours": "",
+    "pyarrow": "pyarrow_numpy_",
+    "petastorm": "petastorm_",
+    "loader": "petastorm_torch_",
+    "batched": "petastorm_torch_batched_",
+}
 
 
 def write_sets(root: Path, rows: int) -> dict[tuple[str, str], Path]:
@@ -69,6 +78,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=800_000)
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--petastorm-python")
+    parser.add_argument("--torch-site", help="where petastorm's loaders find torch")
     args = parser.parse_args()
     report: dict = {"bench": "data", "rows": args.rows}
     with tempfile.TemporaryDirectory() as root:
@@ -81,17 +91,20 @@ def main() -> None:
             }
             if args.petastorm_python:
                 readers["petastorm"] = [args.petastorm_python, str(PEERS), "petastorm", kind, str(directory)]
+            if args.petastorm_python and args.torch_site and kind == "list":
+                os.environ["TORCH_SITE"] = args.torch_site
+                for loader in ("loader", "batched"):
+                    readers[loader] = [args.petastorm_python, str(PEERS), loader, kind, str(directory)]
             trials: dict[str, list] = {name: [] for name in readers}
             # The first round fills the page cache.
             for number in range(args.trials + 1):
                 for name, command in readers.items():
-                    if name != "petastorm" or number < 3:
+                    if name in ("ours", "pyarrow") or number < 3:
                         trials[name].append(run(command))
             base = median(trials["ours"][1:], "us_per_row")
-            for name in ("ours", "pyarrow", "petastorm"):
+            for name, prefix in PREFIXES.items():
                 measured = trials.get(name, [])[1:]
                 us = median(measured, "us_per_row")
-                prefix = {"ours": "", "pyarrow": "pyarrow_numpy_", "petastorm": "petastorm_"}[name]
                 suffix = "" if codec == "snappy" else f"_{codec}"
                 report[f"{prefix}{kind}{suffix}_us_per_row"] = us and round(us, 3)
                 report[f"{prefix}{kind}{suffix}_rows_per_s"] = round(median(measured, "rows_per_s") or 0) or None
