@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
 import subprocess
 
 import pytest
@@ -46,7 +45,7 @@ def test_workers_of_a_master_are_hosts(bench: Bench):
     # Each worker has two GPUs.
     source = f"spark:master={page(bench.cluster)}"
     assert hosts(source) == {host: (2, "ready") for host in HOSTS}
-    bench.cluster.remove_worker(HOSTS[2], signal.SIGKILL)
+    bench.cluster.remove_worker(HOSTS[2])
     assert set(hosts(source)) == set(HOSTS[:2])
 
 
