@@ -11,144 +11,18 @@
 //! Numbers only grow; a round that never started keeps its number. Invariants: R1 (ranks), R3 (nothing
 //! of an older round changes anything), R11 (one round trains at a time), R12 (the base).
 
+mod cause;
+mod phase;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasticrun_protocol::{
-    Boundary, HostId, Process, Round,
-    control::{Held, Kept},
+use elasticrun_protocol::{Boundary, HostId, Process, Round};
+
+pub use self::{
+    cause::Cause,
+    phase::{Aborted, Forming, Hold, Leg, Phase, ReadyHost, Training},
 };
-
 use crate::time::Time;
-
-/// Why a round is formed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// It is the first.
-    First,
-    /// A worker failed.
-    WorkerFailed {
-        /// Its host.
-        host: HostId,
-        /// Slot and start.
-        process: Process,
-    },
-    /// A host failed.
-    HostFailed {
-        /// Which one.
-        host: HostId,
-    },
-    /// Workers lost a peer that nobody else misses.
-    PeerLost {
-        /// The host of the first that said so.
-        host: HostId,
-    },
-    /// Workers are there that can be added.
-    Added,
-    /// Slots are gone or draining.
-    Removed,
-    /// Both.
-    Mixed,
-    /// All workers had failed by themselves.
-    Restart,
-}
-
-impl std::fmt::Display for Cause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::First => f.write_str("first round"),
-            Self::WorkerFailed { host, process } => {
-                write!(
-                    f,
-                    "worker failed ({host}, local rank {})",
-                    process.local_rank
-                )
-            }
-            Self::HostFailed { host } => write!(f, "host failed ({host})"),
-            Self::PeerLost { host } => write!(f, "peer lost (seen by {host})"),
-            Self::Added => f.write_str("workers added"),
-            Self::Removed => f.write_str("slots removed"),
-            Self::Mixed => f.write_str("workers added and slots removed"),
-            Self::Restart => f.write_str("restart after all workers failed"),
-        }
-    }
-}
-
-/// What a host answered to a plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReadyHost {
-    /// What its members hold.
-    pub members: Vec<Held>,
-    /// What its memory has beside.
-    pub kept: Vec<Kept>,
-}
-
-/// A round that is planned.
-#[derive(Clone, Debug)]
-pub struct Forming {
-    /// Its number.
-    pub round: Round,
-    /// Its members by host.
-    pub members: BTreeMap<HostId, Vec<Process>>,
-    /// How many they are.
-    pub size: u32,
-    /// Who has answered.
-    pub ready: BTreeMap<HostId, ReadyHost>,
-    /// Who has not.
-    pub missing: BTreeSet<HostId>,
-    /// The round that its members leave at a common boundary, while that may still run.
-    pub leaving: Option<Training>,
-    /// When somebody has taken too long.
-    pub deadline: Time,
-    /// Why it is formed.
-    pub cause: Cause,
-}
-
-impl Forming {
-    /// Whether a process is planned to be a member.
-    pub fn has(&self, host: &HostId, process: Process) -> bool {
-        let members = self.members.get(host);
-        members.is_some_and(|members| members.contains(&process))
-    }
-}
-
-/// A request that all leave at a common boundary.
-#[derive(Clone, Debug)]
-pub struct Hold {
-    /// Hosts that have not counted yet.
-    pub missing: BTreeSet<HostId>,
-    /// The largest boundary that anyone has reached.
-    pub highest: Boundary,
-    /// When the round is aborted instead.
-    pub deadline: Time,
-    /// Why.
-    pub cause: Cause,
-}
-
-/// A round that has started.
-#[derive(Clone, Debug)]
-pub struct Training {
-    /// Its number.
-    pub round: Round,
-    /// Its members by host.
-    pub members: BTreeMap<HostId, Vec<Process>>,
-    /// How many they are.
-    pub size: u32,
-    /// How many of them held the base, or all if there was none: nobody has to fetch it from a keeper.
-    pub holders: u32,
-    /// A change is wanted.
-    pub hold: Option<Hold>,
-}
-
-/// What the job's rounds are at.
-#[derive(Clone, Debug)]
-pub enum Phase {
-    /// No round is planned or trains.
-    Idle,
-    /// A round is planned.
-    Forming(Forming),
-    /// A round trains.
-    Training(Training),
-}
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -370,22 +244,4 @@ impl Rounds {
             }
         }
     }
-}
-
-/// A round, and the hosts that have to do with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leg {
-    /// Which.
-    pub round: Round,
-    /// Who must hear of it.
-    pub hosts: Vec<HostId>,
-}
-
-/// A round that was ended before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aborted {
-    /// Which.
-    pub round: Round,
-    /// It had started.
-    pub started: bool,
 }
