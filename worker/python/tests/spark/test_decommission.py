@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
+from elasticrun.spark.decommission import Decommission
+from elasticrun.spark.listener import Held
 from jobs import Bench
 from pyspark import SparkContext
 
@@ -25,3 +28,23 @@ def test_a_decommissioned_executor_is_drained(bench: Bench, spark: SparkContext,
     job.results()
     said = capfd.readouterr().err
     assert "failed" not in said.replace("failed in", ""), said
+
+
+class _OneOfNoName:
+    """Slots, and who holds them: one executor whose name is no name, which Spark's scheduler answers with an exception."""
+
+    def held(self) -> list[Held]:
+        return [Held(group="elasticrun", executor=None, machine="127.0.0.2", attempt=1)]  # type: ignore[arg-type]
+
+    def of_group(self, group: str) -> int:
+        return 0
+
+
+def test_what_spark_will_not_answer_is_said_once(spark: SparkContext):
+    said: list[str] = []
+    one: Any = _OneOfNoName()
+    decommission = Decommission(spark, one, one, driver=None, say=said.append)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert decommission.look() is not None, "it asks again"
+    [line] = said
+    assert line.startswith("cannot ask Spark which executors it decommissions: ") and "NullPointer" in line

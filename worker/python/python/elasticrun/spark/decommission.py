@@ -6,11 +6,13 @@ scheduler is asked about each executor that holds a slot, and the job is told to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .beside import Beside
 from .child import Driver
 from .listener import Listener
+from .reason import reason
 from .slots import Slots
 
 if TYPE_CHECKING:
@@ -30,23 +32,39 @@ class Decommission(Beside):
         listener: knows who holds which slot.
         slots: knows the slots by their groups.
         driver: of the job.
+        say: gets a line for a person when Spark does not answer the question.
     """
 
-    def __init__(self, context: SparkContext, listener: Listener, slots: Slots, driver: Driver) -> None:
+    def __init__(
+        self, context: SparkContext, listener: Listener, slots: Slots, driver: Driver, say: Callable[[str], None]
+    ) -> None:
         self._context = context
         self._listener = listener
         self._slots = slots
         self._driver = driver
+        self._say = say
         self._left: set[int] = set()
+        self._said: str | None = None
         super().__init__("decommission", _INTERVAL)
 
     def look(self) -> float:
         """Asks about each executor that holds a slot."""
+        from py4j.protocol import Py4JNetworkError
+
         try:
             self._ask()
-        except Exception:  # noqa: BLE001, S110 - whatever py4j raises when its JVM is gone
+        except (Py4JNetworkError, OSError):
+            # Nobody answers. If the JVM is gone the watchdog ends the job.
             pass
+        except Exception as error:  # noqa: BLE001 - a job goes on without this, and a person hears of it
+            self._complain(reason(error))
         return _INTERVAL
+
+    def _complain(self, why: str) -> None:
+        # A context that was stopped has no scheduler: the watchdog's, too.
+        if self._context._jsc is not None and why != self._said:
+            self._said = why
+            self._say(f"cannot ask Spark which executors it decommissions: {why}")
 
     def _ask(self) -> None:
         scheduler = self._context._jsc.sc().taskScheduler()

@@ -67,7 +67,7 @@ def run_job(
         slots = Slots(context, Order(ports, listening.secret, 0, delivered), counts.max_num_proc, say)
         listener = Listener(context)
         watchdog = Watchdog(context, driver.end)
-        decommission = Decommission(context, listener, slots, driver)
+        decommission = Decommission(context, listener, slots, driver, say)
         describe_now = functools.partial(describe, context, slots, listener)
         waiting = Waiting(counts, lambda: slots.granted(listener.held()), describe_now, say)
         for part in (listener, watchdog, decommission, waiting, slots):

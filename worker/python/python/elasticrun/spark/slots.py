@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .listener import Held
+from .reason import reason
 from .task import Order, Outcome, serve
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _HELD = 30.0
 #: Seconds between two looks at jobs that are being cancelled.
 _AGAIN = 0.1
-#: What Python says before the lines of a traceback.
-_TRACEBACK = "Traceback (most recent call last):"
 #: Seconds after which jobs that cannot be cancelled are left to Spark.
 _PATIENCE = 30.0
 
@@ -153,21 +152,6 @@ class Slots:
             context.setJobGroup(self.group(slot), f"elasticrun: slot {slot}", interruptOnCancel=True)
             outcomes: list[Outcome] = context.parallelize([slot], 1).mapPartitions(task).collect()
         except Exception as error:  # noqa: BLE001 - py4j's, Spark's and those of the task
-            return _reason(error)
+            return reason(error)
         outcome = outcomes[0]
         return None if outcome.code == 0 else outcome.words or f"its service ended with {outcome.code}"
-
-
-def _reason(error: Exception) -> str:
-    """The one line of Spark's pages that says why a job ended."""
-    text = str(error)
-    if "No module named 'elasticrun'" in text:
-        return "the Python of the executors has no elasticrun: install it there, or deliver it by --archives"
-    java: Any = getattr(error, "java_exception", None)
-    if java is not None:
-        text = java.getMessage() or java.toString()
-    # What a task raised stands behind its last traceback, at the beginning of a line.
-    _, _, raised = text.rpartition(_TRACEBACK)
-    lines = [line for line in raised.splitlines() if line[:1].strip()]
-    lines = lines or [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0].removeprefix("RuntimeError: elasticrun: ") if lines else type(error).__name__
