@@ -57,6 +57,15 @@ def test_a_script_runs_on_the_executors(bench: Bench, free: None):
     assert "succeeded" in ended.stderr
 
 
+def test_spark_may_make_a_cluster_of_this_machine(bench: Bench, free: None):
+    (bench.folder / "train.py").write_text(SCRIPT)
+    counts = ["-np", "2", "--max-np", "2"]
+    ended = elasticrun(bench, "--spark", "local-cluster[2,1,512]", *counts, "python3", "train.py")
+    assert ended.returncode == 0, ended.stderr
+    lines = [line for line in ended.stdout.splitlines() if "RANK" in line]
+    assert sorted(line.split("RANK")[1].split()[0] for line in lines) == ["0", "1"], ended.stdout
+
+
 def test_the_exit_code_is_that_of_the_job(bench: Bench, free: None):
     counts = ["-np", "1", "--max-np", "1"]
     ended = elasticrun(bench, "--spark", bench.cluster.master, *counts, "sh", "-c", "echo mine >&2; exit 3")
