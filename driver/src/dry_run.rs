@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
-use crate::config::{Config, Mode, Settings, SlotsPerHost, Source, launcher_of};
+use crate::config::{Config, Mode, Settings, SlotsPerHost, Source, Workers, launcher_of};
 
 /// The place of a worker in the first round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,13 +169,27 @@ fn sources(text: &mut String, settings: &Settings) {
             Source::Script(path) => line(text, format_args!("  script: {}", path.display())),
             Source::Plugin(plugin) => line(text, format_args!("  plugin: {plugin}")),
             Source::Registration => match &settings.launch.spark {
-                Some(spark) => line(
-                    text,
-                    format_args!("  Spark: {} slots of {}", spark.slots, spark.master),
-                ),
+                Some(master) => slots_of_spark(text, &settings.workers, master),
                 None => line(text, format_args!("  agents that register themselves")),
             },
         }
+    }
+}
+
+fn slots_of_spark(text: &mut String, workers: &Workers, master: &str) {
+    let spares = workers.spares;
+    match workers.max_np {
+        Some(most) => line(
+            text,
+            format_args!("  Spark: {} slots of {master}", most.get() + spares),
+        ),
+        None => line(
+            text,
+            format_args!(
+                "  Spark: {} slots of {master}, or as many as spark.dynamicAllocation.maxExecutors says",
+                workers.np
+            ),
+        ),
     }
 }
 

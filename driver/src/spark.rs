@@ -7,12 +7,20 @@ use crate::{cli::SparkRequest, python};
 
 /// Becomes the bridge; comes back only if that cannot be, with the exit code.
 pub fn run(request: &SparkRequest) -> u8 {
-    let slots = request.slots.to_string();
-    let words = [&request.master, &slots].into_iter();
-    let command = request.command.iter();
-    let words = (words.chain(&request.options).cloned())
+    let workers = &request.workers;
+    let words = [
+        request.master.clone(),
+        workers.np.to_string(),
+        workers.min_np.to_string(),
+        workers
+            .max_np
+            .map_or("-".to_owned(), |most| most.to_string()),
+        workers.spares.to_string(),
+    ];
+    let words = (words.into_iter())
+        .chain(request.options.iter().cloned())
         .chain(["--".to_owned()])
-        .chain(command.cloned());
+        .chain(request.command.iter().cloned());
     python::become_module(
         &python(),
         "elasticrun.spark",

@@ -10,7 +10,7 @@ use super::{
     command, drain, horovod, plugin, refusal,
 };
 use crate::{
-    config::{Config, Error, Hosts, Mode, Origin, Settings, Sources},
+    config::{Config, Error, Hosts, Mode, Origin, Settings, Sources, Workers},
     discovery, dry_run,
 };
 
@@ -55,8 +55,8 @@ pub struct HostsRequest {
 pub struct SparkRequest {
     /// The cluster, as Spark names it.
     pub master: String,
-    /// Slots that are asked for.
-    pub slots: u32,
+    /// How many workers; with no bound on them, what Spark's configuration says bounds them.
+    pub workers: Workers,
     /// The other options, as they were given.
     pub options: Vec<String>,
     /// What each worker runs.
@@ -152,10 +152,10 @@ fn run(
             &settings, &config, &notes,
         )));
     }
-    if let (Some(spark), None) = (&settings.launch.spark, settings.launch.parent) {
+    if let (Some(master), None) = (&settings.launch.spark, settings.launch.parent) {
         return Ok(Invocation::Spark(Box::new(SparkRequest {
-            master: spark.master.clone(),
-            slots: spark.slots.get(),
+            master: master.clone(),
+            workers: settings.workers,
             options: without_spark(options),
             command: settings.command,
         })));

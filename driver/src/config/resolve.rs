@@ -13,7 +13,6 @@ use super::{
     paths,
     settings::{
         Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
-        Workers,
     },
     spark,
     table::{Config, Sourced},
@@ -53,7 +52,7 @@ impl Settings {
             workers,
             timeouts: timeouts(config)?,
             failures: failures(config)?,
-            launch: launch(config, &workers)?,
+            launch: launch(config)?,
             output: output(config)?,
         })
     }
@@ -229,7 +228,7 @@ fn launcher(config: &Config) -> Option<Launcher> {
     config.launcher.value.or(lent.then_some(Launcher::Agent))
 }
 
-fn launch(config: &Config, workers: &Workers) -> Result<Launch, Error> {
+fn launch(config: &Config) -> Result<Launch, Error> {
     let join = Join {
         token_file: config.join_token_file.value.clone(),
         print: config.print_join_token.value,
@@ -251,7 +250,7 @@ fn launch(config: &Config, workers: &Workers) -> Result<Launch, Error> {
         listen: config.listen.value,
         join,
         parent,
-        spark: spark::resolve(config, workers)?,
+        spark: config.spark.value.as_ref().map(|master| master.0.clone()),
         ssh: Ssh {
             port: config.ssh_port.value,
             identity_file: config.ssh_identity_file.value.clone(),

@@ -151,8 +151,9 @@ pub struct Launch {
     pub join: Option<Join>,
     /// A socket to the program that started this one and lends hosts ([`crate::parent`]). They register themselves.
     pub parent: Option<i32>,
-    /// The cluster of Spark whose executors are the hosts.
-    pub spark: Option<Spark>,
+    /// The cluster of Spark whose executors are the hosts, as Spark names it: `spark://host:7077`, `yarn`, `k8s://...`,
+    /// `local-cluster[2,1,1024]`.
+    pub spark: Option<String>,
     /// How ssh is called.
     pub ssh: Ssh,
     /// Copy this binary to hosts that do not have it.
@@ -161,15 +162,6 @@ pub struct Launch {
     pub network_interfaces: Vec<String>,
     /// A file whose appearance on a host says that the host will go away.
     pub notice_file: Option<String>,
-}
-
-/// A cluster of Spark, and what is asked of it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spark {
-    /// As Spark names it: `spark://host:7077`, `yarn`, `k8s://...`, `local-cluster[2,1,1024]`.
-    pub master: String,
-    /// Slots.
-    pub slots: NonZeroU32,
 }
 
 /// How self-registering agents learn the join token. At least one of the two is set.

@@ -2,13 +2,7 @@
 
 use toml::Value;
 
-use super::{
-    error::Error,
-    group,
-    settings::{Spark, Workers},
-    table::Config,
-    value::Setting,
-};
+use super::{error::Error, group, table::Config, value::Setting};
 
 /// A master, as Spark names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,26 +71,6 @@ pub(super) fn alone(config: &Config) -> Result<(), Error> {
             Err(config.spark.contradicts("spark", why))
         }
     }
-}
-
-/// The cluster, and how many slots are asked of it.
-///
-/// # Errors
-/// There is no bound on them.
-pub(super) fn resolve(config: &Config, workers: &Workers) -> Result<Option<Spark>, Error> {
-    let Some(master) = &config.spark.value else {
-        return Ok(None);
-    };
-    let Some(slots) = workers.max_np else {
-        return Err(Error::Missing {
-            flag: "--max-np",
-            why: "expected with --spark: so many slots are asked of it".to_owned(),
-        });
-    };
-    Ok(Some(Spark {
-        master: master.0.clone(),
-        slots,
-    }))
 }
 
 #[cfg(test)]

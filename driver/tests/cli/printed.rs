@@ -109,6 +109,12 @@ fn dry_run_of_slots_of_spark() {
 }
 
 #[test]
+fn dry_run_of_slots_of_spark_without_a_bound() {
+    let words = ["--dry-run", "--spark", "yarn", "-np", "2", "train"];
+    insta::assert_snapshot!(text(&words));
+}
+
+#[test]
 fn dry_run_of_slots_that_are_found_on_the_hosts() {
     insta::assert_snapshot!(text(&[
         "--dry-run",

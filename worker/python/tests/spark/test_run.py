@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import elasticrun.spark
 import pytest
 import training
-from cluster import HOSTS, TAG
+from cluster import HOSTS, TAG, eventually
 from jobs import Bench
 from pyspark import SparkContext
 
@@ -32,6 +35,21 @@ def test_the_names_of_horovod_run_a_job(bench: Bench, spark: SparkContext):
     assert [(end.rank, end.size, end.step) for end in ends] == [(0, 2, 3), (1, 2, 3)]
     with pytest.raises(ValueError, match="stdout: expected None or sys.stdout"):
         elasticrun.spark.run_elastic(training.train, (str(bench.folder),), num_proc=1, stdout=object())
+
+
+def test_a_spare_waits_in_a_slot_of_its_own(bench: Bench, spark: SparkContext):
+    def workers() -> set[int]:
+        return {pid for pid, words in bench.cluster.processes().items() if "python -c from elasticrun._call" in words}
+
+    job = bench.run(spark, num_proc=2, spares=1)
+    before = bench.training(2)
+    eventually(lambda: len(workers()) == 3, "the spare has started")
+    [spare] = workers() - {step.pid for step in before}
+    os.kill(before[1].pid, signal.SIGKILL)
+    after = bench.training(2, after=before[-1].at)
+    assert {step.pid for step in after} == {before[0].pid, spare}
+    bench.finish()
+    assert [end.rank for end in job.results()] == [0, 1]
 
 
 def test_spark_calls_nobody_once_a_job_has_ended(bench: Bench, spark: SparkContext):

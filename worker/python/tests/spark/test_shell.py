@@ -28,11 +28,11 @@ print("RANK", e.rank(), "OF", e.size(), "TOTAL", state.total)
 """
 
 
-def elasticrun(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
+def elasticrun(bench: Bench, *words: str, settings: str = "") -> subprocess.CompletedProcess[str]:
     environment = {
         **bench.cluster.environment(),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": SUBMIT,
+        "PYSPARK_SUBMIT_ARGS": f"{settings} {SUBMIT}",
     }
     return subprocess.run(
         [os.fspath(_binary.find()), *words],
@@ -64,6 +64,28 @@ def test_spark_may_make_a_cluster_of_this_machine(bench: Bench, free: None):
     assert ended.returncode == 0, ended.stderr
     lines = [line for line in ended.stdout.splitlines() if "RANK" in line]
     assert sorted(line.split("RANK")[1].split()[0] for line in lines) == ["0", "1"], ended.stdout
+
+
+def test_without_a_bound_as_many_slots_are_asked_for_as_are_needed(bench: Bench, free: None):
+    (bench.folder / "train.py").write_text(SCRIPT)
+    ended = elasticrun(bench, "--spark", bench.cluster.master, "-np", "2", "python3", "train.py")
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(line.split("RANK")[1].split()[2] for line in ended.stdout.splitlines() if "RANK" in line) == ["2", "2"]
+
+
+def test_it_says_what_it_waits_for(bench: Bench, free: None):
+    words = ["--spark", bench.cluster.master, "-np", "7", "--max-np", "8", "--elastic-timeout", "15s", "python3", "-V"]
+    ended = elasticrun(bench, *words)
+    assert ended.returncode == 3, ended.stderr
+    assert "waiting for 7 slot(s) of Spark: 6 of 8 slot(s) granted, 2 pending" in ended.stderr
+
+
+def test_a_bound_of_dynamic_allocation_below_what_is_needed_is_refused(bench: Bench, free: None):
+    dynamic = {"enabled": "true", "shuffleTracking.enabled": "true", "maxExecutors": 1}
+    settings = " ".join(f"--conf spark.dynamicAllocation.{key}={value}" for key, value in dynamic.items())
+    ended = elasticrun(bench, "--spark", bench.cluster.master, "-np", "2", "python3", "-V", settings=settings)
+    assert ended.returncode == 2, ended.stderr
+    assert "num_proc 2, max_num_proc 1: expected 1 <= min_num_proc <= num_proc <= max_num_proc" in ended.stderr
 
 
 def test_the_exit_code_is_that_of_the_job(bench: Bench, free: None):

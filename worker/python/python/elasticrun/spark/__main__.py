@@ -1,6 +1,6 @@
 """The bridge program: ``elasticrun --spark MASTER`` becomes it.
 
-``python -m elasticrun.spark MASTER SLOTS [OPTIONS of elasticrun run] -- COMMAND...``
+``python -m elasticrun.spark MASTER NP MIN_NP MAX_NP|- SPARES [OPTIONS of elasticrun run] -- COMMAND...``
 
 Spark's own settings come from its configuration (``SPARK_CONF_DIR``) or ``PYSPARK_SUBMIT_ARGS``. Files that COMMAND names
 are brought to the executors.
@@ -12,23 +12,24 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import ElasticrunError, JobError
+from ..errors import ElasticrunError, JobError, UsageError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from .counts import Counts
+
 
 def main(words: list[str]) -> int:
     """Runs the job; gives its exit code."""
-    from .counts import Counts
     from .context import warn_of
     from .job import run_job, say
     from .launch import DEFAULTS, own_variables
     from .. import _options
 
-    master, slots = words[0], int(words[1])
-    end = words.index("--", 2)
-    options, command = words[2:end], words[end + 1 :]
+    master, np, min_np, max_np, spares = words[:5]
+    end = words.index("--", 5)
+    options, command = words[5:end], words[end + 1 :]
     try:
         context = _context(master)
     except ImportError:
@@ -38,13 +39,13 @@ def main(words: list[str]) -> int:
         say(f"--spark {master}: {str(error).splitlines()[0]}")
         return 2
     try:
-        # How many of them are needed is for the driver to know; here, that it is at least one.
-        counts = Counts(1, 1, slots)
+        counts = _counts(context, int(np), int(min_np), None if max_np == "-" else int(max_np))
         warn_of(context, counts, say)
         # Settings are variables, too; defaults of the bridge come before the options of the user.
         settings = {name: value for name, value in os.environ.items() if name.startswith("ELASTICRUN_")}
         flags = [*_options.flags(DEFAULTS), *options]
-        run_job(context, counts, flags, _brought(context, command), {**own_variables(), **settings})
+        environment = {**own_variables(), **settings}
+        run_job(context, counts, flags, _brought(context, command), environment, spares=int(spares))
     except JobError as error:
         # The driver has said why.
         return error.exit_code if 0 < error.exit_code < 256 else 1
@@ -65,6 +66,23 @@ def _context(master: str) -> SparkContext:
     # Workers' lines are what a person looks at.
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     return SparkContext(conf=conf)
+
+
+def _counts(context: SparkContext, np: int, min_np: int, max_np: int | None) -> Counts:
+    """How many workers, completed by what Spark's configuration says.
+
+    Raises:
+        UsageError: they contradict each other. It has been said.
+    """
+    from .counts import Counts
+    from .context import setting
+    from .job import say
+
+    try:
+        return Counts.of(setting(context), context.defaultParallelism, np, min_np, max_np)
+    except ValueError as error:
+        say(f"--spark: {error}")
+        raise UsageError(str(error), 2) from error
 
 
 def _brought(context: SparkContext, command: list[str]) -> list[str]:

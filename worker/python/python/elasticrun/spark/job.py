@@ -39,16 +39,18 @@ def run_job(
     command: Sequence[str],
     env: Mapping[str, str],
     ship_binary: bool = False,
+    spares: int = 0,
 ) -> None:
     """Runs a job and waits for its end.
 
     Args:
         context: whose executors are used.
-        counts: slots that are needed, and that are asked for.
+        counts: workers that are needed, and the most there may be: for so many a slot is asked for.
         flags: options of ``elasticrun run``.
         command: what each worker runs.
         env: variables of the driver, which workers get as well.
         ship_binary: Spark brings the program to the executors.
+        spares: slots that are asked for beyond these.
 
     Raises:
         JobError: it failed.
@@ -64,7 +66,7 @@ def run_job(
         if listening is None:
             raise of_exit_code(driver.wait() or 1, driver.last_words)
         ports = tuple(f"{_bracketed(host)}:{listening.port}" for host in addresses(context))
-        slots = Slots(context, Order(ports, listening.secret, 0, delivered), counts.max_num_proc, say)
+        slots = Slots(context, Order(ports, listening.secret, 0, delivered), counts.max_num_proc + spares, say)
         listener = Listener(context)
         watchdog = Watchdog(context, driver.end)
         decommission = Decommission(context, listener, slots, driver, say)

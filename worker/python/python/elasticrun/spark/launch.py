@@ -101,7 +101,8 @@ def run(
     warn_of(context, counts, say)
     with Served(call, "") as served:
         environment = {**own_variables(), **(env or {}), **served.variable(addresses(context))}
-        run_job(context, counts, options.flags(given), _WORKER, environment, ship_binary)
+        spares = int(str(given.get("spares") or 0))
+        run_job(context, counts, options.flags(given), _WORKER, environment, ship_binary, spares)
     return served.by_rank()
 
 
