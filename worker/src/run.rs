@@ -32,7 +32,7 @@ where
         };
         match worker.sync(&mut group, state, false) {
             Ok(_) => {}
-            Err(error) if error.interrupt().is_some() => {
+            Err(error) if error.interrupt().is_some() || error.is_stop() => {
                 drop(group);
                 worker.leave(false);
                 continue;

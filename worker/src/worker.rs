@@ -129,7 +129,9 @@ impl Worker {
                     });
                     return Ok(Some(group));
                 }
-                Err(error) if error.interrupt().is_some() => self.leave_round(round, false),
+                Err(error) if error.interrupt().is_some() || error.is_stop() => {
+                    self.leave_round(round, false);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -157,7 +159,7 @@ impl Worker {
             &mut self.live,
             fresh,
         );
-        done.inspect_err(|error| course.interrupt = course.interrupt.or(error.interrupt()))
+        done.inspect_err(|error| course.note(error, &self.link.inbox))
     }
 
     /// Has the memory of this process, if it is rank 0, hold the base of the round, which may be kept for one that
@@ -171,7 +173,7 @@ impl Worker {
             return Ok(());
         }
         let reached = reach_base(&mut self.link, &mut course.started);
-        reached.inspect_err(|error| course.interrupt = course.interrupt.or(error.interrupt()))
+        reached.inspect_err(|error| course.note(error, &self.link.inbox))
     }
 
     /// The state is about to change: what it is will be known again at the next common boundary or sync.
@@ -285,9 +287,7 @@ impl Worker {
     pub fn failed(&mut self, error: GroupError) -> Error {
         let error = judge(error, &self.link.inbox);
         if let Some(course) = &mut self.round {
-            // Who is told to stop leaves the round as well, and its agent hears that it came back for that.
-            let stopped = self.link.inbox.ended().map(|_| Interrupt::WorkersFailed);
-            course.interrupt = course.interrupt.or(error.interrupt()).or(stopped);
+            course.note(&error, &self.link.inbox);
         }
         error
     }
@@ -384,6 +384,14 @@ impl Course {
             count: self.last.count + 1,
             ..self.last
         }
+    }
+
+    /// What an error says of the round. Who is told to stop leaves it as well, and its agent hears that it came back
+    /// for that: else its end would count as a failure of its own.
+    fn note(&mut self, error: &Error, inbox: &Inbox) {
+        let stopped = || inbox.ended().map(|_| Interrupt::WorkersFailed);
+        let interrupt = self.interrupt.or(error.interrupt());
+        self.interrupt = interrupt.or_else(stopped);
     }
 
     /// The error of a round that is over.

@@ -8,7 +8,10 @@ use common::{Agent, BEAT, Kept, Worker, id, start, start_apart, start_from, unti
 use elasticrun_protocol::{Boundary, FromWorker, Round, ToWorker, control::StopReason};
 use elasticrun_shared::page::Phase;
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
     unistd::Pid,
 };
 
@@ -29,6 +32,16 @@ fn lose(worker: &mut Worker, round: u64) {
     worker.abort(round);
     assert_eq!(worker.ask("check"), FAILED);
     assert!(matches!(worker.join(), (Some(left), true, _) if left == Round(round)));
+}
+
+/// Stops all threads of a worker.
+fn put_to_sleep(worker: &Worker) -> Pid {
+    let sleeper = Pid::from_raw(worker.child.id().cast_signed());
+    kill(sleeper, Signal::SIGSTOP).expect("it lives");
+    // They may run for a while yet after the signal was sent.
+    let stopped = waitpid(sleeper, Some(WaitPidFlag::WUNTRACED)).expect("our child");
+    assert_eq!(stopped, WaitStatus::Stopped(sleeper, Signal::SIGSTOP));
+    sleeper
 }
 
 #[test]
@@ -122,8 +135,7 @@ fn a_round_that_is_over_before_it_begins_is_left_at_once() {
     let mut alone = agent.worker(2);
     let (page, round) = (a.page.clone(), Round(2));
     // It sleeps until the round is over, so that the two cannot begin it meanwhile.
-    let sleeper = Pid::from_raw(alone.child.id().cast_signed());
-    kill(sleeper, Signal::SIGSTOP).unwrap();
+    let sleeper = put_to_sleep(&alone);
     start_apart(&mut [&mut a, &mut alone], 2, Some(id(1, 0)));
     page.abort(round);
     a.abort(2);
@@ -259,6 +271,31 @@ fn a_removed_worker_says_so_and_ends_well() {
     assert_eq!(a.line(), "this worker was told to stop: the job is over");
     assert!(a.line().starts_with("ended: this worker was told to stop"));
     assert_eq!(a.end().code(), Some(1));
+}
+
+#[test]
+fn who_is_told_to_stop_before_its_peers_are_there_comes_back_to_hear_it() {
+    // Of members apart the connections are missing, of those of one host the first words of the sync.
+    for apart in [true, false] {
+        let agent = Agent::new();
+        let (mut told, mut late) = (agent.worker(0), agent.worker(1));
+        put_to_sleep(&late);
+        let both = &mut [&mut told, &mut late];
+        if apart {
+            start_apart(both, 1, None);
+        } else {
+            start(both, 1, None);
+        }
+        until("it has begun", || told.page.round() == Some(Round(1)));
+        let why = StopReason::DomainFailed;
+        told.tell(&ToWorker::Stop { why }, &[]);
+        // Else its end would count as a failure of its own.
+        assert_eq!(told.join().0, Some(Round(1)));
+        assert!(
+            told.line()
+                .starts_with("ended: this worker was told to stop")
+        );
+    }
 }
 
 #[test]
