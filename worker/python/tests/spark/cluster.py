@@ -109,6 +109,7 @@ class Cluster:
         """Kills a worker, and waits until the master has seen it and its executors have ended with it.
 
         One that is told to end ends its executors first; the master may give it another one meanwhile, which outlives it.
+        So does an executor that is just starting: it looks after a worker that it has once reached.
         """
         process = self._processes.pop(host)
         process.kill()

@@ -41,7 +41,7 @@ def test_the_plugin_keeps_the_rules_of_plugins(cluster: Cluster):
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_workers_of_a_master_are_hosts(bench: Bench):
+def test_workers_of_a_master_are_hosts(bench: Bench, free: None):
     # Each worker has two GPUs.
     source = f"spark:master={page(bench.cluster)}"
     assert hosts(source) == {host: (2, "ready") for host in HOSTS}
