@@ -26,6 +26,7 @@ PEERS = Path(__file__).with_name("data_peers.py")
 PREFIXES = {
     "ours": "",
     "pyarrow": "pyarrow_numpy_",
+    "values": "pyarrow_values_",
     "petastorm": "petastorm_",
     "loader": "petastorm_torch_",
     "batched": "petastorm_torch_batched_",
@@ -89,6 +90,8 @@ def main() -> None:
                 "ours": [args.bench_data, str(directory)],
                 "pyarrow": [sys.executable, str(PEERS), "pyarrow", kind, str(directory)],
             }
+            if kind == "binary":
+                readers["values"] = [sys.executable, str(PEERS), "values", kind, str(directory)]
             if args.petastorm_python:
                 readers["petastorm"] = [args.petastorm_python, str(PEERS), "petastorm", kind, str(directory)]
             if args.petastorm_python and args.torch_site and kind == "list":
@@ -99,7 +102,7 @@ def main() -> None:
             # The first round fills the page cache.
             for number in range(args.trials + 1):
                 for name, command in readers.items():
-                    if name in ("ours", "pyarrow") or number < 3:
+                    if name in ("ours", "pyarrow", "values") or number < 3:
                         trials[name].append(run(command))
             base = median(trials["ours"][1:], "us_per_row")
             for name, prefix in PREFIXES.items():

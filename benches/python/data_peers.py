@@ -1,9 +1,10 @@
 """What reading a data set costs with other readers: one epoch of the column `x`, as one line of JSON.
 
-Usage: data_peers.py pyarrow|petastorm|loader|batched list|binary DIRECTORY
+Usage: data_peers.py pyarrow|values|petastorm|loader|batched list|binary DIRECTORY
 
 All give batches of shape (1024, 128). pyarrow reads row group by row group, with the quickest way to NumPy that it has for the
-type, and does not shuffle. petastorm shuffles row groups, with its defaults. Its loaders for torch, DataLoader and
+type, and does not shuffle: for bytes that is a look into its buffers, which holds while all rows have one length and none is
+missing. "values" is pyarrow by the values that it gives for bytes. petastorm shuffles row groups, with its defaults. Its loaders for torch, DataLoader and
 BatchedDataLoader, shuffle 16,384 rows as well, and know no bytes; torch is found in TORCH_SITE.
 """
 
@@ -38,6 +39,19 @@ def pyarrow_batches(kind: str, directory: Path):
                 rows = values.reshape(-1, WIDTH)
                 for start in range(0, len(rows), BATCH):
                     yield rows[start : start + BATCH].copy()
+
+
+def value_batches(directory: Path):
+    """Batches of a column of bytes, whatever their lengths: joined from pyarrow's values."""
+    import pyarrow.parquet as pq
+
+    for path in sorted(directory.iterdir()):
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            values = b"".join(file.read_row_group(group, columns=["x"]).column(0).to_pylist())
+            rows = np.frombuffer(values, np.float32).reshape(-1, WIDTH)
+            for start in range(0, len(rows), BATCH):
+                yield rows[start : start + BATCH].copy()
 
 
 def petastorm_batches(kind: str, directory: Path):
@@ -89,6 +103,7 @@ def main() -> None:
     peer, kind, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3]).resolve()
     batches = {
         "pyarrow": lambda: pyarrow_batches(kind, directory),
+        "values": lambda: value_batches(directory),
         "petastorm": lambda: petastorm_batches(kind, directory),
         "loader": lambda: torch_batches("loader", directory),
         "batched": lambda: torch_batches("batched", directory),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -77,7 +78,8 @@ def test_it_says_what_it_waits_for(bench: Bench, free: None):
     words = ["--spark", bench.cluster.master, "-np", "7", "--max-np", "8", "--elastic-timeout", "15s", "python3", "-V"]
     ended = elasticrun(bench, *words)
     assert ended.returncode == 3, ended.stderr
-    assert "waiting for 7 slot(s) of Spark: 6 of 8 slot(s) granted, 2 pending" in ended.stderr
+    # How many are granted by then is a matter of how quickly executors start.
+    assert re.search(r"waiting for 7 slot\(s\) of Spark: \d of 8 slot\(s\) granted, \d pending", ended.stderr), ended.stderr
 
 
 def test_a_bound_of_dynamic_allocation_below_what_is_needed_is_refused(bench: Bench, free: None):
