@@ -52,6 +52,12 @@ def test_a_spare_waits_in_a_slot_of_its_own(bench: Bench, spark: SparkContext):
     assert [end.rank for end in job.results()] == [0, 1]
 
 
+def test_a_wrong_number_of_spares_is_named(spark: SparkContext):
+    for wrong in ("many", -1, 1.5):
+        with pytest.raises(ValueError, match=f"spares {wrong!r}: expected a number of slots"):
+            elasticrun.spark.run(training.train, num_proc=1, spares=wrong)
+
+
 def test_spark_calls_nobody_once_a_job_has_ended(bench: Bench, spark: SparkContext):
     """What stayed with Spark would be called for each event, and after the end of this process in vain."""
 

@@ -97,11 +97,13 @@ def run(
     for name in options.SOURCES:
         if given.get(name):
             raise ValueError(f"{name}: not in elasticrun.spark.run: Spark's executors are the hosts")
+    spares = given.get("spares") or 0
+    if not isinstance(spares, int) or spares < 0:
+        raise ValueError(f"spares {spares!r}: expected a number of slots")
     call = _call(fn, args, kwargs or {})
     warn_of(context, counts, say)
     with Served(call, "") as served:
         environment = {**own_variables(), **(env or {}), **served.variable(addresses(context))}
-        spares = int(str(given.get("spares") or 0))
         run_job(context, counts, options.flags(given), _WORKER, environment, ship_binary, spares)
     return served.by_rank()
 
