@@ -40,6 +40,10 @@
 //! - W1 interrupts are level-triggered: what came before a call is seen by the call.
 //! - W2 the state that training continues from is that of one complete commit, whole.
 //! - W3 a commit that returned is in the agent's memory; it survives this process.
+//! - W4 a round that is over elsewhere takes the commit that a process is on its way to: what it computed is whole, and
+//!   the next round may begin with it. The boundary behind the commit says that the round is over. Once an operation of
+//!   this process was cut short, or a call has said that the round is over, a commit is refused: its state may rest on half
+//!   of something.
 //!
 //! # Not promised
 //! That all workers fail at the same call when a round is aborted. What the state holds after a call of

@@ -95,6 +95,9 @@ impl<'a> Session<'a> {
     /// ([`State::agree`]). It blocks only while the driver asks
     /// all members for their common boundary, for a round trip.
     ///
+    /// If the round ended while this worker was on its way here, the commit is made all the same, unless a call has said so
+    /// before: the error behind it is the first to say it.
+    ///
     /// # Errors
     /// [`Interrupt::HostsUpdated`](crate::Interrupt::HostsUpdated), and the commit is made; [`Interrupt::WorkersFailed`](crate::Interrupt::WorkersFailed), and it may be.
     /// [`Error::Save`] and [`Error::Commit`], and the commit before is the newest.

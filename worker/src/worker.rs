@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_collectives::{Error as GroupError, Group};
+use elasticrun_collectives::{Error as GroupError, Group, Session};
 use elasticrun_protocol::{CommitId, store::Namespace};
 use elasticrun_shared::page::{AtBoundary, InRound, Phase, WorkerPage};
 
@@ -204,14 +204,16 @@ impl Worker {
 
     /// Commits a state, without a look at the hosts of the job: [`Worker::boundary`] follows.
     ///
+    /// Also in a round that is over, as long as nothing of this process was cut short by that (W4).
+    ///
     /// # Errors
-    /// An interrupt if the round is over; [`Error::Save`] and [`Error::Commit`], and the commit before is the
-    /// newest.
+    /// An interrupt if a call of this process has found the round over; [`Error::Save`] and [`Error::Commit`], and the
+    /// commit before is the newest.
     pub fn seal(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
         let course = self.round.as_mut().ok_or(NO_ROUND)?;
-        // W1: an abort that came before is seen now.
-        if course.interrupt.is_some() || course.boundaries.aborted() {
-            return Err(course.over(&self.link.inbox));
+        let inbox = &self.link.inbox;
+        if course.interrupt.is_some() || !inbox.takes_commits(course.started.session()) {
+            return Err(course.over(inbox));
         }
         let id = course.next();
         self.link.memory.save(id, state)?;
@@ -314,11 +316,12 @@ impl Worker {
         Store::new(Arc::clone(self.link.inbox.store()), namespace)
     }
 
-    /// Tells what failed collectives mean, on any thread.
+    /// Tells what failed collectives of the round mean, on any thread.
     pub fn judge(&self) -> Judge {
         Judge {
             inbox: Arc::clone(&self.link.inbox),
             page: self.link.page.clone(),
+            session: self.round.as_ref().map(|course| course.started.session()),
         }
     }
 
@@ -410,12 +413,22 @@ pub(crate) const NO_ROUND: Error = Error::OutOfRound {
 pub struct Judge {
     inbox: Arc<Inbox>,
     page: WorkerPage,
+    /// The round it was made in.
+    session: Option<Session>,
 }
 
 impl Judge {
     /// The error to hand on: an interrupt, unless a new round would not change it.
     pub fn error(&self, error: GroupError) -> Error {
         judge(error, &self.inbox)
+    }
+
+    /// From now on commits of the round that this was made in are refused (W4): an operation has failed, or is about to be
+    /// cut short without anybody being told.
+    pub fn refuse_commits(&self) {
+        if let Some(session) = self.session {
+            self.inbox.refuse_commits(session);
+        }
     }
 
     /// Calls `held` with the number of each round for which the job asks all members for their common boundary, from

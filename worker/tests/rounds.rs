@@ -34,6 +34,12 @@ fn lose(worker: &mut Worker, round: u64) {
     assert!(matches!(worker.join(), (Some(left), true, _) if left == Round(round)));
 }
 
+/// Waits until the SDK's thread has heard what it was told, which it has when it beats on.
+fn has_heard(worker: &Worker) {
+    let beats = worker.page.beats();
+    until("it beats", || worker.page.beats() > beats + 1);
+}
+
 /// Stops all threads of a worker.
 fn put_to_sleep(worker: &Worker) -> Pid {
     let sleeper = Pid::from_raw(worker.child.id().cast_signed());
@@ -113,13 +119,66 @@ fn an_abort_that_came_before_a_call_is_seen_by_it() {
         worker.page.abort(Round(1));
         if call == "barrier" {
             worker.abort(1);
-            // The SDK's thread has heard it when it says so in the page, and beats on.
-            let beats = worker.page.beats();
-            until("it beats", || worker.page.beats() > beats + 1);
+            has_heard(&worker);
         }
         assert_eq!(worker.ask(call), FAILED, "{call}");
-        assert_eq!(worker.join(), (Some(Round(1)), true, Some(id(1, 0))));
+        let newest = id(1, u64::from(call == "commit"));
+        assert_eq!(worker.join(), (Some(Round(1)), true, Some(newest)));
     }
+}
+
+#[test]
+fn a_commit_that_a_worker_is_on_its_way_to_is_made_although_the_round_is_over() {
+    let agent = Agent::new();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    start(&mut [&mut a, &mut b], 1, None);
+    a.line();
+    b.line();
+    for worker in [&mut a, &mut b] {
+        worker.ask("add 5");
+        worker.page.abort(Round(1));
+        worker.abort(1);
+        has_heard(worker);
+        assert_eq!(worker.ask("commit"), FAILED);
+        assert_eq!(worker.join(), (Some(Round(1)), true, Some(id(1, 1))));
+    }
+    start(&mut [&mut a, &mut b], 2, Some(id(1, 1)));
+    assert_eq!(a.line(), "round 2 rank 0 of 2 value 5 restored 1 reset 2");
+    assert_eq!(b.line(), "round 2 rank 1 of 2 value 5 restored 2 reset 2");
+}
+
+#[test]
+fn a_commit_behind_a_call_that_was_cut_short_is_refused() {
+    let agent = Agent::new();
+    let (mut a, mut b) = (agent.worker(0), agent.worker(1));
+    start(&mut [&mut a, &mut b], 1, None);
+    a.line();
+    b.line();
+    a.ask("add 5");
+    a.call("insist");
+    a.abort(1);
+    assert_eq!(a.line(), FAILED);
+    assert_eq!(a.join(), (Some(Round(1)), true, Some(id(1, 0))));
+    // In the next round it commits as ever.
+    lose(&mut b, 1);
+    start(&mut [&mut a, &mut b], 2, Some(id(1, 0)));
+    assert!(a.line().starts_with("round 2 rank 0 of 2 value 0 "));
+    assert_eq!(a.ask("commit"), "committed 1.2.1");
+}
+
+#[test]
+fn a_commit_of_a_worker_that_was_told_to_stop_is_refused() {
+    let agent = Agent::new();
+    let mut worker = agent.worker(0);
+    start(&mut [&mut worker], 1, None);
+    worker.line();
+    let why = StopReason::Removed;
+    worker.tell(&ToWorker::Stop { why }, &[]);
+    has_heard(&worker);
+    let removed =
+        "this worker's slot is no longer part of the job (its rank is -1): the process can end";
+    assert_eq!(worker.ask("commit"), removed);
+    assert_eq!(worker.newest(), Some(id(1, 0)));
 }
 
 #[test]

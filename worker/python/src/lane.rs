@@ -69,7 +69,7 @@ impl Queue {
     }
 
     /// The lane's thread.
-    fn run(&self) {
+    fn run(&self, judge: &Judge) {
         let mut scratch = Scratch::new();
         let mut state = self.lock();
         loop {
@@ -92,6 +92,8 @@ impl Queue {
             if let Err(error) = &outcome
                 && !matches!(error, GroupError::Argument(_))
             {
+                // Who looks at the result without a wait does not hear of it.
+                judge.refuse_commits();
                 state.failure.get_or_insert_with(|| error.clone());
             }
             state.group = Some(group);
@@ -120,8 +122,8 @@ impl Lane {
         let thread = thread::Builder::new()
             .name("elasticrun-lane".into())
             .spawn({
-                let queue = Arc::clone(&queue);
-                move || queue.run()
+                let (queue, judge) = (Arc::clone(&queue), judge.clone());
+                move || queue.run(&judge)
             })?;
         Ok(Self {
             queue,
@@ -170,6 +172,11 @@ impl Lane {
         self.queue.lock().group = Some(group);
         self.queue.changed.notify_all();
         Some(result)
+    }
+
+    /// From now on commits of the round are refused.
+    pub(crate) fn refuse_commits(&self) {
+        self.judge.refuse_commits();
     }
 
     /// Why the first operation that failed did so.

@@ -247,6 +247,22 @@ pub(crate) fn lane(py: Python<'_>) -> PyResult<Py<Lane>> {
     })
 }
 
+/// From now on commits of `round` are refused, if this process is still a member of it: operations of another library are
+/// about to be cut short, and nobody is told that their results are none.
+#[pyfunction]
+pub(crate) fn refuse_commits(py: Python<'_>, round: u64) -> PyResult<()> {
+    with(py, |process| {
+        if let Some(lane) = process
+            .lane
+            .as_ref()
+            .filter(|_| process.standing.round == round)
+        {
+            lane.get().refuse_commits();
+        }
+        Ok(())
+    })
+}
+
 /// The keys of the round in the job's store: gone when the next one starts.
 #[pyfunction]
 pub(crate) fn round_keys(py: Python<'_>) -> PyResult<Keys> {

@@ -88,6 +88,8 @@ struct Heard {
     /// The newest round that was started.
     current: Option<Session>,
     aborted: Option<Session>,
+    /// The newest round whose commits are refused from now on.
+    refused: Option<Session>,
     ended: Option<Ended>,
     /// Cut when the round is over.
     transfer: Option<socket2::Socket>,
@@ -127,6 +129,18 @@ impl Inbox {
         heard
             .current
             .is_some_and(|current| heard.aborted >= Some(current))
+    }
+
+    /// Something of a round was or will be cut short in this process (W4).
+    pub(crate) fn refuse_commits(&self, session: Session) {
+        let mut heard = self.lock();
+        heard.refused = heard.refused.max(Some(session));
+    }
+
+    /// Whether what this process has computed in a round is whole, and somebody may go on from it.
+    pub(crate) fn takes_commits(&self, session: Session) -> bool {
+        let heard = self.lock();
+        heard.ended.is_none() && heard.refused < Some(session) && !self.store.has_told(session)
     }
 
     /// Waits until the agent has said that the newest round is over, or that no further one comes.

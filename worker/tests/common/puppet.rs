@@ -7,6 +7,7 @@
 //! | `check` | `checked` |
 //! | `barrier` | `passed` |
 //! | `sum` | `sum S`, of a 1 from each worker |
+//! | `insist` | as `commit`, behind a sum whatever came of that |
 //! | `set KEY VALUE` | `set`, in the store of the round |
 //! | `get KEY` | `got VALUE`, as soon as it is there |
 //! | `wrong` | a broadcast from a rank that is not there |
@@ -110,6 +111,10 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
                 session
                     .allreduce(&mut one, Op::Sum)
                     .map(|()| format!("sum {}", one[0]))
+            }
+            ["insist"] => {
+                drop(session.allreduce(&mut [1.0_f32], Op::Sum));
+                session.commit(counter).map(|id| format!("committed {id}"))
             }
             ["set", key, value] => {
                 let set = session.store().set(key, value.as_bytes());

@@ -121,7 +121,8 @@ impl World {
     /// A collective that this worker waited in is complete.
     pub(super) fn collective_done(&mut self, host: usize, process: Process, index: u64) {
         self.turn(host, process, Phase::Busy);
-        if self.is_aborted(host, process) {
+        // What a step computed is whole: its commit is made, and the boundary behind it says that the round is over.
+        if index < 2 && self.is_aborted(host, process) {
             return self.leave(host, process, true);
         }
         let Some(round) = self.worker(host, process).and_then(|w| w.round.clone()) else {
@@ -229,7 +230,11 @@ impl World {
     /// Begins a commit.
     fn commit(&mut self, host: usize, process: Process, then: Then) {
         let most = self.plan.seal.as_micros() as u64;
-        let wait = self.dice.micros(50, most);
+        let mut wait = self.dice.micros(50, most);
+        if then == Then::Boundary {
+            // Whatever a script does between a step and its commit.
+            wait += self.take_away(host, process);
+        }
         self.turn(host, process, Phase::Busy);
         if then != Then::Train {
             self.agree(host, process);

@@ -116,3 +116,9 @@ def test_an_operation_that_gloo_forgets_ends_with_its_round(victim: int) -> None
     assert code == 0, output
     assert re.findall(r"done rank (\d) of (\d)", output).count(("0", "2")) == 1, output
     assert "did not close" not in output
+
+
+def test_a_commit_behind_the_end_of_a_round_is_refused_where_torch_s_own_groups_were_cut_short() -> None:
+    code, output = run("-np", "3", "--min-np", "2", "--blacklist", "forever", *script("late_commit.py"))
+    assert code == 0, output
+    assert re.findall(r"round 2 from (\d)", output) == ["1", "1"], output

@@ -73,6 +73,9 @@ class State:
         each other which rows they have processed. With ``async_`` it returns when what can still
         change has been copied; that of the host's memory is copied at once either way.
 
+        A worker that is on its way to a commit when another one fails makes it, and is told behind it: nothing of what it
+        computed is lost. Once an operation of it was cut short, or it was told, its commits are refused.
+
         Raises:
             HostsUpdated: the hosts of the job change, and the commit is made.
             WorkersFailed: a worker of the round failed.

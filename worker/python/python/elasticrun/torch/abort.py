@@ -17,6 +17,7 @@ import torch.distributed as dist
 from elasticrun import _abort, _native
 
 from . import connections
+from .group import Group
 
 _log = logging.getLogger("elasticrun.torch")
 
@@ -82,6 +83,9 @@ def _round_aborted(round: int) -> None:
         groups += [
             group for group in list(dist.distributed_c10d._world.pg_map) if group not in groups
         ]
+    if not all(isinstance(group, Group) for group in groups):
+        # What torch's own groups do on a stream ends here without a word to who began it: no commit may hold it.
+        _native.refuse_commits(round)
     # First: groups of gloo wait for it.
     connections.hang_up(round)
     for group in groups:
