@@ -49,6 +49,11 @@ impl Memory {
         }
     }
 
+    /// Whether the newest commit holds no bytes.
+    pub(crate) fn newest_is_empty(&self) -> bool {
+        (self.newest()).is_some_and(|id| self.bytes(id).is_ok_and(<[u8]>::is_empty))
+    }
+
     pub(crate) fn holds(&self, id: CommitId) -> bool {
         self.writer.read(id).is_ok()
     }

@@ -314,6 +314,7 @@ async fn agent(
                 let held = |process: Process| Held {
                     process,
                     commit: None,
+                    empty: false,
                     data_port: 3,
                 };
                 let members = members.into_iter().map(held).collect();

@@ -22,8 +22,9 @@
 //! # Invariants
 //! Numbered as in the design; the simulation has a file for each, code and tests cite the number.
 //! - **R1** ranks of a started round are 0..n-1, each once; min_np <= n <= max_np.
-//! - **R2** a worker that holds the round's base keeps its (host, local_rank); hosts keep their order of
-//!   arrival; rank 0 of a started round holds the base whenever a member does.
+//! - **R2** a survivor (a worker that has trained in the round before) keeps its (host, local_rank); hosts keep their
+//!   order of arrival; rank 0 of a started round is a survivor whenever there is one. It is brought to the base if
+//!   others have committed once more.
 //! - **R3** no event of an older round, driver epoch or generation changes anything.
 //! - **R4** a slot has at most one live worker process.
 //! - **R5** a round that starts has no worker on a host that was out when start was sent.

@@ -133,6 +133,7 @@ impl Worker {
             told: true,
             data_port: 9,
             commit: self.writer.newest().expect("sound").map(|info| info.id),
+            empty: false,
         });
     }
 

@@ -426,6 +426,9 @@ pub struct Held {
     pub process: Process,
     /// Its newest complete commit.
     pub commit: Option<CommitId>,
+    /// That commit holds no bytes: the process keeps its state by itself, and nobody else can bring a round to it.
+    #[serde(default)]
+    pub empty: bool,
     /// Where its data plane listens.
     pub data_port: u16,
 }

@@ -37,6 +37,9 @@ pub enum FromWorker {
         data_port: u16,
         /// What it holds.
         commit: Option<CommitId>,
+        /// That commit holds no bytes: this process keeps its state by itself.
+        #[serde(default)]
+        empty: bool,
     },
     /// It has failed and is about to end with a non-zero exit code, which may take it a while: nobody needs to wait
     /// for that.

@@ -93,6 +93,7 @@ fn frames() -> Vec<Vec<u8>> {
             told: true,
             data_port: 7003,
             commit: Some(commit),
+            empty: false,
         }),
         frame(&ToWorker::Abort { round }),
         frame(&StoreOf {

@@ -6,6 +6,8 @@
 //! | 8 | length of the head |
 //! | 8 each | lengths of the buffers |
 //! | | head, then each buffer, each from a multiple of 64 bytes on |
+//!
+//! Without a head and buffers it has no bytes: then the process keeps the state by itself.
 
 use std::{
     io::{self, Write},
@@ -46,6 +48,9 @@ impl Payload {
 
     /// Writes it. The bytes of the head do not move or change, so no GIL is needed to read them.
     pub(crate) fn write(&self, head: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        if head.is_empty() && self.buffers.is_empty() {
+            return Ok(());
+        }
         let mut at = 0;
         let mut put = |bytes: &[u8], at: &mut usize| {
             *at += bytes.len();
@@ -74,6 +79,9 @@ fn padding(at: usize) -> usize {
 
 /// The parts of a payload.
 pub(crate) fn parts<'a>(from: &mut &'a [u8]) -> Result<(&'a [u8], Vec<&'a [u8]>), state::Error> {
+    if from.is_empty() {
+        return Ok((&[], Vec::new()));
+    }
     let len = from.len();
     let at = |from: &&[u8]| len - from.len();
     let number = |from: &mut &'a [u8]| {

@@ -1,7 +1,7 @@
 //! The same state in all members: that of the round's base.
 //!
-//! Rank 0 is brought to the base first, unless it is there: the driver gives rank 0 to a member that holds
-//! the base if there is one. Then the members compare what they hold. If it is the same everywhere,
+//! Rank 0 is brought to the base first, unless it is there: the driver gives rank 0 to a survivor, and names who keeps
+//! the base if others have committed once more. Then the members compare what they hold. If it is the same everywhere,
 //! nothing is sent. Else rank 0 broadcasts, and whoever holds something else, or nothing, commits what came
 //! under the base's id. So from here on any member can bring the next round to this base.
 //!

@@ -29,12 +29,13 @@ impl Machine {
                 told,
                 data_port,
                 commit,
+                empty,
             } => {
                 let before = worker.life;
                 if matches!(before, Life::Dying | Life::Finished) {
                     return;
                 }
-                worker.joined(left, data_port, commit);
+                worker.joined(left, data_port, commit, empty);
                 if worker.is_stopping() {
                     return;
                 }

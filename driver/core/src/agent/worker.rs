@@ -50,6 +50,7 @@ pub(super) struct Worker {
     /// The round it came from when it joined last.
     left: Option<Round>,
     commit: Option<CommitId>,
+    empty: bool,
     /// Last count of beats and when it changed; none before it attached.
     beat: Option<(u64, Time)>,
     stopping: Option<Stopping>,
@@ -62,6 +63,7 @@ impl Worker {
             data_port: 0,
             left: None,
             commit: None,
+            empty: false,
             beat: None,
             stopping: None,
         }
@@ -71,11 +73,17 @@ impl Worker {
         self.beat.get_or_insert((0, now));
     }
 
-    pub(super) fn joined(&mut self, left: Option<Round>, data_port: u16, commit: Option<CommitId>) {
+    pub(super) fn joined(
+        &mut self,
+        left: Option<Round>,
+        data_port: u16,
+        commit: Option<CommitId>,
+        empty: bool,
+    ) {
         self.life = Life::Joined;
         self.left = left;
         self.data_port = data_port;
-        self.commit = commit;
+        (self.commit, self.empty) = (commit, empty);
     }
 
     pub(super) fn is_attached(&self) -> bool {
@@ -98,6 +106,7 @@ impl Worker {
         Held {
             process,
             commit: self.commit,
+            empty: self.empty,
             data_port: self.data_port,
         }
     }

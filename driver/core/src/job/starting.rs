@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::{
     CommitId, HostId, LocalRank, Order,
-    control::{Held, Keeper, Member, Place, Start},
+    control::{Held, Keeper, Kept, Member, Place, Start},
     topology,
 };
 
@@ -27,7 +27,7 @@ impl Job {
         let Phase::Forming(forming) = &self.rounds.phase else {
             return;
         };
-        let (base, keeper) = self.base_of(forming);
+        let base = self.base_of(forming);
         if base.is_none() && self.has_lost_state(forming) {
             return self.end(Outcome::NoStateLeft, out);
         }
@@ -38,6 +38,7 @@ impl Job {
         }
         self.fenced_until = None;
         let (ordered, holders) = self.ranks_of(forming, base);
+        let keeper = self.keeper_of(forming, base, &ordered[0]);
         let returned = |c: &&Candidate| self.registry.rank(&c.host, c.process).is_some();
         let survivors = ordered.iter().filter(returned).count() as u32;
         let Some((forming, since)) = self.rounds.start(holders) else {
@@ -99,33 +100,49 @@ impl Job {
         }
     }
 
-    /// The newest commit of the history that anyone holds (R12), and its keeper if no member holds it.
-    fn base_of(&self, forming: &Forming) -> (Option<CommitId>, Option<Keeper>) {
+    /// The newest commit of the history that anyone holds (R12).
+    fn base_of(&self, forming: &Forming) -> Option<CommitId> {
         let all = self.planted.is(Mutant::VoidCommit);
-        let valid = |commit: &CommitId| all || self.lineage.is_valid(*commit);
-        let members = (forming.ready.values())
-            .flat_map(|host| &host.members)
-            .filter_map(|held| held.commit)
-            .filter(valid)
-            .max();
-        let kept = (forming.ready.iter())
-            .flat_map(|(id, host)| host.kept.iter().map(move |kept| (id, kept)))
-            .flat_map(|(id, kept)| kept.commits.iter().map(move |c| (*c, id, kept.process)))
-            .filter(|(commit, ..)| valid(commit))
-            .max_by_key(|(commit, ..)| *commit);
-        let kept = kept.filter(|_| !self.planted.is(Mutant::MembersOnly));
-        match kept {
-            Some((commit, host, process)) if Some(commit) > members => {
-                let address = self.fleet.host(host).and_then(|state| state.up());
-                let keeper = address.map(|up| Keeper {
-                    host: host.clone(),
-                    process,
-                    address: SocketAddr::new(up.address, up.memory_port),
-                });
-                (Some(commit), keeper)
-            }
-            _ => (members, None),
+        let members_only = self.planted.is(Mutant::MembersOnly);
+        let answers = forming.ready.values();
+        let held = (answers.clone().flat_map(|host| &host.members)).filter_map(|held| held.commit);
+        let kept =
+            (answers.flat_map(|host| &host.kept)).flat_map(|kept| kept.commits.iter().copied());
+        held.chain(kept.filter(|_| !members_only))
+            .filter(|commit| all || self.lineage.is_valid(*commit))
+            .max()
+    }
+
+    /// From whom rank 0 gets the base, unless it holds it: somebody of its own host if there is one, and of a living
+    /// process rather than of a dead one, whose memory is only kept until then.
+    fn keeper_of(
+        &self,
+        forming: &Forming,
+        base: Option<CommitId>,
+        rank_0: &Candidate,
+    ) -> Option<Keeper> {
+        let base = base?;
+        let all = forming.ready.iter().flat_map(|(host, answer)| {
+            let holds = move |held: &&Held| held.commit == Some(base);
+            let keeps = move |kept: &&Kept| kept.commits.contains(&base);
+            let living = answer.members.iter().filter(holds).map(|held| held.process);
+            let dead = answer.kept.iter().filter(keeps).map(|kept| kept.process);
+            (living.map(move |process| (host, false, process)))
+                .chain(dead.map(move |process| (host, true, process)))
+        });
+        let (host, _, process) = all.min_by_key(|(host, dead, process)| {
+            let apart = **host != rank_0.host;
+            (apart, *process != rank_0.process, *dead)
+        })?;
+        if (host, process) == (&rank_0.host, rank_0.process) {
+            return None;
         }
+        let up = self.fleet.host(host).and_then(|state| state.up())?;
+        Some(Keeper {
+            host: host.clone(),
+            process,
+            address: SocketAddr::new(up.address, up.memory_port),
+        })
     }
 
     /// Whether there was a commit that nobody has any more. If a round began from one, there was. If none did,
@@ -145,12 +162,29 @@ impl Job {
 
     /// Members in order of rank, and how many have what the round goes on from.
     ///
-    /// Who holds the base is first (R2). If it is kept for one that died, a member of the round before is: its reset
-    /// callbacks are called, and rank 0's state is that of all.
+    /// Survivors are first (R2): who trained in the round before, also if others have committed once more meanwhile. So
+    /// rank 0 stays rank 0, which many a script keeps something for, and its reset callbacks are those that count. Only
+    /// where the newest commit is one that nobody can fetch is its maker first.
     fn ranks_of(&self, forming: &Forming, base: Option<CommitId>) -> (Vec<Candidate>, u32) {
-        let holds = |held: &Held| base.is_some() && held.commit == base;
-        let members = forming.ready.values().flat_map(|answer| &answer.members);
-        let holders = members.filter(|held| holds(held)).count() as u32;
+        let holds = |_: &HostId, held: &Held| base.is_some() && held.commit == base;
+        let returned = |host: &HostId, held: &Held| {
+            base.is_some() && self.registry.rank(host, held.process).is_some()
+        };
+        let trained = |host: &HostId, held: &Held| {
+            let valid = |commit| self.lineage.is_valid(commit);
+            held.commit.is_some_and(valid) && returned(host, held)
+        };
+        let members = || {
+            (forming.ready.iter())
+                .flat_map(|(host, answer)| answer.members.iter().map(move |held| (host, held)))
+        };
+        let holders = members().filter(|(host, held)| holds(host, held)).count() as u32;
+        let bound = members().any(|(host, held)| held.empty && holds(host, held));
+        let survivor: &dyn Fn(&HostId, &Held) -> bool = match holders {
+            _ if !bound && members().any(|(host, held)| trained(host, held)) => &trained,
+            0 => &returned,
+            _ => &holds,
+        };
         let mut candidates = Vec::with_capacity(forming.size as usize);
         for (host, answer) in &forming.ready {
             let arrival = self.hosts.arrival(host);
@@ -158,10 +192,7 @@ impl Job {
                 arrival,
                 host: host.clone(),
                 process: held.process,
-                survivor: match holders {
-                    0 => base.is_some() && self.registry.rank(host, held.process).is_some(),
-                    _ => holds(held),
-                },
+                survivor: survivor(host, held),
             }));
         }
         let holders = if base.is_some() {

@@ -160,6 +160,7 @@ impl Bench {
             told,
             data_port: 9,
             commit,
+            empty: false,
         };
         self.event(Event::Said { process, message })
     }

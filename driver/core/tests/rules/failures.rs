@@ -287,8 +287,7 @@ fn the_newest_commit_of_a_dead_worker_is_the_base() {
         (2, Some(commit(1, 2))),
         "R12"
     );
-    let (_, start) = &play.starts[0];
-    let keeper = start.keeper.as_ref().expect("no member holds it");
+    let keeper = play.keeper().expect("no member holds it");
     assert_eq!(keeper.host, HostId::new("a"));
 }
 
@@ -308,6 +307,38 @@ fn rank_0_is_a_survivor_also_if_the_base_is_that_of_a_dead_worker() {
     }
     assert_eq!(play.base(), Some(commit(1, 2)));
     assert_eq!(play.members(), [("b".to_owned(), 0), ("a".to_owned(), 0)]);
+}
+
+#[test]
+fn rank_0_stays_rank_0_although_another_survivor_has_committed_once_more() {
+    let mut play = Play::new(Settings {
+        cooldown: range(1, 4),
+        ..elastic(3, 1, 3)
+    });
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.commit_on("b");
+    play.kill("c", 0);
+    assert_eq!(play.base(), Some(commit(1, 2)));
+    assert_eq!(play.members(), [("a".to_owned(), 0), ("b".to_owned(), 0)]);
+    let keeper = play.keeper().expect("rank 0 has to get the base");
+    assert_eq!(keeper.host, HostId::new("b"), "a living process has it");
+}
+
+#[test]
+fn who_has_made_a_commit_that_nobody_can_fetch_is_rank_0() {
+    let mut play = Play::new(Settings {
+        cooldown: range(1, 4),
+        ..elastic(3, 1, 3)
+    });
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.commit_on("b");
+    play.keep_states_on("b");
+    play.kill("c", 0);
+    assert_eq!(play.base(), Some(commit(1, 2)));
+    assert_eq!(play.members(), [("b".to_owned(), 0), ("a".to_owned(), 0)]);
+    assert_eq!(play.keeper(), None);
 }
 
 #[test]

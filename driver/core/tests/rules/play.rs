@@ -12,7 +12,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{
     Boundary, CommitId, DriverEpoch, Generation, HostId, LocalRank, Order, Process, Report, Round,
-    control::{Exit, Held, Kept, Start, StopReason, Waiting},
+    control::{Exit, Held, Keeper, Kept, Start, StopReason, Waiting},
 };
 
 /// A worker as its agent would see it.
@@ -23,6 +23,7 @@ struct Worker {
     joined: bool,
     round: Option<Round>,
     commit: Option<CommitId>,
+    empty: bool,
 }
 
 #[derive(Debug, Default)]
@@ -158,6 +159,14 @@ impl Play {
         self.commit_round(&HostId::new(name), round);
     }
 
+    /// What the workers of this host commit holds no bytes.
+    pub(crate) fn keep_states_on(&mut self, name: &str) {
+        let host = self.hosts.get_mut(&HostId::new(name)).expect("it is there");
+        host.workers
+            .values_mut()
+            .for_each(|worker| worker.empty = true);
+    }
+
     /// Nobody has sealed anything yet.
     pub(crate) fn forget_commits(&mut self) {
         let names: Vec<_> = self.hosts.keys().map(HostId::to_string).collect();
@@ -284,6 +293,11 @@ impl Play {
         self.starts.first().and_then(|(_, start)| start.base)
     }
 
+    /// From whom rank 0 of the round gets its base.
+    pub(crate) fn keeper(&self) -> Option<&Keeper> {
+        self.starts.first()?.1.keeper.as_ref()
+    }
+
     /// Rounds that have started.
     pub(crate) fn started(&self) -> u32 {
         self.job.rounds_started()
@@ -380,6 +394,7 @@ impl Play {
                         joined: false,
                         round: Some(round),
                         commit: Some(commit),
+                        empty: false,
                     };
                     host.workers.insert(member.process, worker);
                 }
@@ -517,6 +532,7 @@ impl Play {
         let held = |process: &Process| Held {
             process: *process,
             commit: host.workers[process].commit,
+            empty: host.workers[process].empty,
             data_port: 1,
         };
         let living = (host.workers.iter())

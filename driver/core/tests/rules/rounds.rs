@@ -60,6 +60,7 @@ fn repeated_reports_change_nothing() {
     let held = Held {
         process: one,
         commit: None,
+        empty: false,
         data_port: 1,
     };
     let ready = |round, members| Report::Ready {
@@ -115,6 +116,7 @@ fn an_answer_about_other_workers_is_refused() {
     let held = |slot| Held {
         process: process(slot, 1),
         commit: None,
+        empty: false,
         data_port: 1,
     };
     for members in [vec![], vec![held(5)], vec![held(0), held(1)]] {

@@ -1,6 +1,6 @@
-//! R2: a survivor (a worker that holds the round's base) keeps its (host, local_rank); hosts keep their
+//! R2: a survivor (a worker that has trained in the round before) keeps its (host, local_rank); hosts keep their
 //! order of arrival, a host that was away returns at the end; rank 0 is a survivor whenever there is one.
-//! Nor is a survivor left out for a newcomer.
+//! Nor is one that holds the round's base left out for a newcomer.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,20 @@ pub(super) struct Memory {
 
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
     let members = started.members();
-    let holds = |(host, process): &(usize, Process)| {
-        started.base.is_some() && world.hosts[*host].newest(*process) == started.base
+    let trained = |member: &(usize, Process)| {
+        let (host, process) = *member;
+        let newest = world.hosts[host].newest(process);
+        world.invariants.r2.members.contains(member)
+            && started.base.is_some()
+            && newest.is_some_and(|commit| world.history.is_valid(commit))
     };
-    let survivors: Vec<bool> = members.iter().map(holds).collect();
+    let survivors: Vec<bool> = members.iter().map(trained).collect();
     // What a host had that is gone nobody knows.
     let known = members
         .first()
         .is_some_and(|(host, _)| world.reaches(*host));
     if known && survivors.contains(&true) && !survivors[0] {
-        return Err("rank 0 does not hold the base and another member does".into());
+        return Err("rank 0 is none that trained in the round before and another member is".into());
     }
     let mut order: Vec<(usize, u32)> = Vec::new();
     for (host, _) in members

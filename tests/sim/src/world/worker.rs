@@ -164,6 +164,7 @@ impl World {
             told,
             data_port,
             commit,
+            empty: false,
         };
         self.say(host, process, join);
         // Who was told to stop says that it is back, and then ends.

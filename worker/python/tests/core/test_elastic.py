@@ -21,6 +21,103 @@ print("COUNTED", train(state, 20, die))
     assert text.count("COUNTED 20.0") == 3
 
 
+def test_a_commit_that_survivors_are_on_their_way_to_is_kept(start):
+    text = start.count(
+        "-np 3 --min-np 2 -H localhost:3 --failure-domain slot --blacklist forever",
+        """
+import threading
+from elasticrun import _abort
+over = threading.Event()
+_abort.watch(lambda round: over.set())
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    if e.world().round == 1:
+        e.barrier()
+        if e.rank() == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        state.step = 5
+        assert over.wait(60)
+        state.commit()
+        raise AssertionError("the round is over")
+
+train(state)
+""",
+    ).succeed()
+    assert start.rounds(text)[3:] == [(2, 0, 2, 5), (2, 1, 2, 5)]
+
+
+def test_rank_0_stays_rank_0_although_another_survivor_has_committed_once_more(start):
+    text = start.count(
+        "-np 3 --min-np 2 -H localhost:1,127.0.0.1:1,127.0.0.2:1 --blacklist forever",
+        """
+first = []
+
+@e.elastic.run
+def train(state):
+    first.append(e.rank())
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    if e.world().round == 1:
+        e.barrier()
+        if e.rank() != 0:
+            state.step = 5
+            state.commit()
+        if e.rank() == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        e.barrier()
+    print("WAS", first[0], "IS", e.rank())
+
+train(state)
+""",
+    ).succeed()
+    assert start.rounds(text)[3:] == [(2, 0, 2, 5), (2, 1, 2, 5)]
+    assert "WAS 0 IS 0" in text and "WAS 1 IS 1" in text
+
+
+def test_a_state_that_only_its_process_keeps_is_that_of_the_newest_commit(start):
+    text = start.count(
+        "-np 3 --min-np 2 -H localhost:1,127.0.0.1:1,127.0.0.2:1 --blacklist forever",
+        """
+from elasticrun import _native
+
+class Own(e.elastic.State):
+    def __init__(self):
+        super().__init__()
+        self.step = self.kept = 0
+    def save(self):
+        self.kept = self.step
+    def restore(self):
+        self.step = self.kept
+    def sync(self):
+        self.step = e.broadcast_object(self.step, 0)
+        self.save()
+
+first = []
+
+@e.elastic.run
+def train(state):
+    first.append(e.rank())
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    if e.world().round == 1:
+        e.barrier()
+        if e.rank() == 1:
+            state.step = 5
+            state.commit()
+            _native.job_keys().set("committed", b"yes")
+        elif e.rank() == 2:
+            _native.job_keys().get("committed", 60)
+            os.kill(os.getpid(), signal.SIGKILL)
+        e.barrier()
+    print("WAS", first[0], "IS", e.rank())
+
+train(Own())
+""",
+    ).succeed()
+    assert start.rounds(text)[3:] == [(2, 0, 2, 5), (2, 1, 2, 5)]
+    assert "WAS 1 IS 0" in text and "WAS 0 IS 1" in text
+
+
 def test_a_new_worker_takes_the_place_of_a_killed_one(start):
     text = start.count(
         "-np 2 --min-np 2 -H localhost:2 --blacklist-cooldown-range 0 1",
