@@ -288,6 +288,7 @@ impl Worker {
                 left,
                 told,
                 data_port,
+                empty: _,
                 commit,
             } => {
                 self.data_port = data_port;

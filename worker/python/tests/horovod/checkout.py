@@ -56,23 +56,6 @@ def with_fractions(script: Path) -> Path:
     return script
 
 
-def with_last_commits(script: Path) -> Path:
-    """Has a rank that is to fail wait a second, so that all others have made the commit behind which it fails.
-
-    They make it within milliseconds of it, and in Horovod also after the failure. Ours refuses a commit after the end of a
-    round: whoever was late would go back to the commit before, and somebody else would be rank 0.
-
-    Raises:
-        ValueError: the script has no such place.
-    """
-    text = script.read_text()
-    place = "        if start_rank in ranks_to_exit:\n"
-    if text.count(place) != 1:
-        raise ValueError(f"{script} does not say once {place.strip()!r}")
-    script.write_text(text.replace(place, f"{place}            time.sleep(1)\n"))
-    return script
-
-
 def scenarios() -> list[str]:
     """The names of Horovod's elastic integration scenarios, in the order of their file."""
     root = source()

@@ -55,7 +55,6 @@ class Hosts:
         self._logfile = Path(logfile)
         self._schedule = dict(schedule or [(0, (hosts or "").split(","))])
         self._addresses: dict[str, str] = {}
-        self._decommissioned: list[str] = []
         self._ending = threading.Event()
         self._follower = threading.Thread(target=self._follow, daemon=True)
 
@@ -73,8 +72,6 @@ class Hosts:
         self._ending.set()
         self._follower.join()
         self._provide([])
-        for address in self._decommissioned:
-            self._cluster.remove_worker(address)
 
     def _follow(self) -> None:
         seen = 0
@@ -92,14 +89,7 @@ class Hosts:
     def _provide(self, hosts: list[str]) -> None:
         cores = {name: int(count) for name, _, count in (host.partition(":") for host in hosts)}
         for name in [name for name in self._addresses if name not in cores]:
-            address = self._addresses.pop(name)
-            if cores:
-                # Some hosts stay: these are taken back in good order. Killed, they would take along what Horovod keeps,
-                # the commit at the end of the epoch's wait: a job of ours goes back to the commit before the failure.
-                self._cluster.decommission_worker(address)
-                self._decommissioned.append(address)
-            else:
-                self._cluster.remove_worker(address)
+            self._cluster.remove_worker(self._addresses.pop(name))
         for name, count in cores.items():
             if name not in self._addresses:
                 self._addresses[name] = f"127.0.1.{next(_ADDRESS)}"

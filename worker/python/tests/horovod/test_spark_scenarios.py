@@ -46,7 +46,6 @@ def cluster() -> Iterator[Cluster]:
 
     # Horovod gives its executors its whole path, since its function travels by name.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.decommission.enabled=true pyspark-shell"
     cluster = Cluster()
     try:
         cluster.enter()
@@ -61,6 +60,5 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(scenario: str, cluster: Cluster, source: Path, tmp_path: Path) -> None:
-    moved = checkout.moved(source / "test/integration/data/elastic_torch_main.py", tmp_path)
-    script = checkout.with_last_commits(moved)
+    script = checkout.moved(source / "test/integration/data/elastic_torch_main.py", tmp_path)
     getattr(spark_adapter.case(scenario, script, cluster), scenario)()
