@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use elasticrun_protocol::{Generation, HostId, LocalRank, Process, Round};
+use elasticrun_protocol::{Generation, HostId, LocalRank, Notice, Process, Round};
 
 use crate::time::Time;
 
@@ -34,6 +34,8 @@ pub struct AgentUp {
     pub memory_port: u16,
     /// A port that was free, last it said.
     pub free_port: u16,
+    /// When it said that its host goes away, and what.
+    pub notice: Option<(Time, Notice)>,
 }
 
 /// Where a process is in its life.
@@ -175,6 +177,14 @@ impl Fleet {
     /// A host, to note something of its agent.
     pub fn host_mut(&mut self, id: &HostId) -> &mut Host {
         self.hosts.entry(id.clone()).or_default()
+    }
+
+    /// The connected agent of a host.
+    pub fn up_mut(&mut self, id: &HostId) -> Option<&mut AgentUp> {
+        match &mut self.hosts.get_mut(id)?.agent {
+            Agent::Up(up) => Some(up),
+            _ => None,
+        }
     }
 
     /// All hosts that have or had an agent.

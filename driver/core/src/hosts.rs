@@ -173,6 +173,12 @@ impl HostSet {
             .is_some_and(|known| known.draining.is_some())
     }
 
+    /// Whether a notice has said so.
+    pub fn is_noticed(&self, id: &HostId) -> bool {
+        let draining = self.known.get(id).and_then(|known| known.draining);
+        draining.is_some_and(|draining| draining.noticed)
+    }
+
     /// Until when the workers of a draining host may train on if too few others could.
     pub fn drain_due(&self, id: &HostId) -> Option<Time> {
         self.known.get(id)?.draining.map(|draining| draining.due)

@@ -85,7 +85,8 @@ impl Reference {
         self.known.insert(host.clone(), known);
     }
 
-    fn noticed(&mut self, host: &HostId, notice: Notice) {
+    /// An agent whose connection holds, or a person, says that a host goes away.
+    pub(crate) fn noticed(&mut self, host: &HostId, notice: Notice) {
         if let Some(known) = self.known.get_mut(host) {
             let leaves = self.elastic && !notice.kind.is_risk_only();
             known.draining |= leaves;
@@ -134,7 +135,7 @@ impl Reference {
                 self.out.insert(domain.clone(), *out);
                 self.recent.push(domain.clone());
             }
-            // Reported over a connection that holds, which is not known here.
+            // Said while no list had the host.
             Note::Draining { host, notice } if notice.kind == NoticeKind::Signal => {
                 self.noticed(&host.clone(), *notice);
             }

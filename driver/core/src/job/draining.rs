@@ -8,11 +8,17 @@
 //! - The loss of a draining host is no failure, also when it comes before its workers have left.
 //! - If too few workers could train without it, its workers train on until the host's time is almost over.
 //! - A host that still drains when the job ends is drained once its agent has ended.
+//! - What an agent has said of its host holds as long as its connection does, whatever the lists say: also for a host that
+//!   was missing from them for a while (R6).
 
 use elasticrun_protocol::{HostId, Notice, Order};
 
 use super::{Job, Out, reject};
-use crate::{Command, Note, Rejected, Time, fleet::Life, rounds::Phase};
+use crate::{
+    Command, Note, Rejected, Time,
+    fleet::{Host, Life},
+    rounds::Phase,
+};
 
 impl Job {
     /// Somebody says that a host will go away, or may.
@@ -27,6 +33,37 @@ impl Job {
         }
         if self.hosts.noticed(now, host, notice.within) {
             self.drain_begins(host, notice, out);
+        }
+    }
+
+    /// The agent of a host says so.
+    pub(super) fn noticed_by_agent(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        notice: Notice,
+        out: &mut Out,
+    ) {
+        if self.settings.elastic && !notice.kind.is_risk_only() {
+            let due = |(at, notice): (Time, Notice)| at + notice.within.unwrap_or_default();
+            if let Some(up) = self.fleet.up_mut(host) {
+                let first = up.notice.into_iter().chain([(now, notice)]);
+                up.notice = first.min_by_key(|notice| due(*notice));
+            }
+        }
+        self.noticed(now, host, notice, out);
+    }
+
+    /// After a list: it may have hosts again whose agents have said that they go away.
+    pub(super) fn recall_notices(&mut self, out: &mut Out) {
+        let forgotten = |(host, state): (&HostId, &Host)| {
+            let (at, notice) = state.up()?.notice?;
+            let forgotten = self.hosts.contains(host) && !self.hosts.is_noticed(host);
+            forgotten.then(|| (host.clone(), at, notice))
+        };
+        let recalled: Vec<_> = self.fleet.hosts().filter_map(forgotten).collect();
+        for (host, at, notice) in recalled {
+            self.noticed(at, &host, notice, out);
         }
     }
 

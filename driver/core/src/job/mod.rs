@@ -306,6 +306,7 @@ impl Job {
             let kind = NoticeKind::Discovery;
             self.drain_begins(&host, Notice { kind, within }, out);
         }
+        self.recall_notices(out);
         self.stale = true;
     }
 

@@ -49,7 +49,7 @@ impl Job {
             } => {
                 self.worker_exited(now, host, process, exit, &tail, out);
             }
-            Report::Noticed { notice } => self.noticed(now, host, notice, out),
+            Report::Noticed { notice } => self.noticed_by_agent(now, host, notice, out),
             Report::Beat { .. } => {}
         }
     }

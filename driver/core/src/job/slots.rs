@@ -241,6 +241,7 @@ impl Job {
             address: agent.address,
             memory_port: agent.memory_port,
             free_port: agent.free_port,
+            notice: None,
         });
         self.touched.insert(host);
     }

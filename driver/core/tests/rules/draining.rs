@@ -233,3 +233,27 @@ fn a_job_that_ends_gives_free_what_was_waited_for_only_because_of_its_memory() {
     play.lose("b");
     assert_eq!(drained(&play), ["b"]);
 }
+
+#[test]
+fn what_an_agent_says_while_no_list_has_its_host_holds_when_one_has_it_again() {
+    let mut play = Play::new(elastic(1, 1, 2));
+    let both = [host("a", 1), host("b", 1)];
+    play.list(&both);
+    play.passive.insert(HostId::new("b"));
+    play.list(&[host("a", 1)]);
+    play.list(&[host("a", 1)]);
+    noticed(&mut play, "b", Some(120));
+    let draining =
+        |play: &Play| (play.notes.iter()).any(|note| matches!(note, Note::Draining { .. }));
+    assert!(!draining(&play));
+    play.list(&both);
+    assert!(draining(&play));
+    play.notes.clear();
+    play.list(&[host("a", 1)]);
+    play.list(&[host("a", 1)]);
+    play.list(&both);
+    assert!(draining(&play), "nor is it forgotten when it was known");
+    let before = format!("{:?}", play.job);
+    noticed(&mut play, "b", Some(120));
+    assert_eq!(before, format!("{:?}", play.job), "R3");
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use elasticrun_core::{Command, Event as JobEvent, Job, Note, Time, results::Outcome};
-use elasticrun_protocol::{DriverEpoch, HostId, Order, ToAgent};
+use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, ToAgent};
 
 use super::{Ev, World, link::Down};
 use crate::{invariants, scenario::Scenario};
@@ -61,6 +61,21 @@ impl World {
         }
         self.note(format_args!("driver < {event:?}"));
         self.reference.event(&event);
+        if let JobEvent::Reported {
+            host,
+            instance,
+            report: Report::Noticed { notice },
+        } = &event
+            && let Some(up) = self
+                .driver
+                .job
+                .fleet()
+                .host(host)
+                .and_then(|host| host.up())
+            && up.instance == *instance
+        {
+            self.reference.noticed(host, *notice);
+        }
         let mut out = Vec::new();
         self.driver.job.step(self.now, event, &mut out);
         self.obey(out);
