@@ -5,6 +5,7 @@ use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 
 use super::{
     header::{self, PageHeader, PageType},
+    literals::Literals,
     source::Source,
 };
 use crate::{
@@ -45,7 +46,7 @@ impl Chunk {
         mut source: Source<'_>,
         buffers: &Buffers,
     ) -> Result<Option<Self>> {
-        let Some(mut codec) = Codec::of(metadata.compression())? else {
+        let Some(mut codec) = Codec::of(metadata.compression()) else {
             return Ok(None);
         };
         let length = match codec {
@@ -137,19 +138,17 @@ pub(super) fn is_decompressed_here(compression: Compression) -> bool {
 enum Codec {
     None,
     Snappy(snap::raw::Decoder),
-    Zstd(zstd::bulk::Decompressor<'static>),
+    Zstd(Zstd),
 }
 
 impl Codec {
-    fn of(compression: Compression) -> Result<Option<Self>> {
-        Ok(match compression {
+    fn of(compression: Compression) -> Option<Self> {
+        match compression {
             Compression::UNCOMPRESSED => Some(Self::None),
             Compression::SNAPPY => Some(Self::Snappy(snap::raw::Decoder::new())),
-            Compression::ZSTD(_) => Some(Self::Zstd(
-                zstd::bulk::Decompressor::new().map_err(Problem::Io)?,
-            )),
+            Compression::ZSTD(_) => Some(Self::Zstd(Zstd::default())),
             _ => None,
-        })
+        }
     }
 
     /// Fills `room`. The first `plain` bytes are not compressed.
@@ -175,14 +174,33 @@ impl Codec {
             Self::Snappy(decoder) => decoder
                 .decompress(page, room)
                 .map_err(|error| damaged(&error.to_string()))?,
-            Self::Zstd(decoder) => decoder
-                .decompress_to_buffer(page, room)
-                .map_err(|error| damaged(&error.to_string()))?,
+            Self::Zstd(zstd) => zstd.decompress(page, room)?,
         };
         if filled != room.len() {
             return Err(damaged("a page has not the length that its header says"));
         }
         Ok(())
+    }
+}
+
+/// What this crate decodes quicker than the library, and the library for all else.
+#[derive(Default)]
+struct Zstd {
+    literals: Literals,
+    library: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl Zstd {
+    fn decompress(&mut self, page: &[u8], room: &mut [u8]) -> Result<usize> {
+        if self.literals.decode(page, room) {
+            return Ok(room.len());
+        }
+        let library = match &mut self.library {
+            Some(library) => library,
+            none => none.insert(zstd::bulk::Decompressor::new().map_err(Problem::Io)?),
+        };
+        let filled = library.decompress_to_buffer(page, room);
+        filled.map_err(|error| damaged(&error.to_string()))
     }
 }
 

@@ -9,6 +9,7 @@ mod group;
 mod header;
 mod hybrid;
 mod lengths;
+mod literals;
 mod pages;
 mod source;
 mod straight;
