@@ -17,7 +17,7 @@ pub struct Candidate {
     pub host: HostId,
     /// Its slot and start.
     pub process: Process,
-    /// It was in the round before; if the round is about to start: it is nearest to what that goes on from.
+    /// It was in the round before; if the round is about to start: it has trained there.
     pub survivor: bool,
 }
 
