@@ -84,6 +84,8 @@ def main() -> None:
     report: dict = {"bench": "data", "rows": args.rows}
     with tempfile.TemporaryDirectory() as root:
         sets = write_sets(Path(root), args.rows)
+        # Else the system writes them to the disk while it is measured.
+        os.sync()
         print(f"{'set':<16}{'reader':<12}{'us of CPU a row':>16}{'rows/s':>12}{'RSS MiB':>9}{'ratio':>7}")
         for (kind, codec), directory in sets.items():
             readers = {
