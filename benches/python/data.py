@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,23 @@ def run(command: list[str]) -> dict | None:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def readers(args: argparse.Namespace, kind: str, directory: Path) -> dict[str, list[str]]:
+    """The command of each reader of a set, ours first."""
+    commands = {
+        "ours": [args.bench_data, str(directory)],
+        "pyarrow": [sys.executable, str(PEERS), "pyarrow", kind, str(directory)],
+    }
+    if kind == "binary":
+        commands["values"] = [sys.executable, str(PEERS), "values", kind, str(directory)]
+    if args.petastorm_python:
+        commands["petastorm"] = [args.petastorm_python, str(PEERS), "petastorm", kind, str(directory)]
+    if args.petastorm_python and args.torch_site and kind == "list":
+        os.environ["TORCH_SITE"] = args.torch_site
+        for loader in ("loader", "batched"):
+            commands[loader] = [args.petastorm_python, str(PEERS), loader, kind, str(directory)]
+    return commands
+
+
 def median(trials: list[dict | None], key: str) -> float | None:
     values = [trial[key] for trial in trials if trial is not None]
     return statistics.median(values) if values else None
@@ -77,7 +95,7 @@ def main() -> None:
     parser.add_argument("bench_data")
     parser.add_argument("bench_repartition")
     parser.add_argument("--rows", type=int, default=800_000)
-    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=9)
     parser.add_argument("--petastorm-python")
     parser.add_argument("--torch-site", help="where petastorm's loaders find torch")
     args = parser.parse_args()
@@ -87,28 +105,19 @@ def main() -> None:
         # Else the system writes them to the disk while it is measured.
         os.sync()
         print(f"{'set':<16}{'reader':<12}{'us of CPU a row':>16}{'rows/s':>12}{'RSS MiB':>9}{'ratio':>7}")
-        for (kind, codec), directory in sets.items():
-            readers = {
-                "ours": [args.bench_data, str(directory)],
-                "pyarrow": [sys.executable, str(PEERS), "pyarrow", kind, str(directory)],
-            }
-            if kind == "binary":
-                readers["values"] = [sys.executable, str(PEERS), "values", kind, str(directory)]
-            if args.petastorm_python:
-                readers["petastorm"] = [args.petastorm_python, str(PEERS), "petastorm", kind, str(directory)]
-            if args.petastorm_python and args.torch_site and kind == "list":
-                os.environ["TORCH_SITE"] = args.torch_site
-                for loader in ("loader", "batched"):
-                    readers[loader] = [args.petastorm_python, str(PEERS), loader, kind, str(directory)]
-            trials: dict[str, list] = {name: [] for name in readers}
-            # The first round fills the page cache.
-            for number in range(args.trials + 1):
-                for name, command in readers.items():
+        trials: dict[tuple[str, str], dict[str, list]] = {key: defaultdict(list) for key in sets}
+        # Round after round, each with all sets: what slows a machine for seconds meets one trial of each, and no median. The
+        # first round fills the page cache.
+        for number in range(args.trials + 1):
+            print(f"round {number} of {args.trials}", file=sys.stderr)
+            for (kind, codec), directory in sets.items():
+                for name, command in readers(args, kind, directory).items():
                     if name in ("ours", "pyarrow", "values") or number < 3:
-                        trials[name].append(run(command))
-            base = median(trials["ours"][1:], "us_per_row")
+                        trials[kind, codec][name].append(run(command))
+        for (kind, codec), measured_of in trials.items():
+            base = median(measured_of["ours"][1:], "us_per_row")
             for name, prefix in PREFIXES.items():
-                measured = trials.get(name, [])[1:]
+                measured = measured_of.get(name, [])[1:]
                 us = median(measured, "us_per_row")
                 suffix = "" if codec == "snappy" else f"_{codec}"
                 report[f"{prefix}{kind}{suffix}_us_per_row"] = us and round(us, 3)
