@@ -3,7 +3,10 @@
 //! Decoding fills megabytes and frees them some batches later. Given back to the system, each of their pages
 //! is faulted in anew, which costs more than all decoding of plain values. So freed buffers wait here.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    cmp::Reverse,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use bytes::Bytes;
 
@@ -14,6 +17,9 @@ pub(crate) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 /// Free buffers that are kept, and their size at most.
 const KEPT: usize = 2;
 const KEPT_BYTES: usize = 64 << 20;
+
+/// A buffer has room for this part more than was asked for: chunks of a data set differ a little, and one serves for all.
+const SPARE: usize = 64;
 
 impl Buffers {
     /// A buffer of that length. Its content is arbitrary.
@@ -32,8 +38,11 @@ impl Buffers {
         drop(free);
         let Some(mut buffer) = found else {
             // Whether there is so much; then as the system gives it, which is cleared.
-            Vec::<u8>::new().try_reserve_exact(length)?;
-            return Ok(vec![0; length]);
+            let roomy = length.saturating_add(length / SPARE);
+            Vec::<u8>::new().try_reserve_exact(roomy)?;
+            let mut buffer = vec![0; roomy];
+            buffer.truncate(length);
+            return Ok(buffer);
         };
         // What was written before stays: only what was never written is cleared.
         if let Some(more) = length.checked_sub(buffer.len()) {
@@ -52,12 +61,23 @@ impl Buffers {
         })
     }
 
+    /// Keeps the largest, which cost most.
     fn give_back(&self, buffer: Vec<u8>) {
-        let mut free = self.lock();
-        let bytes: usize = free.iter().map(Vec::capacity).sum();
-        if free.len() < KEPT && bytes + buffer.capacity() <= KEPT_BYTES {
-            free.push(buffer);
+        if buffer.capacity() > KEPT_BYTES {
+            return;
         }
+        let mut free = self.lock();
+        free.push(buffer);
+        free.sort_unstable_by_key(|buffer| Reverse(buffer.capacity()));
+        let mut bytes = 0;
+        let fits = |buffer: &&Vec<u8>| {
+            bytes += buffer.capacity();
+            bytes <= KEPT_BYTES
+        };
+        let kept = free.iter().take(KEPT).take_while(fits).count();
+        let given_up = free.split_off(kept);
+        drop(free);
+        drop(given_up);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
@@ -110,6 +130,31 @@ mod tests {
         drop(buffers.share(buffers.take(1 << 20).unwrap()));
         assert!(buffers.take(10_000).unwrap().capacity() < 1 << 20);
         assert!(buffers.take(1 << 20).unwrap().capacity() >= 1 << 20);
+    }
+
+    /// As footers and the like come before chunks.
+    #[test]
+    fn small_buffers_do_not_keep_large_ones_out() {
+        let buffers = Buffers::default();
+        let small: Vec<Bytes> = (0..KEPT)
+            .map(|_| buffers.share(buffers.take(10_000).unwrap()))
+            .collect();
+        drop(small);
+        let large = buffers.take(1 << 20).unwrap();
+        let address = large.as_ptr();
+        drop(buffers.share(large));
+        let again = buffers.take(1 << 20).unwrap();
+        assert_eq!(again.as_ptr(), address);
+    }
+
+    #[test]
+    fn a_buffer_serves_for_a_little_more() {
+        let buffers = Buffers::default();
+        let buffer = buffers.take((1 << 20) - 100).unwrap();
+        let address = buffer.as_ptr();
+        drop(buffers.share(buffer));
+        let again = buffers.take(1 << 20).unwrap();
+        assert_eq!(again.as_ptr(), address);
     }
 
     #[test]
