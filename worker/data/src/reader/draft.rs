@@ -26,10 +26,11 @@ struct OfSlot {
 }
 
 impl Draft {
-    pub(super) fn new(slots: usize) -> Self {
+    /// With room for the rows of so many slots, and for so many rows.
+    pub(super) fn new(slots: usize, rows: usize) -> Self {
         Self {
-            picks: Vec::new(),
-            origins: Vec::new(),
+            picks: Vec::with_capacity(rows),
+            origins: Vec::with_capacity(rows),
             spans: Vec::new(),
             sources: Vec::new(),
             of_slot: vec![OfSlot::default(); slots],
@@ -73,8 +74,9 @@ impl Draft {
         &self.picks
     }
 
-    pub(super) fn origins(&self) -> &[Origin] {
-        &self.origins
+    /// Where the rows come from. They are there once.
+    pub(super) fn take_origins(&mut self) -> Vec<Origin> {
+        std::mem::take(&mut self.origins)
     }
 
     /// The slots that rows come from: source after source.

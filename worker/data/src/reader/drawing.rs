@@ -22,10 +22,9 @@ impl Reader {
             if draws == 0 {
                 break;
             }
-            for _ in 0..draws {
-                let (slot, position) = self.open.draw();
-                draft.add(slot, position, self.open.get(slot));
-            }
+            self.open.draw(draws, |slot, position, open| {
+                draft.add(slot, position, open)
+            });
         }
         Ok(())
     }

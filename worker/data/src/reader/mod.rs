@@ -142,10 +142,12 @@ impl Reader {
     /// A row group that cannot be read, by the name of file, row group and column. Nothing has changed then:
     /// no row is lost, and calling again tries again.
     pub fn next_batch(&mut self, rows: usize) -> Result<Option<Batch>> {
-        let mut draft = Draft::new(self.open.number_of_slots());
+        // Whoever asks for all rows at once has no room for them here yet.
+        let room = rows.min(1 << 16);
+        let mut draft = Draft::new(self.open.number_of_slots(), room);
         let batch = self
             .draw(rows.max(1), &mut draft)
-            .and_then(|()| self.gather(&draft));
+            .and_then(|()| self.gather(&mut draft));
         match batch {
             Ok(batch) => {
                 for (slot, _) in draft.spans() {
@@ -222,7 +224,7 @@ impl Reader {
     }
 
     /// Copies the rows of a draft together.
-    fn gather(&self, draft: &Draft) -> Result<Option<Batch>> {
+    fn gather(&self, draft: &mut Draft) -> Result<Option<Batch>> {
         let spans: Vec<Span> = draft
             .spans()
             .map(|(_, span)| span)
@@ -261,7 +263,7 @@ impl Reader {
         Ok(Some(Batch {
             schema: self.schema().clone(),
             columns,
-            rows: draft.origins().to_vec(),
+            rows: draft.take_origins(),
             spans,
         }))
     }
