@@ -7,7 +7,7 @@ mod common;
 use std::{path::Path, sync::Arc};
 
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
     FixedSizeBinaryArray, Float64Array, Int64Array, LargeBinaryArray, LargeStringArray,
     RecordBatch, StringArray, StructArray, TimestampMicrosecondArray, UInt8Array, UInt32Array,
     builder::{
@@ -18,6 +18,7 @@ use arrow_array::{
 };
 use arrow_select::{concat::concat, take::take};
 use common::{WIDTH, drain, ids, reader, rows, tensor, text, write_with};
+use elasticrun_core::random::Random;
 use elasticrun_data::{Dataset, ReaderOptions};
 use parquet::{
     basic::{Compression, ZstdLevel},
@@ -33,6 +34,14 @@ fn each<T>(make: impl Fn(i64) -> T) -> impl Iterator<Item = T> {
 /// A number for each row that is missing in some.
 fn sparse(id: i64) -> Option<i64> {
     (id % 7 != 3).then_some(id)
+}
+
+/// What no codec makes smaller.
+fn noise(id: i64) -> Vec<u8> {
+    let mut random = Random::keyed(&[id as u64]);
+    (0..25)
+        .flat_map(|_| random.next_u64().to_le_bytes())
+        .collect()
 }
 
 /// Columns of many types beside those of all tests.
@@ -112,6 +121,10 @@ fn many_types() -> RecordBatch {
             Arc::new(LargeBinaryArray::from_iter_values(each(|id| {
                 (id % 50).to_le_bytes()
             }))),
+        ),
+        (
+            "noise",
+            Arc::new(BinaryArray::from_iter_values(each(noise))),
         ),
         (
             "fixed_bytes",
@@ -221,6 +234,7 @@ fn rows_of_one_size_have_a_width() {
     assert_eq!(width("list"), Some(WIDTH));
     assert_eq!(width("bytes"), Some(4 * WIDTH));
     assert_eq!(width("same_bytes"), Some(8));
+    assert_eq!(width("noise"), Some(200));
     assert_eq!(width("fixed_bytes"), Some(8));
     assert_eq!(width("fixed_lists"), Some(3));
     assert_eq!(width("large_lists"), Some(4));

@@ -16,7 +16,7 @@ use arrow_array::{Array, ArrayRef, make_array};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
-pub(crate) use fixed::{Block, Fixed};
+pub(crate) use fixed::{Block, Fixed, Places};
 pub(crate) use gather::{Pick, gather};
 pub(crate) use varying::Varying;
 

@@ -10,7 +10,7 @@ use arrow_array::{ArrayRef, Int64Array, StringArray};
 use arrow_buffer::{Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, FieldRef};
 
-use crate::column::{Block, Decoded, Fixed, Form};
+use crate::column::{Block, Decoded, Fixed, Form, Places};
 
 /// What a directory's name says about all rows below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,8 +115,7 @@ impl Constant {
                 vec![Block {
                     first: 0,
                     data: Buffer::from_slice_ref([*value]),
-                    start: 0,
-                    step: 0,
+                    places: Places::Even { start: 0, step: 0 },
                 }],
             ))),
             Self::Text(text) => {

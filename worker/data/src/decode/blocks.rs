@@ -3,7 +3,7 @@
 use arrow_buffer::Buffer;
 use bytes::Bytes;
 
-use crate::column::{Block, Fixed};
+use crate::column::{Block, Fixed, Places};
 
 /// See the module.
 #[derive(Debug)]
@@ -58,8 +58,7 @@ impl RowBlocks {
             self.blocks.push(Block {
                 first: self.rows,
                 data,
-                start,
-                step,
+                places: Places::Even { start, step },
             });
             self.rows += rows;
         }

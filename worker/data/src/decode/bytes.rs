@@ -5,7 +5,10 @@ use std::{ops::Range, sync::Arc};
 use bytes::{Buf, Bytes, buf::Reader};
 use parquet::{
     errors::{ParquetError, Result as ParquetResult},
-    file::reader::{ChunkReader, Length},
+    file::{
+        metadata::ColumnChunkMetaData,
+        reader::{ChunkReader, Length},
+    },
 };
 
 use crate::{
@@ -44,6 +47,13 @@ impl GroupBytes {
     /// The bytes of a range that was asked for.
     pub(super) fn get(&self, range: Range<u64>) -> ParquetResult<Bytes> {
         self.get_bytes(range.start, (range.end - range.start) as usize)
+    }
+
+    /// The bytes of a chunk.
+    pub(super) fn of_chunk(&self, chunk: &ColumnChunkMetaData) -> Result<Bytes> {
+        let (start, length) = chunk.byte_range();
+        self.get_bytes(start, length as usize)
+            .map_err(|error| super::corrupt(error.to_string()))
     }
 
     /// The bytes from `start` to the end of their part.

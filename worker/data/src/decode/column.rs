@@ -1,6 +1,6 @@
 //! One top-level column of a row group: by the short way if its rows are tensors, else by Arrow's reader.
 
-use std::fs::File;
+use std::{fs::File, os::unix::fs::FileExt};
 
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field};
@@ -13,21 +13,21 @@ use parquet::{
         },
     },
     basic::Type as Physical,
-    file::{metadata::ColumnChunkMetaData, reader::ChunkReader},
+    file::metadata::ColumnChunkMetaData,
     schema::types::ColumnDescriptor,
 };
 
 use super::{
     bytes::GroupBytes,
     chunk::{Chunk, is_decompressed_here},
-    corrupt,
+    corrupt, in_place,
     source::Source,
     straight::{self, Leaf, Values},
 };
 use crate::{
     buffers::Buffers,
-    column::{Decoded, Form},
-    error::Result,
+    column::{Decoded, Fixed, Form},
+    error::{Problem, Result},
 };
 
 /// A top-level column of a row group.
@@ -43,88 +43,105 @@ pub(super) struct ColumnOfGroup<'a> {
 impl ColumnOfGroup<'_> {
     /// The column, from the bytes of its chunks.
     pub(super) fn decode(&self, bytes: &GroupBytes, buffers: &Buffers) -> Result<Decoded> {
-        if let Some((values, leaf)) = self.tensor() {
-            let (start, length) = self.chunk(leaf).byte_range();
-            let chunk = bytes
-                .get_bytes(start, length as usize)
-                .map_err(|error| corrupt(error.to_string()))?;
-            if let Some(decoded) = self.straight(values, leaf, Source::Memory(chunk), buffers)? {
+        if let Some((leaf, chunk)) = self.tensor() {
+            let source = Source::Memory(bytes.of_chunk(chunk)?);
+            if let Some(decoded) = self.straight(leaf, chunk, source, buffers)? {
                 return Ok(decoded);
             }
         }
         self.with_arrow(bytes, None).map(Decoded::from_array)
     }
 
-    /// The column from an open file, page by page. Nothing if it has to be read otherwise; gives the bytes of it,
-    /// too.
+    /// The column from an open file, page by page, or as it lies there. Nothing if it has to be read otherwise; gives the bytes
+    /// of it, too.
     pub(super) fn of_file(&self, file: &File, buffers: &Buffers) -> Result<Option<(Decoded, u64)>> {
-        let Some((values, leaf)) = self.tensor() else {
+        let Some((leaf, chunk)) = self.tensor() else {
             return Ok(None);
         };
-        let chunk = self.chunk(leaf);
         if !is_decompressed_here(chunk.compression()) {
             return Ok(None);
         }
         let (start, length) = chunk.byte_range();
-        let source = Source::file(file, start, length as usize);
-        let decoded = self.straight(values, leaf, source, buffers)?;
+        let source = if in_place::is_likely(leaf, chunk) {
+            let mut bytes = buffers.take(length as usize).map_err(Problem::Io)?;
+            file.read_exact_at(&mut bytes, start)
+                .map_err(Problem::from)?;
+            Source::Memory(buffers.share(bytes))
+        } else {
+            Source::file(file, start, length as usize)
+        };
+        let decoded = self.straight(leaf, chunk, source, buffers)?;
         Ok(decoded.map(|decoded| (decoded, length)))
     }
 
     /// Whether the column takes the short way, from memory and, if it is compressed, from its file.
     #[cfg(test)]
     pub(super) fn is_straight(&self, bytes: &GroupBytes, file: &File) -> bool {
-        let Some((values, leaf)) = self.tensor() else {
+        let Some((leaf, chunk)) = self.tensor() else {
             return false;
         };
         let buffers = Buffers::default();
-        let (start, length) = self.chunk(leaf).byte_range();
-        let chunk = Source::Memory(bytes.get_bytes(start, length as usize).unwrap());
-        let straight = self.straight(values, leaf, chunk, &buffers).unwrap();
-        if is_decompressed_here(self.chunk(leaf).compression()) {
+        let source = Source::Memory(bytes.of_chunk(chunk).unwrap());
+        let straight = self.straight(leaf, chunk, source, &buffers).unwrap();
+        if is_decompressed_here(chunk.compression()) {
             let by_pages = self.of_file(file, &buffers).unwrap();
             assert_eq!(by_pages.is_some(), straight.is_some());
         }
         straight.is_some()
     }
 
-    fn chunk(&self, leaf: usize) -> &ColumnChunkMetaData {
-        self.metadata.metadata().row_group(self.group).column(leaf)
+    /// The column as it lies in its chunk.
+    #[cfg(test)]
+    pub(super) fn in_place(&self, bytes: &GroupBytes) -> Option<Decoded> {
+        let (leaf, chunk) = self.tensor()?;
+        assert!(in_place::is_likely(leaf, chunk));
+        self.checked(in_place::decode(leaf, &bytes.of_chunk(chunk).unwrap()))
     }
 
-    /// The one leaf of the column, if its rows may be tensors.
-    fn tensor(&self) -> Option<(Values, usize)> {
+    /// The one leaf of the column and its chunk, if its rows may be tensors.
+    fn tensor(&self) -> Option<(Leaf, &ColumnChunkMetaData)> {
         let schema = self.metadata.parquet_schema();
         let mut leaves = (0..schema.num_columns())
             .filter(|leaf| schema.get_column_root_idx(*leaf) == self.column);
-        let (Some(leaf), None) = (leaves.next(), leaves.next()) else {
+        let (Some(number), None) = (leaves.next(), leaves.next()) else {
             return None;
         };
-        Some((tensor(self.field.data_type(), &schema.column(leaf))?, leaf))
+        let group = self.metadata.metadata().row_group(self.group);
+        let descriptor = schema.column(number);
+        let leaf = Leaf {
+            values: tensor(self.field.data_type(), &descriptor)?,
+            definition: descriptor.max_def_level(),
+            rows: group.num_rows() as usize,
+        };
+        Some((leaf, group.column(number)))
     }
 
     /// The column by the short way, if its rows are tensors.
     fn straight(
         &self,
-        values: Values,
-        leaf: usize,
+        leaf: Leaf,
+        chunk: &ColumnChunkMetaData,
         source: Source<'_>,
         buffers: &Buffers,
     ) -> Result<Option<Decoded>> {
-        let group = self.metadata.metadata().row_group(self.group);
-        let descriptor = self.metadata.parquet_schema().column(leaf);
-        let Some(chunk) = Chunk::read(group.column(leaf), source, buffers)? else {
+        if let Source::Memory(bytes) = &source
+            && in_place::is_likely(leaf, chunk)
+            && let Some(decoded) = self.checked(in_place::decode(leaf, bytes))
+        {
+            return Ok(Some(decoded));
+        }
+        let Some(chunk) = Chunk::read(chunk, source, buffers)? else {
             return Ok(None);
         };
-        let leaf = Leaf {
-            values,
-            definition: descriptor.max_def_level(),
-            rows: group.num_rows() as usize,
-        };
         let fixed = straight::decode(leaf, &chunk, buffers)?;
-        Ok(fixed
+        Ok(self.checked(fixed))
+    }
+
+    /// What was decoded, if its rows are of the size that the column's type says.
+    fn checked(&self, fixed: Option<Fixed>) -> Option<Decoded> {
+        fixed
             .filter(|fixed| has_size(self.field.data_type(), fixed.size()))
-            .map(|fixed| Decoded::new(Form::Fixed(fixed))))
+            .map(|fixed| Decoded::new(Form::Fixed(fixed)))
     }
 
     /// The column by Arrow's own reader, which knows all types and encodings: all rows, or so many chosen ones.

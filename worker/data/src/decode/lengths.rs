@@ -3,10 +3,7 @@
 //! A value's repetition level is 0 where a row begins, and 1 where its list goes on. Its definition level is
 //! the highest when neither it nor anything around it is null or empty.
 
-use super::{
-    chunk::Page,
-    hybrid::{Run, Runs},
-};
+use super::hybrid::{Run, Runs};
 
 /// The levels at the beginning of a page.
 #[derive(Debug)]
@@ -17,14 +14,15 @@ pub(super) struct Levels<'a> {
     pub(super) length: usize,
 }
 
-/// Finds the levels of a page's content, each kind if it has any. Nothing if the page is cut.
-pub(super) fn split_levels<'a>(
-    page: &Page,
-    content: &'a [u8],
+/// Finds the levels of a page's content, each kind if it has any; `known` are their bytes, if the page's header says so.
+/// Nothing if the page is cut.
+pub(super) fn split_levels(
+    known: Option<(usize, usize)>,
+    content: &[u8],
     repetition: bool,
     definition: bool,
-) -> Option<Levels<'a>> {
-    if let Some((repetition, definition)) = page.levels {
+) -> Option<Levels<'_>> {
+    if let Some((repetition, definition)) = known {
         let length = repetition.checked_add(definition)?;
         let (repetition, definition) = content.get(..length)?.split_at(repetition);
         return Some(Levels {
@@ -34,7 +32,7 @@ pub(super) fn split_levels<'a>(
         });
     }
     let mut rest = content;
-    let mut next = |there: bool| -> Option<&'a [u8]> {
+    let mut next = |there: bool| -> Option<&[u8]> {
         if !there {
             return Some(&[]);
         }

@@ -8,9 +8,11 @@ mod column;
 mod group;
 mod header;
 mod hybrid;
+mod in_place;
 mod lengths;
 mod literals;
 mod pages;
+mod snappy;
 mod source;
 mod straight;
 
@@ -280,13 +282,37 @@ mod tests {
 
     use super::*;
 
+    fn fixture(name: &str) -> Dataset {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        Dataset::open_local([fixtures.join(format!("pyarrow-{name}.parquet"))]).unwrap()
+    }
+
+    #[test]
+    fn noise_of_other_writers_stays_in_place() {
+        for name in ["noise-v1", "noise-v2"] {
+            let dataset = fixture(name);
+            let selection = Selection::new(&dataset, None).unwrap();
+            let file = dataset.file_of(0);
+            let ranges = chunks(&file.metadata, 0, &selection.columns(0));
+            let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges).unwrap();
+            let field = selection.schema.field(0);
+            let column = ColumnOfGroup {
+                metadata: &file.metadata,
+                group: 0,
+                column: 0,
+                field,
+            };
+            let in_place = column.in_place(&bytes).unwrap();
+            let expected = column.with_arrow(&bytes, None).unwrap();
+            assert_eq!(in_place.array(field.data_type()), &expected);
+        }
+    }
+
     /// Which way a column takes shows in nothing but its cost, so it is looked at here.
     #[test]
     fn tensors_of_other_writers_take_the_short_way() {
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         for name in ["plain-v1", "dictionary-v1", "dictionary-v2", "checksums-v1"] {
-            let dataset =
-                Dataset::open_local([fixtures.join(format!("pyarrow-{name}.parquet"))]).unwrap();
+            let dataset = fixture(name);
             let selection = Selection::new(&dataset, None).unwrap();
             for group in 0..dataset.groups().len() as u32 {
                 let file = dataset.file_of(group);

@@ -35,7 +35,7 @@ pub(super) struct Leaf {
 }
 
 /// Encodings by their number in parquet.thrift.
-const PLAIN: i64 = 0;
+pub(super) const PLAIN: i64 = 0;
 const PLAIN_DICTIONARY: i64 = 2;
 const RLE_DICTIONARY: i64 = 8;
 
@@ -110,7 +110,7 @@ impl<'a> Layout<'a> {
                 return None;
             }
             let is_list = matches!(leaf.values, Values::Lists { .. });
-            let levels = split_levels(page, chunk.page(page), is_list, leaf.definition > 0)?;
+            let levels = split_levels(page.levels, chunk.page(page), is_list, leaf.definition > 0)?;
             all_defined(levels.definition, leaf.definition, page.values)?;
             if is_list {
                 lengths.add(levels.repetition, page.values)?;

@@ -1,0 +1,77 @@
+//! Byte strings that stay where they were read: of a chunk that Snappy could not make smaller, as tensors of noise.
+//!
+//! Its pages hold nearly all rows as they are, so the chunk as it was read is the column, with a table of places. Whatever is
+//! not of this form is left to the other ways, so this one may refuse at any moment and nothing depends on it.
+
+use arrow_buffer::Buffer;
+use bytes::Bytes;
+use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
+
+use super::{
+    header::{self, PageType},
+    lengths::{all_defined, split_levels},
+    snappy::Content,
+    straight::{Leaf, PLAIN, Values},
+};
+use crate::column::{Block, Fixed, Places};
+
+/// Whether it is likely that rows of a chunk can stay in place: less than a 64th of it was won.
+pub(super) fn is_likely(leaf: Leaf, chunk: &ColumnChunkMetaData) -> bool {
+    let (packed, plain) = (chunk.compressed_size(), chunk.uncompressed_size());
+    leaf.values == Values::Bytes
+        && chunk.compression() == Compression::SNAPPY
+        && packed >= plain - plain / 64
+}
+
+/// The column, if its rows are of one size and without nulls. See the module.
+pub(super) fn decode(leaf: Leaf, bytes: &Bytes) -> Option<Fixed> {
+    let mut blocks = Vec::new();
+    let (mut at, mut rows) = (0, 0);
+    let mut prefix = None;
+    while at < bytes.len() {
+        let (header, length) = header::read(&bytes[at..])?;
+        at += length;
+        let end = at.checked_add(header.compressed)?;
+        let page = bytes.get(at..end)?;
+        if header.crc.is_some_and(|crc| crc != crc32fast::hash(page)) {
+            return None;
+        }
+        let levels = match header.page_type {
+            PageType::Data => None,
+            PageType::DataV2 => Some((header.repetition_bytes, header.definition_bytes)),
+            _ => return None,
+        };
+        if header.encoding != PLAIN {
+            return None;
+        }
+        let plain = match levels {
+            Some((repetition, definition)) if header.is_compressed => repetition + definition,
+            Some(_) => page.len(),
+            None => 0,
+        };
+        let content = Content::new(bytes, at..end, plain, header.uncompressed)?;
+        let levels = split_levels(levels, content.head(), false, leaf.definition > 0)?;
+        all_defined(levels.definition, leaf.definition, header.values)?;
+        let prefix = match prefix {
+            Some(prefix) => prefix,
+            None => *prefix.insert(*content.head()[levels.length..].first_chunk::<4>()?),
+        };
+        let size = u32::from_le_bytes(prefix) as usize;
+        let start = levels.length;
+        let (places, side) = content.rows(start, header.values, &prefix, size)?;
+        if header.values > 0 {
+            blocks.push(Block {
+                first: rows,
+                data: Buffer::from(bytes.clone()),
+                places: Places::Table {
+                    places,
+                    side: Buffer::from_vec(side),
+                },
+            });
+        }
+        rows += header.values;
+        at = end;
+    }
+    let size = u32::from_le_bytes(prefix?) as usize;
+    (rows == leaf.rows).then(|| Fixed::new(size, rows, blocks))
+}
