@@ -1,32 +1,17 @@
-//! Rules 4 to 6 and 8: what fails, what it takes out, and how the others go on.
+//! Rules 4 to 6: what fails, what it takes out, and how the others go on.
 
 use elasticrun_core::{
-    Cooldown, Event, FailureDomain, Note, Settings,
+    FailureDomain, Note, Settings,
     blacklist::Domain,
     results::{Outcome, Reason},
     rounds::Cause,
 };
-use elasticrun_protocol::{
-    HostId, Order, Report,
-    control::{Exit, StopReason},
-};
+use elasticrun_protocol::{HostId, Report, control::Exit};
 
 use crate::{
     hosts::elastic,
-    play::{Play, commit, host, process, seconds},
+    play::{Play, commit, host, process, range, seconds},
 };
-
-fn range(low: u64, high: u64) -> Cooldown {
-    Cooldown::Range {
-        low: seconds(low),
-        high: seconds(high),
-    }
-}
-
-fn blacklisted(play: &Play) -> usize {
-    let listed = |note: &&Note| matches!(note, Note::Blacklisted { .. });
-    play.notes.iter().filter(listed).count()
-}
 
 #[test]
 fn rank_0_dies_and_the_old_rank_2_goes_on_as_rank_0() {
@@ -166,7 +151,7 @@ fn failures_of_one_domain_between_two_rounds_count_once() {
         },
     );
     assert_eq!(
-        blacklisted(&play),
+        play.blacklisted(),
         1,
         "also when the cooldown is over at once"
     );
@@ -252,221 +237,6 @@ fn a_member_that_answered_and_dies_aborts_the_plan() {
 }
 
 #[test]
-fn a_host_that_keeps_the_newest_commit_and_dies_while_others_answer() {
-    let mut play = Play::new(Settings {
-        failure_domain: FailureDomain::Slot,
-        ..elastic(2, 1, 2)
-    });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    // Only a's memory has the newest commit; its worker is dead and b is slow to come back.
-    play.commit_on("a");
-    play.passive.insert("b".into());
-    play.kill("a", 0);
-    play.lose("a");
-    play.comes_back("b");
-    assert_eq!(
-        (play.started(), play.base()),
-        (2, Some(commit(1, 1))),
-        "what nobody can give is no base"
-    );
-}
-
-#[test]
-fn the_newest_commit_of_a_dead_worker_is_the_base() {
-    let mut play = Play::new(Settings {
-        failure_domain: FailureDomain::Slot,
-        ..elastic(2, 1, 2)
-    });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.commit_on("a");
-    play.kill("a", 0);
-    assert_eq!(
-        (play.started(), play.base()),
-        (2, Some(commit(1, 2))),
-        "R12"
-    );
-    let keeper = play.keeper().expect("no member holds it");
-    assert_eq!(keeper.host, HostId::new("a"));
-}
-
-#[test]
-fn rank_0_is_a_survivor_also_if_the_base_is_that_of_a_dead_worker() {
-    let mut play = Play::new(Settings {
-        failure_domain: FailureDomain::Slot,
-        cooldown: range(1, 4),
-        ..elastic(2, 2, 2)
-    });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.commit_on("a");
-    play.kill("a", 0);
-    while play.started() < 2 {
-        play.pass(std::time::Duration::from_millis(10));
-    }
-    assert_eq!(play.base(), Some(commit(1, 2)));
-    assert_eq!(play.members(), [("b".to_owned(), 0), ("a".to_owned(), 0)]);
-}
-
-#[test]
-fn rank_0_stays_rank_0_although_another_survivor_has_committed_once_more() {
-    let mut play = Play::new(Settings {
-        cooldown: range(1, 4),
-        ..elastic(3, 1, 3)
-    });
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.commit();
-    play.commit_on("b");
-    play.kill("c", 0);
-    assert_eq!(play.base(), Some(commit(1, 2)));
-    assert_eq!(play.members(), [("a".to_owned(), 0), ("b".to_owned(), 0)]);
-    let keeper = play.keeper().expect("rank 0 has to get the base");
-    assert_eq!(keeper.host, HostId::new("b"), "a living process has it");
-}
-
-#[test]
-fn who_has_made_a_commit_that_nobody_can_fetch_is_rank_0() {
-    let mut play = Play::new(Settings {
-        cooldown: range(1, 4),
-        ..elastic(3, 1, 3)
-    });
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.commit();
-    play.commit_on("b");
-    play.keep_states_on("b");
-    play.kill("c", 0);
-    assert_eq!(play.base(), Some(commit(1, 2)));
-    assert_eq!(play.members(), [("b".to_owned(), 0), ("a".to_owned(), 0)]);
-    assert_eq!(play.keeper(), None);
-}
-
-#[test]
-fn a_keeper_is_not_dismissed_before_a_member_has_the_base() {
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.list(&[host("a", 1)]);
-    play.commit();
-    play.passive.insert("b".into());
-    play.list(&[host("b", 1)]);
-    play.list(&[host("b", 1)]);
-    play.connects("b");
-    play.joins("b", 0);
-    assert_eq!((play.started(), play.base()), (2, Some(commit(1, 2))));
-    let dismissed =
-        |(host, order): &(HostId, Order)| *host == "a".into() && *order == Order::Shutdown;
-    assert!(
-        !play.orders.iter().any(dismissed),
-        "b has yet to fetch the base from a"
-    );
-}
-
-#[test]
-fn state_that_is_lost_is_said_to_be_lost() {
-    let mut play = Play::new(elastic(1, 1, 2));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.pass(seconds(1));
-    play.commit();
-    play.lose("a");
-    assert_eq!(
-        (play.outcome.clone(), play.started()),
-        (None, 2),
-        "b holds it too"
-    );
-    play.commit();
-    play.passive.insert("c".into());
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.lose("b");
-    play.connects("c");
-    play.joins("c", 0);
-    assert_eq!(play.outcome, Some(Outcome::NoStateLeft));
-}
-
-#[test]
-fn a_newcomer_that_was_never_synced_is_no_state() {
-    let mut play = Play::new(elastic(1, 1, 2));
-    play.list(&[host("a", 1)]);
-    play.commit();
-    play.list(&[host("a", 1), host("b", 1)]);
-    assert_eq!(play.started(), 2);
-    play.forget_commits_on("b");
-    play.lose("a");
-    assert_eq!(
-        play.outcome,
-        Some(Outcome::NoStateLeft),
-        "a began with a base, and it is gone"
-    );
-}
-
-#[test]
-fn a_host_falls_silent_and_returns_at_the_end() {
-    let mut play = Play::new(Settings {
-        cooldown: range(5, 5),
-        ..elastic(2, 1, 2)
-    });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.lose("a");
-    assert_eq!(play.members(), [("b".to_owned(), 0)]);
-    play.pass(seconds(6));
-    assert_eq!(
-        play.members(),
-        [("b".to_owned(), 0), ("a".to_owned(), 0)],
-        "R2"
-    );
-}
-
-#[test]
-fn a_host_that_cannot_be_reached_waits_longer_each_time_and_is_out_at_last() {
-    let mut play = Play::new(Settings {
-        cooldown: range(1, 60),
-        max_host_failures: Some(3),
-        ..elastic(1, 1, 2)
-    });
-    play.unreachable.insert("b".into());
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.pass(seconds(60));
-    assert_eq!(blacklisted(&play), 3);
-    assert_eq!((play.started(), play.size()), (1, 1));
-}
-
-#[test]
-fn a_survivor_that_does_not_come_back_is_waited_for_by_its_agent_only() {
-    let mut play = Play::new(Settings {
-        failure_domain: FailureDomain::Slot,
-        ..elastic(3, 1, 3)
-    });
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.commit();
-    play.passive.insert("c".into());
-    play.kill("a", 0);
-    play.pass(seconds(60));
-    // The agent of c has killed it.
-    let silent = play.current("c", 0);
-    play.report(
-        "c",
-        Report::Lost {
-            process: silent,
-            silent: true,
-        },
-    );
-    assert_eq!((play.started(), play.size()), (2, 1), "it bounds nobody");
-}
-
-#[test]
-fn an_agent_that_does_not_answer_at_all_is_lost() {
-    let mut play = Play::new(Settings {
-        failure_domain: FailureDomain::Slot,
-        ..elastic(3, 1, 3)
-    });
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.commit();
-    play.passive.insert("c".into());
-    play.kill("a", 0);
-    play.pass(seconds(70));
-    assert_eq!((play.started(), play.size()), (2, 1));
-}
-
-#[test]
 fn a_lost_peer_without_a_death_starts_a_new_round_with_all() {
     let mut play = Play::new(elastic(2, 2, 2));
     play.list(&[host("a", 1), host("b", 1)]);
@@ -515,73 +285,4 @@ fn a_member_that_waits_for_slots_and_fails_is_a_member_that_fails() {
         .first_failure()
         .and_then(|failure| failure.member);
     assert!(member.is_some());
-}
-
-#[test]
-fn a_stale_connection_says_nothing() {
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.list(&[host("a", 1)]);
-    let report = Report::Lost {
-        process: process(0, 1),
-        silent: false,
-    };
-    play.event(Event::Reported {
-        host: "a".into(),
-        instance: 99,
-        report,
-    });
-    play.event(Event::AgentLost {
-        host: "a".into(),
-        instance: 99,
-        why: "old".into(),
-    });
-    assert_eq!(
-        (
-            play.started(),
-            play.rejected.len(),
-            play.job.results().failures()
-        ),
-        (1, 1, 0),
-        "R3"
-    );
-}
-
-#[test]
-fn a_process_that_never_joins_is_stopped_in_time() {
-    let mut play = Play::new(Settings {
-        start_timeout: seconds(5),
-        ..elastic(1, 1, 2)
-    });
-    play.list(&[host("a", 1)]);
-    play.passive.insert("b".into());
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.connects("b");
-    play.pass(seconds(5));
-    let why = StopReason::TimedOut;
-    let stop = Order::Stop {
-        process: process(0, 1),
-        why,
-    };
-    assert!(play.orders.contains(&("b".into(), stop)));
-    assert_eq!((play.started(), blacklisted(&play)), (1, 1));
-}
-
-#[test]
-fn what_was_committed_last_on_hosts_that_go_is_kept() {
-    let mut play = Play::new(elastic(1, 1, 2));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.pass(seconds(1));
-    play.commit();
-    play.passive.insert("b".into());
-    // Both go; a leaves at the boundary and ends, b has not come to it yet.
-    play.list(&[]);
-    play.list(&[]);
-    let round = play.round();
-    let highest = elasticrun_protocol::Boundary(4);
-    play.report("b", Report::Counted { round, highest });
-    assert_eq!(play.runs("a"), 0);
-    play.list(&[]);
-    let dismissed =
-        |(host, order): &(HostId, Order)| *host == "a".into() && *order == Order::Shutdown;
-    assert!(!play.orders.iter().any(dismissed));
 }

@@ -1,8 +1,10 @@
 //! The elastic rules of the contract, one file for each group, by short plays in virtual time.
 
+mod base;
 mod draining;
 mod endings;
 mod failures;
 mod hosts;
 mod play;
 mod rounds;
+mod silence;

@@ -1,19 +1,23 @@
 //! A job in virtual time with hosts that do at once what they are told, unless a test says otherwise.
 
+mod made;
+mod obeying;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use elasticrun_core::{
-    AgentConnected, Command, Event, Job, Note, Rejected, Settings, Time,
-    hosts::{HostRecord, HostState},
+    AgentConnected, Command, Event, Job, Note, Rejected, Settings, Time, hosts::HostRecord,
     results::Outcome,
 };
 use elasticrun_protocol::{
-    Boundary, CommitId, DriverEpoch, Generation, HostId, LocalRank, Order, Process, Report, Round,
-    control::{Exit, Held, Keeper, Kept, Start, StopReason, Waiting},
+    CommitId, DriverEpoch, HostId, Order, Process, Report, Round,
+    control::{Exit, Keeper, Start, Waiting},
 };
+
+pub(crate) use made::{commit, draining, host, process, range, seconds};
 
 /// A worker as its agent would see it.
 #[derive(Clone, Debug, Default)]
@@ -55,28 +59,6 @@ pub(crate) struct Play {
     /// Orders of the last started round.
     pub(crate) starts: Vec<(HostId, Start)>,
     pub(crate) orders: Vec<(HostId, Order)>,
-}
-
-pub(crate) fn process(slot: u32, generation: u32) -> Process {
-    Process {
-        local_rank: LocalRank(slot),
-        generation: Generation(generation),
-    }
-}
-
-pub(crate) fn host(name: &str, slots: u32) -> HostRecord {
-    HostRecord::ready(name, slots)
-}
-
-pub(crate) fn draining(name: &str, slots: u32) -> HostRecord {
-    HostRecord {
-        state: HostState::Draining,
-        ..host(name, slots)
-    }
-}
-
-pub(crate) fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
 }
 
 impl Play {
@@ -267,6 +249,12 @@ impl Play {
         *found.unwrap_or_else(|| panic!("nothing runs on {host}:{slot}"))
     }
 
+    /// How often a domain was blacklisted.
+    pub(crate) fn blacklisted(&self) -> usize {
+        let listed = |note: &&Note| matches!(note, Note::Blacklisted { .. });
+        self.notes.iter().filter(listed).count()
+    }
+
     pub(crate) fn runs(&self, host: &str) -> usize {
         self.hosts.get(host).map_or(0, |host| host.workers.len())
     }
@@ -337,231 +325,5 @@ impl Play {
             slots: 1,
             itself: self.job.settings().self_registration,
         }));
-    }
-
-    fn obey(&mut self) {
-        for command in std::mem::take(&mut self.todo) {
-            match command {
-                Command::Launch { host } if self.unreachable.contains(&host) => {
-                    let why = "no way there".to_owned();
-                    self.event(Event::LaunchFailed { host, why });
-                }
-                Command::Launch { host } if !self.passive.contains(&host) => {
-                    let name = host.to_string();
-                    self.connects(&name);
-                }
-                Command::Launch { .. } | Command::Disconnect { .. } => {}
-                Command::Send { host, order } => {
-                    self.orders.push((host.clone(), order.clone()));
-                    self.does(&host, order);
-                }
-                Command::Reject { why, .. } => self.rejected.push(why),
-                Command::Note(note) => self.notes.push(note),
-                Command::End(outcome) => {
-                    assert_eq!(self.outcome, None, "R10: one outcome");
-                    self.outcome = Some(outcome);
-                }
-            }
-        }
-    }
-
-    fn does(&mut self, id: &HostId, order: Order) {
-        let Some(host) = self.hosts.get_mut(id) else {
-            return;
-        };
-        let name = id.to_string();
-        match order {
-            Order::Spawn(spawn) => {
-                let slot = spawn.process.local_rank;
-                let others = host.workers.keys().filter(|other| other.local_rank == slot);
-                assert_eq!(others.count(), 0, "R4: one process a slot");
-                host.workers.insert(spawn.process, Worker::default());
-                if !self.slow && !self.passive.contains(id) {
-                    self.joins(&name, slot.0);
-                }
-            }
-            Order::Plan { round, members } => {
-                host.plan = Some((round, members));
-                self.answer(id);
-            }
-            Order::Start(start) => {
-                host.plan = None;
-                let (round, base) = (start.round, start.base);
-                for member in &start.members {
-                    let commit = base.unwrap_or(self::commit(round.0, 0));
-                    let worker = Worker {
-                        left: None,
-                        joined: false,
-                        round: Some(round),
-                        commit: Some(commit),
-                        empty: false,
-                    };
-                    host.workers.insert(member.process, worker);
-                }
-                if self
-                    .starts
-                    .first()
-                    .is_none_or(|(_, last)| last.round != round)
-                {
-                    self.starts.clear();
-                }
-                self.starts.push((id.clone(), *start));
-            }
-            Order::Hold { round } if !self.passive.contains(id) => {
-                let highest = Boundary(4);
-                self.report(&name, Report::Counted { round, highest });
-            }
-            Order::Leave { round, .. } if !self.passive.contains(id) => {
-                let planned = self.hosts[id].plan.clone();
-                self.commit_round(id, round);
-                let left = self.come_back(id, round);
-                let unplanned: Vec<_> = (left.into_iter())
-                    .filter(|p| {
-                        planned
-                            .as_ref()
-                            .is_none_or(|(_, members)| !members.contains(p))
-                    })
-                    .map(|process| Waiting {
-                        process,
-                        left: Some(round),
-                        data_port: 1,
-                    })
-                    .collect();
-                // The agent folds: the plan that follows at once comes first.
-                if !unplanned.is_empty() {
-                    let workers = unplanned;
-                    self.report(&name, Report::Waiting { workers });
-                }
-                self.answer(id);
-            }
-            Order::Abort { round } => {
-                if host
-                    .plan
-                    .as_ref()
-                    .is_some_and(|(planned, _)| *planned == round)
-                {
-                    host.plan = None;
-                }
-                if !self.passive.contains(id) {
-                    self.come_back(id, round);
-                    self.answer(id);
-                }
-            }
-            Order::Stop { process, why }
-                if !self.passive.contains(id) && self.hosts[id].workers.contains_key(&process) =>
-            {
-                let exit = if why == StopReason::Removed {
-                    Exit::Code(0)
-                } else {
-                    Exit::Signal(15)
-                };
-                let state = self.hosts.get_mut(id).expect("it was found above");
-                if let Some(worker) = state.workers.remove(&process)
-                    && let Some(commit) = worker.commit
-                {
-                    state.kept.insert(process, commit);
-                }
-                let tail = Vec::new();
-                self.report(
-                    &name,
-                    Report::Exited {
-                        process,
-                        exit,
-                        tail,
-                    },
-                );
-            }
-            _ => {}
-        }
-    }
-
-    fn commit_round(&mut self, id: &HostId, round: Round) {
-        let Some(host) = self.hosts.get_mut(id) else {
-            return;
-        };
-        for worker in host
-            .workers
-            .values_mut()
-            .filter(|worker| worker.round == Some(round))
-        {
-            let count = worker
-                .commit
-                .filter(|c| c.round == round)
-                .map_or(0, |c| c.count)
-                + 1;
-            worker.commit = Some(commit(round.0, count));
-        }
-    }
-
-    /// Workers of a round come back to `run()`.
-    fn come_back(&mut self, id: &HostId, round: Round) -> Vec<Process> {
-        let mut back = Vec::new();
-        let Some(host) = self.hosts.get_mut(id) else {
-            return back;
-        };
-        for (process, worker) in &mut host.workers {
-            if worker.round == Some(round) {
-                (worker.round, worker.left, worker.joined) = (None, Some(round), true);
-                back.push(*process);
-            }
-        }
-        back
-    }
-
-    /// A member of an aborted round comes back although its host is passive.
-    pub(crate) fn comes_back(&mut self, name: &str) {
-        let round = self.round();
-        let id = HostId::new(name);
-        self.come_back(&id, round);
-        self.answer(&id);
-    }
-
-    /// Answers a plan once all members are there.
-    fn answer(&mut self, id: &HostId) {
-        let Some(host) = self.hosts.get_mut(id) else {
-            return;
-        };
-        let Some((round, members)) = host.plan.clone() else {
-            return;
-        };
-        let there = |p: &Process| host.workers.get(p).is_some_and(|worker| worker.joined);
-        if !members.iter().all(there) {
-            return;
-        }
-        host.plan = None;
-        let held = |process: &Process| Held {
-            process: *process,
-            commit: host.workers[process].commit,
-            empty: host.workers[process].empty,
-            data_port: 1,
-        };
-        let living = (host.workers.iter())
-            .filter(|(process, _)| !members.contains(process))
-            .filter_map(|(process, worker)| Some((*process, worker.commit?)));
-        let dead = host
-            .kept
-            .iter()
-            .map(|(process, commit)| (*process, *commit));
-        let report = Report::Ready {
-            round,
-            members: members.iter().map(held).collect(),
-            kept: (living.chain(dead))
-                .map(|(process, commit)| Kept {
-                    process,
-                    commits: vec![commit],
-                })
-                .collect(),
-            free_port: 2,
-        };
-        let name = id.to_string();
-        self.report(&name, report);
-    }
-}
-
-pub(crate) fn commit(round: u64, count: u64) -> CommitId {
-    CommitId {
-        epoch: DriverEpoch(1),
-        round: Round(round),
-        count,
     }
 }

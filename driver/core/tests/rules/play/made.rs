@@ -1,0 +1,46 @@
+//! Short names for what plays are made of.
+
+use std::time::Duration;
+
+use elasticrun_core::{
+    Cooldown,
+    hosts::{HostRecord, HostState},
+};
+use elasticrun_protocol::{CommitId, DriverEpoch, Generation, LocalRank, Process, Round};
+
+pub(crate) fn process(slot: u32, generation: u32) -> Process {
+    Process {
+        local_rank: LocalRank(slot),
+        generation: Generation(generation),
+    }
+}
+
+pub(crate) fn host(name: &str, slots: u32) -> HostRecord {
+    HostRecord::ready(name, slots)
+}
+
+pub(crate) fn draining(name: &str, slots: u32) -> HostRecord {
+    HostRecord {
+        state: HostState::Draining,
+        ..host(name, slots)
+    }
+}
+
+pub(crate) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(crate) fn range(low: u64, high: u64) -> Cooldown {
+    Cooldown::Range {
+        low: seconds(low),
+        high: seconds(high),
+    }
+}
+
+pub(crate) fn commit(round: u64, count: u64) -> CommitId {
+    CommitId {
+        epoch: DriverEpoch(1),
+        round: Round(round),
+        count,
+    }
+}
