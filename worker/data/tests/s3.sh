@@ -37,8 +37,10 @@ import boto3
 s3 = boto3.client("s3")
 s3.create_bucket(Bucket="bucket")
 for path in map(Path, sys.argv[1:]):
-    s3.upload_file(str(path), "bucket", f"set/{path.name}", ExtraArgs={"ACL": "public-read"})
-s3.put_object(Bucket="bucket", Key="set/_SUCCESS", Body=b"done")
+    # The files of a set agree in their columns.
+    key = f"{path.name.split('-')[0]}/{path.name}"
+    s3.upload_file(str(path), "bucket", key, ExtraArgs={"ACL": "public-read"})
+s3.put_object(Bucket="bucket", Key="pyarrow/_SUCCESS", Body=b"done")
 PYTHON
 
 # expect TEXT COMMAND...: the command's output, of both kinds, ends with the text.
@@ -50,13 +52,14 @@ expect() {
     esac
 }
 mkdir "$scratch/set"
-cp worker/data/tests/fixtures/*.parquet "$scratch/set"
+cp worker/data/tests/fixtures/pyarrow-*.parquet "$scratch/set"
 in_steps="$("$read" --steps 96 "$scratch/set" | tail -1)"
 for kind in s3 gs; do
     # Which rows a step holds does not depend on where they lie.
-    expect "$in_steps" "$read" --steps 96 $kind://bucket/set
-    expect '960 rows in 1 batches, 12 cursors' "$read" $kind://bucket/set
-    expect '240 rows in 1 batches, 3 cursors' "$read" $kind://bucket/set/pyarrow-plain-v1.parquet id list
+    expect "$in_steps" "$read" --steps 96 $kind://bucket/pyarrow
+    expect '960 rows in 1 batches, 12 cursors' "$read" $kind://bucket/pyarrow
+    expect '240 rows in 1 batches, 3 cursors' "$read" $kind://bucket/pyarrow/pyarrow-plain-v1.parquet id list
+    expect '900 rows in 1 batches, 2 cursors' "$read" $kind://bucket/noise
     expect "$kind://bucket/nothing: no such file: it was there when the data set was opened, or its name is wrong" "$read" $kind://bucket/nothing
-    expect 'column nope: no such column; the columns are id, list, few, fixed, bytes, text' "$read" $kind://bucket/set nope
+    expect 'column nope: no such column; the columns are id, list, few, fixed, bytes, text' "$read" $kind://bucket/pyarrow nope
 done

@@ -284,7 +284,7 @@ mod tests {
 
     fn fixture(name: &str) -> Dataset {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        Dataset::open_local([fixtures.join(format!("pyarrow-{name}.parquet"))]).unwrap()
+        Dataset::open_local([fixtures.join(format!("{name}.parquet"))]).unwrap()
     }
 
     #[test]
@@ -312,7 +312,8 @@ mod tests {
     #[test]
     fn tensors_of_other_writers_take_the_short_way() {
         for name in ["plain-v1", "dictionary-v1", "dictionary-v2", "checksums-v1"] {
-            let dataset = fixture(name);
+            let name = format!("pyarrow-{name}");
+            let dataset = fixture(&name);
             let selection = Selection::new(&dataset, None).unwrap();
             for group in 0..dataset.groups().len() as u32 {
                 let file = dataset.file_of(group);
