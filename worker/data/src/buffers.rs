@@ -3,10 +3,7 @@
 //! Decoding fills megabytes and frees them some batches later. Given back to the system, each of their pages
 //! is faulted in anew, which costs more than all decoding of plain values. So freed buffers wait here.
 
-use std::{
-    cmp::Reverse,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -34,7 +31,7 @@ impl Buffers {
         let best = (0..free.len())
             .filter(|place| fits(&free[*place]))
             .min_by_key(|place| free[*place].capacity());
-        let found = best.map(|place| free.swap_remove(place));
+        let found = best.map(|place| free.remove(place));
         drop(free);
         let Some(mut buffer) = found else {
             // Whether there is so much; then as the system gives it, which is cleared.
@@ -61,21 +58,21 @@ impl Buffers {
         })
     }
 
-    /// Keeps the largest, which cost most.
+    /// Keeps it in place of the one that has lain here longest: sizes that nobody wants any more do not stay.
     fn give_back(&self, buffer: Vec<u8>) {
         if buffer.capacity() > KEPT_BYTES {
             return;
         }
         let mut free = self.lock();
         free.push(buffer);
-        free.sort_unstable_by_key(|buffer| Reverse(buffer.capacity()));
         let mut bytes = 0;
         let fits = |buffer: &&Vec<u8>| {
             bytes += buffer.capacity();
             bytes <= KEPT_BYTES
         };
-        let kept = free.iter().take(KEPT).take_while(fits).count();
-        let given_up = free.split_off(kept);
+        let kept = free.iter().rev().take(KEPT).take_while(fits).count();
+        let given_up = free.len() - kept;
+        let given_up: Vec<Vec<u8>> = free.drain(..given_up).collect();
         drop(free);
         drop(given_up);
     }
@@ -132,19 +129,21 @@ mod tests {
         assert!(buffers.take(1 << 20).unwrap().capacity() >= 1 << 20);
     }
 
-    /// As footers and the like come before chunks.
+    /// As footers come before chunks, and a large chunk among small ones.
     #[test]
-    fn small_buffers_do_not_keep_large_ones_out() {
+    fn sizes_that_nobody_wants_do_not_stay() {
         let buffers = Buffers::default();
-        let small: Vec<Bytes> = (0..KEPT)
-            .map(|_| buffers.share(buffers.take(10_000).unwrap()))
-            .collect();
-        drop(small);
-        let large = buffers.take(1 << 20).unwrap();
-        let address = large.as_ptr();
-        drop(buffers.share(large));
-        let again = buffers.take(1 << 20).unwrap();
-        assert_eq!(again.as_ptr(), address);
+        for other in [10_000, 30 << 20] {
+            let others: Vec<Bytes> = (0..KEPT)
+                .map(|_| buffers.share(buffers.take(other).unwrap()))
+                .collect();
+            drop(others);
+            let usual = buffers.take(1 << 20).unwrap();
+            let address = usual.as_ptr();
+            drop(buffers.share(usual));
+            let again = buffers.take(1 << 20).unwrap();
+            assert_eq!(again.as_ptr(), address, "after {other}");
+        }
     }
 
     #[test]

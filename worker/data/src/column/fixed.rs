@@ -72,11 +72,13 @@ impl Block {
         }
     }
 
-    /// Bytes of memory of so many rows. Blocks may be parts of one buffer.
+    /// Bytes of memory of so many rows, about. Blocks may be parts of one buffer.
     fn bytes(&self, rows: usize, size: usize) -> usize {
         match &self.places {
             Places::Even { step, .. } => rows * step,
-            Places::Table { places, side } => rows * size + size_of_val(&**places) + side.len(),
+            Places::Table { places, side } => {
+                rows * size + size_of_val(&**places) + side.capacity()
+            }
         }
     }
 }

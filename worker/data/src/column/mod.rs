@@ -1,7 +1,7 @@
 //! One column of a decoded row group, in the form from which rows are copied fastest.
 //!
 //! Rows of one size (numbers, tensors as lists or as bytes) lie in a few blocks, mostly at equal distances,
-//! which are the decoded pages themselves: a row goes from its page to its batch in one copy. Bytes and strings
+//! which are the pages themselves, decoded or as they were read: a row goes from there to its batch in one copy. Bytes and strings
 //! of varying length have a table of places. All else (nulls, booleans, ragged lists, nested types) is an
 //! Arrow array, and Arrow's own kernels pick from it.
 

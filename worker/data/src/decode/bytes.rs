@@ -12,7 +12,8 @@ use parquet::{
 };
 
 use crate::{
-    error::Result,
+    buffers::Buffers,
+    error::{Problem, Result},
     storage::{FileInfo, Storage},
 };
 
@@ -54,6 +55,23 @@ impl GroupBytes {
         let (start, length) = chunk.byte_range();
         self.get_bytes(start, length as usize)
             .map_err(|error| super::corrupt(error.to_string()))
+    }
+
+    /// The bytes of a chunk, which are to stay in memory: without what else is in their part.
+    pub(super) fn own_of_chunk(
+        &self,
+        chunk: &ColumnChunkMetaData,
+        buffers: &Buffers,
+    ) -> Result<Bytes> {
+        let bytes = self.of_chunk(chunk)?;
+        let (start, _) = chunk.byte_range();
+        let is_part = |(first, part): &(u64, Bytes)| *first == start && part.len() == bytes.len();
+        if self.parts.iter().any(is_part) {
+            return Ok(bytes);
+        }
+        let mut own = buffers.take(bytes.len()).map_err(Problem::Io)?;
+        own.copy_from_slice(&bytes);
+        Ok(buffers.share(own))
     }
 
     /// The bytes from `start` to the end of their part.

@@ -44,8 +44,12 @@ impl ColumnOfGroup<'_> {
     /// The column, from the bytes of its chunks.
     pub(super) fn decode(&self, bytes: &GroupBytes, buffers: &Buffers) -> Result<Decoded> {
         if let Some((leaf, chunk)) = self.tensor() {
-            let source = Source::Memory(bytes.of_chunk(chunk)?);
-            if let Some(decoded) = self.straight(leaf, chunk, source, buffers)? {
+            let own = if in_place::is_likely(leaf, chunk) {
+                bytes.own_of_chunk(chunk, buffers)?
+            } else {
+                bytes.of_chunk(chunk)?
+            };
+            if let Some(decoded) = self.straight(leaf, chunk, Source::Memory(own), buffers)? {
                 return Ok(decoded);
             }
         }
@@ -94,8 +98,14 @@ impl ColumnOfGroup<'_> {
     #[cfg(test)]
     pub(super) fn in_place(&self, bytes: &GroupBytes) -> Option<Decoded> {
         let (leaf, chunk) = self.tensor()?;
-        assert!(in_place::is_likely(leaf, chunk));
-        self.checked(in_place::decode(leaf, &bytes.of_chunk(chunk).unwrap()))
+        if !in_place::is_likely(leaf, chunk) {
+            return None;
+        }
+        self.checked(in_place::decode(
+            leaf,
+            chunk,
+            &bytes.of_chunk(chunk).unwrap(),
+        ))
     }
 
     /// The one leaf of the column and its chunk, if its rows may be tensors.
@@ -126,7 +136,7 @@ impl ColumnOfGroup<'_> {
     ) -> Result<Option<Decoded>> {
         if let Source::Memory(bytes) = &source
             && in_place::is_likely(leaf, chunk)
-            && let Some(decoded) = self.checked(in_place::decode(leaf, bytes))
+            && let Some(decoded) = self.checked(in_place::decode(leaf, chunk, bytes))
         {
             return Ok(Some(decoded));
         }

@@ -1,7 +1,8 @@
 //! Byte strings that stay where they were read: of a chunk that Snappy could not make smaller, as tensors of noise.
 //!
-//! Its pages hold nearly all rows as they are, so the chunk as it was read is the column, with a table of places. Whatever is
-//! not of this form is left to the other ways, so this one may refuse at any moment and nothing depends on it.
+//! Its pages hold nearly all rows as they are, if rows are short beside Snappy's runs of 64 KiB. So the chunk as it was read is
+//! the column, with a table of places. Whatever is not of this form is left to the other ways, so this one may refuse at any
+//! moment and nothing depends on it.
 
 use arrow_buffer::Buffer;
 use bytes::Bytes;
@@ -10,23 +11,33 @@ use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 use super::{
     header::{self, PageType},
     lengths::{all_defined, split_levels},
-    snappy::Content,
+    snappy::{COPIED, Content},
     straight::{Leaf, PLAIN, Values},
 };
 use crate::column::{Block, Fixed, Places};
 
-/// Whether it is likely that rows of a chunk can stay in place: less than a 64th of it was won.
+/// A longer row is cut by the end of a run so often that decompressing costs less.
+const LONG: u64 = (64 << 10) / COPIED as u64;
+
+/// Whether it is likely that rows of a chunk can stay in place: less than a 64th of it was won, and they are not long.
 pub(super) fn is_likely(leaf: Leaf, chunk: &ColumnChunkMetaData) -> bool {
-    let (packed, plain) = (chunk.compressed_size(), chunk.uncompressed_size());
+    let (Ok(packed), Ok(plain)) = (
+        u64::try_from(chunk.compressed_size()),
+        u64::try_from(chunk.uncompressed_size()),
+    ) else {
+        return false;
+    };
     leaf.values == Values::Bytes
         && chunk.compression() == Compression::SNAPPY
         && packed >= plain - plain / 64
+        && plain / (leaf.rows as u64).max(1) <= LONG
 }
 
 /// The column, if its rows are of one size and without nulls. See the module.
-pub(super) fn decode(leaf: Leaf, bytes: &Bytes) -> Option<Fixed> {
+pub(super) fn decode(leaf: Leaf, chunk: &ColumnChunkMetaData, bytes: &Bytes) -> Option<Fixed> {
     let mut blocks = Vec::new();
     let (mut at, mut rows) = (0, 0);
+    let mut left = usize::try_from(chunk.uncompressed_size()).ok()?;
     let mut prefix = None;
     while at < bytes.len() {
         let (header, length) = header::read(&bytes[at..])?;
@@ -44,6 +55,8 @@ pub(super) fn decode(leaf: Leaf, bytes: &Bytes) -> Option<Fixed> {
         if header.encoding != PLAIN {
             return None;
         }
+        // More than the footer says is damage.
+        left = left.checked_sub(header.uncompressed)?;
         let plain = match levels {
             Some((repetition, definition)) if header.is_compressed => repetition + definition,
             Some(_) => page.len(),
@@ -52,13 +65,12 @@ pub(super) fn decode(leaf: Leaf, bytes: &Bytes) -> Option<Fixed> {
         let content = Content::new(bytes, at..end, plain, header.uncompressed)?;
         let levels = split_levels(levels, content.head(), false, leaf.definition > 0)?;
         all_defined(levels.definition, leaf.definition, header.values)?;
+        let start = levels.length;
         let prefix = match prefix {
             Some(prefix) => prefix,
-            None => *prefix.insert(*content.head()[levels.length..].first_chunk::<4>()?),
+            None => *prefix.insert(content.prefix(0, start)?),
         };
-        let size = u32::from_le_bytes(prefix) as usize;
-        let start = levels.length;
-        let (places, side) = content.rows(start, header.values, &prefix, size)?;
+        let (places, side) = content.rows(start, header.values, prefix)?;
         if header.values > 0 {
             blocks.push(Block {
                 first: rows,
