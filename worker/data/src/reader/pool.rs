@@ -80,7 +80,7 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
         let mut state = self.shared.lock();
         if state.known.insert(job.clone()) {
             state.wanted.push_back(job);
-            self.shared.wake(&state);
+            self.shared.wake(state);
         }
     }
 
@@ -89,7 +89,8 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
         let mut state = self.shared.lock();
         if state.known.insert(job.clone()) {
             state.wanted.push_front(job.clone());
-            self.shared.wake(&state);
+            self.shared.wake(state);
+            state = self.shared.lock();
         }
         loop {
             if let Some(result) = state.done.remove(job) {
@@ -136,9 +137,11 @@ impl<J, R> Shared<J, R> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more is wanted.
-    fn wake(&self, state: &State<J, R>) {
-        if state.idle > 0 {
+    /// One more is wanted. Whoever is woken wants the lock, which is free then.
+    fn wake(&self, state: MutexGuard<'_, State<J, R>>) {
+        let is_idle = state.idle > 0;
+        drop(state);
+        if is_idle {
             self.wanted.notify_one();
         }
     }
@@ -165,7 +168,9 @@ impl<J: Clone + Eq + Hash, R> Shared<J, R> {
             if state.running.remove(&job) {
                 state.done.insert(job, result);
                 if state.takers > 0 {
+                    drop(state);
                     self.done.notify_all();
+                    state = self.lock();
                 }
             }
         }

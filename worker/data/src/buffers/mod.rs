@@ -3,13 +3,17 @@
 //! Decoding fills megabytes and frees them some batches later. Given back to the system, each of their pages
 //! is faulted in anew, which costs more than all decoding of plain values. So freed buffers wait here.
 
+mod memory;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+pub(crate) use memory::Memory;
+
 /// See the module. A clone is another handle to the same buffers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(crate) struct Buffers(Arc<Mutex<Vec<Memory>>>);
 
 /// Free buffers that are kept, and their size at most.
 const KEPT: usize = 2;
@@ -23,9 +27,9 @@ impl Buffers {
     ///
     /// # Errors
     /// There is not so much memory.
-    pub(crate) fn take(&self, length: usize) -> std::io::Result<Vec<u8>> {
+    pub(crate) fn take(&self, length: usize) -> std::io::Result<Memory> {
         let mut free = self.lock();
-        let fits = |buffer: &Vec<u8>| {
+        let fits = |buffer: &Memory| {
             buffer.capacity() >= length && buffer.capacity() / 2 <= length.max(4096)
         };
         let best = (0..free.len())
@@ -33,25 +37,16 @@ impl Buffers {
             .min_by_key(|place| free[*place].capacity());
         let found = best.map(|place| free.remove(place));
         drop(free);
-        let Some(mut buffer) = found else {
-            // Whether there is so much; then as the system gives it, which is cleared.
-            let roomy = length.saturating_add(length / SPARE);
-            Vec::<u8>::new().try_reserve_exact(roomy)?;
-            let mut buffer = vec![0; roomy];
-            buffer.truncate(length);
-            return Ok(buffer);
+        let mut buffer = match found {
+            Some(buffer) => buffer,
+            None => Memory::new(length.saturating_add(length / SPARE))?,
         };
-        // What was written before stays: only what was never written is cleared.
-        if let Some(more) = length.checked_sub(buffer.len()) {
-            buffer.try_reserve_exact(more)?;
-            buffer.resize(length, 0);
-        }
-        buffer.truncate(length);
+        buffer.set_length(length);
         Ok(buffer)
     }
 
     /// Hands a buffer out for reading. It comes back when the last reader lets go.
-    pub(crate) fn share(&self, buffer: Vec<u8>) -> Bytes {
+    pub(crate) fn share(&self, buffer: Memory) -> Bytes {
         Bytes::from_owner(Lent {
             buffer,
             home: self.clone(),
@@ -59,32 +54,32 @@ impl Buffers {
     }
 
     /// Keeps it in place of the one that has lain here longest: sizes that nobody wants any more do not stay.
-    fn give_back(&self, buffer: Vec<u8>) {
+    fn give_back(&self, buffer: Memory) {
         if buffer.capacity() > KEPT_BYTES {
             return;
         }
         let mut free = self.lock();
         free.push(buffer);
         let mut bytes = 0;
-        let fits = |buffer: &&Vec<u8>| {
+        let fits = |buffer: &&Memory| {
             bytes += buffer.capacity();
             bytes <= KEPT_BYTES
         };
         let kept = free.iter().rev().take(KEPT).take_while(fits).count();
         let given_up = free.len() - kept;
-        let given_up: Vec<Vec<u8>> = free.drain(..given_up).collect();
+        let given_up: Vec<Memory> = free.drain(..given_up).collect();
         drop(free);
         drop(given_up);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Memory>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A buffer that goes home when it is dropped.
 struct Lent {
-    buffer: Vec<u8>,
+    buffer: Memory,
     home: Buffers,
 }
 
