@@ -1,7 +1,7 @@
 //! Bytes of a buffer: from the heap, or, if they are many, on huge pages.
 //!
 //! A buffer that is used for the first time is faulted in page by page, and rows are gathered from all over it. On pages of
-//! 2 MiB the one costs a fifth, and the other misses no translation of addresses. Systems that give no such pages give others.
+//! 2 MiB there are fewer faults, and fewer addresses to translate. Systems that give no such pages give others.
 
 use std::{
     io,
