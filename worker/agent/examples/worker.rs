@@ -134,6 +134,7 @@ impl Worker {
             data_port: 9,
             commit: self.writer.newest().expect("sound").map(|info| info.id),
             empty: false,
+            unreachable: Vec::new(),
         });
     }
 

@@ -102,7 +102,11 @@ impl Agent {
                 tracing::error!(%round, %error, "no shared memory for the round");
                 if let Some(member) = start.members.first() {
                     let process = member.process;
-                    self.report(Report::Broken { round, process });
+                    self.report(Report::Broken {
+                        round,
+                        process,
+                        unreachable: Vec::new(),
+                    });
                 }
                 return;
             }

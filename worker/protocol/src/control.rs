@@ -304,6 +304,10 @@ pub enum Report {
         round: Round,
         /// Who came back.
         process: Process,
+        /// Hosts of that round that it could not reach or that fell silent towards it, by [`Start::host_index`].
+        /// Empty if it cannot tell, or if its own host could not begin the round.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unreachable: Vec<u32>,
     },
     /// A process has died or fell silent and was killed; how it ended follows as [`Report::Exited`]. Also of
     /// one that was told to stop and died before it could have heard.

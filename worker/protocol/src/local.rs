@@ -40,6 +40,10 @@ pub enum FromWorker {
         /// That commit holds no bytes: this process keeps its state by itself.
         #[serde(default)]
         empty: bool,
+        /// Hosts of the round it came from that it could not reach or that fell silent towards it, by
+        /// [`Start::host_index`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unreachable: Vec<u32>,
     },
     /// It has failed and is about to end with a non-zero exit code, which may take it a while: nobody needs to wait
     /// for that.

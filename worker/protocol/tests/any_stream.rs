@@ -94,6 +94,7 @@ fn frames() -> Vec<Vec<u8>> {
             data_port: 7003,
             commit: Some(commit),
             empty: false,
+            unreachable: Vec::new(),
         }),
         frame(&ToWorker::Abort { round }),
         frame(&StoreOf {

@@ -78,6 +78,7 @@ impl Link {
                     data_port: port.map_err(Error::system("listen for peers"))?.port(),
                     commit: self.memory.newest(),
                     empty: self.memory.newest_is_empty(),
+                    unreachable: Vec::new(),
                 };
                 // What the agent said before it went tells more than a broken pipe.
                 say(stream, &join).map_err(|error| self.inbox.ended().unwrap_or(error))

@@ -288,8 +288,8 @@ impl Worker {
                 left,
                 told,
                 data_port,
-                empty: _,
                 commit,
+                ..
             } => {
                 self.data_port = data_port;
                 assert_eq!(commit, self.newest());

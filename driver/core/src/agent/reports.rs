@@ -30,6 +30,7 @@ impl Machine {
                 data_port,
                 commit,
                 empty,
+                unreachable,
             } => {
                 let before = worker.life;
                 if matches!(before, Life::Dying | Life::Finished) {
@@ -41,10 +42,23 @@ impl Machine {
                 }
                 match before {
                     Life::Training { round, leaving } if !(leaving && told) => {
-                        out.push(Command::Report(Report::Broken { round, process }));
+                        out.push(Command::Report(Report::Broken {
+                            round,
+                            process,
+                            unreachable,
+                        }));
                     }
-                    // The driver expects it; it answers with the next plan.
-                    Life::Returning { .. } => {}
+                    // The driver expects it; it answers with the next plan. Which hosts it could not reach is news all
+                    // the same: the abort came because another worker was faster to say so.
+                    Life::Returning { .. } => {
+                        if let Some(round) = left.filter(|_| !unreachable.is_empty()) {
+                            out.push(Command::Report(Report::Broken {
+                                round,
+                                process,
+                                unreachable,
+                            }));
+                        }
+                    }
                     _ => self.waiting.push(process),
                 }
             }

@@ -35,7 +35,9 @@ impl Job {
                 self.host_ready(now, host, round, answer, free_port, out);
             }
             Report::Counted { round, highest } => self.host_counted(now, host, round, highest, out),
-            Report::Broken { round, process } => self.round_broken(now, host, round, process, out),
+            Report::Broken { round, process, .. } => {
+                self.round_broken(now, host, round, process, out);
+            }
             Report::Lost { process, .. } => self.worker_lost(now, host, process, out),
             Report::Finished { round, workers } => {
                 for process in workers {

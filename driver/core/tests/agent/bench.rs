@@ -153,6 +153,27 @@ impl Bench {
     }
 
     pub(crate) fn joins(&mut self, slot: u32, left: Option<u64>, told: bool) -> Vec<Command> {
+        self.joins_and_says(slot, left, told, Vec::new())
+    }
+
+    /// A worker comes back from a round in which it could not reach these hosts.
+    pub(crate) fn joins_without(
+        &mut self,
+        slot: u32,
+        left: u64,
+        told: bool,
+        unreachable: Vec<u32>,
+    ) -> Vec<Command> {
+        self.joins_and_says(slot, Some(left), told, unreachable)
+    }
+
+    fn joins_and_says(
+        &mut self,
+        slot: u32,
+        left: Option<u64>,
+        told: bool,
+        unreachable: Vec<u32>,
+    ) -> Vec<Command> {
         let process = process(slot, 1);
         let commit = self.memory.commits(process).first().copied();
         let message = FromWorker::Join {
@@ -161,6 +182,7 @@ impl Bench {
             data_port: 9,
             commit,
             empty: false,
+            unreachable,
         };
         self.event(Event::Said { process, message })
     }

@@ -157,6 +157,7 @@ fn who_breaks_away_is_told_from_who_leaves() {
         Command::Report(Report::Broken {
             round: Round(1),
             process: process(slot, 1),
+            unreachable: Vec::new(),
         })
     };
     assert_eq!(bench.joins(0, Some(1), false), [broken(0)]);
@@ -169,6 +170,23 @@ fn who_breaks_away_is_told_from_who_leaves() {
         [broken(1)],
         "it did not come to the boundary"
     );
+}
+
+#[test]
+fn a_worker_says_which_hosts_it_could_not_reach_even_after_the_abort() {
+    let mut bench = Bench::training();
+    let broken = |slot, unreachable| {
+        Command::Report(Report::Broken {
+            round: Round(1),
+            process: process(slot, 1),
+            unreachable,
+        })
+    };
+    let faster = bench.joins_without(0, 1, false, vec![2]);
+    assert_eq!(faster, [broken(0, vec![2])]);
+    bench.order(Order::Abort { round: Round(1) });
+    let slower = bench.joins_without(1, 1, true, vec![2, 3]);
+    assert_eq!(slower, [broken(1, vec![2, 3])]);
 }
 
 #[test]

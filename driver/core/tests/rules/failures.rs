@@ -247,6 +247,7 @@ fn a_lost_peer_without_a_death_starts_a_new_round_with_all() {
         Report::Broken {
             round,
             process: process(0, 1),
+            unreachable: Vec::new(),
         },
     );
     play.comes_back("a");

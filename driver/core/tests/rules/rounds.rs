@@ -82,6 +82,7 @@ fn repeated_reports_change_nothing() {
         Report::Broken {
             round: Round(0),
             process: one,
+            unreachable: Vec::new(),
         },
         Report::Lost {
             process: process(0, 7),
@@ -199,6 +200,7 @@ fn peers_that_break_away_from_a_round_that_is_left_are_not_waited_for() {
         Report::Broken {
             round,
             process: one,
+            unreachable: Vec::new(),
         },
     );
     let aborted =

@@ -165,6 +165,7 @@ impl World {
             data_port,
             commit,
             empty: false,
+            unreachable: Vec::new(),
         };
         self.say(host, process, join);
         // Who was told to stop says that it is back, and then ends.
