@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use elasticrun_protocol::{HostId, LocalRank, Process, Rank, control::Place};
 
+use crate::mutant::{Mutant, planted};
+
 /// A worker that could be a member of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -39,7 +41,7 @@ pub fn choose(mut candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candid
         let survivors = candidates.iter().filter(|c| c.survivor).count();
         let mut newcomers = (max as usize).saturating_sub(survivors);
         candidates.retain(|c| {
-            c.survivor || {
+            c.survivor || planted(Mutant::SurvivorDisplaced) || {
                 let taken = newcomers > 0;
                 newcomers = newcomers.saturating_sub(1);
                 taken
@@ -68,7 +70,11 @@ pub fn places(ordered: &[(&HostId, LocalRank)]) -> Vec<Place> {
             size,
             local_size: local_sizes[host],
             cross_rank,
-            cross_size: crosses[local_rank],
+            cross_size: if planted(Mutant::CrossOfAllHosts) {
+                local_sizes.len() as u32
+            } else {
+                crosses[local_rank]
+            },
             local_rank: None,
         })
         .collect()

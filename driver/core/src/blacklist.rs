@@ -13,6 +13,7 @@ use std::{
 use elasticrun_protocol::{HostId, LocalRank};
 
 use crate::{
+    mutant::{Mutant, planted},
     random::Random,
     settings::{Cooldown, Settings},
     time::{Time, earliest},
@@ -96,9 +97,12 @@ impl Blacklist {
     ) -> Option<Out> {
         let again = !self.episode.insert(domain.clone());
         let known = self.entries.get(&domain);
-        if again && known.is_some_and(|entry| begun <= entry.failed) {
+        let counted = again && known.is_some_and(|entry| begun <= entry.failed);
+        if counted && !planted(Mutant::EpisodeCountsEach) {
             return None;
         }
+        let endless = matches!(domain, Domain::Slot(..)) && planted(Mutant::SlotOutForever);
+        let more = u32::from(planted(Mutant::LimitOneMore));
         let entry = self.entries.entry(domain).or_insert(Entry {
             failures: 0,
             failed: now,
@@ -109,15 +113,19 @@ impl Blacklist {
             && !high.is_zero()
         {
             let forgiven = now.since(entry.last).as_nanos() / high.as_nanos();
-            entry.failures = entry
-                .failures
-                .saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX));
+            let forgiven = match () {
+                () if planted(Mutant::NothingForgiven) => 0,
+                () if planted(Mutant::AllForgiven) && now > entry.last => u32::MAX,
+                () => u32::try_from(forgiven).unwrap_or(u32::MAX),
+            };
+            entry.failures = entry.failures.saturating_sub(forgiven);
         }
         entry.failures += 1;
         entry.failed = now;
         let out = match self.cooldown {
             Cooldown::Forever => Out::ForGood,
-            _ if self.limit.is_some_and(|limit| entry.failures >= limit) => Out::ForGood,
+            _ if endless => Out::ForGood,
+            _ if (self.limit).is_some_and(|limit| entry.failures >= limit + more) => Out::ForGood,
             Cooldown::Range { low, high } => {
                 Out::Until(now + cooldown(low, high, entry.failures, random.unit() * 0.1))
             }
@@ -130,12 +138,18 @@ impl Blacklist {
 
     /// A round has started: the next failure of a domain counts again.
     pub fn round_started(&mut self) {
+        if planted(Mutant::EpisodeWithoutEnd) {
+            return;
+        }
         self.episode.clear();
     }
 
     /// Forgives what failed since the last started round: all workers failed, so it was not the hosts.
     pub fn forgive_episode(&mut self) {
         for domain in std::mem::take(&mut self.episode) {
+            if planted(Mutant::RestartBlames) {
+                continue;
+            }
             if let Some(entry) = self.entries.get_mut(&domain) {
                 entry.failures = entry.failures.saturating_sub(1);
                 entry.out = None;
@@ -164,7 +178,9 @@ impl Blacklist {
 
     /// Whether a whole host is out.
     pub fn host_is_out(&self, host: &HostId) -> bool {
-        !self.entries.is_empty() && self.out(&Domain::Host(host.clone())).is_some()
+        !self.entries.is_empty()
+            && self.out(&Domain::Host(host.clone())).is_some()
+            && !planted(Mutant::OutUsed)
     }
 
     /// Whether a slot is out and will not come back.
@@ -188,6 +204,11 @@ impl Blacklist {
 }
 
 fn cooldown(low: Duration, high: Duration, failures: u32, jitter: f64) -> Duration {
+    let (high, failures) = match () {
+        () if planted(Mutant::CooldownNeverGrows) => (high, 1),
+        () if planted(Mutant::CooldownUncapped) => (high.saturating_mul(8), failures),
+        () => (high, failures),
+    };
     let doubled = low.saturating_mul(1u32.checked_shl(failures - 1).unwrap_or(u32::MAX));
     // Capped before the jitter as well, since a product of large durations cannot be represented.
     doubled.min(high).mul_f64(1.0 + jitter).min(high)

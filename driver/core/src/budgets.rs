@@ -1,6 +1,9 @@
 //! Budgets: how often a job may begin again. Started rounds after the first count, whatever caused them.
 
-use crate::settings::Settings;
+use crate::{
+    mutant::{Mutant, planted},
+    settings::Settings,
+};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -24,7 +27,9 @@ impl Budgets {
 
     /// Whether one more round may start.
     pub fn allows_round(&self) -> bool {
-        self.reset_limit.is_none_or(|limit| self.started <= limit)
+        let more = u32::from(planted(Mutant::ResetMore));
+        let less = u32::from(planted(Mutant::ResetLess));
+        (self.reset_limit).is_none_or(|limit| self.started + less <= limit + more)
     }
 
     /// A round has started.
@@ -39,7 +44,12 @@ impl Budgets {
 
     /// Uses a restart; gives how many are used, or nothing if none was left.
     pub fn restart(&mut self) -> Option<u32> {
-        (self.restarts < self.max_restarts).then(|| {
+        let more = u32::from(planted(Mutant::RestartMore));
+        let less = u32::from(planted(Mutant::RestartLess));
+        (self.restarts + less < self.max_restarts + more).then(|| {
+            if planted(Mutant::ResetsForgotten) {
+                self.started = 0;
+            }
             self.restarts += 1;
             self.restarts
         })

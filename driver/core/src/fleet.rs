@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use elasticrun_protocol::{Generation, HostId, LocalRank, Notice, Process, Round};
 
-use crate::time::Time;
+use crate::{
+    mutant::{Mutant, planted},
+    time::Time,
+};
 
 /// What is known of the agent of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,9 +122,10 @@ impl Host {
 
     /// Whether a new process may be started on this slot.
     pub fn is_free(&self, slot: LocalRank) -> bool {
-        self.slots
-            .get(slot.0 as usize)
-            .is_none_or(|slot| slot.live.is_none() && !slot.done)
+        self.slots.get(slot.0 as usize).is_none_or(|slot| {
+            let used = slot.starts > 0 && planted(Mutant::NeverRefilled);
+            slot.live.is_none() && !slot.done && !used
+        })
     }
 }
 
@@ -281,6 +285,9 @@ impl Fleet {
         };
         host.agent = Agent::Absent;
         host.has_memory = false;
+        if planted(Mutant::GenerationAgain) {
+            (host.slots.iter_mut()).for_each(|slot| slot.starts = 0);
+        }
         let lost: Vec<_> = host
             .slots
             .iter_mut()

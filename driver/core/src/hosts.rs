@@ -10,7 +10,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_protocol::HostId;
 
-use crate::Time;
+use crate::{
+    Time,
+    mutant::{Mutant, planted},
+};
 
 /// What a source says of a host's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +75,15 @@ struct Known {
     arrival: u64,
 }
 
+impl Known {
+    fn place(&self) -> u64 {
+        if planted(Mutant::OrderByName) {
+            return 0;
+        }
+        self.arrival
+    }
+}
+
 /// The hosts of the job. See the module.
 #[derive(Clone, Debug, Default)]
 pub struct HostSet {
@@ -81,6 +93,10 @@ pub struct HostSet {
 
 /// How often a host must be missing before it is removed.
 const MISSING_LIMIT: u8 = 2;
+
+fn missing_limit() -> u8 {
+    MISSING_LIMIT - u8::from(planted(Mutant::MissingOnce))
+}
 
 /// What the workers of a host that goes away need at most to reach a boundary and leave.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -115,7 +131,9 @@ impl HostSet {
                 HostState::Pending => {}
                 HostState::Gone => {
                     if let Some(known) = self.known.get_mut(&record.id) {
-                        known.missing = MISSING_LIMIT;
+                        if !planted(Mutant::GoneKept) {
+                            known.missing = MISSING_LIMIT;
+                        }
                     }
                 }
             }
@@ -123,7 +141,7 @@ impl HostSet {
         changes.removed = self
             .known
             .iter()
-            .filter(|(_, known)| known.missing >= MISSING_LIMIT)
+            .filter(|(_, known)| known.missing >= missing_limit())
             .map(|(id, _)| id.clone())
             .collect();
         for id in &changes.removed {
@@ -207,11 +225,14 @@ impl HostSet {
     /// A host is there with so many slots: a list says so, or it came by itself.
     pub fn see(&mut self, id: &HostId, slots: u32) {
         if let Some(known) = self.known.get_mut(id) {
-            if known.draining.is_some_and(|draining| !draining.noticed) {
+            let listed = |draining: Draining| !draining.noticed || planted(Mutant::NoticeTakenBack);
+            if known.draining.is_some_and(listed) {
                 known.draining = None;
                 known.arrival = self.arrivals;
                 self.arrivals += 1;
             }
+            let kept = planted(Mutant::SlotsKept);
+            let slots = if kept { slots.max(known.slots) } else { slots };
             (known.slots, known.missing) = (slots, 0);
             return;
         }
@@ -242,7 +263,7 @@ impl HostSet {
     pub fn slots(&self, id: &HostId) -> u32 {
         self.known
             .get(id)
-            .filter(|known| known.draining.is_none())
+            .filter(|known| known.draining.is_none() || planted(Mutant::DrainingUsed))
             .map_or(0, |known| known.slots)
     }
 
@@ -258,13 +279,13 @@ impl HostSet {
 
     /// Place in the order of arrival; who is unknown comes last.
     pub fn arrival(&self, id: &HostId) -> u64 {
-        self.known.get(id).map_or(u64::MAX, |known| known.arrival)
+        self.known.get(id).map_or(u64::MAX, Known::place)
     }
 
     /// Known hosts in their order of arrival.
     pub fn in_order(&self) -> Vec<&HostId> {
         let mut hosts: Vec<_> = self.known.iter().collect();
-        hosts.sort_by_key(|(_, known)| known.arrival);
+        hosts.sort_by_key(|(_, known)| known.place());
         hosts.into_iter().map(|(id, _)| id).collect()
     }
 

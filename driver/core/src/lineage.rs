@@ -6,6 +6,8 @@
 
 use elasticrun_protocol::{CommitId, Round};
 
+use crate::mutant::{Mutant, planted};
+
 /// The bases of the started rounds, as far as they still void anything.
 #[derive(Clone, Debug, Default)]
 pub struct Lineage {
@@ -23,6 +25,9 @@ impl Lineage {
             .is_some_and(|(_, earlier)| *earlier >= base)
         {
             self.bases.pop();
+        }
+        if planted(Mutant::VoidForgotten) {
+            self.bases.clear();
         }
         self.bases.push((round, base));
     }

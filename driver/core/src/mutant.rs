@@ -1,98 +1,291 @@
-//! Mistakes that others made, or that were once here, to be planted back: the simulation proves with them that
-//! it would see each. They exist only with the feature `mutants`, which nothing that is shipped turns on.
+//! Mistakes that others made, that were once here, or that a change could bring: the simulation proves with
+//! them that it would see each. They exist only with the feature `mutants`, which nothing that is shipped
+//! turns on; without it [`planted`] is `false` at compile time.
+//!
+//! A mistake is planted for the current thread: the machines are pure, so a run is the work of one thread.
+//! Each names the rules that it breaks: a number is an elastic rule of the contract, `R` and a number an invariant.
 
-/// A mistake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// A second failure while a round is formed is overlooked.
-    SecondFailure,
-    /// An answer to a plan that comes twice counts twice.
-    RepeatedReady,
-    /// An answer to an older plan counts for the current one.
-    StaleReady,
-    /// A count for an older hold counts for the current one.
-    StaleCount,
-    /// A report that a worker waits counts whenever it comes.
-    RepeatedWaiting,
-    /// A cooldown that ends while the job waits for slots is not acted upon.
-    CooldownWhileWaiting,
-    /// A spare that joins as the job ends leads to one more round.
-    LateSpare,
+#[cfg(feature = "mutants")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a mistake for this thread, or none.
+#[cfg(feature = "mutants")]
+pub fn plant(mutant: Option<Mutant>) {
+    PLANTED.set(mutant);
+}
+
+/// Whether this mistake is planted.
+#[cfg(feature = "mutants")]
+pub(crate) fn planted(mutant: Mutant) -> bool {
+    PLANTED.get() == Some(mutant)
+}
+
+/// Whether this mistake is planted: never.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn planted(_: Mutant) -> bool {
+    false
+}
+
+macro_rules! mutants {
+    ($($(#[doc = $doc:literal])+ $name:ident: $($breaks:literal)+,)+) => {
+        /// A mistake.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutant {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// The rules and invariants that it breaks.
+            pub const fn breaks(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$name => &[$($breaks),+],)+
+                }
+            }
+        }
+    };
+}
+
+mutants! {
+    // Hosts.
     /// A change of hosts before the first worker has joined is lost.
-    EarlyChange,
-    /// A slot that goes while a round is formed is noticed too late.
-    LateRemoval,
-    /// Only members are asked for the base.
-    MembersOnly,
-    /// What was made void by a later start counts as a base.
-    VoidCommit,
-    /// The agent that keeps the base is sent away before anybody has fetched it.
-    KeeperDismissed,
-    /// A round is started while another may still train where nobody hears of it.
-    NoFence,
-    /// An agent answers a plan while its workers still run to the last boundary.
-    EarlyAnswer,
+    EarlyChange: "1" "R6",
+    /// A host that is missing from one list is removed.
+    MissingOnce: "1",
+    /// Hosts stand in the order of their names.
+    OrderByName: "1" "R2",
+    /// A poll that fails later ends the job as the first would.
+    LaterPollFatal: "1" "R10",
+    /// A host that is reported gone is kept until it is missing twice.
+    GoneKept: "1" "R5",
+    /// A first poll that fails for good is retried.
+    FirstPollRetried: "1" "R10",
+
+    // Ranks.
+    /// Rank 0 is a newcomer.
+    NewcomerFirst: "2" "R2",
+    /// A host whose cooldown is over keeps its place in the order.
+    PlaceKept: "2" "R2",
+    /// A newcomer takes the place of a survivor where max_np cuts.
+    SurvivorDisplaced: "2" "R2",
+    /// cross_size counts all hosts, whether they have that local rank or not.
+    CrossOfAllHosts: "2" "R1",
+    /// All that wait are planned, also beyond max_np.
+    MaxPassed: "2" "R1",
+    /// One worker is enough for a round after the first.
+    MinIgnored: "2" "R1",
+
+    // Change.
+    /// A waiting spare interrupts a round that has no room for it.
+    SpareInterrupts: "3" "10",
+    /// A draining host interrupts the round, though no member of it is there.
+    IdleDrainInterrupts: "3",
+    /// A host with fewer slots keeps those that it had.
+    SlotsKept: "3" "R5",
+    /// A change is always said to be a mixed one.
+    AlwaysMixed: "3",
+
+    // Interrupt.
+    /// The common boundary is that of the host which counted last.
+    BoundaryOfLast: "4" "R6",
+    /// A graceful change aborts the round where it stands.
+    ChangeAborts: "4",
+    /// A hold is not taken back when the first member has finished.
+    HoldKept: "4" "5",
+    /// Workers that do not reach the boundary are waited for without end.
+    InterruptWithoutEnd: "4" "R9",
+
+    // Registry.
+    /// A spare that joins as the job ends leads to one more round.
+    LateSpare: "5" "R10",
+    /// The first success is the success of all.
+    FirstSuccessIsAll: "5" "R10",
+    /// A worker that fails after it has returned from run() has succeeded.
+    FailureAfterFinish: "5" "R10",
+    /// A worker that went with its host has failed by itself.
+    LostIsFailed: "5" "8" "R10",
+    /// A worker that failed by itself went with its host.
+    FailedIsLost: "5" "R10",
+    /// A worker that was told to stop has failed by itself.
+    StoppedIsFailed: "5" "10" "R10",
+    /// The exit timeout comes at half of its time.
+    ExitTimeoutEarly: "5" "R10",
+    /// The exit timeout never ends.
+    ExitTimeoutNever: "5" "R9",
+    /// One restart more than is allowed.
+    RestartMore: "5" "R10",
+    /// One restart less than is allowed.
+    RestartLess: "5" "R10",
+
+    // Blacklist.
+    /// A cooldown that ends while the job waits for slots is not acted upon.
+    CooldownWhileWaiting: "6" "R9",
+    /// All cooldowns are as long as the first.
+    CooldownNeverGrows: "6",
+    /// A cooldown grows to eight times what it may be at most.
+    CooldownUncapped: "6",
+    /// Failures of one episode count each.
+    EpisodeCountsEach: "6",
+    /// An episode goes on when the next round begins.
+    EpisodeWithoutEnd: "6",
+    /// Health forgives nothing.
+    NothingForgiven: "6",
+    /// Any health forgives all.
+    AllForgiven: "6",
+    /// A domain is out for good one failure too late.
+    LimitOneMore: "6",
+    /// A restart does not forgive the hosts.
+    RestartBlames: "6",
+    /// The failure of a member takes out its slot, whatever the failure domain is.
+    SlotForHost: "6" "R5",
+    /// The failure of a process before a round takes out its host.
+    HostForSlot: "6",
+    /// A job whose hosts are all out for good waits for the elastic timeout.
+    AllOutWaits: "6" "R9",
+    /// A job whose hosts are all out for a while ends at once.
+    AllOutHasty: "6" "R10",
+
+    // Drain.
+    /// A draining host is never left at its deadline.
+    DrainNeverDue: "7" "R6",
+    /// A draining host is left at once, also when too few could go on.
+    DrainImpatient: "7",
+    /// The loss of a draining host is a failure.
+    DrainIsFailure: "7" "6",
+    /// A list takes back what a notice said.
+    NoticeTakenBack: "7" "R5",
+    /// A draining host is never given free.
+    NeverDrained: "7",
+    /// A mere risk drains a host.
+    RiskDrains: "7" "3",
+
+    // Old and new.
+    /// That committed state is lost is not noticed.
+    LossUnnoticed: "8" "R12",
+    /// State that was never there is lost.
+    LossImagined: "8" "R10",
+    /// An agent forgets the commits of dead processes.
+    DeadForgotten: "8" "R12",
+    /// An agent forgets the commits that equal the base.
+    EqualForgotten: "8" "R12",
+    /// Nobody is named who keeps the base.
+    KeeperUnnamed: "8" "R12",
+
+    // Reset limit.
+    /// One round more than the reset limit allows.
+    ResetMore: "9" "R10",
+    /// One round less than the reset limit allows.
+    ResetLess: "9" "R10",
+    /// Rounds after a restart are not counted.
+    ResetsForgotten: "9",
+    /// Only rounds after a failure are counted.
+    ResetsOfFailures: "9",
+
+    // Removed worker.
+    /// The exit code of a removed worker counts.
+    RemovedFails: "10" "5" "6",
+    /// A removed worker is signalled and not told.
+    RemovedSignalled: "10",
+    /// A removed worker that does not end is left alone.
+    RemovedLeftAlone: "10" "R9",
+
+    // R3: what is stale changes nothing.
+    /// An answer to a plan that comes twice counts twice.
+    RepeatedReady: "R3",
+    /// An answer to an older plan counts for the current one.
+    StaleReady: "R3",
+    /// A count for an older hold counts for the current one.
+    StaleCount: "R3",
+    /// A report that a worker waits counts whenever it comes.
+    RepeatedWaiting: "R3",
+    /// A report over a connection that was replaced counts.
+    StaleConnection: "R3",
+
+    // R4: one process a slot.
     /// An agent starts whatever it is told to, also for the second time.
-    RepeatedSpawn,
+    RepeatedSpawn: "R4" "R3",
+    /// A slot is free when its process is lost, and not when it is reaped.
+    FreeAtLoss: "R4",
+    /// The processes of a host's next agent have the generations of its first.
+    GenerationAgain: "R4" "R3",
+
+    // R5: no round with what may not be used.
+    /// A slot that goes while a round is formed is noticed too late.
+    LateRemoval: "R5",
+    /// A draining host gives slots.
+    DrainingUsed: "R5" "7",
+    /// A host that is out gives slots.
+    OutUsed: "R5" "6",
+
+    // R6: a change reaches whom it concerns.
+    /// Members of a round that trains stay on slots that are gone.
+    RemovalUnnoticed: "R6" "3",
+    /// Newcomers are looked at only when something else happens.
+    GrowthUnscheduled: "R6" "3",
+
+    // R9: the job ends.
+    /// A second failure while a round is formed is overlooked.
+    SecondFailure: "R9",
+    /// The elastic timeout never comes.
+    ElasticTimeoutNever: "R9" "R10",
+    /// The elastic timeout comes at half of its time.
+    ElasticTimeoutEarly: "R9" "R10",
+    /// Each change of the slots begins the elastic timeout anew.
+    ShortageRestarts: "R9",
+    /// The job waits for np workers however long it takes.
+    NeverSettles: "R9",
+    /// A process that hangs at its start is left alone.
+    HungStartKept: "R9" "R6",
+    /// A slot that was used once is never filled again.
+    NeverRefilled: "R9" "R6",
+    /// A worker that does not beat is not noticed.
+    SilenceUnnoticed: "R9",
+    /// A survivor that does not come back is not ended.
+    ReturnWithoutEnd: "R9",
+    /// The cooldown of a slot has no end.
+    SlotOutForever: "R9" "6",
+
+    // R10: one outcome, and a true one.
+    /// The last failure is named as the first.
+    LastNamed: "R10",
+    /// How the first failure ended is not completed.
+    FailureWithoutExit: "R10",
+    /// Another agent's exit completes the first failure.
+    ExitOfAnother: "R10",
+
+    // R11: one round trains at a time.
+    /// A round is started while another may still train where nobody hears of it.
+    NoFence: "R11",
+    /// The fence is half as long as it must be.
+    ShortFence: "R11",
+    /// An agent without a driver never ends its workers.
+    OrphansTrainOn: "R11" "R9",
+    /// An answer to a beat counts from when it comes, not from when the beat was sent.
+    LateBeat: "R11",
+
+    // R12: the base is the newest complete commit.
+    /// Only members are asked for the base.
+    MembersOnly: "R12",
+    /// What was made void by a later start counts as a base.
+    VoidCommit: "R12",
+    /// What was made void two starts ago counts as a base.
+    VoidForgotten: "R12",
+    /// The agent that keeps the base is sent away before anybody has fetched it.
+    KeeperDismissed: "R12" "7",
+    /// An agent answers a plan while its workers still run to the last boundary.
+    EarlyAnswer: "R12" "R11" "4",
+
+    // R7 and R8: the ledger.
     /// A commit holds the ledger of the agreement before its own.
-    LedgerOfCommitBefore,
+    LedgerOfCommitBefore: "R8",
     /// What moves to another worker stays with its former one, too.
-    RangeTwice,
+    RangeTwice: "R7",
     /// A range of what moves is given to nobody.
-    RangeLost,
+    RangeLost: "R7",
     /// A round in order "deterministic" goes on a step further than its commit.
-    LaneSkipped,
-}
-
-impl Mutant {
-    /// All of them.
-    pub const ALL: [Self; 19] = [
-        Self::SecondFailure,
-        Self::RepeatedReady,
-        Self::StaleReady,
-        Self::StaleCount,
-        Self::RepeatedWaiting,
-        Self::CooldownWhileWaiting,
-        Self::LateSpare,
-        Self::EarlyChange,
-        Self::LateRemoval,
-        Self::MembersOnly,
-        Self::VoidCommit,
-        Self::KeeperDismissed,
-        Self::NoFence,
-        Self::EarlyAnswer,
-        Self::RepeatedSpawn,
-        Self::LedgerOfCommitBefore,
-        Self::RangeTwice,
-        Self::RangeLost,
-        Self::LaneSkipped,
-    ];
-}
-
-/// Which mistake is planted; none in what is shipped.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Planted(#[cfg(feature = "mutants")] Option<Mutant>);
-
-impl Planted {
-    #[cfg(feature = "mutants")]
-    pub(crate) fn plant(&mut self, mutant: Mutant) {
-        self.0 = Some(mutant);
-    }
-
-    #[cfg(feature = "mutants")]
-    pub(crate) fn mutant(self) -> Option<Mutant> {
-        self.0
-    }
-
-    /// Whether it is this one.
-    #[cfg(feature = "mutants")]
-    pub(crate) fn is(self, mutant: Mutant) -> bool {
-        self.0 == Some(mutant)
-    }
-
-    /// Whether it is this one: never.
-    #[cfg(not(feature = "mutants"))]
-    pub(crate) const fn is(self, _: Mutant) -> bool {
-        false
-    }
+    LaneSkipped: "R7",
 }

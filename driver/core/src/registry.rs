@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use elasticrun_protocol::{Generation, HostId, LocalRank, Process, Rank, Round};
 
+use crate::mutant::{Mutant, planted};
+
 /// Where a member stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -88,6 +90,11 @@ impl Registry {
         if member.generation != process.generation || !open {
             return false;
         }
+        let finished = (member.state, state) == (State::Finished, State::Failed);
+        let state = match () {
+            () if finished && planted(Mutant::FailureAfterFinish) => State::Successful,
+            () => state,
+        };
         self.counts[member.state as usize] -= 1;
         self.counts[state as usize] += 1;
         member.state = state;
@@ -119,6 +126,9 @@ impl Registry {
 
     /// All members ended with code 0.
     pub fn all_successful(&self) -> bool {
+        if planted(Mutant::FirstSuccessIsAll) {
+            return self.successes() > 0;
+        }
         self.round.is_some() && self.count(State::Successful) == self.counts.iter().sum::<u32>()
     }
 

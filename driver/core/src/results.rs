@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use elasticrun_protocol::{HostId, Process, Rank, Round, control::Exit};
 
+use crate::mutant::{Mutant, planted};
+
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -85,6 +87,9 @@ impl Results {
     /// A worker or host failed.
     pub fn failed(&mut self, failure: Failure) {
         self.failures += 1;
+        if planted(Mutant::LastNamed) {
+            self.first = None;
+        }
         self.first.get_or_insert(failure);
     }
 
@@ -92,8 +97,9 @@ impl Results {
     pub fn exited(&mut self, host: &HostId, process: Process, exit: &Exit, tail: &[String]) {
         if let Some(first) = &mut self.first
             && first.host == *host
-            && first.process == Some(process)
+            && (first.process == Some(process) || planted(Mutant::ExitOfAnother))
             && first.exit.is_none()
+            && !planted(Mutant::FailureWithoutExit)
         {
             first.exit = Some(exit.clone());
             first.tail = tail.to_vec();

@@ -11,12 +11,16 @@ mod dice;
 mod fault;
 mod history;
 mod invariants;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod reference;
 mod runner;
 mod scenario;
 mod trace;
 mod world;
 
-pub use runner::{Report, Summary, run_mutant, run_seed, run_seeds};
+#[cfg(feature = "mutants")]
+pub use mutants::{Sighting, run_mutant, sightings};
+pub use runner::{Report, Summary, run_seed, run_seeds};
 pub use trace::Detail;
 pub use world::Violation;

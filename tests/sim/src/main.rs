@@ -25,6 +25,14 @@ struct Args {
     /// Threads; all cores if not given.
     #[arg(long)]
     threads: Option<usize>,
+    /// Plant each known mistake into the core and look for it in at most so many seeds; all must be seen.
+    #[cfg(feature = "mutants")]
+    #[arg(long)]
+    mutants: bool,
+    /// With --mutants: only those whose name has this in it.
+    #[cfg(feature = "mutants")]
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 fn main() -> ExitCode {
@@ -37,6 +45,10 @@ fn main() -> ExitCode {
     let threads = args
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+    #[cfg(feature = "mutants")]
+    if args.mutants {
+        return look_for_mutants(&args, threads);
+    }
     let (began, shown) = (Instant::now(), AtomicU64::new(0));
     let progress = |done: u64, found: usize| {
         let second = began.elapsed().as_secs() / 5;
@@ -69,6 +81,35 @@ fn main() -> ExitCode {
         summary.seeds as f64 / seconds
     );
     code(summary.violations.is_empty())
+}
+
+/// Prints for each mistake how many seeds it takes to see it.
+#[cfg(feature = "mutants")]
+fn look_for_mutants(args: &Args, threads: usize) -> ExitCode {
+    use elasticrun_core::mutant::Mutant;
+    let named = |mutant: &Mutant| format!("{mutant:?}").contains(&args.only);
+    let mutants: Vec<_> = Mutant::ALL.iter().copied().filter(named).collect();
+    let print = |sighting: &elasticrun_sim::Sighting| {
+        let (mutant, breaks) = (sighting.mutant, sighting.mutant.breaks().join(" "));
+        let (name, seeds) = (format!("{mutant:?}"), args.seeds);
+        match sighting.seen.as_ref() {
+            Some(report) => {
+                let by = report.violation.as_ref().map_or("", |seen| seen.invariant);
+                println!(
+                    "{name:24} {breaks:12} seen by {by} after {} seeds",
+                    report.seed + 1
+                );
+            }
+            None => println!("{name:24} {breaks:12} NOT SEEN in {seeds} seeds"),
+        }
+    };
+    let all = elasticrun_sim::sightings(&mutants, args.seeds, threads, print);
+    let unseen = all
+        .iter()
+        .filter(|sighting| sighting.seen.is_none())
+        .count();
+    println!("{} mistakes, {unseen} not seen", all.len());
+    code(unseen == 0)
 }
 
 fn describe(report: &Report) -> String {

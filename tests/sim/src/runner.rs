@@ -9,8 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_core::mutant::Mutant;
-
 use crate::{
     trace::Detail,
     world::{Violation, World},
@@ -39,13 +37,8 @@ pub struct Report {
 
 /// Runs one seed to its end.
 pub fn run_seed(seed: u64, detail: Detail) -> Report {
-    run_mutant(seed, detail, None)
-}
-
-/// Runs one seed with a mistake planted into the core. Without the feature `mutants` nothing is planted.
-pub fn run_mutant(seed: u64, detail: Detail, mutant: Option<Mutant>) -> Report {
     let run = || {
-        let mut world = World::new(seed, detail, mutant);
+        let mut world = World::new(seed, detail);
         world.run();
         Report {
             seed,

@@ -22,7 +22,11 @@ use elasticrun_protocol::{
     control::{Exit, Setup, Spawn, Start, StopReason},
 };
 
-use crate::{Time, mutant::Planted, time::earliest};
+use crate::{
+    Time,
+    mutant::{Mutant, planted},
+    time::earliest,
+};
 use worker::{Life, Worker};
 
 /// The memory that the agent shares with its workers.
@@ -175,7 +179,6 @@ pub struct Machine {
     drains_until: Option<Time>,
     /// It has heard that the host may or will go away.
     at_risk: bool,
-    planted: Planted,
 }
 
 impl Machine {
@@ -204,15 +207,7 @@ impl Machine {
             ended: false,
             drains_until: None,
             at_risk: false,
-            planted: Planted::default(),
         }
-    }
-
-    /// Plants a mistake that the simulation must see.
-    #[cfg(feature = "mutants")]
-    #[doc(hidden)]
-    pub fn plant(&mut self, mutant: crate::mutant::Mutant) {
-        self.planted.plant(mutant);
     }
 
     /// A port that was found free, for the next coordinator.
@@ -377,7 +372,8 @@ impl Machine {
     }
 
     fn orphan_deadline(&self) -> Option<Time> {
-        (!self.ending).then_some(self.orphan_since? + self.setup.orphan_timeout)
+        let ends = !self.ending && !planted(Mutant::OrphansTrainOn);
+        ends.then_some(self.orphan_since? + self.setup.orphan_timeout)
     }
 
     /// Nobody tells a held worker how far to run any more.
@@ -395,6 +391,9 @@ impl Machine {
 
     /// A worker that is alive and whose thread does not run is as good as dead.
     fn check_beats(&mut self, now: Time, memory: &dyn Memory, out: &mut Vec<Command>) {
+        if planted(Mutant::SilenceUnnoticed) {
+            return;
+        }
         let limit = self.setup.heartbeat_timeout;
         let mut silent = Vec::new();
         for (process, worker) in &mut self.workers {

@@ -11,7 +11,10 @@ use super::{
     Command, Machine, Memory, Plan, Signal,
     worker::{Life, Worker},
 };
-use crate::{Time, mutant::Mutant};
+use crate::{
+    Time,
+    mutant::{Mutant, planted},
+};
 
 impl Machine {
     pub(super) fn ordered(
@@ -37,7 +40,8 @@ impl Machine {
                     .any(|process| process.local_rank == slot);
                 let newest = self.starts.get(&slot);
                 let repeated = newest.is_some_and(|newest| *newest >= spawn.process.generation);
-                let repeated = repeated && !self.planted.is(Mutant::RepeatedSpawn);
+                let repeated = repeated && !planted(Mutant::RepeatedSpawn);
+                let taken = taken && !planted(Mutant::FreeAtLoss);
                 if !taken && !repeated && !self.ending {
                     self.starts.insert(slot, spawn.process.generation);
                     self.workers.insert(spawn.process, Worker::starting());
@@ -80,7 +84,7 @@ impl Machine {
     /// The driver has heard a beat. What it says now, however late it comes, holds from when that was sent.
     fn beat_answered(&mut self, now: Time, count: u64) {
         while let Some((_, sent)) = self.unanswered.pop_front_if(|(sent, _)| *sent <= count) {
-            self.heard = sent;
+            self.heard = if planted(Mutant::LateBeat) { now } else { sent };
         }
         if now.since(self.heard) < self.setup.heartbeat_timeout && !self.closed {
             // It was silent and is not gone: holds were taken back, all else is as it was.
@@ -100,7 +104,7 @@ impl Machine {
             out.push(Command::TellStop { process, why });
         }
         let by_word = matches!(why, StopReason::Removed | StopReason::DomainFailed);
-        if !attached || !by_word {
+        if !attached || !by_word || planted(Mutant::RemovedSignalled) {
             out.push(Command::Signal {
                 process,
                 signal: Signal::Terminate,
@@ -130,7 +134,10 @@ impl Machine {
         }
         // What is older than the base will not be needed again. What equals it stays for one more round.
         let base = start.base;
-        let older = |process: &Process| memory.commits(*process).first().copied() < base;
+        let older = |process: &Process| {
+            let newest = memory.commits(*process).first().copied();
+            newest < base || newest == base && planted(Mutant::EqualForgotten)
+        };
         let forget: Vec<_> = self.kept.iter().copied().filter(older).collect();
         for process in forget {
             self.kept.remove(&process);
@@ -179,8 +186,13 @@ impl Machine {
         let members = self.members_of(round);
         for process in &members {
             if let Some(worker) = self.workers.get_mut(process) {
+                let times = if planted(Mutant::ReturnWithoutEnd) {
+                    1000
+                } else {
+                    1
+                };
                 worker.life = Life::Returning {
-                    until: now + self.abort_timeout,
+                    until: now + self.abort_timeout * times,
                 };
             }
         }

@@ -9,7 +9,10 @@ use super::{
     Command, Machine, Memory, Signal,
     worker::{Life, Worker},
 };
-use crate::{Time, mutant::Mutant};
+use crate::{
+    Time,
+    mutant::{Mutant, planted},
+};
 
 impl Machine {
     pub(super) fn said(
@@ -89,7 +92,7 @@ impl Machine {
         let number = plan.round;
         let trains =
             |worker: &Worker| matches!(worker.life, Life::Training { round, .. } if round < number);
-        let busy = self.workers.values().any(trains) && !self.planted.is(Mutant::EarlyAnswer);
+        let busy = self.workers.values().any(trains) && !planted(Mutant::EarlyAnswer);
         if plan.answered || busy {
             return;
         }
@@ -175,7 +178,7 @@ impl Machine {
         if self.workers.remove(&process).is_none() {
             return;
         }
-        if memory.commits(process).is_empty() {
+        if memory.commits(process).is_empty() || planted(Mutant::DeadForgotten) {
             out.push(Command::Forget { process });
         } else {
             self.kept.insert(process);

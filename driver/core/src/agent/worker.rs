@@ -8,7 +8,11 @@ use elasticrun_protocol::{
 };
 
 use super::Signal;
-use crate::{Time, time::earliest};
+use crate::{
+    Time,
+    mutant::{Mutant, planted},
+    time::earliest,
+};
 
 /// Where a worker is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +146,9 @@ impl Worker {
             }
             _ => Signal::Kill,
         };
+        let alone = next == Signal::Terminate && planted(Mutant::RemovedLeftAlone);
         self.stopping = Some(Stopping {
-            due: now + grace,
+            due: if alone { Time::NEVER } else { now + grace },
             next,
         });
         true

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 
 use elasticrun_protocol::{HostId, LocalRank, Rank, control::Place};
 
-use crate::{blacklist::Blacklist, hosts::HostSet};
+use crate::{
+    blacklist::Blacklist,
+    hosts::HostSet,
+    mutant::{Mutant, planted},
+};
 
 /// Where a slot stands among all usable ones.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +82,10 @@ impl Capacity {
     }
 
     fn note_known(&mut self, host: &HostId, slots: u32, blacklist: &Blacklist) {
-        let lost = |slot: &LocalRank| blacklist.is_out_for_good(host, *slot);
+        let lost = |slot: &LocalRank| {
+            blacklist.is_out_for_good(host, *slot)
+                || planted(Mutant::AllOutHasty) && blacklist.is_out(host, *slot)
+        };
         self.known += slots;
         self.lost += (0..slots).map(LocalRank).filter(lost).count() as u32;
     }

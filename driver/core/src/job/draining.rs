@@ -17,6 +17,7 @@ use super::{Job, Out, reject};
 use crate::{
     Command, Note, Rejected, Time,
     fleet::{Host, Life},
+    mutant::{Mutant, planted},
     rounds::Phase,
 };
 
@@ -27,7 +28,8 @@ impl Job {
             return reject(out, host, Rejected::UnknownHost);
         }
         // In a standard job nobody could go on elsewhere.
-        if notice.kind.is_risk_only() || !self.settings.elastic {
+        let risk = notice.kind.is_risk_only() && !planted(Mutant::RiskDrains);
+        if risk || !self.settings.elastic {
             let host = host.clone();
             return out.push(Command::Note(Note::AtRisk { host, notice }));
         }
@@ -85,7 +87,14 @@ impl Job {
             members.iter().any(gone).then(|| host.clone())
         };
         let hosts: Vec<_> = training.members.iter().filter_map(unusable).collect();
-        let patient = |host: &HostId| self.hosts.drain_due(host).is_some_and(|due| now < due);
+        if planted(Mutant::IdleDrainInterrupts) && self.hosts.draining().next().is_some() {
+            return true;
+        }
+        let never = planted(Mutant::DrainNeverDue);
+        let patient = |host: &HostId| {
+            (self.hosts.drain_due(host)).is_some_and(|due| now < due || never)
+                && !planted(Mutant::DrainImpatient)
+        };
         if hosts.is_empty() || hosts.iter().any(|host| !patient(host)) {
             return !hosts.is_empty();
         }
@@ -121,6 +130,9 @@ impl Job {
 
     /// Gives draining hosts free that run nothing and keep nothing that could be needed.
     pub(super) fn finish_drains(&mut self, out: &mut Out) {
+        if planted(Mutant::NeverDrained) {
+            return;
+        }
         let done: Vec<_> = (self.hosts.draining())
             .filter(|host| match self.fleet.host(host) {
                 Some(state) => {

@@ -5,6 +5,7 @@ use elasticrun_protocol::Order;
 use super::{Job, Out};
 use crate::{
     Command, Note, Time,
+    mutant::{Mutant, planted},
     results::{Outcome, Reason},
     rounds::{Cause, Phase},
     time::earliest,
@@ -73,7 +74,8 @@ impl Job {
         }
         // Who is told to stop with its host may yet show that it was the program and not the host.
         let known = census.stopping == 0;
-        if known && self.discovered && self.capacity.all_lost() {
+        let lost = self.capacity.all_lost() && !planted(Mutant::AllOutWaits);
+        if known && self.discovered && lost {
             self.end(Outcome::WorkerFailed(Reason::AllHostsOut), out);
         }
     }
@@ -133,6 +135,8 @@ impl Job {
     pub(super) fn needed(&self) -> u32 {
         if self.budgets.started() == 0 && !self.settle_for_less {
             self.settings.np
+        } else if planted(Mutant::MinIgnored) {
+            1
         } else {
             self.settings.min_np
         }
@@ -140,7 +144,7 @@ impl Job {
 
     /// The elastic time-out and the exit time-out.
     pub(super) fn end_waits(&mut self, now: Time, out: &mut Out) {
-        let over = |since: &Time| *since + self.settings.elastic_timeout <= now;
+        let over = |since: &Time| *since + self.elastic_timeout() <= now;
         if let Some(since) = self.shortage.of_min_np.filter(over) {
             let outcome = Outcome::TimedOut {
                 usable: self.capacity.total(),
@@ -149,11 +153,11 @@ impl Job {
             };
             self.end(outcome, out);
         } else if self.shortage.of_np.is_some_and(|since| over(&since)) {
-            self.settle_for_less = true;
+            self.settle_for_less = !planted(Mutant::NeverSettles);
             self.shortage.of_np = None;
         }
         if let Some(first) = self.exits_since
-            && first + self.settings.exit_timeout <= now
+            && first + self.exit_timeout() <= now
         {
             self.end(Outcome::WorkerFailed(Reason::ExitTimeout), out);
         }
@@ -167,10 +171,25 @@ impl Job {
                 .into_iter()
                 .chain(self.shortage.of_min_np))
             .min()
-            .map(|since| since + self.settings.elastic_timeout),
-            self.exits_since
-                .map(|first| first + self.settings.exit_timeout),
+            .map(|since| since + self.elastic_timeout()),
+            self.exits_since.map(|first| first + self.exit_timeout()),
         ])
+    }
+
+    fn elastic_timeout(&self) -> std::time::Duration {
+        match self.settings.elastic_timeout {
+            timeout if planted(Mutant::ElasticTimeoutNever) => timeout * 1000,
+            timeout if planted(Mutant::ElasticTimeoutEarly) => timeout / 2,
+            timeout => timeout,
+        }
+    }
+
+    fn exit_timeout(&self) -> std::time::Duration {
+        match self.settings.exit_timeout {
+            timeout if planted(Mutant::ExitTimeoutNever) => timeout * 1000,
+            timeout if planted(Mutant::ExitTimeoutEarly) => timeout / 2,
+            timeout => timeout,
+        }
     }
 
     pub(super) fn stop_requested(&mut self, signal: i32, out: &mut Out) {

@@ -11,7 +11,7 @@ use crate::{
     blacklist::Domain,
     fleet::{Life, Live},
     job::reject,
-    mutant::Mutant,
+    mutant::{Mutant, planted},
     registry::State,
     results::{Failure, Outcome, Reason},
     rounds::{Cause, Phase},
@@ -36,6 +36,9 @@ impl Job {
             // The slot is free again only when the process is reaped (R4).
             self.fleet.set_life(host, process, Life::Stopping);
             self.process_failed(now, host, live, None, &[], out);
+            if planted(Mutant::FreeAtLoss) {
+                self.fleet.end(host, process);
+            }
         }
     }
 
@@ -69,9 +72,14 @@ impl Job {
     ) {
         let process = live.process;
         self.waitlist.leave(host, process);
-        self.registry.record(host, process, State::Failed);
+        let state = match () {
+            () if planted(Mutant::FailedIsLost) => State::LostWithHost,
+            () => State::Failed,
+        };
+        self.registry.record(host, process, state);
         self.note_failure(host, process, exit, tail, out);
         let domain = match self.settings.failure_domain {
+            _ if planted(Mutant::SlotForHost) => Domain::Slot(host.clone(), process.local_rank),
             FailureDomain::Slot => Domain::Slot(host.clone(), process.local_rank),
             FailureDomain::Auto if self.hosts.len() <= 1 => {
                 Domain::Slot(host.clone(), process.local_rank)
@@ -111,7 +119,10 @@ impl Job {
         self.early.failures += 1;
         self.waitlist.leave(host, process);
         self.note_failure(host, process, exit, tail, out);
-        let domain = Domain::Slot(host.clone(), process.local_rank);
+        let domain = match () {
+            () if planted(Mutant::HostForSlot) => Domain::Host(host.clone()),
+            () => Domain::Slot(host.clone(), process.local_rank),
+        };
         self.domain_failed(now, domain, live.since, out);
         let planned = match &self.rounds.phase {
             Phase::Forming(forming) => forming.has(host, process),
@@ -139,12 +150,16 @@ impl Job {
         let lost = self.fleet.lose_agent(host);
         for live in &lost {
             self.waitlist.leave(host, live.process);
-            self.registry
-                .record(host, live.process, State::LostWithHost);
+            let state = match () {
+                () if planted(Mutant::LostIsFailed) => State::Failed,
+                () => State::LostWithHost,
+            };
+            self.registry.record(host, live.process, state);
         }
         self.memory_lost |= had_memory;
         if !lost.is_empty() && self.registry.all_lost_with_hosts() {
-            self.fenced_until = Some(now + self.settings.fence);
+            let parts = 1 + u32::from(planted(Mutant::ShortFence));
+            self.fenced_until = Some(now + self.settings.fence / parts);
         }
         self.rounds.forget_answer(host);
         out.push(Command::Disconnect { host: host.clone() });
@@ -158,7 +173,7 @@ impl Job {
         }
         // A host that nobody uses any more may go: it was drained, or its workers have succeeded.
         let used = !lost.is_empty() || !self.is_ending() && self.capacity.has(host);
-        if used && draining {
+        if used && draining && !planted(Mutant::DrainIsFailure) {
             self.stale = true;
             let host = host.clone();
             out.push(Command::Note(Note::WentEarly { host, why }));
@@ -207,7 +222,7 @@ impl Job {
             return self.end(Outcome::WorkerFailed(Reason::Standard), out);
         }
         let forming = matches!(self.rounds.phase, Phase::Forming(_));
-        if forming && self.planted.is(Mutant::SecondFailure) {
+        if forming && planted(Mutant::SecondFailure) {
             return;
         }
         self.abort_rounds(out);

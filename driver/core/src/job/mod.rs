@@ -27,7 +27,7 @@ use crate::{
     fleet::{Agent, Fleet},
     hosts::HostSet,
     lineage::Lineage,
-    mutant::{Mutant, Planted},
+    mutant::{Mutant, planted},
     random::Random,
     registry::Registry,
     results::Results,
@@ -85,7 +85,6 @@ pub struct Job {
     calm_until: Option<Time>,
     /// Somebody lost a peer: wait until then for news of who it was.
     suspect_until: Option<Time>,
-    planted: Planted,
     /// Since when the members are given the exit time-out: one has succeeded, or not all can any more.
     exits_since: Option<Time>,
 }
@@ -126,17 +125,9 @@ impl Job {
             fenced_until: None,
             calm_until: None,
             suspect_until: None,
-            planted: Planted::default(),
             exits_since: None,
             settings,
         }
-    }
-
-    /// Plants a mistake that the simulation must see.
-    #[cfg(feature = "mutants")]
-    #[doc(hidden)]
-    pub fn plant(&mut self, mutant: Mutant) {
-        self.planted.plant(mutant);
     }
 
     /// Applies one event and appends what must be done.
@@ -261,7 +252,7 @@ impl Job {
                 instance,
                 report,
             } => {
-                if self.is_current(&host, instance) {
+                if self.is_current(&host, instance) || planted(Mutant::StaleConnection) {
                     self.reported(now, &host, report, out);
                 } else {
                     reject(out, &host, Rejected::StaleConnection);
@@ -285,7 +276,7 @@ impl Job {
             self.recheck = true;
         }
         self.conclude(now, out);
-        let ending = self.is_ending() && !self.planted.is(Mutant::LateSpare);
+        let ending = self.is_ending() && !planted(Mutant::LateSpare);
         if self.results.outcome().is_some() || ending {
             return;
         }
@@ -298,7 +289,7 @@ impl Job {
 
     fn discovered(&mut self, now: Time, list: &[crate::hosts::HostRecord], out: &mut Out) {
         let early = self.discovered && !self.joined;
-        if early && self.planted.is(Mutant::EarlyChange) {
+        if early && planted(Mutant::EarlyChange) {
             return;
         }
         self.discovered = true;
@@ -311,7 +302,8 @@ impl Job {
     }
 
     fn discovery_failed(&mut self, fatal: bool, why: String, out: &mut Out) {
-        if fatal && !self.discovered {
+        let first = !self.discovered && !planted(Mutant::FirstPollRetried);
+        if fatal && (first || planted(Mutant::LaterPollFatal)) {
             self.end(crate::results::Outcome::DiscoveryFailed { why }, out);
         } else {
             out.push(Command::Note(Note::DiscoveryFailed { why }));

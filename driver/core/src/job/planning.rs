@@ -12,7 +12,7 @@ use crate::{
     Command, Note, Time,
     assignment::{self, Candidate},
     fleet::Life,
-    mutant::Mutant,
+    mutant::{Mutant, planted},
     results::Outcome,
     rounds::{Cause, Phase},
     time::earliest,
@@ -32,7 +32,7 @@ impl Job {
                 let broken = self.recheck
                     && (forming.members.iter()).any(|(h, m)| m.iter().any(|p| unusable(h, p)));
                 self.recheck = false;
-                if broken && !self.planted.is(Mutant::LateRemoval) {
+                if broken && !planted(Mutant::LateRemoval) {
                     self.plan_without_unusable(now, out);
                 }
             }
@@ -122,7 +122,8 @@ impl Job {
                 }
             }
         }
-        assignment::choose(candidates, self.settings.max_np)
+        let max_np = (self.settings.max_np).filter(|_| !planted(Mutant::MaxPassed));
+        assignment::choose(candidates, max_np)
     }
 
     fn plan(&mut self, now: Time, chosen: Vec<Candidate>, cause: Cause, out: &mut Out) {
@@ -149,7 +150,7 @@ impl Job {
                 .map(|(host, _)| host.clone()),
         );
         let patience = match &self.rounds.phase {
-            Phase::Training(_) => self.settings.interrupt_timeout,
+            Phase::Training(_) => self.interrupt_timeout(),
             _ => self.answer_timeout(),
         };
         let forming = self
@@ -165,6 +166,13 @@ impl Job {
         }
         out.push(Command::Note(Note::RoundPlanned { round, size, cause }));
         self.recheck = false;
+    }
+
+    fn interrupt_timeout(&self) -> Duration {
+        match self.settings.interrupt_timeout {
+            timeout if planted(Mutant::InterruptWithoutEnd) => timeout * 1000,
+            timeout => timeout,
+        }
     }
 
     /// An agent kills a member that is not back after the abort time-out, so it answers soon after.
@@ -184,7 +192,9 @@ impl Job {
         // Who drains may train on until others are there, so it is looked at whenever something happens.
         let removed =
             (self.recheck || self.hosts.draining().next().is_some()) && self.must_leave(now);
+        let removed = removed && !planted(Mutant::RemovalUnnoticed);
         self.recheck = false;
+        let room = room + usize::from(planted(Mutant::SpareInterrupts));
         let added =
             room > 0 && !self.waitlist.is_empty() && self.ripe_at().is_some_and(|ripe| ripe <= now);
         if !added && !removed {
@@ -192,7 +202,10 @@ impl Job {
         }
         let cause = Self::change(added, removed);
         self.rounds.disturb(now, cause.clone());
-        let deadline = now + self.settings.interrupt_timeout;
+        if planted(Mutant::ChangeAborts) {
+            return self.abort_rounds(out);
+        }
+        let deadline = now + self.interrupt_timeout();
         if let Some((round, hosts)) = self.rounds.hold(deadline, cause.clone()) {
             out.push(Command::Note(Note::Interrupting { round, cause }));
             for host in hosts {
@@ -287,7 +300,9 @@ impl Job {
             Phase::Training(training) => match &training.hold {
                 Some(hold) => Some(hold.deadline),
                 None => ripe.filter(|_| {
-                    self.settings.max_np.is_none_or(|max| training.size < max) && !self.is_ending()
+                    !planted(Mutant::GrowthUnscheduled)
+                        && self.settings.max_np.is_none_or(|max| training.size < max)
+                        && !self.is_ending()
                 }),
             },
         };

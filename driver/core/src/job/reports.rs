@@ -9,7 +9,7 @@ use super::{Job, Out, reject};
 use crate::{
     Note, Rejected, Time,
     fleet::{Life, Live},
-    mutant::Mutant,
+    mutant::{Mutant, planted},
     registry::State,
     rounds::{Cause, Phase, ReadyHost},
 };
@@ -72,7 +72,7 @@ impl Job {
             Life::Returning => worker.left != self.registry.round(),
             _ => false,
         };
-        if late && !self.planted.is(Mutant::RepeatedWaiting) {
+        if late && !planted(Mutant::RepeatedWaiting) {
             return reject(out, host, Rejected::Repeated);
         }
         match live.life {
@@ -121,7 +121,7 @@ impl Job {
             .collect();
         let round = self.mistaken(Mutant::StaleReady, round);
         let counted = self.rounds.ready(host, round, answer);
-        let twice = self.planted.is(Mutant::RepeatedReady);
+        let twice = planted(Mutant::RepeatedReady);
         let again = counted.is_none() && twice;
         let counted = if again {
             self.rounds.miscount(round)
@@ -143,8 +143,8 @@ impl Job {
     /// The round a message is taken to be about: its own, but for planted mistakes.
     fn mistaken(&self, mutant: Mutant, round: Round) -> Round {
         match &self.rounds.phase {
-            Phase::Forming(forming) if self.planted.is(mutant) => forming.round,
-            Phase::Training(training) if self.planted.is(mutant) => training.round,
+            Phase::Forming(forming) if planted(mutant) => forming.round,
+            Phase::Training(training) if planted(mutant) => training.round,
             _ => round,
         }
     }
@@ -255,7 +255,9 @@ impl Job {
     ) {
         let process = live.process;
         match live.life {
-            Life::Stopping => self.fleet.end(host, process),
+            Life::Stopping if exit.is_success() || !planted(Mutant::RemovedFails) => {
+                self.fleet.end(host, process);
+            }
             Life::Starting { .. } if exit.is_success() => self.fleet.end_done(host, process),
             _ if exit.is_success() && self.registry.rank(host, process).is_some() => {
                 self.fleet.end(host, process);
@@ -280,7 +282,7 @@ impl Job {
     /// At the first success no new round is formed; whoever is in none is not needed any more.
     fn begin_ending(&mut self, out: &mut Out) {
         out.push(crate::Command::Note(Note::Finishing));
-        let mut held = self.rounds.withdraw();
+        let mut held = (self.rounds.withdraw()).filter(|_| !planted(Mutant::HoldKept));
         if let Some((planned, left)) = self.rounds.unplan() {
             let round = planned.round;
             let started = false;

@@ -10,7 +10,7 @@ use crate::{
     AgentConnected, Command, Note, Rejected, Time,
     fleet::{Agent, AgentUp, Life},
     job::reject,
-    mutant::Mutant,
+    mutant::{Mutant, planted},
     rounds::{Cause, Phase},
 };
 
@@ -26,6 +26,9 @@ impl Job {
         self.capacity = Capacity::count(&self.hosts, &self.blacklist, max, may_use);
         self.touched.extend(self.capacity.order().iter().cloned());
         if self.capacity.total() != before {
+            if planted(Mutant::ShortageRestarts) {
+                self.shortage = Default::default();
+            }
             self.note_capacity(out);
         }
     }
@@ -72,6 +75,7 @@ impl Job {
         self.fleet.set_life(host, process, Life::Stopping);
         self.waitlist.leave(host, process);
         let state = match why {
+            StopReason::DomainFailed if planted(Mutant::StoppedIsFailed) => State::Failed,
             StopReason::DomainFailed => State::StoppedWithDomain,
             _ => State::Stopped,
         };
@@ -88,7 +92,7 @@ impl Job {
     /// members hold the base of the round that trains and none leaves it, nobody has to fetch anything from a
     /// host that goes.
     pub(super) fn dismiss_agents(&mut self, out: &mut Out) {
-        if !self.base_is_held() && !self.planted.is(Mutant::KeeperDismissed) {
+        if !self.base_is_held() && !planted(Mutant::KeeperDismissed) {
             return;
         }
         let idle: Vec<_> = (self.fleet.hosts())
@@ -267,7 +271,7 @@ impl Job {
                     }
                 }
                 // A script without the SDK never waits; in a standard job it may run as long as it likes.
-                Some(process) if self.settings.elastic => {
+                Some(process) if self.settings.elastic && !planted(Mutant::HungStartKept) => {
                     let live = self.fleet.current(&host, process);
                     let slow = live.filter(|live| matches!(live.life, Life::Starting { .. }));
                     if let Some(live) = slow {
@@ -289,18 +293,21 @@ impl Job {
     /// A cooldown that ends gives its slots back, at once if the job waits for slots.
     pub(super) fn end_cooldowns(&mut self, now: Time, out: &mut Out) {
         for domain in self.blacklist.expire(now) {
-            if let crate::blacklist::Domain::Host(host) = &domain {
+            if let crate::blacklist::Domain::Host(host) = &domain
+                && !planted(Mutant::PlaceKept)
+            {
                 self.hosts.move_to_end(host);
             }
             out.push(Command::Note(Note::CooldownOver { domain }));
             let waits = matches!(self.rounds.phase, Phase::Idle);
-            self.stale |= !(waits && self.planted.is(Mutant::CooldownWhileWaiting));
+            self.stale |= !(waits && planted(Mutant::CooldownWhileWaiting));
         }
     }
 
     /// The cause of a change by the hosts, as a user would call it.
     pub(super) fn change(added: bool, removed: bool) -> Cause {
         match (added, removed) {
+            _ if planted(Mutant::AlwaysMixed) => Cause::Mixed,
             (true, true) => Cause::Mixed,
             (_, true) => Cause::Removed,
             _ => Cause::Added,

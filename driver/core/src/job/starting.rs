@@ -13,7 +13,7 @@ use crate::{
     Command, Note, Time,
     assignment::{self, Candidate},
     fleet::{Life, Live},
-    mutant::Mutant,
+    mutant::{Mutant, planted},
     results::Outcome,
     rounds::{Cause, Forming, Phase},
 };
@@ -28,11 +28,12 @@ impl Job {
             return;
         };
         let base = self.base_of(forming);
-        if base.is_none() && self.has_lost_state(forming) {
+        let unnoticed = planted(Mutant::LossUnnoticed);
+        if base.is_none() && self.has_lost_state(forming) && !unnoticed {
             return self.end(Outcome::NoStateLeft, out);
         }
         let fenced = self.fenced_until.is_some_and(|until| now < until);
-        if fenced && !self.planted.is(Mutant::NoFence) {
+        if fenced && !planted(Mutant::NoFence) {
             // The round before may still train where nobody hears of it (R11); it starts when that is over.
             return;
         }
@@ -75,7 +76,9 @@ impl Job {
             Cause::WorkerFailed { .. } | Cause::HostFailed { .. } | Cause::PeerLost { .. }
         );
         self.calm_until = (failed && survivors > 0).then_some(now + CALM);
-        self.budgets.round_started();
+        if failed || self.budgets.started() == 0 || !planted(Mutant::ResetsOfFailures) {
+            self.budgets.round_started();
+        }
         self.shortage = Default::default();
         // Who trained in the round before and is not in this one has left it by now. If its slot is there (again)
         // it will say that it waits.
@@ -102,8 +105,8 @@ impl Job {
 
     /// The newest commit of the history that anyone holds (R12).
     fn base_of(&self, forming: &Forming) -> Option<CommitId> {
-        let all = self.planted.is(Mutant::VoidCommit);
-        let members_only = self.planted.is(Mutant::MembersOnly);
+        let all = planted(Mutant::VoidCommit);
+        let members_only = planted(Mutant::MembersOnly);
         let answers = forming.ready.values();
         let held = (answers.clone().flat_map(|host| &host.members)).filter_map(|held| held.commit);
         let kept =
@@ -121,7 +124,7 @@ impl Job {
         base: Option<CommitId>,
         rank_0: &Candidate,
     ) -> Option<Keeper> {
-        let base = base?;
+        let base = base.filter(|_| !planted(Mutant::KeeperUnnamed))?;
         let all = forming.ready.iter().flat_map(|(host, answer)| {
             let holds = move |held: &&Held| held.commit == Some(base);
             let keeps = move |kept: &&Kept| kept.commits.contains(&base);
@@ -149,7 +152,8 @@ impl Job {
     /// nobody may ever have committed: so it is if no memory was lost, or if a member of the last round is
     /// there and holds nothing, since no step is done before all members have sealed the start.
     fn has_lost_state(&self, forming: &Forming) -> bool {
-        self.lineage.has_base() || self.memory_lost && !self.has_old_worker(forming)
+        let imagined = planted(Mutant::LossImagined);
+        self.lineage.has_base() || self.memory_lost && (imagined || !self.has_old_worker(forming))
     }
 
     fn has_old_worker(&self, forming: &Forming) -> bool {
@@ -192,7 +196,7 @@ impl Job {
                 arrival,
                 host: host.clone(),
                 process: held.process,
-                survivor: survivor(host, held),
+                survivor: survivor(host, held) != planted(Mutant::NewcomerFirst),
             }));
         }
         let holders = if base.is_some() {

@@ -22,7 +22,10 @@ pub use self::{
     cause::Cause,
     phase::{Aborted, Forming, Hold, Leg, Phase, ReadyHost, Training},
 };
-use crate::time::Time;
+use crate::{
+    mutant::{Mutant, planted},
+    time::Time,
+};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -165,6 +168,9 @@ impl Rounds {
         let hold = training.hold.as_mut().filter(|_| training.round == round)?;
         if !hold.missing.remove(host) {
             return None;
+        }
+        if planted(Mutant::BoundaryOfLast) {
+            hold.highest = Boundary(0);
         }
         hold.highest = hold.highest.max(highest);
         Some(hold.missing.is_empty().then(|| hold.highest.next()))

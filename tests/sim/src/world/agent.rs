@@ -5,7 +5,7 @@ use std::{rc::Rc, time::Duration};
 use elasticrun_core::agent::{Command, Event as AgentEvent, Machine, Signal};
 use elasticrun_protocol::{
     FromAgent, Order, Process, Report, ToAgent,
-    control::{Exit, Setup, Spawn, Start},
+    control::{Exit, Spawn, Start},
 };
 
 use super::{
@@ -46,7 +46,7 @@ impl World {
         if let Order::Setup(setup) = &order.order
             && !self.has_machine(host)
         {
-            let machine = self.new_machine((**setup).clone());
+            let machine = Machine::new(self.now, EPOCH, (**setup).clone(), 7);
             if let Some(agent) = &mut self.hosts[host].agent {
                 agent.machine = Some(machine);
             }
@@ -57,16 +57,6 @@ impl World {
             self.after(wait, Ev::RepeatDown(link, order.clone()));
         }
         self.machine_event(host, agent, AgentEvent::Ordered(order));
-    }
-
-    #[allow(unused_mut, reason = "mistakes are planted only with the feature")]
-    fn new_machine(&self, setup: Setup) -> Machine {
-        let mut machine = Machine::new(self.now, EPOCH, setup, 7);
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.mutant {
-            machine.plant(mutant);
-        }
-        machine
     }
 
     pub(super) fn repeat_down(&mut self, link: usize, order: ToAgent) {

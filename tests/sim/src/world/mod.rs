@@ -42,7 +42,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_core::{Time, mutant::Mutant};
+use elasticrun_core::Time;
 use elasticrun_protocol::{HostId, Process, Round};
 
 use crate::{
@@ -93,12 +93,6 @@ pub(crate) struct World {
     pending: strike::Pending,
     pub(crate) healed: bool,
     swept: bool,
-    /// A mistake that is planted into the core.
-    #[cfg_attr(
-        not(feature = "mutants"),
-        expect(dead_code, reason = "nothing is planted")
-    )]
-    mutant: Option<Mutant>,
     fates: BTreeMap<(usize, Process), view::Fate>,
 }
 
@@ -106,7 +100,7 @@ pub(crate) struct World {
 const MOST_EVENTS: u64 = 3_000_000;
 
 impl World {
-    pub(crate) fn new(seed: u64, detail: Detail, mutant: Option<Mutant>) -> Self {
+    pub(crate) fn new(seed: u64, detail: Detail) -> Self {
         let mut dice = Dice::new(seed);
         let mut data_dice = Dice::new(!seed);
         let plan = Scenario::draw(&mut dice, &mut data_dice);
@@ -131,7 +125,6 @@ impl World {
             pending: strike::Pending::default(),
             healed: false,
             swept: false,
-            mutant,
             fates: BTreeMap::new(),
             plan,
         };
@@ -140,10 +133,6 @@ impl World {
     }
 
     fn begin(&mut self) {
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.mutant {
-            self.driver.job.plant(mutant);
-        }
         if self.trace_is_on() {
             let plan = format!("{:?}", self.plan);
             self.note(format_args!("scenario {plan}"));

@@ -131,10 +131,6 @@ impl World {
 
     fn position_of(&mut self, state: &State) -> Option<Position> {
         let mut position = self.plan.data.start();
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.mutant {
-            position.plant(mutant);
-        }
         if !state.data.is_empty()
             && let Err(what) = position.restore(&state.data)
         {

@@ -7,8 +7,7 @@ mod tests;
 use std::{collections::BTreeMap, iter};
 
 use super::{Former, Lanes, Line, Member, Order, Plan, Share, Shuffle, Split, repartition};
-#[cfg(feature = "mutants")]
-use crate::mutant::Mutant;
+use crate::mutant::{Mutant, planted};
 
 /// Which data set a ledger is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -296,17 +295,16 @@ impl Ledger {
     }
 
     /// Plants a mistake into what was handed out.
-    #[cfg(feature = "mutants")]
-    pub(super) fn spoil(&mut self, mutant: Mutant) {
+    pub(super) fn spoil(&mut self) {
         let Left::Shares { shares, .. } = &mut self.left else {
             return;
         };
-        match (mutant, &mut shares[..]) {
-            (Mutant::RangeTwice, [first, .., last]) => {
+        match &mut shares[..] {
+            [first, .., last] if planted(Mutant::RangeTwice) => {
                 let range = first.ranges().first().cloned();
                 last.append(range.into_iter().collect());
             }
-            (Mutant::RangeLost, [.., last]) => {
+            [.., last] if planted(Mutant::RangeLost) => {
                 let len = last
                     .ranges()
                     .first()

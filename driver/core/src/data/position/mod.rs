@@ -17,7 +17,7 @@ use super::{
     Identity, Lanes, Ledger, Line, Malformed, Order, Owner, Refused, Share, Split,
     encoding::{put, take, take_word},
 };
-use crate::mutant::{Mutant, Planted};
+use crate::mutant::{Mutant, planted};
 
 /// The ledger of the last agreement, and what this worker has done since.
 ///
@@ -44,7 +44,6 @@ pub struct Position {
     taken: Vec<u64>,
     /// Steps of this epoch that are left, the same in all workers.
     steps: u64,
-    planted: Planted,
 }
 
 impl Position {
@@ -84,17 +83,9 @@ impl Position {
             at: 0,
             taken: Vec::new(),
             steps: 0,
-            planted: Planted::default(),
         };
         position.settle();
         position
-    }
-
-    /// Plants a mistake that the simulation must see.
-    #[cfg(feature = "mutants")]
-    #[doc(hidden)]
-    pub fn plant(&mut self, mutant: Mutant) {
-        self.planted.plant(mutant);
     }
 
     /// The ledger of the last agreement.
@@ -253,7 +244,7 @@ impl Position {
             ledger.record_lanes(self.at)?;
         }
         self.ledger = ledger;
-        if self.planted.is(Mutant::LedgerOfCommitBefore) {
+        if planted(Mutant::LedgerOfCommitBefore) {
             // The bytes are those of the agreement before.
             self.count_steps();
             return Ok(());
@@ -311,7 +302,7 @@ impl Position {
             Order::Local(split) => self.share_out_rows(split),
             Order::Deterministic(_) => 0,
         };
-        if self.planted.is(Mutant::LaneSkipped) && self.at > 0 {
+        if planted(Mutant::LaneSkipped) && self.at > 0 {
             // At the end there is nothing to skip.
             let _ = self.ledger.record_lanes(self.at + 1);
         }
@@ -324,10 +315,7 @@ impl Position {
             .map(|worker| (worker.owner, worker.weight))
             .collect();
         let plan = self.ledger.share_out(&self.line, &weights, split);
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.planted.mutant() {
-            self.ledger.spoil(mutant);
-        }
+        self.ledger.spoil();
         self.share = self.ledger.shares()[self.rank].clone();
         plan.moved
     }

@@ -1,0 +1,63 @@
+//! Runs seeds with mistakes planted into the core, to see which of them are seen.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use elasticrun_core::mutant::{self, Mutant};
+
+use crate::{
+    runner::{Report, run_seed},
+    trace::Detail,
+};
+
+/// Whether a mistake is seen, and how.
+#[derive(Clone, Debug)]
+pub struct Sighting {
+    /// Which mistake.
+    pub mutant: Mutant,
+    /// The first seed that shows it; none if no seed does.
+    pub seen: Option<Report>,
+}
+
+/// Runs one seed with a mistake planted into the core.
+pub fn run_mutant(seed: u64, detail: Detail, mutant: Mutant) -> Report {
+    mutant::plant(Some(mutant));
+    let report = run_seed(seed, detail);
+    mutant::plant(None);
+    report
+}
+
+/// Looks for each mistake in at most so many seeds. `found` hears of each as soon as it is known.
+pub fn sightings(
+    mutants: &[Mutant],
+    seeds: u64,
+    threads: usize,
+    found: impl Fn(&Sighting) + Sync,
+) -> Vec<Sighting> {
+    let next = AtomicUsize::new(0);
+    let all = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut reports =
+                        (0..seeds).map(|seed| run_mutant(seed, Detail::Brief, *mutant));
+                    let seen = reports.find(|report| report.violation.is_some());
+                    let sighting = Sighting {
+                        mutant: *mutant,
+                        seen,
+                    };
+                    found(&sighting);
+                    let mut all = all
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    all.push(sighting);
+                }
+            });
+        }
+    });
+    all.into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
