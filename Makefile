@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fix unit process test audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check locks fix unit process test audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -48,7 +48,13 @@ demo: ## Trains digits on hosts that come, go and fail while it runs
 	cargo build --locked -p elasticrun -p elasticrun-digits
 	examples/digits/demo.sh $${CARGO_TARGET_DIR:-target}/debug
 
-check: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, documentation, licences and sources of dependencies
+locks: ## Each Cargo.lock is what its workspace asks for
+	@for lock in $$(find . -name Cargo.lock -not -path '*/target/*' -not -path './.*'); do \
+	  cargo metadata --locked --format-version 1 --manifest-path "$$(dirname $$lock)/Cargo.toml" >/dev/null || \
+	    { echo "locks: $$lock is behind its manifests; cargo metadata --manifest-path $$(dirname $$lock)/Cargo.toml mends it"; exit 1; }; \
+	done
+
+check: locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, documentation, locks, licences and sources of dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --locked --workspace --no-deps -q

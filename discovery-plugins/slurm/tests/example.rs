@@ -13,7 +13,7 @@ use std::{
 };
 
 use common::Cluster;
-use elasticrun_process_tests::{Kind, Log, Plan, Tag, binaries, worker};
+use elasticrun_process_tests::{DIRECTORY, Kind, Log, Plan, Tag, binaries};
 use tempfile::TempDir;
 
 /// Slurm starts jobs when it comes to it, and the plugin asks every ten seconds.
@@ -60,7 +60,7 @@ impl Submitted {
             ("PATH", path),
             ("TRAINER", text(&binaries::worker())),
             ("ELASTICRUN_PLUGIN_PATH", text(own.parent().unwrap())),
-            (worker::DIRECTORY, text(home)),
+            (DIRECTORY, text(home)),
             (tag.variable().0, tag.variable().1.to_owned()),
         ] {
             // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.

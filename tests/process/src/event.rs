@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{Read, Write},
+    io::Read,
     path::Path,
 };
 
@@ -76,10 +76,11 @@ impl Writer {
     }
 
     /// Appends an event.
+    #[cfg(feature = "worker")]
     pub(crate) fn write(&mut self, event: &Event) {
         let mut line = serde_json::to_vec(event).expect("an event is always JSON");
         line.push(b'\n');
-        self.0.write_all(&line).expect("the log can be written");
+        std::io::Write::write_all(&mut self.0, &line).expect("the log can be written");
     }
 }
 

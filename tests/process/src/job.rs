@@ -8,7 +8,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Fault, HostsFile, Log, Plan, Running, Tag, binaries, dataset, hosts::write_script};
+use crate::{DIRECTORY, Fault, HostsFile, Log, Plan, Running, Tag, binaries, hosts::write_script};
 
 /// A job to start. See the crate.
 #[derive(Debug)]
@@ -135,13 +135,16 @@ impl Job {
     /// Starts it.
     ///
     /// # Panics
-    /// When the driver cannot be started.
+    /// When the driver cannot be started, or the plan has rows and the feature `worker` is off.
     pub fn start(self) -> Running {
         let path = |name: &str| -> PathBuf { self.directory.path().join(name) };
         let plan = serde_json::to_vec(&self.plan).expect("a plan is always JSON");
         fs::write(path("plan.json"), plan).expect("the plan can be written");
         if self.plan.rows > 0 {
-            dataset::write(&path(dataset::NAME), self.plan.rows);
+            #[cfg(feature = "worker")]
+            crate::dataset::write(&path(crate::dataset::NAME), self.plan.rows);
+            #[cfg(not(feature = "worker"))]
+            panic!("a plan with rows needs the feature `worker`, which writes the data set");
         }
         let create = |name: &str| File::create(path(name)).expect("an output file can be made");
         let mut words = self.before.clone();
@@ -155,7 +158,7 @@ impl Job {
         let child = Command::new(&words[0])
             .args(&words[1..])
             .env(name, value)
-            .env(crate::worker::DIRECTORY, self.directory.path())
+            .env(DIRECTORY, self.directory.path())
             .stdin(Stdio::null())
             .stdout(self.stdout.unwrap_or_else(|| create("stdout")))
             .stderr(self.stderr.unwrap_or_else(|| create("stderr")))

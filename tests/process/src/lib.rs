@@ -10,10 +10,14 @@
 //! - Every process of a run carries the run's tag in its environment. When a run has ended none may be
 //!   left ([`Ended`] is only made after that check), and when a test fails all of them are killed by id.
 //!
+//! The feature `worker`, on by default, is the test worker's side: its program and its data sets. Tests of plugins start the
+//! program that is built already and do without it, so that a plugin's workspace compiles neither the SDK nor the readers.
+//!
 //! Not promised: that a run which is being debugged keeps its files; they go with the test.
 
 pub mod binaries;
 mod conformance;
+#[cfg(feature = "worker")]
 mod dataset;
 mod event;
 mod hosts;
@@ -22,12 +26,13 @@ pub mod metadata;
 mod plan;
 mod processes;
 mod running;
+#[cfg(feature = "worker")]
 pub mod worker;
 
 pub use conformance::assert_conforms;
 pub use event::{Event, Kind, Log};
 pub use hosts::HostsFile;
 pub use job::Job;
-pub use plan::{Fault, Plan, Point, What, When};
+pub use plan::{DIRECTORY, Fault, Plan, Point, What, When};
 pub use processes::{Tag, monotonic, send_signal};
 pub use running::{Ended, Running};

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Names the control directory of the run to the workers: plan, event log, control files.
+pub const DIRECTORY: &str = "PROCESS_TEST_DIR";
+
 /// The behaviour of the workers of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {

@@ -13,13 +13,10 @@ use std::{env, path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use elasticrun_worker::Error;
 
-use crate::{Event, Kind, Plan, Point, dataset, event::Writer, monotonic};
+use crate::{DIRECTORY, Event, Kind, Plan, Point, dataset, event::Writer, monotonic};
 use fault::Faults;
 use model::Model;
 use rows::Rows;
-
-/// Names the control directory of the run: plan, event log, control files.
-pub const DIRECTORY: &str = "PROCESS_TEST_DIR";
 
 /// What the worker knows of itself; written into every event.
 #[derive(Debug)]
