@@ -146,10 +146,8 @@ fn a_keeper_that_cannot_be_used_is_tried_in_three_rounds() {
     // It hangs up, it is a stranger, and nobody listens.
     let silent = keeper(1, KEY, |_| ());
     let stranger = keeper(1, Bytes32([6; 32]), |_| ());
-    let nobody = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    // A port that no other test gets meanwhile.
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     for (round, address) in [(2, silent), (3, stranger)] {
         start_from(&mut [&mut worker], round, Some(id(1, 4)), there(address));
         assert_eq!(worker.join(), (Some(Round(round)), false, None));

@@ -10,8 +10,6 @@ use common::*;
 use elasticrun_discovery::{Catalog, Command, Error, Failure, FailureKind, Live, SearchPath, Spec};
 use tempfile::TempDir;
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// A plugin in a shell, as docs/design/plugin-frames.md allows it.
 const SHELL: &str = r#"#!/bin/sh
 say() {
@@ -133,7 +131,7 @@ fn a_program_says_all_that_a_library_can() {
     let mut live = started(&spec).unwrap();
     let snapshot = live.poll(PLENTY).unwrap();
     assert_eq!(snapshot.hosts[0].id, "elasticrun-discovery");
-    let failure = live.command(&Command::SelfTest, SECOND).unwrap_err();
+    let failure = live.command(&Command::SelfTest, PLENTY).unwrap_err();
     assert_eq!(
         (failure.kind, failure.message.as_str(), failure.retry_after),
         (

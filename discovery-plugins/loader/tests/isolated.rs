@@ -20,8 +20,6 @@ use elasticrun_discovery::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const SECOND: Duration = Duration::from_secs(1);
-
 fn host() -> HostProgram {
     HostProgram {
         program: env!("CARGO_BIN_EXE_elasticrun-serve-plugin").into(),
@@ -82,7 +80,7 @@ fn an_isolated_plugin_gives_what_one_in_this_process_gives() {
     assert_eq!(apart.manifest(), here.manifest());
     let hosts = json!({"hosts": "a:4,me@[::1]"});
     let [first, second] =
-        [&apart, &here].map(|plugin| live(plugin, hosts.clone()).poll(SECOND).unwrap());
+        [&apart, &here].map(|plugin| live(plugin, hosts.clone()).poll(PLENTY).unwrap());
     assert_eq!(first, second);
     let failures = [&apart, &here].map(|plugin| {
         let options = options(json!({"hosts": "a:0"}));
@@ -97,7 +95,7 @@ fn a_plugin_that_ends_well_is_destroyed_and_leaves_nothing() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
     let mut plugin = live(&trouble(), json!({"log": log}));
-    plugin.poll(SECOND).unwrap();
+    plugin.poll(PLENTY).unwrap();
     let process = plugin.process().unwrap();
     assert!(plugin.end());
     assert_eq!(fs::read_to_string(&log).unwrap(), "cpd");
@@ -117,7 +115,7 @@ fn a_panic() {
 fn a_panic_in_drop() {
     for mode in ["panic", "panic_twice"] {
         let mut plugin = live(&trouble(), json!({"drop": mode}));
-        assert_eq!(plugin.poll(SECOND).unwrap().hosts[0].id, "fine");
+        assert_eq!(plugin.poll(PLENTY).unwrap().hosts[0].id, "fine");
         assert!(plugin.end(), "the process ends by itself all the same");
     }
 }
@@ -134,7 +132,7 @@ fn a_hang_and_a_spin() {
             "the plugin was not back after 50ms and was killed"
         );
         assert!(!is_alive(process), "{mode}");
-        assert_eq!(plugin.poll(SECOND).unwrap_err().kind, FailureKind::Died);
+        assert_eq!(plugin.poll(PLENTY).unwrap_err().kind, FailureKind::Died);
     }
 }
 
@@ -198,7 +196,7 @@ fn sixty_four_mib() {
 fn invalid_utf_8() {
     let (_dir, plugin) = c(&["BAD_TEXT"]);
     assert_eq!(
-        polled(&plugin, json!({"a": 1}), SECOND),
+        polled(&plugin, json!({"a": 1}), PLENTY),
         (
             FailureKind::BadAnswer,
             "the plugin's answer is not UTF-8".into()
@@ -214,7 +212,7 @@ fn answers_that_break_a_rule() {
         ("SILENT", "is not a snapshot: EOF"),
     ] {
         let (_dir, plugin) = c(&[define]);
-        let (kind, message) = polled(&plugin, json!({"a": 1}), SECOND);
+        let (kind, message) = polled(&plugin, json!({"a": 1}), PLENTY);
         assert_eq!(kind, FailureKind::BadAnswer);
         assert!(message.contains(expected), "{message}");
     }
@@ -224,7 +222,7 @@ fn answers_that_break_a_rule() {
 #[test]
 fn what_is_printed_on_stdout_is_not_the_jobs() {
     let mut plugin = live(&trouble(), json!({"poll": "print"}));
-    assert_eq!(plugin.poll(SECOND).unwrap().hosts[0].id, "fine");
+    assert_eq!(plugin.poll(PLENTY).unwrap().hosts[0].id, "fine");
     // It is in the log, and counted; the ears may be a moment behind the answer.
     wait_until(|| plugin.printed() > 0, "nobody saw what was printed");
     assert_eq!(plugin.printed(), "hosts are on their way\n".len() as u64);
@@ -290,11 +288,11 @@ fn overwritten_while_it_is_loaded() {
     let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all(&vec![0xcc; length]).unwrap();
     file.set_len(1000).unwrap();
-    assert_eq!(one.poll(SECOND).unwrap().hosts[0].id, "a");
+    assert_eq!(one.poll(PLENTY).unwrap().hosts[0].id, "a");
     // Also one that is started later is what was checked.
     fs::remove_file(&path).unwrap();
     let mut other = live(&plugin, json!({"hosts": "b"}));
-    assert_eq!(other.poll(SECOND).unwrap().hosts[0].id, "b");
+    assert_eq!(other.poll(PLENTY).unwrap().hosts[0].id, "b");
 }
 
 #[test]
@@ -326,12 +324,12 @@ fn a_plugin_sees_only_the_variables_that_its_manifest_names() {
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
     let seen = |name: &str| {
         let mut plugin = live(&trouble(), json!({"variable": name}));
-        plugin.poll(SECOND).unwrap().hosts[0].id.clone()
+        plugin.poll(PLENTY).unwrap().hosts[0].id.clone()
     };
     assert_eq!(seen("CARGO_MANIFEST_DIR"), "fine");
     // PATH may have white space somewhere, which no host's id may have; then the answer is refused.
     let mut plugin = live(&trouble(), json!({"variable": "PATH"}));
-    match plugin.poll(SECOND) {
+    match plugin.poll(PLENTY) {
         Ok(snapshot) => assert_ne!(snapshot.hosts[0].id, "fine"),
         Err(failure) => assert_eq!(failure.kind, FailureKind::BadAnswer),
     }
@@ -342,10 +340,10 @@ fn commands_arrive_and_their_failures_come_back() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
     let mut plugin = live(&trouble(), json!({"log": log, "command": "auth"}));
-    let failure = plugin.command(&Command::SelfTest, SECOND).unwrap_err();
+    let failure = plugin.command(&Command::SelfTest, PLENTY).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Auth);
     let drained = Command::Drained { host: "a".into() };
-    plugin.command(&drained, SECOND).unwrap_err();
+    plugin.command(&drained, PLENTY).unwrap_err();
     assert_eq!(fs::read_to_string(&log).unwrap(), "ctm");
 }
 

@@ -46,7 +46,10 @@ fn a_machine_without_slurm_is_told_apart() {
 fn a_command_that_hangs_is_killed_at_the_deadline() {
     let started = Instant::now();
     let error = poll(Some("exec /bin/sleep 60"), Duration::from_millis(200));
-    assert!(started.elapsed() < Duration::from_secs(2));
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
+        "it was not waited for"
+    );
     assert_eq!(
         error.message,
         "squeue has not answered in time and was killed"

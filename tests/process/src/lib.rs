@@ -35,4 +35,4 @@ pub use hosts::HostsFile;
 pub use job::Job;
 pub use plan::{DIRECTORY, Fault, Plan, Point, What, When};
 pub use processes::{Tag, monotonic, send_signal};
-pub use running::{Ended, Running};
+pub use running::{Ended, PATIENCE, Running};

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_process_tests::Job;
+use elasticrun_process_tests::{Job, PATIENCE};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::{Pid, geteuid},
@@ -172,13 +172,13 @@ impl Net {
         all
     }
 
-    /// Fails unless all processes of the net end within a time.
+    /// Fails unless all processes of the net end, which those do that a cut has made orphans, too.
     ///
     /// # Panics
     /// Then.
     #[track_caller]
-    pub fn assert_empty(&self, within: Duration) {
-        let deadline = Instant::now() + within;
+    pub fn assert_empty(&self) {
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let left = self.processes();
             if left.is_empty() {

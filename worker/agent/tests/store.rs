@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Driver, Peer, kill, left_of, process, shell, worker};
+use common::{Driver, Peer, SOON, kill, left_of, process, shell, worker};
 use elasticrun_protocol::{
     HostId, Process,
     auth::Purpose,
@@ -125,7 +125,9 @@ async fn without_a_driver_requests_are_refused_at_once() {
     let words = [
         "attach", "open", "ask=a", "answer", "ask=b", "answer", "hang",
     ];
-    let driver = Driver::new(worker(&words)).await;
+    let mut driver = Driver::new(worker(&words)).await;
+    // The worker is not ended before it has asked again.
+    driver.setup.orphan_timeout = SOON;
     let (_agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let mut store = Store::accept(&driver).await;

@@ -17,8 +17,9 @@ use support::{KEY, SESSION, members, round};
 
 const LAYOUTS: &[&[u32]] = &[&[3], &[1, 1], &[1, 1, 1, 1], &[2, 2], &[1, 3, 2]];
 
-/// Longest from an abort to the return of everybody.
-const AT_ONCE: Duration = Duration::from_millis(50);
+/// Longest from an abort to the return of everybody: far below every timeout here, so that nothing else ended the wait, and
+/// far above what a busy machine makes of it. How long it takes on a free one, benches/ measures.
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn is_abort(error: &Error) -> bool {
     matches!(error, Error::Aborted { session } if *session == SESSION)
@@ -338,7 +339,8 @@ fn strangers_on_the_port_are_dropped_and_delay_nobody() {
             scope.spawn(|| member.connect().unwrap().barrier().unwrap());
         }
     });
-    assert!(start.elapsed() < Duration::from_secs(1));
+    // A stranger has five seconds to say who it is.
+    assert!(start.elapsed() < Duration::from_secs(4));
 }
 
 #[test]

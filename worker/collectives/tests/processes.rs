@@ -210,7 +210,8 @@ fn a_killed_member_takes_nobody_along_for_longer_than_its_death_takes() {
                     "{layout:?}: {said}"
                 );
                 let took = at - start;
-                assert!(took < Duration::from_millis(500), "{layout:?}: {took:?}");
+                // Far below the group's timeout of 20 s.
+                assert!(took < Duration::from_secs(5), "{layout:?}: {took:?}");
             }
             for reader in readers {
                 reader.join().unwrap();

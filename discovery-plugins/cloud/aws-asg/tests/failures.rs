@@ -127,10 +127,7 @@ fn an_endpoint_that_never_answers_costs_no_more_than_the_deadline() {
         let started = Instant::now();
         let error = plugin.poll(deadline).unwrap_err();
         let took = started.elapsed();
-        assert!(
-            took >= deadline && took < deadline + Duration::from_millis(400),
-            "{took:?}"
-        );
+        assert!(took >= deadline && took < deadline + PLENTY, "{took:?}");
         assert_eq!(error.kind, ErrorKind::Retryable);
         assert_eq!(
             error.message,

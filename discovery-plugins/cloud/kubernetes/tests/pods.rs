@@ -237,7 +237,7 @@ fn a_server_that_never_answers_costs_no_more_than_the_deadline() {
     for deadline in [1, 300].map(Duration::from_millis) {
         let started = Instant::now();
         let error = plugin.poll(deadline).unwrap_err();
-        assert!(started.elapsed() < deadline + Duration::from_millis(400));
+        assert!(started.elapsed() < deadline + PLENTY);
         assert_eq!(error.kind, ErrorKind::Retryable);
         assert_eq!(
             error.message,

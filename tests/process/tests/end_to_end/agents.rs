@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_process_tests::{Running, Tag, binaries};
+use elasticrun_process_tests::{PATIENCE, Running, Tag, binaries};
 
 /// The port that the driver tells agents to join at.
 pub(crate) fn port(job: &mut Running) -> u16 {
@@ -49,7 +49,7 @@ pub(crate) fn joining(port: u16, token: &Path, tag: &Tag, name: &str, slots: u32
 
 /// Its exit code and what it said on standard error.
 pub(crate) fn wait(mut child: Child) -> (i32, String) {
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             let mut said = String::new();
