@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check locks fix unit process test audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -34,13 +34,18 @@ PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Installs what the tests need: sshd, ip and Slurm (as root), cargo-nextest
-	@if ! command -v /usr/sbin/sshd >/dev/null || ! command -v ip >/dev/null || ! command -v /usr/sbin/slurmctld >/dev/null; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends openssh-server openssh-client iproute2 slurm-wlm munge; \
-	  else \
-	    echo "setup: sshd, ip or Slurm is missing and cannot be installed without root: tests that need them will say so"; \
-	  fi; \
+# A program that tests need, and the package of Debian that has it.
+PROGRAMS := /usr/sbin/sshd=openssh-server ssh=openssh-client ip=iproute2 /usr/sbin/slurmctld=slurm-wlm munged=munge openssl=openssl python3=python3
+
+setup: ## Installs what the tests need: sshd, ip, Slurm, Python's venv (as root, by apt), cargo-nextest
+	@missing=(); \
+	for each in $(PROGRAMS); do PATH="$$PATH:/usr/sbin" command -v "$${each%=*}" >/dev/null || missing+=("$${each#*=}"); done; \
+	$${PYTHON:-python3} -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
+	if [ "$${#missing[@]}" = 0 ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$${missing[@]}"; \
+	else \
+	  echo "setup: missing and not to be installed without root and apt-get: $${missing[*]}; tests that need them will say so"; \
 	fi
 	@cargo nextest --version >/dev/null 2>&1 || cargo install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
 
@@ -125,6 +130,13 @@ wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist
 
 test: check unit process python spark ## What CI runs
+
+test-full: test test-cloud test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All tests there are; hours. Horovod's want HOROVOD_SRC
+
+# A run of the tests at a time when the machine is free shows few of the races that users meet.
+flaky: setup ## Tests with processes 50 times beside 8 burning ones: RUNS, PYTHON_RUNS, BURNERS, MINUTES, FILTER=regex; goes on where it stopped
+	tests/flaky/flaky.py --runs $(or $(RUNS),50) --python-runs $(or $(PYTHON_RUNS),10) --burners $(or $(BURNERS),8) \
+	  --minutes $(or $(MINUTES),0) --filter '$(FILTER)'
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories

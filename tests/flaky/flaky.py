@@ -1,0 +1,86 @@
+#!/usr/bin/env -S python3 -B
+"""Runs the tests that are about processes again and again on a busy machine, and keeps count: `make flaky`.
+
+What is counted belongs to the code: the tally's name is the hash of all files but documents, committed or not. A later run
+goes on where the last one stopped, so that hours can be collected in pieces; other code begins anew. Invariants:
+
+- A run that was cut short by the end of MINUTES, by Ctrl-C or by a signal counts for no test.
+- The burning processes end with this one, even when it is killed.
+- The exit code is 1 if any test has ever failed at this code, in this run or an earlier one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+import time
+
+from runners import Nextest, Pytest, burning
+from tally import CACHE, Tally, code
+
+#: Passes of one call of a runner at most.
+PASSES = 5
+
+
+class OutOfTime(Exception):
+    """MINUTES are over."""
+
+
+def complete(suite: Nextest | Pytest, tests: list[str], runs: int, tally: Tally) -> None:
+    """Runs all tests until each has been run so often."""
+    while left := [test for test in tests if tally.runs(test) < runs and test not in suite.skipped]:
+        before = sum(map(tally.runs, left)), len(suite.skipped)
+        suite.run(left, min(PASSES, min(runs - tally.runs(test) for test in left)), tally)
+        tally.save()
+        if before == (sum(map(tally.runs, left)), len(suite.skipped)):
+            sys.exit("nothing was run: see the lines above")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=50, help="runs of each test in Rust")
+    parser.add_argument("--python-runs", type=int, default=10, help="runs of each test in Python")
+    parser.add_argument("--burners", type=int, default=8, help="processes that burn beside the tests")
+    parser.add_argument("--minutes", type=float, default=0, help="stop tests after so many; 0 is at the end")
+    parser.add_argument("--filter", default="", help="a regular expression; only tests whose name it finds")
+    parser.add_argument("--profile", default="default", help="the profile of nextest")
+    options = parser.parse_args()
+
+    tally = Tally(CACHE / "flaky", code())
+    left = options.minutes * 60
+    done = False
+
+    def over(number: int, _: object) -> None:
+        raise OutOfTime if number == signal.SIGALRM else KeyboardInterrupt
+
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, over)
+    wanted = re.compile(options.filter)
+    try:
+        for suite, runs in ((Nextest(options.profile), options.runs), (Pytest(), options.python_runs)):
+            if not runs:
+                continue
+            chosen = [test for test in suite.tests() if wanted.search(test)]
+            began = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, left)
+            try:
+                with burning(options.burners):
+                    complete(suite, chosen, runs, tally)
+            finally:
+                left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
+                tally.spend(time.monotonic() - began)
+        done = True
+    except (OutOfTime, KeyboardInterrupt) as why:
+        print("the time is over" if isinstance(why, OutOfTime) else "interrupted", flush=True)
+    earlier, states = tally.earlier()
+    print(tally.table())
+    print(f"{tally.seconds / 3600:.2f} hours at this code, {earlier / 3600:.2f} at {states} others; {tally.path}")
+    if not done:
+        print("not all runs are made: the same command goes on")
+    return 1 if tally.failed() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

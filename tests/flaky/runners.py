@@ -1,0 +1,196 @@
+"""Runs tests and counts them; burns beside them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tally import ROOT, Tally
+
+#: The packages whose tests start processes.
+SCOPE = "package(elasticrun-process-tests) | package(elasticrun-agent) | package(elasticrun-ssh-tests)"
+
+#: A line of nextest about a test that has ended. Slow ones have lines of their own before.
+ENDED = re.compile(
+    r"^\s*(?P<status>PASS|LEAK|FAIL|LEAK-FAIL|TIMEOUT|TMT|ABORT|SIG\w+)\s+\[\s*(?P<seconds>[\d.]+)s\]"
+    r"(?:\s+\[\d+/\S+\])?\s+\(\s*\d+/\d+\)\s+(?P<binary>\S+)\s+(?P<test>\S+)\s*$"
+)
+
+LIBC = ctypes.CDLL(None)
+
+
+def start(command: list[str], on_our_death: signal.Signals, **more: Any) -> subprocess.Popen[str]:
+    """Starts a process in a session of its own, so that Ctrl-C comes to us alone; it gets a signal when we die."""
+
+    def prepare() -> None:
+        pr_set_pdeathsig = 1
+        LIBC.prctl(pr_set_pdeathsig, on_our_death)
+
+    return subprocess.Popen(command, start_new_session=True, errors="replace", preexec_fn=prepare, **more)
+
+
+@contextmanager
+def burning(count: int) -> Iterator[None]:
+    """Processes that take all the time they get."""
+    burners = []
+    try:
+        for _ in range(count):
+            burners.append(start([sys.executable, "-c", "while True: pass"], signal.SIGKILL))
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+        for burner in burners:
+            burner.wait()
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Ends a runner of tests as Ctrl-C does, with all that it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+    try:
+        # What it still says is read, so that it does not wait for us.
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+class Nextest:
+    """Tests in Rust."""
+
+    def __init__(self, profile: str) -> None:
+        self.skipped: set[str] = set()
+        self._cargo = ["cargo", "nextest"]
+        self._options = ["--locked", "--workspace", "--profile", profile]
+
+    def tests(self) -> list[str]:
+        # Also the programs that tests start.
+        subprocess.run(["cargo", "build", "--locked", "--workspace"], cwd=ROOT, check=True)
+        command = [*self._cargo, "list", *self._options, "-E", SCOPE, "--message-format", "json"]
+        listed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        suites = json.loads(listed.stdout)["rust-suites"]
+        return [
+            f"{suite} {test}"
+            for suite, of in suites.items()
+            for test, case in of["testcases"].items()
+            if not case["ignored"] and case["filter-match"]["status"] == "matches"
+        ]
+
+    def run(self, tests: list[str], passes: int, tally: Tally) -> None:
+        """Runs each of ``tests`` so often and counts it as it ends."""
+        wanted: dict[str, list[str]] = {}
+        for test in tests:
+            suite, name = test.split(" ", 1)
+            wanted.setdefault(suite, []).append(f"test(={name})")
+        chosen = [f"(binary_id(={suite}) & ({' | '.join(names)}))" for suite, names in wanted.items()]
+        command = [*self._cargo, "run", *self._options, "-E", " | ".join(chosen), "--stress-count", str(passes)]
+        command += ["--no-fail-fast", "--color", "never", "--status-level", "all", "--final-status-level", "none"]
+        command += ["--failure-output", "immediate"]
+        runner = start(command, signal.SIGTERM, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        # Of the test that has failed last, until the next line that is nextest's own.
+        failed, said = "", ""
+        try:
+            for line in runner.stdout or ():
+                ended = ENDED.match(line)
+                if failed and (ended or line.startswith(" Stress test [")):
+                    tally.keep(failed, said)
+                    failed = ""
+                if ended:
+                    test = f"{ended['binary']} {ended['test']}"
+                    passed = ended["status"] in ("PASS", "LEAK")
+                    tally.count(test, passed, float(ended["seconds"]))
+                    failed, said = ("", "") if passed else (test, line)
+                elif failed:
+                    said += line
+                elif line.startswith((" Stress test [", "error")):
+                    print(line.strip(), flush=True)
+                    tally.save()
+        finally:
+            stop(runner)
+
+
+class Pytest:
+    """Tests of the Python package, on the wheel as a user gets it."""
+
+    def __init__(self) -> None:
+        self.skipped: set[str] = set()
+        self._folder = ROOT / "worker/python"
+        self._scratch = tempfile.TemporaryDirectory(prefix="elasticrun-flaky-")
+        self._command: list[str] = []
+        self._env: dict[str, str] = {}
+
+    def tests(self) -> list[str]:
+        def last(*words: str) -> str:
+            said = subprocess.run(words, cwd=self._folder, check=True, stdout=subprocess.PIPE, text=True)
+            return said.stdout.split()[-1]
+
+        python = last("./venv.sh", "test")
+        wheel = last("./build.sh", "dev", self._scratch.name)
+        install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*install, "--force-reinstall", wheel], cwd=self._folder, check=True)
+        folder = Path(python).parent
+        path = f"{folder}:{os.environ['PATH']}"
+        self._env = {"ELASTICRUN_WHEEL": wheel, "ELASTICRUN_BIN": f"{folder}/elasticrun", "PATH": path}
+        # As pyproject.toml says, but for how much is printed.
+        options = ["-p", "no:cacheprovider", "-o", "addopts=--strict-markers --import-mode=importlib"]
+        self._command = [python, "-m", "pytest", *options]
+        listed = subprocess.run(
+            [*self._command, "--collect-only", "-q"],
+            cwd=self._folder,
+            env={**os.environ, **self._env},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        tests = [f"python {line}" for line in listed.stdout.splitlines() if "::" in line]
+        if listed.returncode or not tests:
+            sys.exit(f"pytest cannot list its tests:\n{listed.stdout}")
+        return tests
+
+    def run(self, tests: list[str], passes: int, tally: Tally) -> None:
+        """Runs each of ``tests`` so often and counts it at the end of a pass."""
+        names = [test.split(" ", 1)[1] for test in tests]
+        for _ in range(passes):
+            report = Path(self._scratch.name) / "report.xml"
+            report.unlink(missing_ok=True)
+            runner = start(
+                [*self._command, f"--junitxml={report}", "-o", "junit_family=xunit1", *names],
+                signal.SIGTERM,
+                cwd=self._folder,
+                env={**os.environ, **self._env},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                said, _ = runner.communicate()
+                if not report.exists():
+                    sys.exit(f"pytest ended with {runner.returncode}:\n{said}")
+            finally:
+                stop(runner)
+                # Of a pass that was cut short, those that had ended.
+                if report.exists():
+                    self._read(report, tally)
+
+    def _read(self, report: Path, tally: Tally) -> None:
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            test = f"python {case.get('file')}::{case.get('name')}"
+            if case.find("skipped") is not None:
+                self.skipped.add(test)
+                continue
+            wrong = [*case.iter("failure"), *case.iter("error")]
+            if any("KeyboardInterrupt" in (each.text or "") for each in wrong):
+                continue
+            tally.count(test, not wrong, float(case.get("time") or 0))
+            if wrong:
+                tally.keep(test, "\n".join(f"{each.get('message')}\n{each.text}" for each in wrong))
