@@ -93,11 +93,17 @@ async fn a_killed_worker_is_forgotten() {
 #[tokio::test]
 async fn a_worker_that_a_child_outlives_is_forgotten() {
     // What it leaves behind may hold its socket.
-    let driver = Driver::new(worker(&["attach", "open", "ask=a", "child", "exit=3"])).await;
+    let words = [
+        "attach", "open", "ask=a", "ask=b", "answer", "child", "exit=3",
+    ];
+    let driver = Driver::new(worker(&words)).await;
     let (_agent, mut control, _lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let mut store = Store::accept(&driver).await;
     store.asked().await;
+    store.asked().await;
+    // It ends only now: nobody passes on what a process has asked that is gone before it is read.
+    store.answer(process(0, 1), 1, "x").await;
     assert_eq!(store.next().await, (process(0, 1), FromClient::Left));
 }
 
