@@ -202,6 +202,12 @@ impl HostSet {
         self.known.get(id)?.draining.map(|draining| draining.due)
     }
 
+    /// Whether a draining host runs nothing any more, and nothing there is needed.
+    pub fn is_drained(&self, id: &HostId) -> bool {
+        let draining = self.known.get(id).and_then(|known| known.draining);
+        draining.is_some_and(|draining| draining.drained)
+    }
+
     /// Hosts that will go away and are not drained yet.
     pub fn draining(&self) -> impl Iterator<Item = &HostId> {
         let not_yet = |known: &Known| known.draining.is_some_and(|draining| !draining.drained);

@@ -7,6 +7,7 @@
 //!
 //! `elasticrun-sim --seeds 100000` looks for violations; `elasticrun-sim --seed S --trace` replays one.
 
+mod blame;
 mod dice;
 mod fault;
 mod history;

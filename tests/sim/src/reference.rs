@@ -4,7 +4,7 @@
 //! removed when missing twice, or reported gone; a draining one keeps its place and gives no slots. How
 //! long a domain is out is taken from the note that says so; that it is out until then is checked.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_core::{
     Event, Note, Time,
@@ -20,6 +20,21 @@ struct Known {
     /// A notice said so, and no list takes it back.
     noticed: bool,
     missing: u32,
+    /// Until then its workers may train on if too few others could.
+    due: Option<Time>,
+}
+
+/// The longest time that workers are given to leave a host.
+const MARGIN: Duration = Duration::from_secs(30);
+
+impl Known {
+    /// It drains, and goes after so long if anybody knows.
+    fn drains(&mut self, now: Time, within: Option<Duration>) {
+        let left = within.unwrap_or_default();
+        let due = now + left.saturating_sub(MARGIN.min(left / 2));
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+        self.draining = true;
+    }
 }
 
 /// See the module.
@@ -34,9 +49,11 @@ pub(crate) struct Reference {
     /// How often it has lost slots.
     shrinks: BTreeMap<HostId, u32>,
     pub(crate) discovered: bool,
-    /// The last moment at which there was enough for a round.
-    pub(crate) last_enough: Time,
     pub(crate) fatal: bool,
+    /// When an agent said first that its host goes away, while its connection holds.
+    said: BTreeMap<HostId, Time>,
+    /// The user has asked the job to end.
+    pub(crate) stopped: bool,
     elastic: bool,
 }
 
@@ -48,11 +65,12 @@ impl Reference {
         }
     }
 
-    pub(crate) fn event(&mut self, event: &Event) {
+    pub(crate) fn event(&mut self, now: Time, event: &Event) {
         match event {
-            Event::Discovered(list) => self.listed(list),
+            Event::Discovered(list) => self.listed(now, list),
+            Event::StopRequested { .. } => self.stopped = true,
             Event::DiscoveryFailed { fatal: true, .. } if !self.discovered => self.fatal = true,
-            Event::Noticed { host, notice } => self.noticed(host, *notice),
+            Event::Noticed { host, notice } => self.noticed(now, host, *notice),
             Event::AgentConnected(agent) if agent.itself => {
                 self.see(&agent.host, agent.slots);
             }
@@ -81,20 +99,43 @@ impl Reference {
             draining: false,
             noticed: false,
             missing: 0,
+            due: None,
         };
         self.known.insert(host.clone(), known);
     }
 
     /// An agent whose connection holds, or a person, says that a host goes away.
-    pub(crate) fn noticed(&mut self, host: &HostId, notice: Notice) {
-        if let Some(known) = self.known.get_mut(host) {
-            let leaves = self.elastic && !notice.kind.is_risk_only();
-            known.draining |= leaves;
-            known.noticed |= leaves;
+    pub(crate) fn noticed(&mut self, now: Time, host: &HostId, notice: Notice) {
+        let leaves = self.elastic && !notice.kind.is_risk_only();
+        if let Some(known) = self.known.get_mut(host).filter(|_| leaves) {
+            known.drains(now, notice.within);
+            known.noticed = true;
         }
     }
 
-    fn listed(&mut self, list: &[HostRecord]) {
+    /// The agent of a host, whose connection holds, says so.
+    pub(crate) fn agent_noticed(&mut self, now: Time, host: &HostId, notice: Notice) {
+        self.said.entry(host.clone()).or_insert(now);
+        self.noticed(now, host, notice);
+    }
+
+    /// The agent of a host is gone.
+    pub(crate) fn agent_gone(&mut self, host: &HostId) {
+        self.said.remove(host);
+    }
+
+    /// Until when workers of a draining host may train on; none if it does not drain.
+    pub(crate) fn drain_due(&self, host: &HostId) -> Option<Time> {
+        let known = self.known.get(host).filter(|known| known.draining)?;
+        known.due
+    }
+
+    /// How many hosts are known.
+    pub(crate) fn hosts(&self) -> usize {
+        self.known.len()
+    }
+
+    fn listed(&mut self, now: Time, list: &[HostRecord]) {
         self.discovered = true;
         let said = |id: &HostId, state| {
             list.iter()
@@ -109,7 +150,9 @@ impl Reference {
         let mut removed = Vec::new();
         for (id, known) in &mut self.known {
             if said(id, HostState::Draining) {
-                (known.draining, known.missing) = (true, 0);
+                let record = list.iter().find(|record| record.id == *id);
+                known.drains(now, record.and_then(|record| record.within));
+                known.missing = 0;
             } else if said(id, HostState::Gone) {
                 removed.push(id.clone());
             } else if !said(id, HostState::Ready) {
@@ -129,7 +172,7 @@ impl Reference {
     }
 
     /// A decision of the job is known.
-    pub(crate) fn note(&mut self, note: &Note) {
+    pub(crate) fn note(&mut self, now: Time, note: &Note) {
         match note {
             Note::Blacklisted { domain, out } => {
                 self.out.insert(domain.clone(), *out);
@@ -137,7 +180,8 @@ impl Reference {
             }
             // Said while no list had the host.
             Note::Draining { host, notice } if notice.kind == NoticeKind::Signal => {
-                self.noticed(&host.clone(), *notice);
+                let said = self.said.get(host).copied();
+                self.noticed(said.unwrap_or(now), host, *notice);
             }
             Note::CooldownOver {
                 domain: Domain::Host(host),

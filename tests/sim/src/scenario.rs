@@ -59,6 +59,8 @@ pub(crate) struct Scenario {
     /// Only workers fail, and the network is well: then no recovery may wait for a time-out.
     pub(crate) gentle: bool,
     pub(crate) data: DataSet,
+    /// How late the driver notices a deadline at most.
+    pub(crate) late: Duration,
 }
 
 impl Scenario {
@@ -129,8 +131,14 @@ impl Scenario {
             calm,
             gentle,
             settings,
+            late: Duration::ZERO,
             data: DataSet::draw(data),
         };
+        if !quiet {
+            // Of the dice for data, which are drawn from no more: what seeds mean stays as it is.
+            let late = data.pick(&[0, 0, 50, 1_500]).unwrap_or(0);
+            scenario.late = Duration::from_millis(late);
+        }
         scenario.settings.fence =
             scenario.heartbeat_interval + scenario.heartbeat_timeout + scenario.orphan_timeout;
         scenario.faults = scenario.draw_faults(dice);

@@ -228,8 +228,8 @@ impl Job {
                 self.capacity.add(&host, agent.slots, &self.blacklist);
                 self.note_capacity(out);
             }
-        } else if !self.hosts.contains(&host) {
-            // If it becomes known again, its agent is launched anew.
+        } else if !self.hosts.contains(&host) || self.hosts.is_drained(&host) {
+            // Its launch took until after it was removed or drained. If it may be used again, its agent is launched anew.
             self.fleet.lose_agent(&host);
             reject(out, &host, Rejected::UnknownHost);
             self.send(&host, Order::Shutdown, out);

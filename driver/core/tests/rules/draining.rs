@@ -7,7 +7,7 @@ use elasticrun_protocol::{Boundary, HostId, Notice, NoticeKind, Order, Report};
 
 use crate::{
     hosts::elastic,
-    play::{Play, commit, host, seconds},
+    play::{Play, commit, draining, host, seconds},
 };
 
 fn notice(kind: NoticeKind, within: Option<u64>) -> Notice {
@@ -256,4 +256,25 @@ fn what_an_agent_says_while_no_list_has_its_host_holds_when_one_has_it_again() {
     let before = format!("{:?}", play.job);
     noticed(&mut play, "b", Some(120));
     assert_eq!(before, format!("{:?}", play.job), "R3");
+}
+
+/// Seed 3430 of the simulation.
+#[test]
+fn an_agent_that_comes_when_its_host_is_drained_is_sent_away() {
+    let mut play = Play::new(elastic(1, 1, 2));
+    play.list(&[host("a", 1)]);
+    play.passive.insert("b".into());
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.list(&[host("a", 1), draining("b", 1)]);
+    assert_eq!(drained(&play), ["b"], "it runs nothing");
+    play.connects("b");
+    assert!(play.orders.contains(&("b".into(), Order::Shutdown)));
+    play.passive.clear();
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.pass(seconds(1));
+    assert_eq!(
+        (play.size(), failures(&play)),
+        (2, 0),
+        "the host is ready after all"
+    );
 }

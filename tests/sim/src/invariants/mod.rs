@@ -3,6 +3,8 @@
 //! Every file states its invariant and checks it against the world as it is, not as the core believes it
 //! to be. Not here: R4 across the death of a driver. R8 is part of R7.
 
+mod change;
+pub(crate) mod ends;
 mod r1;
 pub(crate) mod r10;
 pub(crate) mod r11;
@@ -14,15 +16,23 @@ mod r5;
 pub(crate) mod r6;
 pub(crate) mod r7;
 pub(crate) mod r9;
+pub(crate) mod removal;
+
+use std::time::Duration;
 
 use elasticrun_core::Command;
 use elasticrun_protocol::{CommitId, Order, Process, Rank, Round, control::Start};
 
 use crate::world::{RoundSim, World};
 
+/// What the job may need to see that a time has come.
+const SLACK: Duration = Duration::from_millis(100);
+
 /// What the invariants remember from one event to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Invariants {
+    change: change::Memory,
+    pub(crate) ends: ends::Memory,
     r2: r2::Memory,
     r3: r3::Memory,
     r6: r6::Memory,
@@ -68,14 +78,26 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         && !commands.iter().any(ends);
     let mut started = None;
     let itself = world.plan.settings.self_registration;
+    let (now, hosts) = (world.now, world.reference.hosts());
     for command in commands {
+        if let Err(what) = world.blame.command(now, hosts, command) {
+            world.violate("rule 6", what);
+        }
         match command {
             Command::Note(note) => {
-                world.reference.note(note);
+                world.reference.note(now, note);
+                change::note(world, note, commands);
+                ends::note(world, note);
+                removal::note(world, note);
                 r9::note(world, note);
                 r10::note(world, note);
             }
-            Command::Disconnect { host } if itself => world.reference.gone(host),
+            Command::Disconnect { host, .. } => {
+                world.reference.agent_gone(host);
+                if itself {
+                    world.reference.gone(host);
+                }
+            }
             Command::Send {
                 order: Order::Start(start),
                 ..
@@ -96,7 +118,12 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         r3::on_command(world, command);
         r10::on_command(world, command);
     }
+    if let Err(what) = world.blame.look(now, world.driver.job.fleet()) {
+        world.violate("rule 6", what);
+    }
+    r6::on_step(world);
     r9::on_step(world);
+    r10::on_step(world);
 }
 
 fn on_start(world: &mut World, round: Round, commands: &[Command]) {
@@ -137,4 +164,19 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
     let members = started.members();
     world.history.started(round, base);
     world.rounds.insert(round, RoundSim::new(base, members));
+}
+
+/// Looks at the job from time to time.
+pub(crate) fn watch(world: &mut World) {
+    if world.driver.ended.is_some() {
+        return;
+    }
+    r6::watch(world);
+    let waits = [r9::waits(world), ends::waits_for_exits(world)];
+    for (check, name) in waits.into_iter().zip(["R9", "R10"]) {
+        if let Err(what) = check {
+            world.violate(name, what);
+        }
+    }
+    removal::watch(world);
 }

@@ -8,7 +8,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{Order, control::Exit};
 
-use super::r9;
+use super::{ends, r9};
 use crate::world::{World, host::index_of};
 
 #[derive(Debug, Default)]
@@ -40,6 +40,16 @@ pub(super) fn note(world: &mut World, note: &Note) {
             }
         }
         _ => {}
+    }
+}
+
+/// After every step of the job.
+pub(super) fn on_step(world: &mut World) {
+    if world.driver.ended.is_none()
+        && !world.invariants.r10.ended
+        && let Err(why) = ends::must_end(world)
+    {
+        world.violate("R10", format!("the job goes on, and {why}"));
     }
 }
 
@@ -78,16 +88,20 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
     let holds = match outcome {
         Outcome::Succeeded => return succeeded(world),
         Outcome::WorkerFailed(Reason::Standard) => !settings.elastic && memory.failures > 0,
+        Outcome::WorkerFailed(Reason::AllFailed)
+            if world.invariants.ends.restarts < settings.max_restarts =>
+        {
+            return Err("a restart is left".into());
+        }
         Outcome::WorkerFailed(Reason::AllFailed) => return all_failed(world),
         Outcome::WorkerFailed(Reason::AllHostsOut) => world.reference.all_out_for_good(),
-        Outcome::WorkerFailed(Reason::NotAllSucceeded | Reason::ExitTimeout) => {
-            memory.finished_ever
-        }
+        Outcome::WorkerFailed(Reason::NotAllSucceeded) => memory.finished_ever,
+        Outcome::WorkerFailed(Reason::ExitTimeout) => return ends::exit_timed_out(world),
         Outcome::TimedOut { .. } => true,
         Outcome::ResetLimit { limit } => world.history.rounds() as u32 == limit + 1,
         Outcome::DiscoveryFailed { .. } => world.reference.fatal,
         Outcome::NoStateLeft => return no_state_left(world),
-        Outcome::Stopped { .. } => !world.plan.calm,
+        Outcome::Stopped { .. } => world.reference.stopped,
     };
     if holds {
         Ok(())
@@ -120,14 +134,15 @@ fn succeeded(world: &World) -> Result<(), String> {
 }
 
 /// Every member of the last round ended by itself, or hung.
-fn all_failed(world: &World) -> Result<(), String> {
+pub(super) fn all_failed(world: &World) -> Result<(), String> {
     let Some((_, round)) = world.rounds.last_key_value() else {
         return Ok(());
     };
     let failed = |end: &Exit| !end.is_success();
     for seat in &round.seats {
         let fate = world.fate(seat.host, seat.process);
-        let by_itself = fate.end.as_ref().is_some_and(failed) && !fate.lost && !fate.signalled;
+        let ended = fate.end.as_ref().is_some_and(failed) && !fate.obeyed;
+        let by_itself = ended && !fate.lost && !fate.signalled;
         if !by_itself && !fate.given_up {
             return Err(format!("h{} {:?}: {fate:?}", seat.host, seat.process));
         }

@@ -1,66 +1,73 @@
-//! R6: a change that concerns workers reaches them however late they register, however often it is sent:
-//! while a round trains, no member stays on a slot that is gone, and nobody waits for whom there is room,
-//! for longer than the time-outs of an interrupt allow. All who leave by a hold leave at one boundary
-//! (checked in the model of collectives).
+//! R6: a change that concerns workers reaches them however late they register, however often it is sent: as soon as a
+//! member of the round that trains has lost its slot, or somebody waits for whom there is room, the round is asked to
+//! end, at most a last call later; and it ends within the interrupt timeout. All who leave by a hold leave at one
+//! boundary (checked in the model of collectives).
 
-use elasticrun_core::{Time, fleet::Life, rounds::Phase};
+use std::time::Duration;
+
+use elasticrun_core::{Time, rounds::Phase};
 use elasticrun_protocol::Round;
 
+use super::{SLACK, change};
 use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// A round that should be interrupted, and since when.
-    since: Option<(Round, Time)>,
+    /// A round that has room while somebody waits, and since when.
+    grows: Option<(Round, Time)>,
+    /// A round that is asked to end, and since when.
+    held: Option<(Round, Time)>,
+}
+
+/// Looks at the job after each step.
+pub(super) fn on_step(world: &mut World) {
+    let Phase::Training(training) = &world.driver.job.rounds().phase else {
+        world.invariants.r6 = Memory::default();
+        return;
+    };
+    let (round, held) = (training.round, training.hold.is_some());
+    let over = world.driver.ended.is_some() || world.invariants.r10.finishing;
+    let grows = !held && !over && world.driver.job.fleet().census().waiting > 0;
+    let grows = grows && change::can_grow(world);
+    let now = world.now;
+    let since = |before: Option<(Round, Time)>| match before {
+        Some((other, since)) if other == round => Some((round, since)),
+        _ => Some((round, now)),
+    };
+    let memory = &mut world.invariants.r6;
+    memory.grows = since(memory.grows).filter(|_| grows);
+    memory.held = since(memory.held).filter(|_| held && !over);
 }
 
 /// Looks at the job from time to time.
 pub(crate) fn watch(world: &mut World) {
-    let Some(round) = wants_change(world) else {
-        world.invariants.r6.since = None;
+    let over = world.driver.ended.is_some() || world.invariants.r10.finishing;
+    let Phase::Training(training) = &world.driver.job.rounds().phase else {
         return;
     };
-    let now = world.now;
-    let (since_round, since) = *world.invariants.r6.since.get_or_insert((round, now));
-    if since_round != round {
-        world.invariants.r6.since = Some((round, now));
+    if over {
         return;
     }
-    let settings = &world.plan.settings;
-    let bound = settings.last_call
-        + settings.interrupt_timeout
-        + settings.abort_timeout
-        + settings.start_timeout
-        + world.plan.heartbeat_timeout * 2
-        + std::time::Duration::from_secs(15);
-    if now.since(since) > bound {
-        let what = format!("{round:?} should have been interrupted since {since:?}");
-        world.violate("R6", what);
-    }
+    let (round, held) = (training.round, training.hold.is_some());
+    let slack = SLACK + world.plan.late;
+    let overdue = |since: Option<(Round, Time)>, bound: Duration| {
+        since.is_some_and(|(_, since)| world.now.since(since) > bound + slack)
+    };
+    let (memory, settings) = (&world.invariants.r6, &world.plan.settings);
+    let what = if overdue(memory.grows, settings.last_call) {
+        "has room, somebody waits, and the last call is over"
+    } else if overdue(memory.held, settings.interrupt_timeout) {
+        "is not left within the interrupt timeout"
+    } else if !held && lost_for_long(world, slack) {
+        "has a member whose slot is gone, and is not asked to end"
+    } else {
+        return;
+    };
+    world.violate("R6", format!("{round:?} {what}"));
 }
 
-fn wants_change(world: &World) -> Option<Round> {
-    let job = &world.driver.job;
-    let Phase::Training(training) = &job.rounds().phase else {
-        return None;
-    };
-    if world.driver.ended.is_some() || world.invariants.r10.finishing {
-        return None;
-    }
-    let gone = (training.members.iter()).any(|(host, members)| {
-        members
-            .iter()
-            .any(|p| !world.reference.is_usable(world.now, host, p.local_rank))
-    });
-    let room = world
-        .plan
-        .settings
-        .max_np
-        .is_none_or(|max| training.size < max);
-    let waits = room
-        && job
-            .fleet()
-            .hosts()
-            .any(|(_, host)| host.live().any(|live| live.life == Life::Waiting));
-    (gone || waits).then_some(training.round)
+fn lost_for_long(world: &World, slack: Duration) -> bool {
+    // Only who drains, and may train on for a while, is not asked at once.
+    (change::lost_hosts(world).iter())
+        .any(|host| (world.reference.drain_due(host)).is_none_or(|due| due + slack < world.now))
 }

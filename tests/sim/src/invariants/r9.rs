@@ -11,12 +11,21 @@ use elasticrun_core::{
     rounds::{Cause, Phase},
 };
 
+use super::SLACK;
 use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Survivors are enough and on their way back since then.
     recovers: Option<Time>,
+    /// Too few workers for a round are at `run()`, on their way there, or train since then; none if there are enough, and
+    /// the start of the job before anything is known.
+    few: Option<Option<Time>>,
+    /// Too few slots for a round since then.
+    few_slots: Option<Time>,
+    /// Before the first round: too few slots for np since then, and enough workers for min_np since then.
+    short: Option<Time>,
+    enough: Option<Time>,
 }
 
 /// Enough for a round are at `run()` or on their way there, survivors among them.
@@ -28,6 +37,10 @@ fn survivors_suffice(world: &World) -> bool {
 
 /// Whether a recovery takes no longer than it must.
 pub(super) fn note(world: &mut World, note: &Note) {
+    if matches!(note, Note::HostsChanged { slots, .. } if *slots >= world.plan.settings.min_np) {
+        // Perhaps only for a moment of this step.
+        world.invariants.r9.few_slots = None;
+    }
     match note {
         // Replacements or changes may be waited for; only what follows the last failure counts.
         Note::WorkerFailed { .. } => {
@@ -58,9 +71,47 @@ pub(super) fn note(world: &mut World, note: &Note) {
 
 /// After every step of the job.
 pub(super) fn on_step(world: &mut World) {
-    if world.driver.ended.is_none() && has_enough(world) {
-        world.reference.last_enough = world.now;
+    if world.driver.ended.is_some() {
+        return;
     }
+    let now = world.now;
+    let slots = has_enough(world);
+    let (job, settings) = (&world.driver.job, &world.plan.settings);
+    let census = job.fleet().census();
+    let (waiting, min_np) = (census.waiting, settings.min_np as usize);
+    let there = waiting + census.returning + census.training >= min_np;
+    let first = world.history.rounds() == 0 && job.fleet().done() == 0;
+    let short = first && world.reference.usable(now) < settings.np;
+    let memory = &mut world.invariants.r9;
+    let since = |holds: bool, before: Option<Time>| holds.then(|| before.unwrap_or(now));
+    memory.few = Some(since(!there, memory.few.unwrap_or(Some(Time::ZERO))));
+    memory.few_slots = since(!slots, memory.few_slots);
+    memory.short = since(short, memory.short);
+    memory.enough = since(first && waiting >= min_np, memory.enough);
+}
+
+/// Looks at the job from time to time: whether it waits for longer than it may.
+pub(super) fn waits(world: &World) -> Result<(), String> {
+    let settings = &world.plan.settings;
+    let slack = SLACK + world.plan.late;
+    let memory = &world.invariants.r9;
+    let over = |since: Option<Time>, bound: Duration| {
+        since.is_some_and(|since| world.now.since(since) > bound + slack)
+    };
+    let scripts = world.history.rounds() == 0 && world.driver.job.fleet().done() > 0;
+    let goes_on = !has_enough(world) && !world.invariants.r10.finishing && !scripts;
+    if goes_on && over(memory.few_slots, settings.elastic_timeout) {
+        let since = memory.few_slots;
+        return Err(format!(
+            "too few slots since {since:?}, and the job goes on"
+        ));
+    }
+    let settled = settings.elastic_timeout + settings.last_call;
+    let idle = matches!(world.driver.job.rounds().phase, Phase::Idle);
+    if idle && over(memory.short, settled) && over(memory.enough, settings.last_call) {
+        return Err("enough for min_np wait, np never comes, and no round is formed".into());
+    }
+    Ok(())
 }
 
 fn has_enough(world: &World) -> bool {
@@ -76,9 +127,12 @@ pub(super) fn timed_out(world: &World, outcome: &Outcome) -> Result<(), String> 
     let Outcome::TimedOut { .. } = outcome else {
         return Ok(());
     };
-    let short = world.now.since(world.reference.last_enough);
+    let since = world.invariants.r9.few.unwrap_or(Some(Time::ZERO));
+    let slots = world.invariants.r9.few_slots;
+    let short = (since.into_iter().chain(slots)).map(|since| world.now.since(since));
+    let short = short.max().unwrap_or_default();
     if short < world.plan.settings.elastic_timeout {
-        return Err(format!("a time-out after {short:?} of too few slots"));
+        return Err(format!("a timeout after {short:?} of too few workers"));
     }
     Ok(())
 }

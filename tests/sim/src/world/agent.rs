@@ -190,6 +190,9 @@ impl World {
             Command::Signal { process, signal } => {
                 let wait = self.dice.micros(5, 2_000);
                 let term = signal == Signal::Terminate;
+                if term {
+                    invariants::removal::terminated(self, host, process);
+                }
                 self.after(
                     wait,
                     Ev::Kill {
@@ -209,7 +212,10 @@ impl World {
                     self.after(wait, Ev::Wake { host, process });
                 }
             }
-            Command::TellStop { process, .. } => self.tell(host, process, Tell::Stop),
+            Command::TellStop { process, why } => {
+                invariants::removal::told(self, host, process, why);
+                self.tell(host, process, Tell::Stop);
+            }
             Command::Forget { process } => {
                 invariants::r12::may_forget(self, host, process);
                 if !self.hosts[host].workers.contains_key(&process) {

@@ -7,6 +7,7 @@ use super::{Ev, World, turns::Act, worker::Phase};
 
 impl World {
     pub(super) fn end_as_told(&mut self, host: usize, process: Process) {
+        self.obeys(host, process);
         let wait = self.dice.micros(500, 20_000);
         let code = i32::from(self.dice.percent(50));
         self.act_after(host, process, wait, Act::Exit(Exit::Code(code)));
@@ -74,7 +75,7 @@ impl World {
     pub(super) fn suspend(&mut self, host: usize, process: Process) {
         let now = self.now;
         if let Some(worker) = self.worker(host, process) {
-            worker.suspended = true;
+            worker.set_suspended(Some(now));
             if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
                 shared.stop_beating(now);
             }
@@ -86,7 +87,7 @@ impl World {
         let Some(worker) = self.worker(host, process).filter(|worker| worker.suspended) else {
             return;
         };
-        worker.suspended = false;
+        worker.set_suspended(None);
         let attached = worker.attached;
         let deferred = std::mem::take(&mut worker.deferred);
         self.note(format_args!("h{host} {process:?} is continued"));

@@ -31,10 +31,14 @@ pub(crate) struct Driver {
     pub(super) current: Vec<Option<usize>>,
     pub(super) instances: u64,
     tick_at: Option<Time>,
+    /// The deadline that the next tick is for.
+    due: Option<Time>,
     /// Ticks since the clock moved last.
     ticks: u32,
     pub(crate) ended: Option<(Time, Outcome)>,
     pub(super) exited: bool,
+    /// The event that is being applied says that a peer was lost.
+    pub(crate) broken: bool,
     /// What the event that is being applied may not do.
     pub(crate) inert: Option<&'static str>,
 }
@@ -46,9 +50,11 @@ impl Driver {
             current: vec![None; plan.hosts.len()],
             instances: 0,
             tick_at: None,
+            due: None,
             ticks: 0,
             ended: None,
             exited: false,
+            broken: false,
             inert: None,
         }
     }
@@ -60,7 +66,13 @@ impl World {
             return;
         }
         self.note(format_args!("driver < {event:?}"));
-        self.reference.event(&event);
+        self.reference.event(self.now, &event);
+        invariants::ends::event(self, &event);
+        if let JobEvent::AgentConnected(agent) = &event {
+            self.blame.agent_came(self.now, &agent.host);
+        }
+        let broken = |report: &Report| matches!(report, Report::Broken { .. });
+        self.driver.broken = matches!(&event, JobEvent::Reported { report, .. } if broken(report));
         if let JobEvent::Reported {
             host,
             instance,
@@ -74,18 +86,26 @@ impl World {
                 .and_then(|host| host.up())
             && up.instance == *instance
         {
-            self.reference.noticed(host, *notice);
+            self.reference.agent_noticed(self.now, host, *notice);
         }
         let mut out = Vec::new();
+        let came = match &event {
+            JobEvent::AgentConnected(agent) => Some(agent.host.clone()),
+            _ => None,
+        };
         self.driver.job.step(self.now, event, &mut out);
         self.obey(out);
+        if let Some(host) = came {
+            self.blame.agent_came(self.now, &host);
+        }
     }
 
     pub(super) fn job_tick(&mut self) {
         if self.driver.exited || self.driver.tick_at != Some(self.now) {
             return;
         }
-        self.driver.tick_at = None;
+        (self.driver.tick_at, self.driver.due) = (None, None);
+        self.driver.broken = false;
         let mut out = Vec::new();
         self.driver.job.tick(self.now, &mut out);
         if !out.is_empty() {
@@ -103,17 +123,31 @@ impl World {
 
     pub(super) fn schedule_job_tick(&mut self) {
         let Some(due) = self.driver.job.next_deadline() else {
-            self.driver.tick_at = None;
+            (self.driver.tick_at, self.driver.due) = (None, None);
             return;
         };
         let due = due.max(self.now);
         if due > self.now {
             self.driver.ticks = 0;
         }
+        if self.driver.due == Some(due) {
+            return;
+        }
+        self.driver.due = Some(due);
+        let due = due + self.lateness();
         if self.driver.tick_at != Some(due) {
             self.driver.tick_at = Some(due);
             self.at(due, Ev::JobTick);
         }
+    }
+
+    /// How late a deadline is noticed: other events may come before.
+    fn lateness(&mut self) -> Duration {
+        let most = self.plan.late.as_micros() as u64;
+        if most == 0 || self.lateness_dice.percent(50) {
+            return Duration::ZERO;
+        }
+        self.lateness_dice.micros(0, most)
     }
 
     /// Does what the job commands.
@@ -183,6 +217,7 @@ impl World {
             return;
         }
         self.note(format_args!("driver exits"));
+        invariants::ends::named(self);
         for link in 0..self.links.len() {
             self.close_driver_end(link);
         }

@@ -32,6 +32,10 @@ pub(crate) struct Host {
     pub(crate) cut_up: u32,
     pub(crate) cut_down: u32,
     pub(crate) cut_data: u32,
+    /// When the way between it and the driver changed last.
+    pub(crate) disturbed: Time,
+    /// Since when its agent runs without a stall.
+    pub(crate) awake: Time,
     pub(crate) agent: Option<AgentSim>,
     pub(super) agents: u64,
     pub(super) memories: Memories,
@@ -54,6 +58,8 @@ impl Host {
             cut_up: 0,
             cut_down: 0,
             cut_data: 0,
+            disturbed: Time::ZERO,
+            awake: Time::ZERO,
             agent: None,
             agents: 0,
             memories: Memories::default(),

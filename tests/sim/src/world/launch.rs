@@ -45,6 +45,7 @@ impl World {
         self.hosts[host].launch_waits = false;
         let number = self.hosts[host].agents;
         self.note(format_args!("h{host} agent {number} begins"));
+        self.hosts[host].awake = self.now;
         let link = self.dial(host, number);
         self.hosts[host].agent = Some(AgentSim {
             number,

@@ -46,6 +46,7 @@ use elasticrun_core::Time;
 use elasticrun_protocol::{HostId, Process, Round};
 
 use crate::{
+    blame::Blame,
     dice::Dice,
     history::History,
     invariants::Invariants,
@@ -53,7 +54,7 @@ use crate::{
     scenario::Scenario,
     trace::{Detail, Trace},
 };
-pub(crate) use collective::RoundSim;
+pub(crate) use collective::{RoundSim, Seat};
 use discovery::Discovery;
 use driver::Driver;
 use host::Host;
@@ -77,6 +78,8 @@ pub(crate) struct World {
     dice: Dice,
     /// What readers do by chance: apart, so that data changes nothing else.
     data_dice: Dice,
+    /// How late deadlines are noticed: apart as well.
+    lateness_dice: Dice,
     queue: BinaryHeap<Entry>,
     entered: u64,
     pub(crate) driver: Driver,
@@ -85,6 +88,7 @@ pub(crate) struct World {
     pub(crate) rounds: BTreeMap<Round, RoundSim>,
     discovery: Discovery,
     pub(crate) reference: Reference,
+    pub(crate) blame: Blame,
     pub(crate) history: History,
     pub(crate) invariants: Invariants,
     pub(crate) trace: Trace,
@@ -95,6 +99,9 @@ pub(crate) struct World {
     swept: bool,
     fates: BTreeMap<(usize, Process), view::Fate>,
 }
+
+/// Makes other dice of the same seed.
+const LATENESS: u64 = 0x6c61_7465;
 
 /// A run that needs more events than this has lost its way.
 const MOST_EVENTS: u64 = 3_000_000;
@@ -112,12 +119,14 @@ impl World {
                 .collect(),
             dice,
             data_dice,
+            lateness_dice: Dice::new(seed ^ LATENESS),
             queue: BinaryHeap::new(),
             entered: 0,
             links: Vec::new(),
             rounds: BTreeMap::new(),
             discovery: Discovery::new(&plan),
             reference: Reference::of(plan.settings.elastic),
+            blame: Blame::new(&plan.settings),
             history: History::default(),
             invariants: Invariants::default(),
             trace: Trace::new(detail),
@@ -248,7 +257,7 @@ impl World {
     }
 
     fn watch(&mut self) {
-        crate::invariants::r6::watch(self);
+        crate::invariants::watch(self);
         if self.driver.ended.is_none() {
             self.after(Duration::from_millis(500), Ev::Watch);
         }

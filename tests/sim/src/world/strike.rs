@@ -216,6 +216,7 @@ impl World {
         self.hosts[host].cut_up += u32::from(up);
         self.hosts[host].cut_down += u32::from(down);
         self.hosts[host].cut_data += u32::from(data);
+        self.hosts[host].disturbed = self.now;
         self.after(
             heal,
             Ev::Uncut {
@@ -233,6 +234,7 @@ impl World {
         state.cut_up -= u32::from(up);
         state.cut_down -= u32::from(down);
         state.cut_data -= u32::from(data);
+        state.disturbed = self.now;
         // What was held up comes through now, in order.
         for link in 0..self.links.len() {
             if self.links[link].host == host {

@@ -42,6 +42,11 @@ impl World {
         self.fates.entry((host, process)).or_default().signalled = true;
     }
 
+    /// A process ends as it was told to.
+    pub(super) fn obeys(&mut self, host: usize, process: Process) {
+        self.fates.entry((host, process)).or_default().obeyed = true;
+    }
+
     /// The job has told a process to stop.
     pub(crate) fn told_to_stop(&mut self, host: usize, process: Process) {
         self.fates.entry((host, process)).or_default().told = true;
@@ -63,6 +68,8 @@ pub(crate) struct Fate {
     pub(crate) told: bool,
     /// It did not beat, or did not come back.
     pub(crate) given_up: bool,
+    /// It ended as it was told to.
+    pub(crate) obeyed: bool,
     /// It ended by a signal of its agent.
     pub(crate) signalled: bool,
 }

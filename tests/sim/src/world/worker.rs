@@ -60,6 +60,9 @@ pub(crate) struct Worker {
     /// Grows with every turn it takes, so that what it meant to do before is forgotten.
     pub(super) token: u64,
     pub(super) suspended: bool,
+    suspended_at: Option<Time>,
+    /// Its agent has told it to stop, and left it to it to end.
+    pub(crate) removed: Option<Time>,
     pub(super) deferred: Vec<Ev>,
     pub(crate) state: State,
     /// Its position in the data, once it was in a round.
@@ -76,6 +79,25 @@ pub(crate) struct Worker {
     pub(super) orphan: bool,
 }
 
+impl Worker {
+    pub(super) fn set_suspended(&mut self, at: Option<Time>) {
+        (self.suspended, self.suspended_at) = (at.is_some(), at);
+    }
+
+    /// Since when it does not beat, if it should.
+    pub(crate) fn silent_since(&self) -> Option<Time> {
+        self.suspended_at.filter(|_| self.attached)
+    }
+
+    pub(crate) fn is_of(&self, agent: u64) -> bool {
+        self.agent == agent && !self.orphan
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.phase == Phase::Dead
+    }
+}
+
 impl World {
     pub(super) fn begin_worker(&mut self, host: usize, process: Process) {
         let Some(agent) = self.hosts[host].agent.as_ref().map(|agent| agent.number) else {
@@ -90,6 +112,8 @@ impl World {
             phase: Phase::Starting,
             token: 0,
             suspended: false,
+            suspended_at: None,
+            removed: None,
             deferred: Vec::new(),
             state: State::default(),
             position: None,

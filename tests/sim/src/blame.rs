@@ -1,0 +1,254 @@
+//! The blacklist as the contract words it, counted apart from the core: what is out after each failure, and for how
+//! long.
+//!
+//! That something failed is taken from the job's notes; what that takes out, and how often it has failed by now, is
+//! worked out here. Only the jitter of a cooldown is left to the job, within its bounds.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use elasticrun_core::{
+    Command, Cooldown, FailureDomain, Note, Settings, Time,
+    blacklist::{Domain, Out},
+    fleet::{Fleet, Life},
+};
+use elasticrun_protocol::{HostId, LocalRank, Order, Process};
+
+/// What is expected of a domain that has just failed.
+#[derive(Clone, Debug)]
+enum Expected {
+    /// It was counted already.
+    Nothing,
+    ForGood(Domain),
+    For(Domain, Duration, Duration),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Count {
+    failures: u32,
+    failed: Time,
+    /// It has failed since the last started round.
+    this_episode: bool,
+    /// Time with a worker at `run()` or in training, since it failed.
+    health: Duration,
+    well_since: Option<Time>,
+    /// When its cooldown is over.
+    cooled: Time,
+}
+
+/// Health is time with a worker at `run()` or in training; else it is all time since the cooldown.
+const HEALTH_IS_PRESENCE: bool = false;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Blame {
+    settings: Settings,
+    counts: BTreeMap<Domain, Count>,
+    /// When a process was started.
+    started: BTreeMap<(HostId, Process), Time>,
+    /// When an agent was asked for, or came by itself; while it is there or on its way.
+    asked: BTreeMap<HostId, Time>,
+    expected: Option<Expected>,
+}
+
+impl Blame {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            settings: settings.clone(),
+            counts: BTreeMap::new(),
+            started: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            expected: None,
+        }
+    }
+
+    /// An agent has connected.
+    pub(crate) fn agent_came(&mut self, now: Time, host: &HostId) {
+        self.asked.entry(host.clone()).or_insert(now);
+    }
+
+    /// One command of the job. `hosts` is how many hosts are known.
+    pub(crate) fn command(
+        &mut self,
+        now: Time,
+        hosts: usize,
+        command: &Command,
+    ) -> Result<(), String> {
+        let out = match command {
+            Command::Note(Note::Blacklisted { domain, out }) => Some((domain, *out)),
+            _ => None,
+        };
+        match (self.expected.take(), out) {
+            (None, None) => {}
+            (Some(expected), out) => {
+                met(now, &expected, out)?;
+                if let Some((domain, Out::Until(end))) = out {
+                    self.counts.entry(domain.clone()).or_default().cooled = end;
+                }
+            }
+            (None, Some((domain, _))) => return Err(format!("{domain} is out and has not failed")),
+        }
+        match command {
+            Command::Launch { host } => {
+                self.asked.insert(host.clone(), now);
+            }
+            Command::Disconnect { host, .. } => {
+                // A host that is said to have failed right behind had been asked for before.
+                if let Some(asked) = self.asked.remove(host) {
+                    self.started.insert((host.clone(), AGENT), asked);
+                }
+            }
+            Command::Send {
+                host,
+                order: Order::Spawn(spawn),
+            } => {
+                self.started.insert((host.clone(), spawn.process), now);
+            }
+            Command::Note(note) => self.note(now, hosts, note),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, now: Time, hosts: usize, note: &Note) {
+        match note {
+            Note::WorkerFailed {
+                host,
+                process,
+                member,
+                ..
+            } => {
+                let slot = Domain::Slot(host.clone(), process.local_rank);
+                let domain = match self.settings.failure_domain {
+                    _ if member.is_none() => slot,
+                    FailureDomain::Slot => slot,
+                    FailureDomain::Auto if hosts <= 1 => slot,
+                    FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),
+                };
+                let begun = self.started.get(&(host.clone(), *process)).copied();
+                self.expected = Some(self.fail(now, domain, begun.unwrap_or(now)));
+            }
+            Note::HostFailed { host, .. } => {
+                let before = self.started.get(&(host.clone(), AGENT)).copied();
+                let begun = self.asked.remove(host).or(before).unwrap_or(now);
+                self.expected = Some(self.fail(now, Domain::Host(host.clone()), begun));
+            }
+            Note::RoundStarted { .. } => {
+                for count in self.counts.values_mut() {
+                    count.this_episode = false;
+                }
+            }
+            Note::Restarting { .. } => {
+                // It was the program, not the hosts.
+                for count in self.counts.values_mut().filter(|count| count.this_episode) {
+                    count.this_episode = false;
+                    count.failures = count.failures.saturating_sub(1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fail(&mut self, now: Time, domain: Domain, begun: Time) -> Expected {
+        let count = self.counts.entry(domain.clone()).or_default();
+        if count.this_episode && begun <= count.failed {
+            return Expected::Nothing;
+        }
+        let health = if HEALTH_IS_PRESENCE {
+            count.health + (count.well_since).map_or(Duration::ZERO, |since| now.since(since))
+        } else {
+            now.since(count.cooled)
+        };
+        let mut forgiven = 0;
+        if let Cooldown::Range { high, .. } = self.settings.cooldown
+            && !high.is_zero()
+        {
+            forgiven = (health.as_nanos() / high.as_nanos()) as u32;
+        }
+        *count = Count {
+            failures: count.failures.saturating_sub(forgiven) + 1,
+            failed: now,
+            this_episode: true,
+            health: Duration::ZERO,
+            well_since: None,
+            cooled: now,
+        };
+        let failures = count.failures;
+        let limit = self.settings.max_host_failures;
+        match self.settings.cooldown {
+            Cooldown::Forever => Expected::ForGood(domain),
+            _ if limit.is_some_and(|limit| failures >= limit) => Expected::ForGood(domain),
+            Cooldown::Range { low, high } => {
+                let doublings = (failures - 1).min(40);
+                let exact = low.as_secs_f64() * 2f64.powi(doublings as i32);
+                let capped = |seconds: f64| seconds.min(high.as_secs_f64());
+                let (least, most) = (capped(exact), capped(exact * 1.1));
+                let slack = 1e-6;
+                Expected::For(
+                    domain,
+                    Duration::from_secs_f64((least - slack).max(0.0)),
+                    Duration::from_secs_f64(most + slack),
+                )
+            }
+        }
+    }
+
+    /// The step is over: which domains have a worker at `run()` or in training.
+    pub(crate) fn look(&mut self, now: Time, fleet: &Fleet) -> Result<(), String> {
+        if let Some(expected) = self.expected.take() {
+            met(now, &expected, None)?;
+        }
+        for (domain, count) in &mut self.counts {
+            let well = is_well(fleet, domain);
+            match (well, count.well_since) {
+                (true, None) => count.well_since = Some(now),
+                (false, Some(since)) => {
+                    count.health += now.since(since);
+                    count.well_since = None;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Stands for the agent of a host among its processes.
+const AGENT: Process = Process {
+    local_rank: LocalRank(u32::MAX),
+    generation: elasticrun_protocol::Generation(0),
+};
+
+fn is_well(fleet: &Fleet, domain: &Domain) -> bool {
+    let (host, slot) = match domain {
+        Domain::Host(host) => (host, None),
+        Domain::Slot(host, slot) => (host, Some(*slot)),
+    };
+    let there = |life| {
+        matches!(
+            life,
+            Life::Waiting | Life::Returning | Life::Training { .. }
+        )
+    };
+    fleet.host(host).is_some_and(|state| {
+        state
+            .live()
+            .any(|live| slot.is_none_or(|slot| slot == live.process.local_rank) && there(live.life))
+    })
+}
+
+fn met(now: Time, expected: &Expected, is: Option<(&Domain, Out)>) -> Result<(), String> {
+    let holds = match (expected, is) {
+        (Expected::Nothing, None) => true,
+        (Expected::ForGood(domain), Some((other, Out::ForGood))) => domain == other,
+        (Expected::For(domain, least, most), Some((other, Out::Until(end)))) => {
+            let time = end.since(now);
+            domain == other && *least <= time && time <= *most
+        }
+        _ => false,
+    };
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{expected:?} is expected, and the job says {is:?}"))
+    }
+}

@@ -1,0 +1,133 @@
+//! Rules 3, 4 and 7 of the contract, as far as the job's decisions show them: a change interrupts a round only if it
+//! changes the assignment, it says what has changed, it ends the round at a common boundary and not where it stands, and
+//! a host that drains is left before its time only if enough others can go on.
+
+use elasticrun_core::{
+    Command, Note, Time,
+    fleet::Life,
+    rounds::{Cause, Phase},
+};
+use elasticrun_protocol::{HostId, Round};
+
+use crate::world::World;
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The round that is interrupted, and since when.
+    pub(super) interrupted: Option<(Round, Time)>,
+}
+
+/// Hosts of members of the round that trains whose slots may not be used any more.
+pub(super) fn lost_hosts(world: &World) -> Vec<HostId> {
+    let Phase::Training(training) = &world.driver.job.rounds().phase else {
+        return Vec::new();
+    };
+    let lost = |host: &HostId, members: &[elasticrun_protocol::Process]| {
+        (members.iter()).any(|p| !world.reference.is_usable(world.now, host, p.local_rank))
+    };
+    (training.members.iter())
+        .filter(|(host, members)| lost(host, members))
+        .map(|(host, _)| host.clone())
+        .collect()
+}
+
+/// Whether the round that trains has room, and somebody waits who may be used.
+pub(super) fn can_grow(world: &World) -> bool {
+    let job = &world.driver.job;
+    let Phase::Training(training) = &job.rounds().phase else {
+        return false;
+    };
+    let max = world.plan.settings.max_np;
+    max.is_none_or(|max| training.size < max) && waiting(world) > 0
+}
+
+fn waiting(world: &World) -> usize {
+    there(world, |life| life == Life::Waiting)
+}
+
+/// Workers on slots that may be used.
+fn there(world: &World, which: impl Fn(Life) -> bool) -> usize {
+    let usable = |host: &HostId, slot| world.reference.is_usable(world.now, host, slot);
+    let hosts = world.driver.job.fleet().hosts();
+    hosts
+        .filter(|(_, state)| state.up().is_some())
+        .map(|(host, state)| {
+            (state.live())
+                .filter(|live| which(live.life) && usable(host, live.process.local_rank))
+                .count()
+        })
+        .sum()
+}
+
+/// Whether the workers of this host may still train on if too few others could.
+fn is_patient(world: &World, host: &HostId) -> bool {
+    (world.reference.drain_due(host)).is_some_and(|due| world.now < due)
+}
+
+pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
+    match note {
+        Note::Interrupting { round, cause } => {
+            world.invariants.change.interrupted = Some((*round, world.now));
+            if let Err((rule, what)) = interrupts(world, cause) {
+                world.violate(
+                    rule,
+                    format!("{round:?} is interrupted for {cause:?}: {what}"),
+                );
+            }
+        }
+        Note::RoundAborted {
+            round,
+            started: true,
+        } => {
+            let interrupted = world.invariants.change.interrupted;
+            let known = interrupted.is_some_and(|(other, _)| other == *round);
+            if !known && !world.driver.broken && !step.iter().any(is_failure) {
+                let what = format!("{round:?} is aborted and nothing has failed");
+                world.violate("rule 4", what);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_failure(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Disconnect { .. }
+            | Command::Note(
+                Note::WorkerFailed { .. } | Note::HostFailed { .. } | Note::WentEarly { .. }
+            )
+    )
+}
+
+fn interrupts(world: &World, cause: &Cause) -> Result<(), (&'static str, &'static str)> {
+    if !matches!(&world.driver.job.rounds().phase, Phase::Training(training) if training.hold.is_some())
+    {
+        // The same step has taken it back.
+        return Ok(());
+    }
+    let (added, removed) = match cause {
+        Cause::Added => (true, false),
+        Cause::Removed => (false, true),
+        Cause::Mixed => (true, true),
+        _ => return Err(("rule 3", "that is no change")),
+    };
+    let lost = lost_hosts(world);
+    if added && !can_grow(world) {
+        return Err(("rule 3", "nobody waits for whom there is room"));
+    }
+    if removed && lost.is_empty() {
+        return Err(("rule 3", "no member has lost its slot"));
+    }
+    let comes = |life| {
+        matches!(
+            life,
+            Life::Waiting | Life::Returning | Life::Training { .. }
+        )
+    };
+    let enough = there(world, comes) >= world.plan.settings.min_np as usize;
+    if removed && !enough && lost.iter().all(|host| is_patient(world, host)) {
+        return Err(("rule 7", "too few can go on, and there is time"));
+    }
+    Ok(())
+}

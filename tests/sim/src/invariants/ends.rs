@@ -1,0 +1,200 @@
+//! Rules 5, 9 and 10 of the contract and the other half of R10: a job that must end does, with the outcome that its
+//! events call for; who is named first failed first; restarts and rounds are counted; and who was told to stop is
+//! neither success nor failure.
+
+use std::collections::BTreeSet;
+
+use elasticrun_core::{Event, Note, Time, rounds::Phase};
+use elasticrun_protocol::{
+    HostId, Process, Report,
+    control::{Exit, StopReason},
+};
+
+use super::r10;
+use crate::world::{World, host::index_of};
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// What failed first, and how it ended once that was said.
+    first: Option<(HostId, Option<Process>)>,
+    exit: Option<Exit>,
+    /// Members of the last started round that failed by themselves.
+    failed: BTreeSet<(HostId, Process)>,
+    pub(super) restarts: u32,
+    /// When the first member of the last round ended well.
+    succeeded: Option<Time>,
+    /// When the last round stopped being whole.
+    broken: Option<Time>,
+    /// Processes that were told to stop, and are no failures whatever becomes of them.
+    told: BTreeSet<(HostId, Process)>,
+}
+
+/// The driver has heard something, before the job takes it.
+pub(crate) fn event(world: &mut World, event: &Event) {
+    let Event::Reported {
+        host,
+        instance,
+        report: Report::Exited { process, exit, .. },
+    } = event
+    else {
+        return;
+    };
+    let fleet = world.driver.job.fleet();
+    let up = fleet.host(host).and_then(|state| state.up());
+    let current = up.is_some_and(|up| up.instance == *instance);
+    if !current && world.driver.ended.is_none() {
+        return;
+    }
+    let memory = &mut world.invariants.ends;
+    if memory.first == Some((host.clone(), Some(*process))) {
+        memory.exit.get_or_insert_with(|| exit.clone());
+    }
+    let told = memory.told.contains(&(host.clone(), *process));
+    let last = world.rounds.last_key_value();
+    let member = last.is_some_and(|(_, round)| {
+        (round.seats.iter()).any(|s| Some(s.host) == index_of(host) && s.process == *process)
+    });
+    if member && exit.is_success() && !told {
+        memory.succeeded.get_or_insert(world.now);
+    }
+}
+
+pub(super) fn note(world: &mut World, note: &Note) {
+    let now = world.now;
+    let memory = &mut world.invariants.ends;
+    match note {
+        Note::WorkerFailed {
+            host,
+            process,
+            member,
+            exit,
+        } => {
+            let who = (host.clone(), *process);
+            if memory.first.is_none() {
+                memory.first = Some((host.clone(), Some(*process)));
+                memory.exit.clone_from(exit);
+            }
+            if memory.told.contains(&who) {
+                let what = format!("{host} {process:?} was told to stop and is a failure");
+                return world.violate("rule 10", what);
+            }
+            if member.is_some() {
+                memory.failed.insert(who);
+            }
+            memory.broken.get_or_insert(now);
+        }
+        Note::HostFailed { host, .. } => {
+            memory.first.get_or_insert((host.clone(), None));
+            memory.broken.get_or_insert(now);
+            if world.reference.drain_due(host).is_some() {
+                let what = format!("{host} drains, and its loss is a failure");
+                world.violate("rule 7", what);
+            }
+        }
+        Note::WentEarly { .. } => {
+            memory.broken.get_or_insert(now);
+        }
+        Note::Stopped { host, process, why } if *why != StopReason::TimedOut => {
+            memory.told.insert((host.clone(), *process));
+        }
+        Note::RoundStarted { .. } => {
+            memory.failed.clear();
+            (memory.succeeded, memory.broken) = (None, None);
+            let most = world.plan.settings.reset_limit.map(|limit| limit + 1);
+            let rounds = world.history.rounds() as u32;
+            if most.is_some_and(|most| rounds > most) {
+                world.violate("rule 9", format!("{rounds} rounds have started"));
+            }
+        }
+        Note::Restarting { used, .. } => {
+            memory.failed.clear();
+            memory.restarts += 1;
+            let (restarts, allowed) = (memory.restarts, world.plan.settings.max_restarts);
+            if restarts > allowed || *used != restarts {
+                let what = format!("restart {restarts} of {allowed}, and the job counts {used}");
+                world.violate("rule 5", what);
+            } else if let Err(what) = r10::all_failed(world) {
+                world.violate("rule 5", format!("it restarts, and {what}"));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// After a step of a job that has not ended: whether it had to.
+pub(super) fn must_end(world: &World) -> Result<(), &'static str> {
+    if world.reference.stopped {
+        return Err("its user has stopped it");
+    }
+    if world.reference.fatal {
+        return Err("its first discovery has failed for good");
+    }
+    let settings = &world.plan.settings;
+    let finishing = world.invariants.r10.finishing;
+    if !settings.elastic && world.invariants.ends.first.is_some() {
+        return Err("a worker of a standard job has failed");
+    }
+    let job = &world.driver.job;
+    if !matches!(job.rounds().phase, Phase::Idle) || finishing {
+        return Ok(());
+    }
+    let memory = &world.invariants.ends;
+    let last = world.rounds.last_key_value().map(|(_, round)| &round.seats);
+    let failed = |seat: &crate::world::Seat| {
+        let host = world.hosts[seat.host].id.clone();
+        memory.failed.contains(&(host, seat.process))
+    };
+    if last.is_some_and(|seats| seats.iter().all(failed)) {
+        return Err("every member of the last round has failed by itself");
+    }
+    let known = job.fleet().census().stopping == 0 && !settings.self_registration;
+    if known && world.reference.discovered && world.reference.all_out_for_good() {
+        return Err("every host is out for good");
+    }
+    Ok(())
+}
+
+/// The exit timeout is said to be over.
+pub(super) fn exit_timed_out(world: &World) -> Result<(), String> {
+    let memory = &world.invariants.ends;
+    let Some(since) = memory.succeeded.into_iter().chain(memory.broken).min() else {
+        return Err("no member has ended".into());
+    };
+    let waited = world.now.since(since);
+    if waited < world.plan.settings.exit_timeout {
+        return Err(format!("it has waited for {waited:?}"));
+    }
+    Ok(())
+}
+
+/// Looks at the job from time to time: the others do not end after the first success.
+pub(super) fn waits_for_exits(world: &World) -> Result<(), String> {
+    let Some(since) = world.invariants.ends.succeeded else {
+        return Ok(());
+    };
+    let bound = world.plan.settings.exit_timeout + world.plan.late + super::SLACK;
+    if world.now.since(since) > bound {
+        return Err(format!(
+            "a member has succeeded at {since:?}, and the job goes on"
+        ));
+    }
+    Ok(())
+}
+
+/// The driver exits: who is named as the first failure, and how it ended.
+pub(crate) fn named(world: &mut World) {
+    let first = world.driver.job.results().first_failure();
+    let named = first.map(|first| (first.host.clone(), first.process));
+    let memory = &world.invariants.ends;
+    let exit = first.and_then(|first| first.exit.clone());
+    if named != memory.first {
+        let what = format!("{:?} failed first, and {named:?} is named", memory.first);
+        world.violate("R10", what);
+    } else if exit != memory.exit {
+        let what = format!(
+            "{named:?} ended with {:?}, and {exit:?} is said",
+            memory.exit
+        );
+        world.violate("R10", what);
+    }
+}
