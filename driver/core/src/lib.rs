@@ -12,6 +12,7 @@
 //! | [`assignment`] | which worker gets which rank |
 //! | [`rounds::Rounds`] | plan, ready, start, hold, abort |
 //! | [`lineage::Lineage`] | which commits are still part of the history |
+//! | [`live_state::LiveState`] | in a worker: whether a round may begin with its state as it is |
 //! | [`registry::Registry`] | how the members of the last round ended |
 //! | [`budgets::Budgets`] | resets and restarts |
 //! | [`results::Results`] | the outcome |
@@ -23,8 +24,8 @@
 //! Numbered as in the design; the simulation has a file for each, code and tests cite the number.
 //! - **R1** ranks of a started round are 0..n-1, each once; min_np <= n <= max_np.
 //! - **R2** a survivor (a worker that has trained in the round before) keeps its (host, local_rank); hosts keep their
-//!   order of arrival; rank 0 of a started round is a survivor whenever there is one. It is brought to the base if
-//!   others have committed once more.
+//!   order of arrival behind the host of rank 0; who was rank 0 of a round is rank 0 of the next one that starts with it, else
+//!   rank 0 is a survivor whenever there is one. It is brought to the base if others have committed once more.
 //! - **R3** no event of an older round, driver epoch or generation changes anything.
 //! - **R4** a slot has at most one live worker process.
 //! - **R5** a round that starts has no worker on a host that was out when start was sent.
@@ -34,6 +35,7 @@
 //! - **R10** a job ends in exactly one outcome.
 //! - **R11** no two rounds of one run train at the same time.
 //! - **R12** the base of a started round is the newest complete commit that any reachable agent held.
+//! - **R13** a worker that trains has seen the base of its round: [`live_state`].
 
 pub mod agent;
 pub mod assignment;
@@ -45,6 +47,7 @@ pub mod fleet;
 pub mod hosts;
 mod job;
 pub mod lineage;
+pub mod live_state;
 #[doc(hidden)]
 pub mod mutant;
 pub mod permutation;

@@ -68,6 +68,8 @@ mutants! {
     // Ranks.
     /// Rank 0 is a newcomer.
     NewcomerFirst: "2" "R2",
+    /// Rank 0 moves to a survivor whose slot or host comes first.
+    LeaderMoves: "2" "R2",
     /// A host whose cooldown is over keeps its place in the order.
     PlaceKept: "2" "R2",
     /// A newcomer takes the place of a survivor where max_np cuts.
@@ -278,6 +280,10 @@ mutants! {
     KeeperDismissed: "R12" "7",
     /// An agent answers a plan while its workers still run to the last boundary.
     EarlyAnswer: "R12" "R11" "4",
+
+    // R13: who trains has seen the base.
+    /// A round begins with the state of a process that has fetched its base and never took it over.
+    UnseenBase: "R13",
 
     // R7 and R8: the ledger.
     /// A commit holds the ledger of the agreement before its own.
