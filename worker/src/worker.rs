@@ -14,6 +14,7 @@ use std::{
 };
 
 use elasticrun_collectives::{Error as GroupError, Group, Session};
+use elasticrun_core::live_state::LiveState;
 use elasticrun_protocol::{CommitId, store::Namespace};
 use elasticrun_shared::page::{AtBoundary, InRound, Phase, WorkerPage};
 
@@ -21,7 +22,7 @@ use crate::{
     Error, Interrupt, State, Store, World,
     agent::{Inbox, Left, Link, Started},
     hurry::{Hurry, Start},
-    round::{Live, connect, judge, reach_base, sync},
+    round::{connect, judge, reach_base, sync},
     state,
 };
 
@@ -29,7 +30,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Worker {
     link: Link,
-    live: Live,
+    live: LiveState,
     left: Option<Left>,
     /// The agent knows that this process waits for a round.
     waiting: bool,
@@ -79,7 +80,7 @@ impl Worker {
     pub fn attach() -> Result<Self, Error> {
         Ok(Self {
             link: Link::open()?,
-            live: Live::default(),
+            live: LiveState::default(),
             left: None,
             waiting: false,
             round: None,
@@ -178,7 +179,7 @@ impl Worker {
 
     /// The state is about to change: what it is will be known again at the next common boundary or sync.
     pub fn train(&mut self) {
-        self.live = Live(None);
+        self.live.changes();
     }
 
     /// The members of the round, if this process is one.
@@ -219,6 +220,7 @@ impl Worker {
         self.link.memory.save(id, state)?;
         self.link.page.count_commit();
         course.last = id;
+        self.live.derived_from(id);
         Ok(id)
     }
 
@@ -245,29 +247,47 @@ impl Worker {
     /// The state is that of the last commit, made at the common boundary: no member has to restore it.
     pub fn leave_at_commit(&mut self) -> Error {
         if let Some(course) = &mut self.round {
-            self.live = Live(Some(course.last));
+            self.live.became(course.last);
             course.interrupt = Some(Interrupt::HostsUpdated);
         }
         Interrupt::HostsUpdated.into()
     }
 
-    /// Gives the newest commit of this process to `read`; `None` if there is none.
+    /// Has `restore` make the state of the newest commit of this process; `None` if there is none.
     ///
     /// # Errors
     /// [`Error::Commit`] if it cannot be read.
-    pub fn newest<T>(&self, read: impl FnOnce(CommitId, &[u8]) -> T) -> Result<Option<T>, Error> {
+    pub fn restore_with<T, E>(
+        &mut self,
+        restore: impl FnOnce(CommitId, &[u8]) -> Result<T, E>,
+    ) -> Result<Option<Result<T, E>>, Error> {
         let Some(id) = self.link.memory.newest() else {
             return Ok(None);
         };
-        Ok(Some(read(id, self.link.memory.bytes(id)?)))
+        let restored = restore(id, self.link.memory.bytes(id)?);
+        match restored {
+            Ok(_) => self.live.derived_from(id),
+            Err(_) => self.live.lost(),
+        }
+        Ok(Some(restored))
+    }
+
+    /// Whether the round goes on from a commit that steps have led to, and none of the job's commits ever reached the state of
+    /// this process. [`sync`](Self::sync) brings it; where a state keeps nothing in commits, nothing does.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRound`] outside of a round.
+    pub fn lacks_base(&self) -> Result<bool, Error> {
+        let course = self.round.as_ref().ok_or(NO_ROUND)?;
+        Ok(self.live.lacks(course.started.start.base))
     }
 
     /// Restores from the newest commit of this process. `false` if there is none.
     ///
     /// # Errors
     /// [`Error::Commit`] and [`Error::Restore`].
-    pub fn restore_newest(&self, state: &mut (impl State + ?Sized)) -> Result<bool, Error> {
-        match self.newest(|_, bytes| state::restore_all(state, bytes))? {
+    pub fn restore_newest(&mut self, state: &mut (impl State + ?Sized)) -> Result<bool, Error> {
+        match self.restore_with(|_, bytes| state::restore_all(state, bytes))? {
             Some(restored) => restored.map(|()| true).map_err(Error::Restore),
             None => Ok(false),
         }

@@ -26,6 +26,13 @@ fn a_worker() {
     std::process::exit(common::puppet());
 }
 
+/// Not a test: the worker process of some others.
+#[test]
+#[ignore = "run by the other tests"]
+fn a_careless_worker() {
+    std::process::exit(common::careless());
+}
+
 /// Ends the round of a worker that waits for a call, as an agent does.
 fn lose(worker: &mut Worker, round: u64) {
     worker.page.abort(Round(round));
@@ -287,6 +294,33 @@ fn a_dead_process_of_this_host_keeps_the_base() {
         assert!(worker.line().contains(" value 9 "));
         assert_eq!(worker.committed(id(1, 1)), 9);
     }
+}
+
+#[test]
+fn a_base_that_was_fetched_and_never_taken_over_is_what_the_next_round_begins_with() {
+    let agent = Agent::new();
+    let mut dead = agent.worker(0);
+    start(&mut [&mut dead], 1, None);
+    dead.line();
+    dead.ask("add 9");
+    dead.ask("commit");
+    dead.child.kill().unwrap();
+    dead.end();
+    let mut rank_0 = agent.worker_as(0, "a_careless_worker");
+    let mut late = agent.worker(1);
+    put_to_sleep(&late);
+    let kept = Kept {
+        here: Some(&dead.commits),
+        there: None,
+    };
+    start_from(&mut [&mut rank_0, &mut late], 2, Some(id(1, 1)), kept);
+    until("it holds the base", || rank_0.newest() == Some(id(1, 1)));
+    rank_0.page.abort(Round(2));
+    rank_0.abort(2);
+    assert_eq!(rank_0.join(), (Some(Round(2)), true, Some(id(1, 1))));
+    start(&mut [&mut rank_0], 3, Some(id(1, 1)));
+    assert_eq!(rank_0.line(), "begins with 9");
+    assert_eq!(rank_0.newest(), Some(id(1, 1)));
 }
 
 #[test]

@@ -36,8 +36,8 @@ mod _native {
         order::Order,
         process::{
             Standing, boundary, fail, finish, host_at_risk, in_round, init, initialized, job_keys,
-            join, lane, leave_here, newest, reach_base, refuse_commits, round_keys, seal, shutdown,
-            sync, training, world,
+            join, lacks_base, lane, leave_here, newest, reach_base, refuse_commits, round_keys,
+            seal, shutdown, sync, training, world,
         },
         watch::{on_abort, on_hosts_updated},
         work::Work,

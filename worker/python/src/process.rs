@@ -422,15 +422,25 @@ pub(crate) fn leave_here(py: Python<'_>) -> PyResult<Py<PyAny>> {
     })
 }
 
-/// Calls `read(head, buffers)` with the newest commit of this process. False if there is none.
+/// Calls `restore(head, buffers)`, which makes the live state of them, with the newest commit of this process. False if
+/// there is none.
 #[pyfunction]
-pub(crate) fn newest(py: Python<'_>, read: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub(crate) fn newest(py: Python<'_>, restore: &Bound<'_, PyAny>) -> PyResult<bool> {
     use_worker(py, |worker| {
-        let given = worker.newest(|_, bytes| payload::give(py, read, bytes));
-        match given.map_err(|error| error::of(py, &error))? {
+        let restored = worker.restore_with(|_, bytes| payload::give(py, restore, bytes));
+        match restored.map_err(|error| error::of(py, &error))? {
             Some(result) => result.map(|()| true),
             None => Ok(false),
         }
+    })
+}
+
+/// Whether the round goes on from a commit that steps have led to, and this process has never been synced nor has it
+/// committed.
+#[pyfunction]
+pub(crate) fn lacks_base(py: Python<'_>) -> PyResult<bool> {
+    use_worker(py, |worker| {
+        worker.lacks_base().map_err(|error| error::of(py, &error))
     })
 }
 

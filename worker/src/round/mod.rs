@@ -5,7 +5,7 @@ mod fetch;
 mod sync;
 
 pub(crate) use connect::connect;
-pub(crate) use sync::{Live, reach_base, sync};
+pub(crate) use sync::{reach_base, sync};
 
 use elasticrun_collectives::Error as GroupError;
 

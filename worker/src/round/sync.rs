@@ -7,9 +7,11 @@
 //!
 //! A round without a base begins with the state of rank 0 as it is, which becomes commit 0 of the round. So does
 //! one whose survivors have changed their state since they were brought to the base (`fresh`): each of them makes it
-//! commit 0, and rank 0, which is one of them, says which of the two it is.
+//! commit 0, and rank 0, which is one of them, says which of the two it is. Only a state that was made of the base counts
+//! as such ([`LiveState`]): a member that was interrupted in its first sync may hold the base and never have taken it over.
 
 use elasticrun_collectives::Group;
+use elasticrun_core::live_state::LiveState;
 use elasticrun_protocol::CommitId;
 use elasticrun_shared::commit::CommitWrite;
 
@@ -24,10 +26,6 @@ use crate::{
 /// Bytes of a broadcast: few enough to be cheap to copy, enough to be fast.
 const PART: usize = 4 << 20;
 
-/// Which commit the live state of this process is equal to, if it is known to be.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Live(pub(crate) Option<CommitId>);
-
 /// Brings this member's state and memory to the base of the round. Gives whether the state was written.
 ///
 /// After an error the live state is as `live` says, or is whole nowhere but in commits.
@@ -36,7 +34,7 @@ pub(crate) fn sync<S: State + ?Sized>(
     started: &mut Started,
     group: &mut Group,
     state: &mut S,
-    live: &mut Live,
+    live: &mut LiveState,
     fresh: bool,
 ) -> Result<bool, Error> {
     let base = started.start.base;
@@ -46,32 +44,34 @@ pub(crate) fn sync<S: State + ?Sized>(
         count: 0,
     };
     link.memory.discard_newer(base);
-    // What was restored from an older commit than the base must not take its place.
-    let fresh = fresh && base.is_none_or(|base| link.memory.holds(base));
+    // What was not made of the base must not take its place.
+    let fresh = fresh && live.continues(base);
     let is_first = group.topology().rank == 0;
     let mut offer = base.unwrap_or(first);
     if fresh || is_first && base.is_none() {
         link.memory.save(first, state)?;
-        *live = Live(Some(first));
+        live.became(first);
         offer = first;
     } else if is_first {
         reach_base(link, started)?;
     }
-    let (target, changed) = level(
+    let leveled = level(
         &mut link.memory,
         &link.inbox,
         group,
         offer,
         [base.unwrap_or(first), first],
-    )?;
-    if changed {
-        *live = Live(None);
+    );
+    let discarded = |id| !link.memory.holds(id);
+    if live.origin().is_some_and(discarded) {
+        live.lost();
     }
-    let stale = live.0 != Some(target);
+    let (target, changed) = leveled?;
+    let stale = changed || !live.equals(target);
     if stale {
-        *live = Live(None);
+        live.lost();
         state::restore_all(state, link.memory.bytes(target)?)?;
-        *live = Live(Some(target));
+        live.became(target);
     }
     Ok(stale)
 }

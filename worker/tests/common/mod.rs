@@ -34,6 +34,8 @@ use elasticrun_protocol::{
 use elasticrun_shared::{commit::CommitMemory, fds, page::AgentPage};
 use serde::{Serialize, de::DeserializeOwned};
 
+#[allow(unused_imports, reason = "not every suite uses all of it")]
+pub(crate) use puppet::careless;
 pub(crate) use puppet::puppet;
 
 pub(crate) const EPOCH: DriverEpoch = DriverEpoch(1);
@@ -71,8 +73,13 @@ impl Agent {
 
     /// A worker process that has not been let in yet.
     pub(crate) fn knock(&self, slot: u32) -> Guest {
+        self.knock_as(slot, "a_worker")
+    }
+
+    /// The same, and the ignored test of this name is what it does.
+    fn knock_as(&self, slot: u32, name: &str) -> Guest {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["--exact", "a_worker", "--nocapture", "--quiet", "--ignored"])
+            .args(["--exact", name, "--nocapture", "--quiet", "--ignored"])
             .env("ELASTICRUN_AGENT_SOCKET", &self.path)
             .env("ELASTICRUN_LOCAL_RANK", slot.to_string())
             .env("ELASTICRUN_GENERATION", "1")
@@ -123,10 +130,15 @@ impl Agent {
 
     /// A worker that has been let in and is at `run()`.
     pub(crate) fn worker(&self, slot: u32) -> Worker {
+        self.worker_as(slot, "a_worker")
+    }
+
+    /// The same, and the ignored test of this name is what it does.
+    pub(crate) fn worker_as(&self, slot: u32, name: &str) -> Worker {
         let mut worker = Worker {
             page: AgentPage::create().expect("a page"),
             commits: CommitMemory::create().expect("memory"),
-            guest: self.knock(slot),
+            guest: self.knock_as(slot, name),
             data_port: 0,
         };
         let [a, b] = worker.commits.fds();

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_worker::{Error, Op, Session, State, World, run, state};
+use elasticrun_worker::{Error, Op, Session, State, Worker, World, run, state};
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -77,6 +77,30 @@ pub(crate) fn puppet() -> i32 {
         return code;
     }
     unreachable!("a process is a worker once");
+}
+
+/// Plays a binding that takes whatever state it has for what reset callbacks have made of the base, from its second round on.
+/// It prints the value that each round begins with, and ends by its first call.
+pub(crate) fn careless() -> i32 {
+    let mut counter = Counter::default();
+    let mut worker = Worker::attach().expect("an agent");
+    let mut returned = false;
+    loop {
+        let joined = worker.join(None).expect("a round");
+        let mut group = joined.expect("it waits without a limit");
+        match worker.sync(&mut group, &mut counter, returned) {
+            Ok(_) => break,
+            Err(error) => {
+                assert!(error.interrupt().is_some(), "{error}");
+                drop(group);
+                assert!(worker.leave(false));
+                returned = true;
+            }
+        }
+    }
+    say(format!("begins with {}", counter.value));
+    let ended = io::stdin().lock().read_line(&mut String::new());
+    ended.map_or(1, |_| 0)
 }
 
 fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure> {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from support import newcomers
+
 
 def test_newcomers_get_what_reset_callbacks_change(start):
     text = start.count(
@@ -322,3 +325,106 @@ train(state)
 """,
     ).succeed()
     assert text.count("ALONE") == 1
+
+
+CALLBACKS = {
+    "none": "",
+    "a reset callback": "state.register_reset_callbacks([lambda: print('RESET FROM', state.step)])",
+}
+
+
+@pytest.mark.parametrize("callbacks", CALLBACKS)
+def test_a_newcomer_that_loses_another_in_its_first_sync_goes_on_from_the_base(callbacks, start):
+    text = start.count(
+        newcomers.FLAGS,
+        newcomers.PRELUDE
+        + CALLBACKS[callbacks]
+        + """
+# Commits alone: an interrupt would come between them and the end.
+state.set_check_hosts_added_delay(1000)
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while state.step < 20:
+        if state.step == 10:
+            die_together()
+        state.count += e.allreduce(1.0)
+        state.step += 1
+        state.commit()
+    print("COUNTED", state.count)
+train(state)
+""",
+    ).succeed()
+    assert [entry[1:] for entry in start.rounds(text)] == [(0, 2, 0), (1, 2, 0), (0, 2, 10), (1, 2, 10)], text
+    assert text.count("COUNTED 20.0") == 2, text
+    # The callback of the one that was interrupted sees what it goes on from.
+    assert "RESET FROM 0" not in text, text
+
+
+OWN = """
+class Own(e.elastic.State):
+    def __init__(self):
+        super().__init__()
+        self.step = self.kept = 0
+    def save(self):
+        self.kept = self.step
+    def restore(self):
+        self.step = self.kept
+    def sync(self):
+        self.step = e.broadcast_object(self.step, 0)
+        self.save()
+state = Own()
+state.set_check_hosts_added_delay(1000)
+"""
+LOST = "was kept by workers that are gone"
+
+
+def test_newcomers_do_not_begin_anew_if_the_state_went_with_the_workers_that_kept_it(start):
+    text = start.count(
+        newcomers.FLAGS,
+        newcomers.PRELUDE
+        + OWN
+        + """
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while state.step < 20:
+        if state.step == 10:
+            die_together()
+        e.barrier()
+        state.step += 1
+        state.commit()
+train(state)
+""",
+    ).fail(1)
+    assert "StateError" in text and LOST in text, text
+    assert all(entry[0] == 1 for entry in start.rounds(text)), text
+
+
+def test_a_newcomer_does_not_begin_anew_if_the_survivor_dies_before_it_has_told_its_state(start):
+    text = start.count(
+        "-np 2 --min-np 2 -H localhost:2 --blacklist-cooldown-range 0 1",
+        OWN
+        + """
+class Dies(Own):
+    def sync(self):
+        if e.world().round == 2 and self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().sync()
+state = Dies()
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while state.step < 20:
+        e.barrier()
+        state.step += 1
+        state.commit()
+        if e.world().round == 1 and e.rank() == 1 and state.step == 10:
+            os.kill(os.getpid(), signal.SIGKILL)
+train(state)
+""",
+    ).fail(1)
+    assert "StateError" in text and LOST in text, text
+    assert all(entry[0] == 1 for entry in start.rounds(text)), text

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support import newcomers
 from support.checks import checked, checks_of
 
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed: run `make test-frameworks`")
@@ -91,3 +92,35 @@ print("ROWS", int(e.allreduce(float(own), op=e.Sum)), "OF", data.rows)
 """,
     ).succeed()
     assert text.count("ROWS 1797 OF 1797") == 2, text
+
+
+def test_a_newcomer_that_loses_another_in_its_first_sync_goes_on_from_the_base(start):
+    text = start.job(
+        newcomers.FLAGS,
+        newcomers.PRELUDE
+        + """
+import tensorflow as tf
+import elasticrun as e
+import elasticrun.tensorflow as hvd
+
+hvd.init()
+total = tf.Variable(0.0)
+state = hvd.elastic.TensorFlowState(variables=[total], step=0)
+state.register_reset_callbacks([lambda: print("RESET FROM", state.step)])
+state.set_check_hosts_added_delay(1000)
+
+@hvd.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while state.step < 20:
+        if state.step == 10:
+            die_together()
+        total.assign_add(hvd.allreduce(tf.constant(1.0)))
+        state.step += 1
+        state.commit()
+    print("TOTAL", total.numpy())
+train(state)
+""",
+    ).succeed()
+    assert [entry[1:] for entry in start.rounds(text)] == [(0, 2, 0), (1, 2, 0), (0, 2, 10), (1, 2, 10)], text
+    assert text.count("TOTAL 20.0") == 2 and "RESET FROM 0" not in text, text

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import newcomers
 from support.jobs import job, run
 
 WORKERS = Path(__file__).parent / "workers"
@@ -122,3 +123,42 @@ def test_a_commit_behind_the_end_of_a_round_is_refused_where_torch_s_own_groups_
     code, output = run("-np", "3", "--min-np", "2", "--blacklist", "forever", *script("late_commit.py"))
     assert code == 0, output
     assert re.findall(r"round 2 from (\d)", output) == ["1", "1"], output
+
+
+def test_a_newcomer_that_loses_another_in_its_first_sync_goes_on_from_the_base(start):
+    """With reset callbacks, as every script of Horovod has them; the loss of it was silent."""
+    text = start.job(
+        newcomers.FLAGS,
+        newcomers.PRELUDE
+        + """
+import torch
+import elasticrun as e
+import elasticrun.torch as hvd
+
+hvd.init()
+model = torch.nn.Linear(1, 1, bias=False)
+torch.nn.init.zeros_(model.weight)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=model.named_parameters()
+)
+state = hvd.elastic.TorchState(model, optimizer, step=0)
+state.register_reset_callbacks([lambda: print("RESET FROM", state.step)])
+state.set_check_hosts_added_delay(1000)
+
+@hvd.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    while state.step < 20:
+        if state.step == 10:
+            die_together()
+        optimizer.zero_grad()
+        (-model(torch.ones(1, 1))).sum().backward()
+        optimizer.step()
+        state.step += 1
+        state.commit()
+    print("WEIGHT", model.weight.item())
+train(state)
+""",
+    ).succeed()
+    assert [entry[1:] for entry in start.rounds(text)] == [(0, 2, 0), (1, 2, 0), (0, 2, 10), (1, 2, 10)], text
+    assert text.count("WEIGHT 20.0") == 2 and "RESET FROM 0" not in text, text

@@ -43,6 +43,8 @@ class ObjectState(State):
         super().__init__()
         self._names = tuple(attributes)
         self._saved: Kept | None = None
+        #: Whether a round has begun with this state.
+        self._synced = False
         #: At the start of a round, until sync(): whether reset callbacks have changed the state.
         self._fresh: bool | None = None
         for name, value in attributes.items():
@@ -93,7 +95,9 @@ class ObjectState(State):
             if isinstance(left, WorkersFailed) and (changed or self._overrides("restore")):
                 # Callbacks of rank 0 see what the round begins with, if it was kept for one that died.
                 _native.reach_base()
-                self.restore()
+                # What the constructor saved is no progress: an interrupted first sync is not taken for one.
+                if self._synced or not _native.newest(self._load):
+                    self.restore()
             self.on_reset()
         self._fresh = changed and left is not None
         try:
@@ -103,6 +107,7 @@ class ObjectState(State):
                 ObjectState.sync(self)
         finally:
             self._fresh = None
+        self._synced = True
         # The commit that the round began with is newer.
         self._saved = None
         self._adapt()

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .. import _native, lifecycle
+from ..collectives import broadcast_object
 from ..codec import Payload
-from ..errors import Interrupted, WorkersFailed
+from ..errors import Interrupted, StateError, WorkersFailed
 
 __all__ = ["State"]
 
@@ -25,7 +26,8 @@ class State:
     ``save`` keeps a copy of what there is, ``restore`` goes back to it, and ``sync`` brings what rank 0 has to
     all workers, with collectives. ``commit`` saves, and marks the place in all workers; it is rank 0 of the next
     round then that has the newest commit, if any worker of this one lives. What such a state saves is memory
-    of this process, so unlike :class:`ObjectState` it does not outlive all workers.
+    of this process, so unlike :class:`ObjectState` it does not outlive all workers. A round of workers that have
+    never been synced raises :class:`~elasticrun.errors.StateError` then: they would begin anew.
 
     The arguments are taken for scripts that come from Horovod; they are not needed.
     """
@@ -154,8 +156,23 @@ class State:
             if isinstance(left, WorkersFailed):
                 self.restore()
             self.on_reset()
-        _native.sync(self._head_and_buffers, self._load)
+        self._require_base()
         self.sync()
+        # Only now is this worker one that holds the base: the sync() before may have been cut short.
+        _native.sync(self._head_and_buffers, self._load)
+
+    def _require_base(self) -> None:
+        """Raises in all workers if what rank 0 is about to bring to them is what its process began with.
+
+        Raises:
+            StateError: workers of this job have committed since, and none of those that have seen it is left.
+        """
+        if broadcast_object(_native.lacks_base(), 0, "the base of the round"):
+            raise StateError(
+                f"the committed state of {type(self).__qualname__} was kept by workers that are gone, and training would"
+                " begin anew: commits outlive all workers in an ObjectState and its subclasses, or start the job again"
+                " from a checkpoint of your own"
+            )
 
     # What a subclass whose state the agent keeps overrides.
 
