@@ -61,6 +61,8 @@ pub(crate) struct Scenario {
     pub(crate) data: DataSet,
     /// How late the driver notices a deadline at most.
     pub(crate) late: Duration,
+    /// Workers have reset callbacks, which look at the state that they come back with.
+    pub(crate) callbacks: bool,
 }
 
 impl Scenario {
@@ -133,12 +135,14 @@ impl Scenario {
             settings,
             late: Duration::ZERO,
             data: DataSet::draw(data),
+            callbacks: false,
         };
         if !quiet {
             // Of the dice for data, which are drawn from no more: what seeds mean stays as it is.
             let late = data.pick(&[0, 0, 50, 1_500]).unwrap_or(0);
             scenario.late = Duration::from_millis(late);
         }
+        scenario.callbacks = data.percent(50);
         scenario.settings.fence =
             scenario.heartbeat_interval + scenario.heartbeat_timeout + scenario.orphan_timeout;
         scenario.faults = scenario.draw_faults(dice);

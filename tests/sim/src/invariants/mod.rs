@@ -9,6 +9,7 @@ mod r1;
 pub(crate) mod r10;
 pub(crate) mod r11;
 pub(crate) mod r12;
+pub(crate) mod r13;
 mod r2;
 pub(crate) mod r3;
 pub(crate) mod r4;

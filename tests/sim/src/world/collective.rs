@@ -28,6 +28,8 @@ pub(crate) struct RoundSim {
     pub(crate) seats: Vec<Seat>,
     /// What the sync hands round.
     pub(super) state: Option<State>,
+    /// It is the live state of rank 0, and commit 0 of the round: reset callbacks may have changed it.
+    pub(super) fresh: bool,
     /// What the members say of themselves behind the sync.
     pub(super) introductions: Vec<Vec<u8>>,
     /// What they have said of their rows in the last step that is complete.
@@ -52,6 +54,7 @@ impl RoundSim {
                 })
                 .collect(),
             state: None,
+            fresh: false,
             introductions: Vec::new(),
             reports: Vec::new(),
             stalled: None,
@@ -88,7 +91,9 @@ impl World {
             return;
         };
         let (number, rank, start) = (own.start.round, own.rank, own.start.clone());
-        if index == 1 && rank == Rank(0) && self.base_state(number).is_none() {
+        if index == 1 && rank == Rank(0) && self.is_fresh(host, process) {
+            self.begin_afresh(host, process);
+        } else if index == 1 && rank == Rank(0) && self.base_state(number).is_none() {
             match self.own_base(host, process, &start) {
                 Some(state) => self.set_base_state(number, state),
                 None => {
@@ -225,6 +230,11 @@ impl World {
 
     pub(super) fn base_state(&self, round: Round) -> Option<State> {
         self.rounds.get(&round)?.state.clone()
+    }
+
+    /// Whether a round begins with the live state of its rank 0.
+    pub(super) fn begins_afresh(&self, round: Round) -> bool {
+        self.rounds.get(&round).is_some_and(|round| round.fresh)
     }
 
     pub(super) fn set_base_state(&mut self, number: Round, state: State) {

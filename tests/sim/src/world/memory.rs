@@ -100,6 +100,12 @@ impl Shared {
         self.commits += 1;
     }
 
+    /// Keeps what is no commit of a step.
+    pub(crate) fn keep(&mut self, commit: Commit) {
+        let slot = self.begin();
+        self.slots[slot] = Some(commit);
+    }
+
     /// What is newer than the base of a round that this process is in is void.
     pub(crate) fn discard_newer(&mut self, base: CommitId) {
         for slot in &mut self.slots {

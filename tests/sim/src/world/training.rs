@@ -13,7 +13,7 @@ use super::{
     turns::{Act, Then},
     worker::{InRound, Phase},
 };
-use crate::invariants::r7;
+use crate::invariants::{r7, r13};
 
 impl World {
     pub(super) fn enter(
@@ -150,6 +150,7 @@ impl World {
         let holds =
             round.start.base.is_none() || self.hosts[host].newest(process) == round.start.base;
         if round.rank != Rank(0) || holds {
+            self.restore(host, process);
             let wait = self.dice.micros(10, 500);
             return self.act_after(host, process, wait, Act::Reach(1));
         }
@@ -167,10 +168,17 @@ impl World {
         };
         match self.ask_keeper(host, &round.start) {
             Some(state) => {
-                if let Some(worker) = self.worker(host, process) {
-                    worker.state = state.clone();
+                // It is in its memory, and not yet in its live state.
+                if let Some(id) = round.start.base
+                    && let Some(shared) = self.hosts[host].memories.of.get_mut(&process)
+                {
+                    shared.keep(Commit {
+                        id,
+                        state: state.clone(),
+                    });
                 }
                 self.set_base_state(round.start.round, state);
+                self.restore(host, process);
                 self.reach(host, process, 1);
             }
             None => self.leave(host, process, false),
@@ -208,6 +216,61 @@ impl World {
             .map(|commit| commit.state)
     }
 
+    /// Whether this worker begins the round with its live state, being rank 0.
+    pub(super) fn is_fresh(&self, host: usize, process: Process) -> bool {
+        let worker = self.hosts[host].workers.get(&process);
+        worker.is_some_and(|worker| {
+            let base = worker.round.as_ref().map(|round| round.start.base);
+            let returned = worker.last_round.is_some() && self.plan.callbacks;
+            returned && base.is_some_and(|base| base.is_some() && worker.live.continues(base))
+        })
+    }
+
+    /// Commits the live state of rank 0 as what the round begins with.
+    pub(super) fn begin_afresh(&mut self, host: usize, process: Process) {
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        let Some(start) = worker.round.as_ref().map(|round| round.start.clone()) else {
+            return;
+        };
+        let id = CommitId {
+            epoch: start.epoch,
+            round: start.round,
+            count: 0,
+        };
+        worker.live.became(id);
+        let state = worker.state.clone();
+        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+            shared.keep(Commit {
+                id,
+                state: state.clone(),
+            });
+        }
+        if let Err(what) = self.history.sealed(id, state.clone()) {
+            return self.violate("R12", what);
+        }
+        if let Some(round) = self.rounds.get_mut(&start.round) {
+            (round.state, round.fresh) = (Some(state), true);
+        }
+    }
+
+    /// A worker that was in a round before restores what it committed last, as its reset callbacks expect it to. One that was
+    /// never synced has nothing to go back to but what it began with.
+    fn restore(&mut self, host: usize, process: Process) {
+        let shared = self.hosts[host].memories.of.get(&process);
+        let newest = shared.and_then(|shared| shared.complete().into_iter().next());
+        let callbacks = self.plan.callbacks;
+        if let Some(worker) = self.worker(host, process)
+            && callbacks
+            && worker.live.origin().is_some()
+            && let Some(newest) = newest
+        {
+            worker.state = newest.state;
+            worker.live.derived_from(newest.id);
+        }
+    }
+
     fn synced(&mut self, host: usize, process: Process, round: &InRound) {
         let Some(state) = self.base_state(round.start.round) else {
             return self.violate(
@@ -220,7 +283,13 @@ impl World {
         };
         worker.state = state;
         self.share_out(host, process);
-        if round.start.base.is_some() && self.hosts[host].newest(process) == round.start.base {
+        let fresh = self.begins_afresh(round.start.round);
+        let base = round.start.base.filter(|_| !fresh);
+        if base.is_some() && self.hosts[host].newest(process) == base {
+            if let (Some(base), Some(worker)) = (base, self.worker(host, process)) {
+                worker.live.became(base);
+            }
+            r13::begins(self, host, process);
             self.train(host, process);
         } else {
             self.commit(host, process, Then::Train);
@@ -263,8 +332,14 @@ impl World {
             },
         };
         round.commits = own.count;
-        let base = round.start.base;
-        let id = base.filter(|_| then == Then::Train).unwrap_or(own);
+        let (number, base) = (round.start.round, round.start.base);
+        let afresh = self.begins_afresh(number);
+        let id = base
+            .filter(|_| then == Then::Train && !afresh)
+            .unwrap_or(own);
+        if let Some(worker) = self.worker(host, process) {
+            worker.live.derived_from(id);
+        }
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
             let state = state.clone();
             shared.seal(slot, Commit { id, state });
@@ -283,7 +358,10 @@ impl World {
             return self.violate("R12", what);
         }
         match then {
-            Then::Train => self.train(host, process),
+            Then::Train => {
+                r13::begins(self, host, process);
+                self.train(host, process);
+            }
             Then::Boundary => self.boundary(host, process),
             Then::Leave => self.leave(host, process, true),
         }

@@ -2,12 +2,15 @@
 //!
 //! The contract of the SDK: at a start it goes on from the base, which it holds or gets by the sync;
 //! then who does not hold the base seals a commit with its id (or number 0 of the round if there is none).
+//! A worker that comes back from an interrupted round may have reset callbacks: then rank 0 says whether its live state is
+//! what the round begins with. It is a careless one: it offers what it has, whether or not it was ever synced, and what
+//! is taken for the base is decided by the core's [`LiveState`].
 
 use std::{rc::Rc, time::Duration};
 
-use elasticrun_core::{Time, agent::Event as AgentEvent, data::Position};
+use elasticrun_core::{Time, agent::Event as AgentEvent, data::Position, live_state::LiveState};
 use elasticrun_protocol::{
-    FromWorker, Process, Rank, Round,
+    CommitId, FromWorker, Process, Rank, Round,
     control::{Exit, Member, Start},
 };
 
@@ -65,10 +68,12 @@ pub(crate) struct Worker {
     pub(crate) removed: Option<Time>,
     pub(super) deferred: Vec<Ev>,
     pub(crate) state: State,
+    /// What that was made of.
+    pub(super) live: LiveState,
     /// Its position in the data, once it was in a round.
     pub(super) position: Option<Position>,
     pub(crate) round: Option<InRound>,
-    last_round: Option<Round>,
+    pub(super) last_round: Option<Round>,
     pub(super) attached: bool,
     pub(super) told_to_stop: bool,
     pub(super) away: Duration,
@@ -96,6 +101,12 @@ impl Worker {
     pub(crate) fn is_dead(&self) -> bool {
         self.phase == Phase::Dead
     }
+
+    /// The round that it is in, and what that goes on from.
+    pub(crate) fn base(&self) -> Option<(Round, Option<CommitId>)> {
+        let start = &self.round.as_ref()?.start;
+        Some((start.round, start.base))
+    }
 }
 
 impl World {
@@ -116,6 +127,7 @@ impl World {
             removed: None,
             deferred: Vec::new(),
             state: State::default(),
+            live: LiveState::default(),
             position: None,
             round: None,
             last_round: None,
