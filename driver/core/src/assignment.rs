@@ -1,6 +1,7 @@
 //! Assignment: which worker gets which rank. A pure function.
 //!
-//! Hosts with a survivor first, in their order of arrival; in a host survivors by local_rank, then new
+//! Who was rank 0 stays rank 0 as long as it lives, so its host is first, and it is the first of its host. Apart from that:
+//! hosts with a survivor first, in their order of arrival; in a host survivors by local_rank, then new
 //! workers; slot by slot, up to `max_np`. A worker keeps its local_rank for life (invariant R2), so ranks
 //! of a host are contiguous but its local_ranks need not be.
 
@@ -19,29 +20,47 @@ pub struct Candidate {
     pub host: HostId,
     /// Its slot and start.
     pub process: Process,
-    /// It was in the round before; if the round is about to start: it has trained there.
-    pub survivor: bool,
+    /// Its rank in the round before; if the round is about to start: if it has trained there. None is a newcomer.
+    pub former: Option<Rank>,
+}
+
+impl Candidate {
+    /// It was in the round before.
+    fn survives(&self) -> bool {
+        self.former.is_some()
+    }
+
+    /// It was rank 0 of the round before.
+    fn leads(&self) -> bool {
+        self.former == Some(Rank(0)) && !planted(Mutant::LeaderMoves)
+    }
 }
 
 /// Orders candidates by the rule of the module and cuts at `max_np`.
 pub fn choose(mut candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candidate> {
-    let mut with_survivor = BTreeMap::new();
+    let mut hosts: BTreeMap<HostId, (bool, bool)> = BTreeMap::new();
     for candidate in &candidates {
-        *with_survivor.entry(candidate.host.clone()).or_insert(false) |= candidate.survivor;
+        let (leads, survives) = hosts.entry(candidate.host.clone()).or_default();
+        *leads |= candidate.leads();
+        *survives |= candidate.survives();
     }
     candidates.sort_by(|a, b| {
-        let key = |c: &Candidate| (!with_survivor[&c.host], c.arrival);
-        (key(a).cmp(&key(b)))
+        let of_host = |c: &Candidate| {
+            let (leads, survives) = hosts[&c.host];
+            (!leads, !survives, c.arrival)
+        };
+        let in_host = |c: &Candidate| (!c.leads(), !c.survives(), c.process);
+        (of_host(a).cmp(&of_host(b)))
             .then_with(|| a.host.cmp(&b.host))
-            .then_with(|| (!a.survivor, a.process).cmp(&(!b.survivor, b.process)))
+            .then_with(|| in_host(a).cmp(&in_host(b)))
     });
     let Some(max) = max_np else { return candidates };
     if candidates.len() > max as usize {
         // No newcomer takes the place of a survivor, wherever their hosts stand.
-        let survivors = candidates.iter().filter(|c| c.survivor).count();
+        let survivors = candidates.iter().filter(|c| c.survives()).count();
         let mut newcomers = (max as usize).saturating_sub(survivors);
         candidates.retain(|c| {
-            c.survivor || planted(Mutant::SurvivorDisplaced) || {
+            c.survives() || planted(Mutant::SurvivorDisplaced) || {
                 let taken = newcomers > 0;
                 newcomers = newcomers.saturating_sub(1);
                 taken
@@ -96,7 +115,7 @@ mod tests {
             arrival,
             host: HostId::new(format!("h{arrival}")),
             process,
-            survivor,
+            former: survivor.then_some(Rank(9)),
         }
     }
 
@@ -115,6 +134,20 @@ mod tests {
             candidate(1, 0, false),
         ];
         assert_eq!(names(&choose(all, None)), [(1, 1), (1, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn who_was_rank_0_is_rank_0_and_its_host_is_first() {
+        let mut all = vec![
+            candidate(0, 0, true),
+            candidate(1, 0, true),
+            candidate(1, 1, true),
+            candidate(1, 2, false),
+        ];
+        all[2].former = Some(Rank(0));
+        let expected = [(1, 1), (1, 0), (1, 2), (0, 0)];
+        assert_eq!(names(&choose(all.clone(), None)), expected);
+        assert_eq!(names(&choose(all, Some(3))), [(1, 1), (1, 0), (0, 0)]);
     }
 
     #[test]
@@ -144,15 +177,26 @@ mod tests {
         fn ranks_are_contiguous_per_host_and_rank_0_survives(
             seeds in prop::collection::btree_map((0u64..5, 0u32..4), any::<bool>(), 0..16),
             max in prop::option::of(1u32..12),
+            leader in any::<prop::sample::Index>(),
+            lives in any::<bool>(),
         ) {
-            let all: Vec<_> = seeds.iter().map(|((a, s), v)| candidate(*a, *s, *v)).collect();
-            let survivors = all.iter().filter(|c| c.survivor).count();
+            let mut all: Vec<_> = seeds.iter().map(|((a, s), v)| candidate(*a, *s, *v)).collect();
+            let survivors = all.iter().filter(|c| c.survives()).count();
+            let mut leaders: Vec<_> = all.iter_mut().filter(|c| c.survives()).collect();
+            let leader = (lives && survivors > 0).then(|| {
+                let leader = leader.get_mut(&mut leaders);
+                leader.former = Some(Rank(0));
+                leader.clone()
+            });
             let chosen = choose(all.clone(), max);
             let most = max.map_or(usize::MAX, |max| max as usize);
             prop_assert_eq!(chosen.len(), all.len().min(most));
-            prop_assert_eq!(chosen.iter().filter(|c| c.survivor).count(), survivors.min(most));
+            prop_assert_eq!(chosen.iter().filter(|c| c.survives()).count(), survivors.min(most));
             if survivors > 0 {
-                prop_assert!(chosen[0].survivor, "R2");
+                prop_assert!(chosen[0].survives(), "R2");
+            }
+            if let Some(leader) = leader {
+                prop_assert_eq!(&chosen[0], &leader, "R2: who was rank 0 stays it");
             }
             let mut hosts: Vec<_> = chosen.iter().map(|c| c.arrival).collect();
             hosts.dedup();

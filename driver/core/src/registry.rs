@@ -114,6 +114,17 @@ impl Registry {
         (member.generation == process.generation).then_some((member.rank, self.round?))
     }
 
+    /// Members that have neither ended nor been told to stop, by host.
+    pub fn survivors(
+        &self,
+    ) -> impl Iterator<Item = (&HostId, impl Iterator<Item = (LocalRank, Rank)>)> {
+        let lives = |member: &&Member| matches!(member.state, State::Ready | State::Finished);
+        self.members.iter().map(move |(host, members)| {
+            let living = members.iter().filter(move |(_, member)| lives(member));
+            (host, living.map(|(slot, member)| (*slot, member.rank)))
+        })
+    }
+
     /// The last started round.
     pub fn round(&self) -> Option<Round> {
         self.round

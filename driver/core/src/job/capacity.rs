@@ -110,6 +110,12 @@ impl Capacity {
         self.slots.contains_key(host)
     }
 
+    /// How many usable slots the hosts have that arrived before this one, if it has any.
+    pub(super) fn first(&self, host: &HostId) -> Option<u32> {
+        let (_, standing) = self.slots.get(host)?.first_key_value()?;
+        Some(standing.rank)
+    }
+
     /// Usable slots of a host, with the place that a worker there would have if all were filled by now.
     pub(super) fn slots(&self, host: &HostId) -> impl Iterator<Item = (LocalRank, Place)> + '_ {
         let slots = self.slots.get(host);

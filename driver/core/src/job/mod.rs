@@ -10,6 +10,7 @@
 mod capacity;
 mod draining;
 mod ending;
+mod expected;
 mod failures;
 mod planning;
 mod reports;
@@ -37,6 +38,7 @@ use crate::{
 };
 use capacity::Capacity;
 use ending::{Early, Shortage};
+use expected::Expected;
 
 type Out = Vec<Command>;
 
@@ -50,6 +52,7 @@ pub struct Job {
     hosts: HostSet,
     blacklist: Blacklist,
     capacity: Capacity,
+    expected: Expected,
     fleet: Fleet,
     waitlist: WaitList,
     rounds: Rounds,
@@ -104,6 +107,7 @@ impl Job {
             hosts: HostSet::default(),
             blacklist: Blacklist::new(&settings),
             capacity: Capacity::default(),
+            expected: Expected::default(),
             fleet: Fleet::default(),
             waitlist: WaitList::default(),
             rounds: Rounds::default(),

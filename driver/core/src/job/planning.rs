@@ -113,11 +113,12 @@ impl Job {
                     Life::Waiting | Life::Returning | Life::Training { .. }
                 );
                 if there && self.capacity.is_usable(host, live.process.local_rank) {
+                    let former = self.registry.rank(host, live.process).map(|(rank, _)| rank);
                     candidates.push(Candidate {
                         arrival,
                         host: host.clone(),
                         process: live.process,
-                        survivor: self.registry.rank(host, live.process).is_some(),
+                        former,
                     });
                 }
             }

@@ -23,6 +23,7 @@ impl Job {
         let may_use =
             |host: &HostId| !waits || self.fleet.host(host).is_some_and(|h| h.up().is_some());
         let max = self.settings.max_np;
+        self.expected.forget();
         self.capacity = Capacity::count(&self.hosts, &self.blacklist, max, may_use);
         self.touched.extend(self.capacity.order().iter().cloned());
         if self.capacity.total() != before {
@@ -163,11 +164,15 @@ impl Job {
                 out.push(Command::Launch { host });
             }
         }
+        if !start.is_empty() {
+            self.expected.update(&self.capacity, &self.registry);
+        }
         let coordinator = self.first_coordinator();
-        for (host, slot, place) in start {
+        for (host, slot, counted) in start {
             let Some(coordinator) = coordinator else {
                 break;
             };
+            let place = self.expected.place(&self.capacity, &host, slot, counted);
             let process = self.fleet.start(now, &host, slot);
             self.early.starts += 1;
             self.starts.push_back((now, host.clone(), Some(process)));

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::{
-    CommitId, HostId, LocalRank, Order,
+    CommitId, HostId, LocalRank, Order, Rank,
     control::{Held, Keeper, Kept, Member, Place, Start},
     topology,
 };
@@ -20,6 +20,9 @@ use crate::{
 
 /// How long survivors of a failure have the processor to themselves: to sync, and to commit a step.
 const CALM: Duration = Duration::from_millis(20);
+
+/// Of a candidate that counts as a survivor and had no rank in the round before.
+const NO_RANK: Rank = Rank(u32::MAX);
 
 impl Job {
     /// All have answered: choose the base and start.
@@ -49,8 +52,7 @@ impl Job {
         self.blacklist.round_started();
         self.registry.round_started(
             forming.round,
-            (ordered.iter().zip(0..))
-                .map(|(c, rank)| (c.host.clone(), c.process, elasticrun_protocol::Rank(rank))),
+            (ordered.iter().zip(0..)).map(|(c, rank)| (c.host.clone(), c.process, Rank(rank))),
         );
         self.send_starts(&forming, &ordered, base, keeper, out);
         for candidate in &ordered {
@@ -166,9 +168,9 @@ impl Job {
 
     /// Members in order of rank, and how many have what the round goes on from.
     ///
-    /// Survivors are first (R2): who trained in the round before, also if others have committed once more meanwhile. So
-    /// rank 0 stays rank 0, which many a script keeps something for, and its reset callbacks are those that count. Only
-    /// where the newest commit is one that nobody can fetch is its maker first.
+    /// Survivors are first (R2), and of them the one that had rank 0: who trained in the round before, also if others have
+    /// committed once more meanwhile. So rank 0 stays rank 0 as long as it lives, which many a script keeps something for, and
+    /// its reset callbacks are those that count. Only where the newest commit is one that nobody can fetch is its maker first.
     fn ranks_of(&self, forming: &Forming, base: Option<CommitId>) -> (Vec<Candidate>, u32) {
         let holds = |_: &HostId, held: &Held| base.is_some() && held.commit == base;
         let returned = |host: &HostId, held: &Held| {
@@ -189,6 +191,12 @@ impl Job {
             0 => &returned,
             _ => &holds,
         };
+        // Who is no member of the round before and holds the base has a place among survivors, and no former rank.
+        let former = |host: &HostId, held: &Held| {
+            let rank = self.registry.rank(host, held.process);
+            let former = survivor(host, held).then(|| rank.map_or(NO_RANK, |(rank, _)| rank));
+            former.xor(planted(Mutant::NewcomerFirst).then_some(NO_RANK))
+        };
         let mut candidates = Vec::with_capacity(forming.size as usize);
         for (host, answer) in &forming.ready {
             let arrival = self.hosts.arrival(host);
@@ -196,7 +204,7 @@ impl Job {
                 arrival,
                 host: host.clone(),
                 process: held.process,
-                survivor: survivor(host, held) != planted(Mutant::NewcomerFirst),
+                former: former(host, held),
             }));
         }
         let holders = if base.is_some() {

@@ -82,6 +82,76 @@ fn rank_0_stays_rank_0_although_another_survivor_has_committed_once_more() {
     assert_eq!(keeper.host, HostId::new("b"), "a living process has it");
 }
 
+fn passes_until_round(play: &mut Play, round: u32) {
+    while play.started() < round {
+        play.pass(std::time::Duration::from_millis(10));
+    }
+}
+
+/// The rank that the last process of a slot was told at its start.
+fn expected_rank(play: &Play, name: &str, slot: u32) -> u32 {
+    let spawned = |(host, order): &(HostId, Order)| match order {
+        Order::Spawn(spawn) if *host == name.into() && spawn.process.local_rank.0 == slot => {
+            Some(spawn.place.rank.0)
+        }
+        _ => None,
+    };
+    let ranks = play.orders.iter().filter_map(spawned);
+    ranks.last().expect("a process was started there")
+}
+
+#[test]
+fn a_worker_is_rank_0_as_long_as_it_lives() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        cooldown: range(1, 4),
+        ..elastic(2, 2, 4)
+    });
+    play.list(&[host("a", 2)]);
+    play.commit();
+    play.kill("a", 0);
+    passes_until_round(&mut play, 2);
+    assert_eq!(play.members(), [("a".to_owned(), 1), ("a".to_owned(), 0)]);
+    assert_eq!(expected_rank(&play, "a", 0), 1, "at its start, too");
+    // Nobody fails, and the replacement is a survivor by now, in the first slot of the host.
+    play.commit();
+    play.list(&[host("a", 2), host("b", 1)]);
+    passes_until_round(&mut play, 3);
+    assert_eq!(
+        play.members(),
+        [
+            ("a".to_owned(), 1),
+            ("a".to_owned(), 0),
+            ("b".to_owned(), 0)
+        ]
+    );
+    assert_eq!(expected_rank(&play, "b", 0), 2);
+}
+
+#[test]
+fn a_host_that_gets_a_new_worker_is_not_before_that_of_rank_0() {
+    let mut play = Play::new(Settings {
+        failure_domain: FailureDomain::Slot,
+        cooldown: range(1, 4),
+        ..elastic(2, 1, 4)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.kill("a", 0);
+    passes_until_round(&mut play, 3);
+    let expected = [("b".to_owned(), 0), ("a".to_owned(), 0)];
+    assert_eq!(play.members(), expected);
+    assert_eq!(expected_rank(&play, "a", 0), 1);
+    // Now both have survivors, and a arrived first.
+    play.commit();
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    passes_until_round(&mut play, 4);
+    assert_eq!(play.members()[..2], expected);
+    assert_eq!(expected_rank(&play, "c", 0), 2);
+    play.kill("b", 0);
+    assert_eq!(play.members()[0], ("a".to_owned(), 0), "the next survivor");
+}
+
 #[test]
 fn who_has_made_a_commit_that_nobody_can_fetch_is_rank_0() {
     let mut play = Play::new(Settings {

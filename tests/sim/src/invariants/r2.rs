@@ -1,6 +1,6 @@
 //! R2: a survivor (a worker that has trained in the round before) keeps its (host, local_rank); hosts keep their
-//! order of arrival, a host that was away returns at the end; rank 0 is a survivor whenever there is one.
-//! Nor is one that holds the round's base left out for a newcomer.
+//! order of arrival, a host that was away returns at the end. Who was rank 0 stays it as long as it lives, and its host is first;
+//! else rank 0 is a survivor whenever there is one. Nor is one that holds the round's base left out for a newcomer.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use crate::world::World;
 pub(super) struct Memory {
     /// Hosts of the last round that had a survivor, in order, each with how often it had moved by then.
     order: Vec<(usize, u32)>,
+    /// By rank.
     members: Vec<(usize, Process)>,
     /// How often slots of each host were away.
     absences: BTreeMap<usize, u32>,
@@ -35,6 +36,19 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     if known && survivors.contains(&true) && !survivors[0] {
         return Err("rank 0 is none that trained in the round before and another member is".into());
     }
+    let former = world.invariants.r2.members.first();
+    let leader = former.filter(|former| members.contains(former) && trained(former));
+    if let Some(leader) = leader
+        && world.reaches(leader.0)
+        && members[0] != *leader
+    {
+        return Err(format!(
+            "{leader:?} was rank 0 and lives, and {:?} is",
+            members[0]
+        ));
+    }
+    // Its host is first, whenever it came.
+    let first = former.map(|(host, _)| *host);
     let mut order: Vec<(usize, u32)> = Vec::new();
     for (host, _) in members
         .iter()
@@ -48,7 +62,10 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     }
     let memory = &world.invariants.r2;
     let place = |entry: &(usize, u32)| memory.order.iter().position(|before| before == entry);
-    let places: Vec<usize> = order.iter().filter_map(place).collect();
+    let places: Vec<usize> = (order.iter())
+        .filter(|(host, _)| Some(*host) != first)
+        .filter_map(place)
+        .collect();
     if !places.is_sorted() {
         return Err(format!("hosts were {:?} and are {order:?}", memory.order));
     }

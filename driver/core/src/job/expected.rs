@@ -1,0 +1,145 @@
+//! The places that processes would have once they join: the values of their environment, until a round tells them.
+//!
+//! [`Capacity`] counts the slots in the order of arrival. A round puts its survivors before that (R2, see
+//! [`assignment`](crate::assignment)): the host of rank 0, then the hosts with other survivors, then the rest, and in a host
+//! survivors before new workers. A process that replaces rank 0 does not have rank 0.
+//!
+//! Cost: O(hosts) once for each change of the survivors or of the capacity, O(log hosts) for a process.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elasticrun_protocol::{HostId, LocalRank, Rank, Round, control::Place};
+
+use super::Capacity;
+use crate::registry::Registry;
+
+/// The hosts with members of the last round that live, as the capacity counts them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Expected {
+    /// Which survivors these are: in one round they only become fewer.
+    of: Option<(Round, u32)>,
+    /// In order of arrival.
+    hosts: Vec<Host>,
+    /// The one of them that has rank 0.
+    leader: Option<usize>,
+    /// Slots of the hosts before each of them, and of all.
+    before: Vec<u32>,
+    /// The same for one local rank alone.
+    crosses: BTreeMap<LocalRank, Vec<u32>>,
+}
+
+#[derive(Clone, Debug)]
+struct Host {
+    /// How many slots the hosts have that arrived before it.
+    first: u32,
+    slots: BTreeSet<LocalRank>,
+    survivors: BTreeSet<LocalRank>,
+}
+
+impl Expected {
+    /// The capacity was counted anew.
+    pub(super) fn forget(&mut self) {
+        self.of = None;
+    }
+
+    /// Takes note of the survivors that there are now.
+    pub(super) fn update(&mut self, capacity: &Capacity, registry: &Registry) {
+        let of = registry.round().map(|round| (round, registry.alive()));
+        if of.is_some() && self.of == of {
+            return;
+        }
+        *self = Self {
+            of,
+            ..Self::default()
+        };
+        let mut leads = None;
+        for (host, survivors) in registry.survivors() {
+            let Some(first) = capacity.first(host) else {
+                continue;
+            };
+            let slots: BTreeSet<_> = capacity.slots(host).map(|(slot, _)| slot).collect();
+            let usable = survivors.filter(|(slot, _)| slots.contains(slot));
+            let ranks: BTreeMap<_, _> = usable.collect();
+            if ranks.is_empty() {
+                continue;
+            }
+            if ranks.values().any(|rank| *rank == Rank(0)) {
+                leads = Some(first);
+            }
+            self.hosts.push(Host {
+                first,
+                slots,
+                survivors: ranks.into_keys().collect(),
+            });
+        }
+        self.hosts.sort_by_key(|host| host.first);
+        self.leader = leads.and_then(|first| self.hosts.iter().position(|h| h.first == first));
+        self.before = sums(self.hosts.iter().map(|host| host.slots.len() as u32));
+    }
+
+    /// The place of a process that is started in a slot, which stands at `counted` among all usable slots.
+    pub(super) fn place(
+        &mut self,
+        capacity: &Capacity,
+        host: &HostId,
+        slot: LocalRank,
+        counted: Place,
+    ) -> Place {
+        let Some(first) = capacity.first(host).filter(|_| !self.hosts.is_empty()) else {
+            return counted;
+        };
+        let index = self.hosts.partition_point(|old| old.first < first);
+        let own = self.hosts.get(index).filter(|old| old.first == first);
+        let rank = self.in_front(&self.before, index, own.is_some(), first);
+        let rank = rank
+            + own.map_or_else(
+                || capacity.slots(host).take_while(|(s, _)| *s < slot).count() as u32,
+                |own| own.before(slot),
+            );
+        let hosts = &self.hosts;
+        let crosses = self.crosses.entry(slot).or_insert_with(|| {
+            sums(
+                hosts
+                    .iter()
+                    .map(|host| u32::from(host.slots.contains(&slot))),
+            )
+        });
+        let crosses = std::mem::take(crosses);
+        let cross_rank = self.in_front(&crosses, index, own.is_some(), counted.cross_rank);
+        self.crosses.insert(slot, crosses);
+        Place {
+            rank: Rank(rank % counted.size.max(1)),
+            cross_rank,
+            ..counted
+        }
+    }
+
+    /// How many stand before a host, by the `sums` of the hosts with survivors: it is one of them (`old`) or comes before the
+    /// `index`-th of them, and `counted` arrived before it.
+    fn in_front(&self, sums: &[u32], index: usize, old: bool, counted: u32) -> u32 {
+        match self.leader {
+            _ if !old => sums[self.hosts.len()] + counted - sums[index],
+            Some(leader) if leader == index => 0,
+            Some(leader) if leader > index => sums[index] + sums[leader + 1] - sums[leader],
+            _ => sums[index],
+        }
+    }
+}
+
+impl Host {
+    /// How many of its workers come before a new one in this slot.
+    fn before(&self, slot: LocalRank) -> u32 {
+        let new = |other: &&LocalRank| **other < slot && !self.survivors.contains(other);
+        (self.survivors.len() + self.slots.iter().filter(new).count()) as u32
+    }
+}
+
+/// The sum of what comes before each, and of all.
+fn sums(counts: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut sum = 0;
+    let add = |count| {
+        sum += count;
+        sum
+    };
+    std::iter::once(0).chain(counts.map(add)).collect()
+}
