@@ -79,6 +79,8 @@ pub struct Failure {
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     first: Option<Failure>,
+    /// The first since the last round started, or the job began again; a member of that round before others.
+    recent: Option<Failure>,
     failures: u32,
     outcome: Option<Outcome>,
 }
@@ -88,21 +90,31 @@ impl Results {
     pub fn failed(&mut self, failure: Failure) {
         self.failures += 1;
         if planted(Mutant::LastNamed) {
-            self.first = None;
+            (self.first, self.recent) = (None, None);
+        }
+        let earlier = self.recent.as_ref();
+        if earlier.is_none_or(|earlier| earlier.member.is_none() && failure.member.is_some()) {
+            self.recent = Some(failure.clone());
         }
         self.first.get_or_insert(failure);
     }
 
-    /// How a process ended has become known; completes the first failure if it is that one.
+    /// A round has started, or the job begins again: what failed before has not ended it.
+    pub fn went_on(&mut self) {
+        self.recent = None;
+    }
+
+    /// How a process ended has become known; completes the failure that may be named if it is that one.
     pub fn exited(&mut self, host: &HostId, process: Process, exit: &Exit, tail: &[String]) {
-        if let Some(first) = &mut self.first
-            && first.host == *host
-            && (first.process == Some(process) || planted(Mutant::ExitOfAnother))
-            && first.exit.is_none()
-            && !planted(Mutant::FailureWithoutExit)
-        {
-            first.exit = Some(exit.clone());
-            first.tail = tail.to_vec();
+        for failure in [&mut self.first, &mut self.recent].into_iter().flatten() {
+            if failure.host == *host
+                && (failure.process == Some(process) || planted(Mutant::ExitOfAnother))
+                && failure.exit.is_none()
+                && !planted(Mutant::FailureWithoutExit)
+            {
+                failure.exit = Some(exit.clone());
+                failure.tail = tail.to_vec();
+            }
         }
     }
 
@@ -121,6 +133,14 @@ impl Results {
     /// The first failure of the job.
     pub fn first_failure(&self) -> Option<&Failure> {
         self.first.as_ref()
+    }
+
+    /// The failure to name as the reason of the outcome. Where all workers failed by themselves it is the first one of the
+    /// round that they failed in: the job went on from earlier ones.
+    pub fn named_failure(&self) -> Option<&Failure> {
+        let all = self.outcome == Some(Outcome::WorkerFailed(Reason::AllFailed));
+        let recent = self.recent.as_ref().filter(|_| all);
+        recent.or(self.first.as_ref())
     }
 
     /// How many failures there were.

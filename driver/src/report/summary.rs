@@ -48,7 +48,7 @@ pub(super) fn rounds(rounds: &[Started], total: Duration) -> Vec<String> {
 /// The outcome; the last line says what the exit code says.
 pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
     let mut lines = Vec::new();
-    let first = job.results().first_failure();
+    let first = job.results().named_failure();
     if let Some(failure) = first.filter(|_| *outcome != Outcome::Succeeded) {
         let skipped = failure.tail.len().saturating_sub(TAIL);
         lines.extend(

@@ -101,6 +101,7 @@ impl Job {
         out.push(Command::Note(Note::Restarting { used, allowed }));
         // It was the program, not the hosts.
         self.blacklist.forgive_episode();
+        self.results.went_on();
         self.registry = Default::default();
         self.early = Default::default();
         self.rounds.disturb(now, Cause::Restart);

@@ -50,6 +50,7 @@ impl Job {
         };
         self.lineage.started(forming.round, base);
         self.blacklist.round_started();
+        self.results.went_on();
         self.registry.round_started(
             forming.round,
             (ordered.iter().zip(0..)).map(|(c, rank)| (c.host.clone(), c.process, Rank(rank))),

@@ -6,7 +6,7 @@ use elasticrun_core::{
     results::{Outcome, Reason},
     rounds::Cause,
 };
-use elasticrun_protocol::{HostId, Report, control::Exit};
+use elasticrun_protocol::{HostId, Rank, Report, Round, control::Exit};
 
 use crate::{
     hosts::elastic,
@@ -38,6 +38,33 @@ fn all_ranks_die_by_themselves() {
     assert_eq!(play.outcome, Some(Outcome::WorkerFailed(Reason::AllFailed)));
     let first = play.job.results().first_failure().expect("there was one");
     assert_eq!(first.host, HostId::new("a"), "the first is named");
+}
+
+#[test]
+fn the_failure_that_is_named_is_of_the_round_in_which_all_failed() {
+    let mut play = Play::new(Settings {
+        cooldown: range(1, 4),
+        failure_domain: FailureDomain::Slot,
+        ..elastic(2, 2, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.kill("a", 0);
+    while play.started() < 2 {
+        play.pass(seconds(1));
+    }
+    play.commit();
+    play.kill("b", 0);
+    play.kill("a", 0);
+    assert_eq!(play.outcome, Some(Outcome::WorkerFailed(Reason::AllFailed)));
+    let results = play.job.results();
+    let first = results.first_failure().expect("there was one");
+    assert_eq!(first.member, Some((Rank(0), Round(1))));
+    let named = results.named_failure().expect("there was one");
+    assert_eq!(
+        (&named.host, named.member),
+        (&"b".into(), Some((Rank(0), Round(2))))
+    );
 }
 
 #[test]
