@@ -38,6 +38,59 @@ def test_fit_goes_on_after_a_worker_was_killed(env, start):
     assert float(two[0][4]) == float(two[1][4]) == pytest.approx(float(one[0][4]), abs=1e-3)
 
 
+def test_callbacks_go_on_with_a_newcomer(env, start):
+    """The newcomer broadcasts with the survivor, and the warm-up arrives although its last epoch was cut in two."""
+    output = start.job(
+        "-np 2 --min-np 2 -H localhost:2 --blacklist-cooldown-range 0 1",
+        """
+        import os, signal
+        import numpy
+        import tensorflow as tf
+        import elasticrun
+        import elasticrun.tensorflow.keras as hvd
+
+        keras = tf.keras
+        hvd.init()
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.3)), loss="mse")
+        state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+
+        class Watch(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None):
+                world = elasticrun.world()
+                if (world.round, world.rank, state.epoch, state.batch) == (1, 1, 1, 8):
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            def on_train_batch_end(self, batch, logs=None):
+                print("rate", state.epoch, state.batch, f"{float(self.model.optimizer.learning_rate):.4f}")
+
+        callbacks = [
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            hvd.callbacks.LearningRateWarmupCallback(0.3, warmup_epochs=2),
+            hvd.elastic.UpdateEpochStateCallback(state),
+            hvd.elastic.UpdateBatchStateCallback(state),
+            Watch(),
+            hvd.elastic.CommitStateCallback(state),
+        ]
+        data = tf.data.Dataset.from_tensors((numpy.ones([4, 3], "f"), numpy.ones([4, 1], "f"))).repeat()
+
+        @hvd.elastic.run
+        def train(state):
+            print("begins at", state.epoch, state.batch, "in round", elasticrun.world().round)
+            model.fit(data, epochs=3, initial_epoch=state.epoch, steps_per_epoch=10, callbacks=callbacks, verbose=0)
+
+        train(state)
+        """,
+        **env,
+    ).succeed()
+    assert output.count("begins at 1 8 in round 2") == 2, output
+    rates = re.findall(r"\[0\]<stdout>:rate (\d) (\d+) ([\d.]+)", output)
+    # state.batch and the rate of the batch, as the plan has them for two workers.
+    planned = [min(0.3, 0.15 * (1 + (10 * int(epoch) + int(batch)) / 20)) for epoch, batch, _ in rates if int(batch)]
+    told = [float(rate) for _, batch, rate in rates if int(batch)]
+    assert len(told) > 25 and told == pytest.approx(planned, abs=2e-4), output
+
+
 def test_fit_uses_a_host_that_comes(env, start):
     change = start.hosts("localhost:1\n")
     job = start.train(

@@ -11,7 +11,7 @@ from elasticrun import collectives, lifecycle
 from elasticrun.ops import Average
 from elasticrun.tensorflow.broadcast import broadcast_variables
 
-from . import kinds
+from . import epochs, kinds
 
 __all__ = [
     "BroadcastGlobalVariables",
@@ -25,7 +25,8 @@ class BroadcastGlobalVariables:
     """Brings the variables of one rank's model and optimizer to all when training begins.
 
     At the start of the training if all ranks have all variables then; else after the first batch, which makes
-    them. States of elastic training do so by themselves.
+    them. Once in each round: newcomers have nothing yet. States of elastic training do so by themselves, so there it
+    changes nothing.
 
     Args:
         root_rank: whose variables they are.
@@ -41,10 +42,14 @@ class BroadcastGlobalVariables:
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
+        #: The round in which it was done.
+        self._round: int | None = None
         local = [] if local_variables is None else local_variables
         self._local = {id(variable) for variable in (local if isinstance(local, (list, tuple, set)) else [local])}
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        # What an earlier round did, newcomers of this one did not.
+        self.broadcast_done = self.broadcast_done and self._round == lifecycle.world().round
         if not self.broadcast_done and all(collectives.allgather_object(self._ready())):
             self._broadcast()
 
@@ -64,6 +69,7 @@ class BroadcastGlobalVariables:
             [variable for variable in variables if id(variable) not in self._local], self.root_rank
         )
         self.broadcast_done = True
+        self._round = lifecycle.world().round
 
 
 class MetricAverage:
@@ -95,7 +101,8 @@ class LearningRateSchedule:
         multiplier: a function of the epoch, or a number: its powers from ``start_epoch`` on.
         start_epoch: the first epoch, as ``fit`` counts them.
         end_epoch: the epoch after the last; none is no end.
-        staircase: once for each epoch, else before each batch with ``epoch + batch / steps_per_epoch``.
+        staircase: once for each epoch, else before each batch with ``epoch + batch / steps_per_epoch``. In an epoch that
+            a change of hosts has cut in two, ``UpdateBatchStateCallback`` says at which batch it goes on.
         momentum_correction: whether momenta of SGD and RMSprop, which hold former learning rates, are rescaled
             with it (Goyal et al., "Accurate, Large Minibatch SGD", 2017, 2.1).
         steps_per_epoch: batches of an epoch, where ``fit`` does not know it.
@@ -142,18 +149,27 @@ class LearningRateSchedule:
         self.current_epoch = epoch
 
     def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        epoch = self.current_epoch
-        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
+        if not self._covers(self.current_epoch):
             return
         if not self.staircase:
-            assert self.steps_per_epoch, "found when training began"
-            self._adjust(epoch + batch / self.steps_per_epoch)
+            self._adjust(self._place(epochs.begun(self.model) + batch))
         elif batch == 0:
-            self._adjust(epoch)
+            self._adjust(self.current_epoch)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if not self.staircase and self._covers(epoch):
+            # That of the last batch, however many of the epoch there were in this round.
+            assert self.steps_per_epoch, "found when training began"
+            self._adjust(self._place(self.steps_per_epoch - 1))
         if logs is not None:
             logs["lr"] = kinds.learning_rate(self.model.optimizer)
+
+    def _covers(self, epoch: int) -> bool:
+        return self.start_epoch <= epoch and (self.end_epoch is None or epoch < self.end_epoch)
+
+    def _place(self, batch: int) -> float:
+        assert self.steps_per_epoch, "found when training began"
+        return self.current_epoch + batch / self.steps_per_epoch
 
     def _adjust(self, epoch: float) -> None:
         optimizer = self.model.optimizer

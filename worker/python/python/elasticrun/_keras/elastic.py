@@ -6,6 +6,8 @@ from typing import Any
 
 from elasticrun.elastic import State
 
+from . import epochs
+
 __all__ = ["CommitState", "UpdateBatchState", "UpdateEpochState"]
 
 
@@ -82,6 +84,7 @@ class UpdateBatchState:
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._done_before = self.state.batch
+        epochs.resume(self.model, self._done_before)
 
     def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.state.batch = self._done_before + batch + 1
@@ -91,6 +94,7 @@ class UpdateBatchState:
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.state.batch = self._done_before = 0
+        epochs.resume(self.model, 0)
         # What another callback stopped stays stopped.
         if self.model.stop_training is _STOP:
             self.model.stop_training = False

@@ -272,6 +272,40 @@ def check_warm_up(rank, size):
     numpy.testing.assert_allclose(rates, ramp + [0.3] * steps, rtol=1e-5)
 
 
+def check_warm_up_in_an_epoch_that_another_round_began(rank, size):
+    rates = []
+
+    class Rates(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            rates.append(float(self.model.optimizer.learning_rate))
+
+    # Three of the four batches of the last epoch of the warm-up are done.
+    state = types.SimpleNamespace(epoch=1, batch=3)
+    steps = ROWS // BATCH
+    for order in (slice(None), slice(None, None, -1)):
+        rates.clear()
+        state.epoch, state.batch = 1, 3
+        callbacks = [
+            hvd.callbacks.LearningRateWarmupCallback(0.3, warmup_epochs=2),
+            hvd.elastic.UpdateBatchStateCallback(state),
+        ]
+        history = fit(
+            network(),
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)),
+            rank,
+            size,
+            epochs=3,
+            initial_epoch=1,
+            callbacks=[*callbacks[order], Rates()],
+        )
+        numpy.testing.assert_allclose(rates, [0.3] * (1 + steps), rtol=1e-5)
+        numpy.testing.assert_allclose(history["lr"], [0.3, 0.3], rtol=1e-5)
+    # Without that callback the rate is right at the end of the epoch.
+    callback = hvd.callbacks.LearningRateWarmupCallback(0.3, warmup_epochs=1, steps_per_epoch=1000)
+    history = fit(network(), keras.optimizers.SGD(0.1), epochs=2, callbacks=[callback])
+    numpy.testing.assert_allclose(history["lr"], [0.3, 0.3], rtol=1e-5)
+
+
 def check_schedules(rank, size):
     callback = hvd.callbacks.LearningRateScheduleCallback
     for multiplier, start, end, expected in [
