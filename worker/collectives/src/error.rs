@@ -59,14 +59,14 @@ pub enum Error {
         /// The operation.
         call: Call,
     },
-    /// No connection to these hosts within the time-out.
+    /// No connection to these hosts within the timeout, or no answer over one that stood.
     #[error(
-        "no connection to host(s) {host_indices:?} of the round within {waited:?} ({reason}): check that they reach each other on the data plane's network"
+        "no answer from host(s) {host_indices:?} of the round within {waited:?} ({reason}): check that they reach each other on the data plane's network"
     )]
     Unreachable {
         /// Places of the hosts in the round.
         host_indices: Vec<u32>,
-        /// How long was tried.
+        /// How long it was tried or waited for.
         waited: Duration,
         /// The last thing that a connection said.
         reason: String,
@@ -112,10 +112,15 @@ const ABORTED: u64 = 1;
 const PEER_LOST: u64 = 2;
 const PEER_LEFT: u64 = 3;
 const MISMATCH: u64 = 4;
+const UNREACHABLE: u64 = 5;
+
+/// Hosts that a record names: the rest of many is left out.
+const NAMED: usize = 10;
 
 /// A failure as it is handed to other ranks, in the region or in a frame.
 ///
-/// Six words: kind; two numbers (ranks or a host); two call codes; two lengths; two roots. Sequence
+/// Six words: kind; two numbers (ranks or a host); two call codes; two lengths; two roots. Of hosts that were not
+/// reached: kind, number and seconds; the hosts, two in a word. Sequence
 /// numbers are equal for both ranks, since an operation is compared before the next one begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record(pub(crate) [u64; 6]);
@@ -144,6 +149,19 @@ impl Record {
                 other_call.len,
                 pair(call.root, other_call.root),
             ]),
+            Error::Unreachable {
+                host_indices,
+                waited,
+                ..
+            } => {
+                let named = &host_indices[..host_indices.len().min(NAMED)];
+                let mut words = [0; 6];
+                words[0] = UNREACHABLE | (named.len() as u64) << 8 | waited.as_secs() << 16;
+                for (word, two) in words[1..].iter_mut().zip(named.chunks(2)) {
+                    *word = pair(two[0], two.get(1).copied().unwrap_or(0));
+                }
+                Self(words)
+            }
             _ => Self([ABORTED, 0, 0, 0, 0, 0]),
         }
     }
@@ -156,6 +174,17 @@ impl Record {
                 reason: "another member of the round saw it".to_owned(),
             },
             PEER_LEFT => Error::PeerLeft { rank: who as u32 },
+            UNREACHABLE => {
+                let count = (kind >> 8 & 0xff) as usize;
+                let hosts = self.0[1..]
+                    .iter()
+                    .flat_map(|word| [*word as u32, (word >> 32) as u32]);
+                Error::Unreachable {
+                    host_indices: hosts.take(count).collect(),
+                    waited: Duration::from_secs(kind >> 16),
+                    reason: "another member of this host saw it".to_owned(),
+                }
+            }
             MISMATCH => {
                 let call = |high: bool, len| {
                     let half = |word: u64| {
@@ -180,6 +209,35 @@ impl Record {
                 }
             }
             _ => Error::Aborted { session },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_were_not_reached_are_named_to_the_others() {
+        let session = Session { epoch: 1, round: 2 };
+        for count in 0..=12u32 {
+            let error = Error::Unreachable {
+                host_indices: (0..count).map(|host| host * 1_000_003).collect(),
+                waited: Duration::from_millis(5_900),
+                reason: "no route".to_owned(),
+            };
+            let told = Record::of(&error).error(session);
+            let Error::Unreachable {
+                host_indices,
+                waited,
+                ..
+            } = told
+            else {
+                panic!("{told}");
+            };
+            assert_eq!(waited, Duration::from_secs(5));
+            let all = (0..count.min(10)).map(|host| host * 1_000_003);
+            assert!(host_indices.into_iter().eq(all), "{count}");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     call::Call,
     error::{Error, Record},
     local::{Failure, Local},
-    net::{self, Net},
+    net::{self, Late, Net},
     region::RegionMap,
     soft::SoftBarrier,
     topology::{Session, Topology},
@@ -36,7 +36,7 @@ pub struct GroupConfig<'a> {
     pub key: [u8; 32],
     /// The round. A connection of an older one is refused.
     pub session: Session,
-    /// Longest time to connect.
+    /// Longest time to connect, and how long the machine of a neighbour may be silent after that, in about.
     pub timeout: Duration,
 }
 
@@ -150,6 +150,7 @@ impl Group {
             region: self.target.region.clone(),
             first_rank: self.topology.first_rank,
             count: self.topology.local_count,
+            late: self.net.as_ref().map(Net::lateness),
         }
     }
 
@@ -219,6 +220,7 @@ impl Group {
 
     /// Ends the group: the others of this host and the neighbours learn of it (C3).
     fn fail(&mut self, error: Error) -> Error {
+        let error = self.with_silent(error);
         if let Some(region) = &self.target.region {
             region.fail(Record::of(&error));
         }
@@ -227,6 +229,19 @@ impl Group {
         }
         self.failed = Some(error.clone());
         error
+    }
+
+    /// What ended the round is often the consequence of what this member was about to find: a neighbour that does not
+    /// answer. Then that is what it has to say.
+    fn with_silent(&self, error: Error) -> Error {
+        let (Some(net), Error::Aborted { .. } | Error::PeerLost { .. }) = (&self.net, &error)
+        else {
+            return error;
+        };
+        match net.silent() {
+            silent if silent.is_empty() => error,
+            silent => net.silence(silent),
+        }
     }
 }
 
@@ -256,6 +271,8 @@ pub struct Observer {
     region: Option<Arc<RegionMap>>,
     first_rank: u32,
     count: u32,
+    /// Of a leader.
+    late: Option<Arc<Late>>,
 }
 
 impl Observer {
@@ -274,6 +291,24 @@ impl Observer {
             .filter(|member| Some(ahead(at(*member))) < most)
             .map(|member| self.first_rank + member)
             .collect()
+    }
+
+    /// For whom an operation waits that has waited for long, and what may be wrong: for a message to a person.
+    pub fn explain(&self) -> String {
+        let behind = self.behind();
+        if !behind.is_empty() {
+            return format!("late are ranks {behind:?}: do all ranks make the same calls?");
+        }
+        let late = self.late.as_ref().map(|late| late.hosts());
+        match late.as_deref() {
+            Some([]) => "late is a rank that is in another call: do all ranks make the same calls?"
+                .to_owned(),
+            Some(hosts) => net::explain(hosts),
+            None => format!(
+                "late are ranks of other hosts, or one that is in another call: rank {} can tell which",
+                self.first_rank
+            ),
+        }
     }
 }
 

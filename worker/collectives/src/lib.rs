@@ -40,6 +40,7 @@ pub use call::{Call, Kind};
 pub use element::{DType, Element, Op};
 pub use error::Error;
 pub use group::{Group, GroupConfig, Observer};
+pub use net::watch_path;
 pub use region::{RegionMap, abort_region, create_region, region_len};
 pub use soft::SoftBarrier;
 pub use topology::{Session, Topology, neighbours};

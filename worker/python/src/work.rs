@@ -118,15 +118,11 @@ impl Shared {
 
     /// Logs that this waits, and for whom as far as it is known.
     fn report_stall(&self, py: Python<'_>, waited: Duration) -> PyResult<()> {
-        let behind = self.observer.behind();
-        let late = match behind.as_slice() {
-            [] => "ranks of other hosts, or one that is in another call".to_owned(),
-            ranks => format!("ranks {ranks:?}"),
-        };
         let text = format!(
-            "{} has waited for {} s; late are {late}: do all ranks make the same calls?",
+            "{} has waited for {} s; {}",
             self.name.as_deref().unwrap_or("a collective"),
-            waited.as_secs()
+            waited.as_secs(),
+            self.observer.explain()
         );
         let logger = py
             .import("logging")?

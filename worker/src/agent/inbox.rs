@@ -3,6 +3,7 @@
 //! Level-triggered: what has come stays until it is taken or outdated.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     net::Shutdown,
     os::fd::OwnedFd,
@@ -91,6 +92,8 @@ struct Heard {
     /// The newest round whose commits are refused from now on.
     refused: Option<Session>,
     ended: Option<Ended>,
+    /// Hosts of a round that this process could not reach, by their place in it.
+    unreachable: Option<(Session, BTreeSet<u32>)>,
     /// Cut when the round is over.
     transfer: Option<socket2::Socket>,
 }
@@ -129,6 +132,25 @@ impl Inbox {
         heard
             .current
             .is_some_and(|current| heard.aborted >= Some(current))
+    }
+
+    /// Hosts of the newest round do not answer this process.
+    pub(crate) fn cannot_reach(&self, hosts: impl IntoIterator<Item = u32>) {
+        let mut heard = self.lock();
+        let Some(current) = heard.current else {
+            return;
+        };
+        match &mut heard.unreachable {
+            Some((session, known)) if *session == current => known.extend(hosts),
+            known => *known = Some((current, hosts.into_iter().collect())),
+        }
+    }
+
+    /// The hosts of a round that this process could not reach, once.
+    pub(crate) fn take_unreachable(&self, round: Round) -> Vec<u32> {
+        let known = self.lock().unreachable.take();
+        let of_round = known.filter(|(session, _)| session.round == round.0);
+        of_round.map_or_else(Vec::new, |(_, hosts)| hosts.into_iter().collect())
     }
 
     /// Something of a round was or will be cut short in this process (W4).

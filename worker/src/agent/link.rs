@@ -78,7 +78,8 @@ impl Link {
                     data_port: port.map_err(Error::system("listen for peers"))?.port(),
                     commit: self.memory.newest(),
                     empty: self.memory.newest_is_empty(),
-                    unreachable: Vec::new(),
+                    unreachable: round
+                        .map_or_else(Vec::new, |round| self.inbox.take_unreachable(round)),
                 };
                 // What the agent said before it went tells more than a broken pipe.
                 say(stream, &join).map_err(|error| self.inbox.ended().unwrap_or(error))

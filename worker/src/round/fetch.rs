@@ -2,14 +2,14 @@
 
 use std::{
     io::{self, Read, Write},
-    net::TcpStream,
+    net::{IpAddr, TcpStream},
     time::Duration,
 };
 
 use elasticrun_protocol::{
     CommitId,
     auth::{self, Challenge, Dialler, Purpose, Secret, Verdict},
-    control::{Keeper, MemoryAnswer, MemoryRequest},
+    control::{Keeper, MemoryAnswer, MemoryRequest, Start},
     frame::{self, FrameBuffer},
 };
 use elasticrun_shared::commit::CommitReader;
@@ -72,6 +72,8 @@ pub(super) fn bring_base(
             source,
         }) => {
             tracing::warn!(commit = %id, %address, error = %source, "the state cannot be fetched");
+            link.inbox
+                .cannot_reach(host_at(&started.start, address.ip()));
             link.failed_fetches += 1;
             if link.failed_fetches >= MOST_FAILED {
                 return Err(Error::Fetch {
@@ -90,6 +92,13 @@ pub(super) fn bring_base(
             fetched
         }
     }
+}
+
+/// The host of the round that is at an address, if it is a neighbour and the only one there.
+fn host_at(start: &Start, address: IpAddr) -> Option<u32> {
+    let mut there = start.peers.iter().filter(|(_, peer)| peer.ip() == address);
+    let (host, _) = there.next()?;
+    there.next().is_none().then_some(*host)
 }
 
 /// Rounds in a row that may fail so.
@@ -146,6 +155,8 @@ impl Source {
     ) -> io::Result<Self> {
         socket.connect_timeout(&keeper.address.into(), timeout)?;
         socket.set_tcp_nodelay(true)?;
+        // What a path that is cut has to say within about the timeout; its agent may compute for longer.
+        elasticrun_collectives::watch_path(&socket, timeout)?;
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;

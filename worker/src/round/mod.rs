@@ -14,15 +14,21 @@ use crate::{Error, Interrupt, agent::Inbox};
 /// What a failed collective means to the worker.
 ///
 /// A worker that was told to stop hears that. Whatever says that another member is not there is an
-/// interrupt; what a new round would not change (calls that do not match, no memory) is an error, unless the
+/// interrupt, and which ones do not answer is told when this worker comes back; what a new round would not change (calls that do not match, no memory) is an error, unless the
 /// round is over anyway.
 pub(crate) fn judge(error: GroupError, inbox: &Inbox) -> Error {
     match error {
+        GroupError::Unreachable {
+            ref host_indices, ..
+        } => {
+            tracing::debug!(%error, "the round is over");
+            inbox.cannot_reach(host_indices.iter().copied());
+            inbox.ended().unwrap_or(Interrupt::WorkersFailed.into())
+        }
         GroupError::Aborted { .. }
         | GroupError::PeerLost { .. }
         | GroupError::PeerLeft { .. }
         | GroupError::TimedOut { .. }
-        | GroupError::Unreachable { .. }
         | GroupError::Stale { .. } => {
             tracing::debug!(%error, "the round is over");
             inbox.ended().unwrap_or(Interrupt::WorkersFailed.into())

@@ -51,12 +51,17 @@ pub(crate) struct Plan<'a> {
 /// Connects to all neighbours, or fails at the deadline or an abort.
 pub(crate) fn establish(plan: &Plan<'_>, target: Arc<Target>) -> Result<Net, Error> {
     let mut meeting = Meeting::new(plan)?;
-    let deadline = Instant::now() + plan.timeout;
+    let began = Instant::now();
+    let deadline = began + plan.timeout;
     plan.listener
         .set_nonblocking(true)
         .map_err(Error::io("fcntl"))?;
     loop {
-        target.check()?;
+        if let Err(over) = target.check() {
+            // Another member has given up a moment before: who is missing here as well is worth a word.
+            let long = began.elapsed() >= plan.timeout / 2;
+            return Err(if long { meeting.unreachable() } else { over });
+        }
         let now = Instant::now();
         meeting.step(now)?;
         if meeting.missing.is_empty() {
@@ -70,9 +75,9 @@ pub(crate) fn establish(plan: &Plan<'_>, target: Arc<Target>) -> Result<Net, Err
     let links = std::mem::take(&mut meeting.links);
     let mut all_here = true;
     for link in links.values() {
-        all_here &= link.tune().map_err(Error::io("setsockopt"))?;
+        all_here &= link.tune(plan.timeout).map_err(Error::io("setsockopt"))?;
     }
-    let mut net = Net::new(plan.topology, links.into_values().collect(), target);
+    let mut net = Net::new(plan, links.into_values().collect(), target);
     net.meet(plan.topology, all_here, deadline, plan.timeout)?;
     Ok(net)
 }

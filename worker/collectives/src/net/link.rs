@@ -4,7 +4,7 @@ use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read},
     net::{Shutdown, TcpStream},
     os::fd::{AsFd, AsRawFd, BorrowedFd},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -13,7 +13,10 @@ use nix::{
     sys::socket::{MsgFlags, sendmsg},
 };
 
-use super::frame::{Frame, HEAD, Head, decode, encode_failure};
+use super::{
+    frame::{Frame, HEAD, Head, decode, encode_failure},
+    path::{self, Path, watch_path},
+};
 use crate::error::Record;
 
 /// Bytes of a socket's buffers within a machine; the kernel doubles it, and a segment fits.
@@ -33,6 +36,9 @@ pub(super) struct Link {
     asked: Option<Head>,
     /// The rest of a question that the socket did not take whole.
     question_rest: Vec<u8>,
+    path: Path,
+    /// The kernel ended the connection since nothing answered. It says so once.
+    silent: bool,
 }
 
 /// What an incoming header is.
@@ -56,6 +62,8 @@ struct Outgoing {
 pub(super) enum Fault {
     /// The connection broke or was closed.
     Lost(String),
+    /// Nothing that was sent is answered: the path to the neighbour is cut, or its machine is gone.
+    Silent,
     /// The neighbour failed and said why.
     Failed(Record),
     /// The neighbour is in another operation.
@@ -81,14 +89,18 @@ impl Link {
             got: 0,
             asked: None,
             question_rest: Vec::new(),
+            path: Path::default(),
+            silent: false,
         }
     }
 
-    /// Sets the socket up for frames. Whether the other end is on this machine.
+    /// Sets the socket up for frames, and to end when its other end is silent for `timeout`. Whether the other end is
+    /// on this machine.
     ///
     /// There is no line to fill then: what is in flight should stay in the caches. Elsewhere the kernel
     /// finds the size of the buffers by itself.
-    pub(super) fn tune(&self) -> io::Result<bool> {
+    pub(super) fn tune(&self, timeout: Duration) -> io::Result<bool> {
+        watch_path(&self.stream, timeout)?;
         let socket = socket2::SockRef::from(&self.stream);
         socket.set_tcp_nodelay(true)?;
         let (own, other) = (
@@ -119,7 +131,7 @@ impl Link {
             match send(&self.stream, &[&self.question_rest]) {
                 Ok(0) => return Ok(Progress::Stuck),
                 Ok(sent) => drop(self.question_rest.drain(..sent)),
-                Err(error) => return Err(self.lost(error.desc())),
+                Err(error) => return Err(self.broken(error)),
             }
         }
         while outgoing.sent < outgoing.total {
@@ -128,7 +140,7 @@ impl Link {
             match send(&self.stream, &[head, rest]) {
                 Ok(0) => return Ok(Progress::Stuck),
                 Ok(sent) => outgoing.sent += sent,
-                Err(error) => return Err(self.lost(error.desc())),
+                Err(error) => return Err(self.broken(error)),
             }
         }
         self.outgoing = None;
@@ -151,11 +163,11 @@ impl Link {
                 (&self.stream).read(&mut payload[before - HEAD..])
             };
             match got {
-                Ok(0) => return Err(Fault::Lost("it closed the connection".to_owned())),
+                Ok(0) => return Err(self.ended("it closed the connection")),
                 Ok(got) => self.got += got,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Progress::Stuck),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Fault::Lost(error.to_string())),
+                Err(error) => return Err(self.failed(&error)),
             }
             if before < HEAD {
                 while self.got >= HEAD && self.inspect(head)? == Seen::Question {
@@ -232,12 +244,16 @@ impl Link {
             Ok(HEAD) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
             // Less than a header, or the end: for who expects something from it.
-            Ok(_) | Err(_) => return Ok(false),
+            Ok(_) => return Ok(false),
+            Err(error) => {
+                self.note(&error);
+                return Ok(false);
+            }
         }
         match decode(&head) {
             Some(Frame::Question(asked)) => {
                 let taken = (&self.stream).read_exact(&mut head);
-                taken.map_err(|error| Fault::Lost(error.to_string()))?;
+                taken.map_err(|error| self.failed(&error))?;
                 self.asked = Some(asked);
                 Ok(true)
             }
@@ -257,13 +273,56 @@ impl Link {
         while self.got < HEAD {
             match (&self.stream).read(&mut head[self.got..]) {
                 Ok(got) if got > 0 => self.got += got,
-                _ => return Fault::Lost(reason.to_owned()),
+                Ok(_) => return self.ended(reason),
+                Err(error) => {
+                    self.note(&error);
+                    return self.ended(reason);
+                }
             }
         }
         match decode(&head) {
             Some(Frame::Failure(record)) => Fault::Failed(record),
-            _ => Fault::Lost(reason.to_owned()),
+            _ => self.ended(reason),
         }
+    }
+
+    /// Why nothing more can be sent, after the system refused it.
+    fn broken(&mut self, errno: Errno) -> Fault {
+        self.note(&errno.into());
+        self.lost(errno.desc())
+    }
+
+    /// Why nothing more can be received, after the system refused it.
+    fn failed(&mut self, error: &io::Error) -> Fault {
+        self.note(error);
+        self.ended(&error.to_string())
+    }
+
+    fn note(&mut self, error: &io::Error) {
+        let errno = error.raw_os_error().map(Errno::from_raw);
+        self.silent |= errno.is_some_and(path::is_silence);
+    }
+
+    fn ended(&self, reason: &str) -> Fault {
+        if self.silent {
+            Fault::Silent
+        } else {
+            Fault::Lost(reason.to_owned())
+        }
+    }
+
+    /// Looks whether the path to the neighbour is cut, for who has waited for it for long.
+    pub(super) fn look(&mut self, timeout: Duration, now: Instant) -> Result<(), Fault> {
+        self.silent = self.silent || self.path.is_cut(&self.stream, timeout, now);
+        if self.silent {
+            return Err(Fault::Silent);
+        }
+        Ok(())
+    }
+
+    /// Whether the neighbour has been silent for so long where it should have answered.
+    pub(super) fn is_silent(&self, at_least: Duration) -> bool {
+        self.silent || path::is_silent(&self.stream, at_least)
     }
 
     /// Tells the neighbour why this side fails, and closes. A frame that was begun is filled up with

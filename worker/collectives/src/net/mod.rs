@@ -13,6 +13,8 @@
 //!   one fails with both names.
 //! - N3 A leader that fails closes all its connections, so its neighbours fail too, and so on: nobody
 //!   is left waiting for somebody that left.
+//! - N4 A leader waits for a neighbour no longer than its machine answers (`path`): about as long as it may take
+//!   to connect. A neighbour that is there and late is waited for.
 //!
 //! # Not promised
 //! Secrecy: what follows the handshake is neither encrypted nor signed.
@@ -22,11 +24,15 @@ mod dial;
 mod frame;
 mod guest;
 mod handshake;
+mod late;
 mod link;
+mod path;
 mod place;
 mod ring;
 mod tree;
 mod wire;
 
 pub(crate) use connect::{Plan, establish};
+pub(crate) use late::{Late, explain};
+pub use path::watch_path;
 pub(crate) use wire::{Net, Order};

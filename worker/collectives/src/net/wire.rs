@@ -3,9 +3,12 @@
 //! Most mismatches are seen by the next frame. Some are not: one leader waits in a reduction for its
 //! child in the tree, which waits in a broadcast for its parent. So who has waited for long asks all its
 //! neighbours, and who has waited for long listens to all of them.
+//!
+//! Who has waited for long also looks whether the paths to those that it waits for are there.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
     os::fd::{AsRawFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -14,14 +17,16 @@ use std::{
 use nix::{errno::Errno, poll::PollFlags};
 
 use super::{
+    connect::Plan,
     frame::Head,
+    late::{Late, LateHost},
     link::{Fault, Link, Progress},
+    path::LOOK,
 };
 use crate::{
     abort::Target,
     call::Call,
     error::{Error, Record},
-    topology::Topology,
 };
 
 /// How often a sleeping leader looks whether its region was aborted by another process, which cannot
@@ -33,6 +38,9 @@ const STALL: Duration = Duration::from_millis(100);
 
 /// Operations that are remembered.
 const HISTORY: usize = 64;
+
+/// After which silence a neighbour that is waited for is said not to answer.
+const DOUBT: Duration = Duration::from_secs(2);
 
 /// Longest that a failing leader spends on telling its neighbours why.
 const FAREWELL: Duration = Duration::from_millis(100);
@@ -53,6 +61,10 @@ pub(crate) struct Net {
     pub(super) starts: Vec<u32>,
     /// Whether all hosts are on one machine. All leaders know the same.
     pub(super) one_machine: bool,
+    /// How long a neighbour's machine may be silent.
+    timeout: Duration,
+    peers: BTreeMap<u32, SocketAddr>,
+    late: Arc<Late>,
 }
 
 /// One operation on the wire: what is compared and when to give up.
@@ -65,7 +77,8 @@ pub(crate) struct Order<'a> {
 }
 
 impl Net {
-    pub(super) fn new(topology: &Topology, links: Vec<Link>, target: Arc<Target>) -> Self {
+    pub(super) fn new(plan: &Plan<'_>, links: Vec<Link>, target: Arc<Target>) -> Self {
+        let topology = plan.topology;
         Self {
             me: topology.host_index,
             count: topology.host_count,
@@ -76,6 +89,9 @@ impl Net {
             scratch: Vec::new(),
             starts: Vec::new(),
             one_machine: false,
+            timeout: plan.timeout,
+            peers: plan.peers.clone(),
+            late: Arc::default(),
         }
     }
 
@@ -187,7 +203,9 @@ impl Net {
             }
             slept += timeout;
         }
-        self.wait_stalled(order, wanted)
+        let waited = self.wait_stalled(order, wanted);
+        self.late.set(Vec::new());
+        waited
     }
 
     /// As [`Net::wait`], after a long time without news: somebody is late, or called something else and
@@ -196,7 +214,9 @@ impl Net {
         let head = self.head(order, 0, 0);
         self.links.iter_mut().for_each(|link| link.ask(&head));
         let mut listen = vec![true; self.links.len()];
+        let mut next_look = Instant::now();
         loop {
+            self.look(order, wanted, &mut next_look)?;
             for (at, listen) in listen.iter_mut().enumerate() {
                 let link = &mut self.links[at];
                 let expected = wanted
@@ -230,6 +250,61 @@ impl Net {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Fails if the path to one of those that are waited for is cut.
+    fn look(
+        &mut self,
+        order: Order<'_>,
+        wanted: &[(u32, PollFlags)],
+        next: &mut Instant,
+    ) -> Result<(), Error> {
+        let now = Instant::now();
+        if now < *next {
+            return Ok(());
+        }
+        *next = now + LOOK;
+        self.late
+            .set(wanted.iter().map(|(peer, _)| self.late(*peer)).collect());
+        for (peer, _) in wanted {
+            let timeout = self.timeout;
+            let looked = self.link(*peer).look(timeout, now);
+            looked.map_err(|fault| self.error(order, *peer, fault))?;
+        }
+        Ok(())
+    }
+
+    fn late(&self, peer: u32) -> LateHost {
+        LateHost {
+            host_index: peer,
+            address: self.peers.get(&peer).copied(),
+            answers: !self.links[self.at(peer)].is_silent(DOUBT),
+        }
+    }
+
+    /// For whom this leader waits, for other threads.
+    pub(crate) fn lateness(&self) -> Arc<Late> {
+        self.late.clone()
+    }
+
+    /// The neighbours that have been silent for so long that this is worth a word, when all ends for another reason.
+    pub(crate) fn silent(&self) -> Vec<u32> {
+        let at_least = self.timeout / 2;
+        let silent = |link: &&Link| link.is_silent(at_least);
+        self.links
+            .iter()
+            .filter(silent)
+            .map(|link| link.peer)
+            .collect()
+    }
+
+    /// The error of neighbours that do not answer.
+    pub(crate) fn silence(&self, host_indices: Vec<u32>) -> Error {
+        Error::Unreachable {
+            host_indices,
+            waited: self.timeout,
+            reason: "nothing that was sent there was acknowledged".to_owned(),
         }
     }
 
@@ -302,6 +377,13 @@ impl Net {
                 host_index: peer,
                 reason,
             },
+            Fault::Silent => {
+                let mut silent = self.silent();
+                if let Err(at) = silent.binary_search(&peer) {
+                    silent.insert(at, peer);
+                }
+                self.silence(silent)
+            }
             Fault::Failed(record) => match record.error(self.target.session) {
                 Error::Aborted { .. } => Error::PeerLost {
                     host_index: peer,
