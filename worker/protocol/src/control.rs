@@ -309,6 +309,13 @@ pub enum Report {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreachable: Vec<u32>,
     },
+    /// This host has no means to begin a round: its members wait at `run()` as before.
+    Unable {
+        /// Which round.
+        round: Round,
+        /// What the system said.
+        why: String,
+    },
     /// A process has died or fell silent and was killed; how it ended follows as [`Report::Exited`]. Also of
     /// one that was told to stop and died before it could have heard.
     Lost {

@@ -80,6 +80,13 @@ pub enum Event {
         /// Its last lines of output.
         tail: Vec<String>,
     },
+    /// What the members of a round on this host share cannot be made: none of them has heard of its start.
+    CannotBegin {
+        /// Which round.
+        round: Round,
+        /// What the system said.
+        why: String,
+    },
     /// The host will go away, or may.
     Noticed(Notice),
     /// The host asks the agent to end (SIGTERM). The first time that is a notice, if the job can do without
@@ -256,6 +263,7 @@ impl Machine {
             } => {
                 self.exited(process, exit, tail, memory, out);
             }
+            Event::CannotBegin { round, why } => self.cannot_begin(round, why, out),
             Event::Noticed(notice) => self.noticed(notice, memory, out),
             Event::StopRequested => self.stop_requested(now, memory, out),
         }

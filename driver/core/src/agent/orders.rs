@@ -146,6 +146,16 @@ impl Machine {
         out.push(Command::Start(Box::new(start)));
     }
 
+    /// A start that reached nobody here: its members are where they were.
+    pub(super) fn cannot_begin(&mut self, round: Round, why: String, out: &mut Vec<Command>) {
+        for process in self.members_of(round) {
+            if let Some(worker) = self.workers.get_mut(&process) {
+                worker.life = Life::Joined;
+            }
+        }
+        out.push(Command::Report(Report::Unable { round, why }));
+    }
+
     fn hold(&mut self, round: Round, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let members = self.members_of(round);
         if members.is_empty() || round <= self.released {

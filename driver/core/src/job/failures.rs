@@ -201,7 +201,7 @@ impl Job {
         }
     }
 
-    fn note_host_failure(&mut self, host: &HostId, why: String, out: &mut Out) {
+    pub(super) fn note_host_failure(&mut self, host: &HostId, why: String, out: &mut Out) {
         out.push(Command::Note(Note::HostFailed {
             host: host.clone(),
             why: why.clone(),
@@ -217,7 +217,7 @@ impl Job {
     }
 
     /// Ends the round, or the job if it is a standard one.
-    fn after_failure(&mut self, now: Time, out: &mut Out) {
+    pub(super) fn after_failure(&mut self, now: Time, out: &mut Out) {
         if !self.settings.elastic {
             return self.end(Outcome::WorkerFailed(Reason::Standard), out);
         }
@@ -295,7 +295,7 @@ impl Job {
         }
     }
 
-    fn domain_failed(&mut self, now: Time, domain: Domain, begun: Time, out: &mut Out) {
+    pub(super) fn domain_failed(&mut self, now: Time, domain: Domain, begun: Time, out: &mut Out) {
         let random = &mut self.random;
         if let Some(until) = self.blacklist.fail(now, domain.clone(), begun, random) {
             out.push(Command::Note(Note::Blacklisted { domain, out: until }));

@@ -16,6 +16,7 @@ mod planning;
 mod reports;
 mod slots;
 mod starting;
+mod unable;
 
 use std::collections::{BTreeSet, VecDeque};
 

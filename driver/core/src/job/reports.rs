@@ -38,6 +38,7 @@ impl Job {
             Report::Broken { round, process, .. } => {
                 self.round_broken(now, host, round, process, out);
             }
+            Report::Unable { round, why } => self.host_unable(now, host, round, why, out),
             Report::Lost { process, .. } => self.worker_lost(now, host, process, out),
             Report::Finished { round, workers } => {
                 for process in workers {

@@ -173,6 +173,28 @@ fn who_breaks_away_is_told_from_who_leaves() {
 }
 
 #[test]
+fn a_round_that_cannot_begin_here_is_reported_and_its_members_stay_where_they_are() {
+    let mut bench = Bench::training();
+    let (round, why) = (Round(1), "too many open files".to_owned());
+    let out = bench.event(Event::CannotBegin {
+        round,
+        why: why.clone(),
+    });
+    assert_eq!(out, [Command::Report(Report::Unable { round, why })]);
+    // They have not begun: nobody has to come back, and the next plan is answered at once.
+    assert_eq!(bench.order(Order::Abort { round }), []);
+    let members = vec![process(0, 1), process(1, 1)];
+    let out = bench.order(Order::Plan {
+        round: Round(2),
+        members,
+    });
+    assert!(
+        matches!(&out[..], [Command::Report(Report::Ready { .. })]),
+        "{out:?}"
+    );
+}
+
+#[test]
 fn a_worker_says_which_hosts_it_could_not_reach_even_after_the_abort() {
     let mut bench = Bench::training();
     let broken = |slot, unreachable| {

@@ -288,6 +288,31 @@ fn a_lost_peer_without_a_death_starts_a_new_round_with_all() {
 }
 
 #[test]
+fn a_host_that_cannot_begin_a_round_has_failed_and_the_others_train() {
+    let mut play = Play::new(elastic(4, 2, 4));
+    play.list(&[host("a", 2), host("b", 2)]);
+    play.commit();
+    let round = play.round();
+    let why = "no memory".to_owned();
+    play.report("b", Report::Unable { round, why });
+    play.comes_back("a");
+    play.pass(seconds(1));
+    assert_eq!((play.started(), play.size()), (2, 2));
+    let said = play.notes.iter().any(|note| {
+        matches!(note, Note::HostFailed { host, why } if host.as_str() == "b" && why == "no memory")
+    });
+    assert!(said, "{:?}", play.notes);
+    let out = play.notes.iter().any(|note| {
+        matches!(note, Note::Blacklisted { domain: Domain::Host(host), .. } if host.as_str() == "b")
+    });
+    assert!(out, "{:?}", play.notes);
+    // Of a round that is over it says nothing.
+    let why = "no memory".to_owned();
+    play.report("a", Report::Unable { round, why });
+    assert_eq!((play.started(), play.size()), (2, 2));
+}
+
+#[test]
 fn a_member_that_waits_for_slots_and_fails_is_a_member_that_fails() {
     let mut play = Play::new(elastic(2, 2, 2));
     play.list(&[host("a", 1), host("b", 1)]);

@@ -1,0 +1,45 @@
+//! A host that has no means to begin a round: out of memory or descriptors, most likely.
+//!
+//! The host has failed, for a while as any other. Its agent is well and keeps what it holds, so the job loses no commit by
+//! that.
+
+use elasticrun_protocol::{HostId, Round, control::StopReason};
+
+use super::{Job, Out, reject};
+use crate::{Rejected, Time, blacklist::Domain, fleet::Life, rounds::Cause};
+
+impl Job {
+    pub(super) fn host_unable(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        round: Round,
+        why: String,
+        out: &mut Out,
+    ) {
+        let Some(state) = self.fleet.host(host) else {
+            return reject(out, host, Rejected::StaleRound(round));
+        };
+        let begun = state.since;
+        let member = |life| life == Life::Training { round };
+        let members: Vec<_> = (state.live().filter(|live| member(live.life)))
+            .map(|live| live.process)
+            .collect();
+        if members.is_empty() {
+            return reject(out, host, Rejected::StaleRound(round));
+        }
+        self.note_host_failure(host, why, out);
+        if self.is_ending() {
+            // They are back at `run()`, and no round will be formed any more.
+            for process in members {
+                self.stop(host, process, StopReason::JobEnded, out);
+            }
+            return;
+        }
+        self.domain_failed(now, Domain::Host(host.clone()), begun, out);
+        self.suspect_until = None;
+        self.rounds
+            .disturb(now, Cause::HostFailed { host: host.clone() });
+        self.after_failure(now, out);
+    }
+}
