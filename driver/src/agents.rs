@@ -1,6 +1,6 @@
 //! The agents that are connected, and orders to them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use elasticrun_core::Command;
 use elasticrun_protocol::{
@@ -9,7 +9,9 @@ use elasticrun_protocol::{
 };
 
 use crate::{
+    addresses::Addresses,
     control::Writer,
+    launch,
     machines::{Admission, Machines},
     store,
 };
@@ -21,6 +23,8 @@ pub(crate) struct Agents {
     connected: BTreeMap<HostId, Agent>,
     /// Those that are tasks, by the machine they share.
     machines: Machines,
+    /// Where they all are.
+    addresses: Addresses,
     store: store::Handle,
 }
 
@@ -51,6 +55,7 @@ impl Agents {
             epoch,
             connected: BTreeMap::new(),
             machines: Machines::default(),
+            addresses: Addresses::default(),
             store,
         }
     }
@@ -60,9 +65,17 @@ impl Agents {
         self.epoch
     }
 
-    /// An agent has connected; any other of its host was removed. It is set up.
-    pub(crate) fn add(&mut self, host: HostId, instance: u64, writer: Writer, setup: &Setup) {
+    /// An agent has connected; any other of its host was removed. It is set up. Others reach its host at this address.
+    pub(crate) fn add(
+        &mut self,
+        host: HostId,
+        instance: u64,
+        address: IpAddr,
+        writer: Writer,
+        setup: &Setup,
+    ) {
         self.store.agent_connected(&host, instance);
+        self.addresses.connected(host.clone(), address);
         let setup = Setup {
             instance,
             ..setup.clone()
@@ -78,6 +91,7 @@ impl Agents {
     pub(crate) fn remove(&mut self, host: &HostId) -> Option<u64> {
         let agent = self.connected.remove(host)?;
         self.machines.leave(host);
+        self.addresses.left(host);
         self.store.agent_lost(host);
         agent.writer.close();
         Some(agent.instance)
@@ -104,9 +118,11 @@ impl Agents {
         Some(Older::Retired { host, instance })
     }
 
-    /// Rewrites what workers are told of their neighbours where agents share a machine.
+    /// Rewrites what workers are told of their neighbours where agents share a machine, and addresses of this machine
+    /// for those that are on others.
     pub(crate) fn view(&self, commands: &mut [Command]) {
         self.machines.view(commands);
+        self.addresses.view(commands, launch::own_address);
     }
 
     /// Whether this is the connection of the host's agent, and no older one.

@@ -2,6 +2,7 @@
 //!
 //! The main loop is [`run_loop`]; [`start`] puts its parts together from [`config::Settings`].
 
+mod addresses;
 mod agents;
 pub mod cli;
 pub mod config;

@@ -175,8 +175,13 @@ impl Driver {
                         });
                     }
                 }
-                self.agents
-                    .add(host.clone(), agent.instance, writer, &self.setup);
+                self.agents.add(
+                    host.clone(),
+                    agent.instance,
+                    agent.address,
+                    writer,
+                    &self.setup,
+                );
                 self.launcher.connected(&host);
                 if let Some(list) = self.hosts.probed(&host, agent.slots, counted) {
                     self.step(Event::Discovered(list));

@@ -110,7 +110,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             settings.launch.clone(),
             secret,
             run_id,
-            address.port(),
+            address,
             launches_in,
             tasks.clone(),
         ),

@@ -50,6 +50,7 @@ impl Settings {
             driver: self.driver,
             listen: self.listen,
             network_interface: self.network_interface,
+            local_only: false,
             task: Some(self.task),
             abandoned,
             connect_timeout: REACHED_WITHIN,

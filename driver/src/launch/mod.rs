@@ -65,7 +65,7 @@ pub(crate) struct Launcher {
     settings: config::Launch,
     secret: Secret,
     run_id: String,
-    port: u16,
+    address: SocketAddr,
     /// What discovery says of the hosts.
     hosts: BTreeMap<HostId, Host>,
     /// The last launch of each host, unless it has ended.
@@ -79,12 +79,12 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// A launcher of agents that dial the driver at `port`.
+    /// A launcher of agents that dial the driver, which listens at `address`.
     pub(crate) fn new(
         settings: config::Launch,
         secret: Secret,
         run_id: String,
-        port: u16,
+        address: SocketAddr,
         ended: mpsc::Sender<Ended>,
         tasks: TaskTracker,
     ) -> Self {
@@ -92,7 +92,7 @@ impl Launcher {
             settings,
             secret,
             run_id,
-            port,
+            address,
             hosts: BTreeMap::new(),
             running: BTreeMap::new(),
             launches: 0,
@@ -195,11 +195,13 @@ impl Launcher {
             host: id.clone(),
             slots: host.slots.unwrap_or(0),
             network_interface: self.settings.network_interfaces.first().cloned(),
+            // The driver listens there when no host can come from elsewhere.
+            local_only: self.address.ip().is_loopback(),
         };
         let plan = Plan {
             launcher,
             toward: self.toward(&host, launcher),
-            port: self.port,
+            port: self.address.port(),
             settings: self.settings.clone(),
             host,
         };
@@ -262,6 +264,12 @@ impl Plan {
 fn own_address_toward(host: &str) -> Option<IpAddr> {
     use std::net::ToSocketAddrs;
     let target = (host, 9).to_socket_addrs().ok()?.next()?;
+    own_address(target.ip())
+}
+
+/// The address of this machine on the route to another one.
+pub(crate) fn own_address(to: IpAddr) -> Option<IpAddr> {
+    let target = SocketAddr::new(to, 9);
     let any: SocketAddr = if target.is_ipv4() {
         "0.0.0.0:0".parse().ok()?
     } else {

@@ -50,8 +50,8 @@ pub(crate) struct Agent {
     pub(crate) host: HostId,
     pub(crate) setup: Setup,
     pub(crate) secret: Secret,
-    /// Where other hosts reach this one: data plane, commits and coordinator.
-    pub(crate) address: IpAddr,
+    /// Where data plane, commits and coordinator listen: where other hosts reach this one, or at all its addresses.
+    pub(crate) listen: IpAddr,
     pub(crate) dir: RunDir,
     /// None once the driver is lost.
     pub(crate) link: Option<DriverLink>,

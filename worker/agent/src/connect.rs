@@ -124,6 +124,7 @@ impl Reached {
         options: &AgentOptions,
         host: &HostId,
         address: IpAddr,
+        listen: IpAddr,
         memory_port: u16,
     ) -> Result<Joined, Error> {
         let register = Register {
@@ -133,7 +134,7 @@ impl Reached {
             counted: options.counted,
             itself: options.itself,
             memory_port,
-            free_port: free_port(address).await.unwrap_or(0),
+            free_port: free_port(listen).await.unwrap_or(0),
             address: (address != self.local).then_some(address),
             task: options.task.clone(),
         };

@@ -64,7 +64,7 @@ impl Agent {
             self.own.push_back(Event::DriverLost);
         }
         if offered_port {
-            match free_port(self.address) {
+            match free_port(self.listen) {
                 Ok(port) => self.machine.set_free_port(port),
                 Err(error) => tracing::warn!(%error, "no free port is found for a coordinator"),
             }
@@ -100,14 +100,10 @@ impl Agent {
             Ok(region) => region,
             Err(error) => {
                 tracing::error!(%round, %error, "no shared memory for the round");
-                if let Some(member) = start.members.first() {
-                    let process = member.process;
-                    self.report(Report::Broken {
-                        round,
-                        process,
-                        unreachable: Vec::new(),
-                    });
-                }
+                let why = format!(
+                    "no memory that its workers share can be made ({error}); check the memory limit and open files of this host"
+                );
+                self.own.push_back(Event::CannotBegin { round, why });
                 return;
             }
         };
@@ -280,7 +276,7 @@ impl Agent {
         hosted.tell(
             &ToWorker::Attached {
                 data_key: Bytes32(*data_secret(&self.secret).expose()),
-                listen: self.address.to_string(),
+                listen: self.listen.to_string(),
                 heartbeat_interval: self.setup.heartbeat_interval,
                 connect_timeout: self.setup.heartbeat_timeout,
             },

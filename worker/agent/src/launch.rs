@@ -28,6 +28,9 @@ pub struct Launch {
     /// At whose address other hosts reach this one; else that of the route to the driver.
     #[serde(default)]
     pub network_interface: Option<String>,
+    /// All hosts of the job are on this machine, and none can come from elsewhere.
+    #[serde(default)]
+    pub local_only: bool,
 }
 
 /// Who starts an agent.
@@ -63,6 +66,7 @@ mod tests {
             slots: 2,
             run_id: Some("run".into()),
             network_interface: None,
+            local_only: false,
         }
     }
 

@@ -26,6 +26,8 @@ pub struct AgentOptions {
     pub run_id: Option<String>,
     /// At whose address other hosts reach this one; else that of the route to the driver.
     pub network_interface: Option<String>,
+    /// All hosts of the job are on this machine for as long as it runs: loopback is enough.
+    pub local_only: bool,
     /// The address at which other hosts reach this one, whatever the route and the interface.
     pub listen: Option<IpAddr>,
     /// What it is a task of, if a cluster started it as one. Then it serves one driver and never dials another.
@@ -50,6 +52,7 @@ impl AgentOptions {
             itself: false,
             run_id: launch.run_id,
             network_interface: launch.network_interface,
+            local_only: launch.local_only,
             listen: None,
             task: None,
             abandoned: CancellationToken::new(),
@@ -69,6 +72,7 @@ impl AgentOptions {
             itself: true,
             run_id: None,
             network_interface: None,
+            local_only: false,
             listen: None,
             task: None,
             abandoned: CancellationToken::new(),

@@ -1,6 +1,10 @@
 //! The life of an agent: reach the driver, take the lock, join, serve; again, if it came by itself.
 
-use std::{net::IpAddr, os::unix::ffi::OsStringExt, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::unix::ffi::OsStringExt,
+    time::Duration,
+};
 
 use elasticrun_core::agent::Machine;
 use elasticrun_notices::{Notices, Sources};
@@ -116,7 +120,7 @@ async fn serve(
         joined,
         dir,
         driver,
-        address,
+        listen,
         shelf,
         mut tasks,
     } = joined;
@@ -132,7 +136,7 @@ async fn serve(
     local::open(&dir.socket(), notes.clone(), &mut tasks)?;
     let clock = Clock::start();
     let discard = Discard::start()?;
-    let port = free_port(address).await.unwrap_or(0);
+    let port = free_port(listen).await.unwrap_or(0);
     let store_of = StoreOf {
         host: host.clone(),
         instance: joined.setup.instance,
@@ -146,7 +150,7 @@ async fn serve(
         host: host.clone(),
         setup,
         secret: options.secret.clone(),
-        address,
+        listen,
         dir,
         link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
         memories: Memories::new(shelf, discard.clone()),
@@ -200,7 +204,7 @@ struct Ready {
     joined: connect::Joined,
     dir: RunDir,
     driver: std::net::SocketAddr,
-    address: IpAddr,
+    listen: IpAddr,
     shelf: Shelf,
     tasks: JoinSet<()>,
 }
@@ -222,11 +226,12 @@ async fn join(
         let reached = reach(options).await?;
         let driver = reached.driver;
         let address = reachable_at(options, reached.local)?;
+        let listen = listen_at(options, address).await;
         let (shelf, mut tasks) = (Shelf::default(), JoinSet::new());
         // Workers fetch commits there, and know no other secret.
         let secret = data_secret(&options.secret);
-        let port = memory_port::open(address, secret, shelf.clone(), &mut tasks).await?;
-        let joined = reached.join(options, host, address, port).await?;
+        let port = memory_port::open(listen, secret, shelf.clone(), &mut tasks).await?;
+        let joined = reached.join(options, host, address, listen, port).await?;
         let known = run_id.as_ref() == Some(&joined.setup.run_id);
         if !known {
             dir = RunDir::try_lock(&root, &joined.setup.run_id, host)?;
@@ -241,7 +246,7 @@ async fn join(
             joined,
             dir,
             driver,
-            address,
+            listen,
             shelf,
             tasks,
         });
@@ -254,6 +259,20 @@ fn reachable_at(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error
         (Some(address), _) => Ok(*address),
         (None, None) => Ok(control),
         (None, Some(name)) => interface_address(name, control),
+    }
+}
+
+/// Where to listen for other hosts. Who knows itself by a loopback address only is on the driver's machine, and the
+/// driver names to each host of another machine the address that it reaches.
+async fn listen_at(options: &AgentOptions, reachable: IpAddr) -> IpAddr {
+    let chosen = options.listen.is_some() || options.network_interface.is_some();
+    if chosen || options.local_only || !reachable.is_loopback() {
+        return reachable;
+    }
+    let all = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+    match free_port(all).await {
+        Ok(_) => all,
+        Err(_) => Ipv4Addr::UNSPECIFIED.into(),
     }
 }
 

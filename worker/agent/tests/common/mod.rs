@@ -198,6 +198,7 @@ impl Driver {
             slots: 2,
             run_id: Some(self.run_id.clone()),
             network_interface: None,
+            local_only: true,
         }
     }
 
