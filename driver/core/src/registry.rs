@@ -154,10 +154,12 @@ impl Registry {
         failed > 0 && failed == self.counts.iter().sum::<u32>()
     }
 
-    /// Every member went with its host or agent: if they are only cut off, they may train on.
-    pub fn all_lost_with_hosts(&self) -> bool {
+    /// Members went with their hosts or agents, and no other is known to have left the round: if they are only cut off,
+    /// they may train on. Who was told to stop may have done its part of the next step before it heard of it.
+    pub fn may_train_unseen(&self) -> bool {
         let lost = self.count(State::LostWithHost);
-        lost > 0 && lost == self.counts.iter().sum::<u32>()
+        let told = self.count(State::Stopped) + self.count(State::StoppedWithDomain);
+        lost > 0 && lost + told == self.counts.iter().sum::<u32>()
     }
 
     /// Members that have neither ended nor been told to stop.

@@ -42,6 +42,14 @@ pub(crate) enum Fault {
         data: bool,
         heal: Duration,
     },
+    /// Nothing passes between the driver and the hosts of the round that trains, in one or both directions.
+    CutMembers {
+        up: bool,
+        down: bool,
+        heal: Duration,
+    },
+    /// The hosts of the round that trains die and come back.
+    KillMembers { back: Duration },
     /// The connection of an agent breaks; both ends see it.
     Break,
     /// Agents cannot be launched for a while.
@@ -132,6 +140,23 @@ impl Fault {
             },
             3 => Self::HangPoll(dice.millis(10, 10_000)),
             _ => Self::draw_change(dice),
+        }
+    }
+
+    /// Workers fail, and then all hosts of a round are lost at once: only others hold an older commit.
+    pub(crate) fn draw_split(dice: &mut Dice) -> Self {
+        match dice.range(0, 9) {
+            0..=2 => Self::FailWorker,
+            3..=4 => Self::KillWorker,
+            5 => Self::KillMembers {
+                back: dice.millis(100, 20_000),
+            },
+            6 => Self::Break,
+            _ => Self::CutMembers {
+                up: dice.percent(75),
+                down: dice.percent(75),
+                heal: dice.millis(2_000, 20_000),
+            },
         }
     }
 

@@ -46,6 +46,10 @@ pub(crate) struct Reference {
     recent: Vec<Domain>,
     /// How often a host has lost its place in the order.
     moves: BTreeMap<HostId, u32>,
+    /// The order of arrival; who was away comes last.
+    arrivals: BTreeMap<HostId, u64>,
+    /// Hosts that came with this event: deadlines that are due then take effect before it.
+    fresh: Vec<HostId>,
     /// How often it has lost slots.
     shrinks: BTreeMap<HostId, u32>,
     pub(crate) discovered: bool,
@@ -89,6 +93,9 @@ impl Reference {
         if let Some(known) = self.known.get_mut(host).filter(|known| known.noticed) {
             (known.slots, known.missing) = (slots, 0);
             return;
+        }
+        if !self.known.contains_key(host) {
+            self.fresh.push(host.clone());
         }
         let draining = self.known.get(host).is_some_and(|known| known.draining);
         if draining || !self.known.contains_key(host) {
@@ -169,6 +176,12 @@ impl Reference {
 
     fn moved(&mut self, host: &HostId) {
         *self.moves.entry(host.clone()).or_default() += 1;
+        self.arrives_last(host);
+    }
+
+    fn arrives_last(&mut self, host: &HostId) {
+        let last = self.arrivals.values().max().copied().unwrap_or(0);
+        self.arrivals.insert(host.clone(), last + 1);
     }
 
     /// A decision of the job is known.
@@ -185,7 +198,12 @@ impl Reference {
             }
             Note::CooldownOver {
                 domain: Domain::Host(host),
-            } => self.moved(&host.clone()),
+            } if !self.fresh.contains(host) => {
+                self.moved(host);
+                for fresh in self.fresh.clone() {
+                    self.arrives_last(&fresh);
+                }
+            }
             Note::RoundStarted { .. } => self.recent.clear(),
             Note::Restarting { .. } => {
                 for domain in std::mem::take(&mut self.recent) {
@@ -194,6 +212,11 @@ impl Reference {
             }
             _ => {}
         }
+    }
+
+    /// A step of the job is over.
+    pub(crate) fn step_over(&mut self) {
+        self.fresh.clear();
     }
 
     /// A host that came by itself has gone.
@@ -213,7 +236,20 @@ impl Reference {
         there && !is_out(&Domain::Host(host.clone())) && !is_out(&Domain::Slot(host.clone(), slot))
     }
 
-    /// Slots that may be used now.
+    /// The slots that may be used now.
+    pub(crate) fn usable_slots(&self, now: Time) -> impl Iterator<Item = (HostId, LocalRank)> + '_ {
+        let slots = |known: &Known| (0..known.slots).map(LocalRank);
+        (self.known.iter())
+            .flat_map(move |(host, known)| slots(known).map(move |slot| (host.clone(), slot)))
+            .filter(move |(host, slot)| self.is_usable(now, host, *slot))
+    }
+
+    /// The place of a host in the order of arrival.
+    pub(crate) fn arrival(&self, host: &HostId) -> u64 {
+        self.arrivals.get(host).copied().unwrap_or(u64::MAX)
+    }
+
+    /// How many slots may be used now.
     pub(crate) fn usable(&self, now: Time) -> u32 {
         let mut usable = 0;
         for (host, known) in &self.known {

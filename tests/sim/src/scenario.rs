@@ -58,6 +58,8 @@ pub(crate) struct Scenario {
     pub(crate) calm: bool,
     /// Only workers fail, and the network is well: then no recovery may wait for a time-out.
     pub(crate) gentle: bool,
+    /// Rounds lose all their hosts at once, while others hold older commits.
+    split: bool,
     pub(crate) data: DataSet,
     /// How late the driver notices a deadline at most.
     pub(crate) late: Duration,
@@ -132,6 +134,7 @@ impl Scenario {
             heal,
             calm,
             gentle,
+            split: false,
             settings,
             late: Duration::ZERO,
             data: DataSet::draw(data),
@@ -143,10 +146,34 @@ impl Scenario {
             scenario.late = Duration::from_millis(late);
         }
         scenario.callbacks = data.percent(50);
+        if !quiet && scenario.settings.elastic && data.percent(6) {
+            scenario.split(dice);
+        }
         scenario.settings.fence =
             scenario.heartbeat_interval + scenario.heartbeat_timeout + scenario.orphan_timeout;
         scenario.faults = scenario.draw_faults(dice);
         scenario
+    }
+
+    /// A long training on few of the hosts, which fail one by one and stay away for long.
+    fn split(&mut self, dice: &mut Dice) {
+        self.split = true;
+        self.heartbeat_timeout = dice.millis(2_000, 3_000);
+        self.orphan_timeout = dice.millis(0, 2_000);
+        (self.steps, self.step) = (40, Duration::from_millis(400));
+        self.commit_every = 1;
+        self.heal = Time::from_start(dice.millis(15_000, 40_000));
+        let settings = &mut self.settings;
+        settings.min_np = 1;
+        settings.np = settings.np.min(2);
+        settings.max_np = Some(settings.np + dice.range(0, 1) as u32);
+        settings.failure_domain = FailureDomain::Host;
+        settings.max_host_failures = None;
+        settings.reset_limit = None;
+        settings.cooldown = Cooldown::Range {
+            low: dice.millis(0, 20_000),
+            high: Duration::from_secs(20),
+        };
     }
 
     fn draw_faults(&self, dice: &mut Dice) -> Vec<(Time, Fault)> {
@@ -170,6 +197,8 @@ impl Scenario {
                 Fault::draw_change(dice)
             } else if self.gentle {
                 Fault::draw_gentle(dice)
+            } else if self.split {
+                Fault::draw_split(dice)
             } else {
                 Fault::draw(dice)
             };

@@ -157,7 +157,7 @@ impl Job {
             self.registry.record(host, live.process, state);
         }
         self.memory_lost |= had_memory;
-        if !lost.is_empty() && self.registry.all_lost_with_hosts() {
+        if !lost.is_empty() {
             let parts = 1 + u32::from(planted(Mutant::ShortFence));
             self.fenced_until = Some(now + self.settings.fence / parts);
         }

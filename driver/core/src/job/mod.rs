@@ -83,7 +83,7 @@ pub struct Job {
     memory_lost: bool,
     /// The elastic time-out has passed before the first round: `min_np` workers are enough.
     settle_for_less: bool,
-    /// All members of the last round are lost with their hosts and may train on until then (R11).
+    /// Members of the last round are lost with their hosts and may train on until then, unless others have left it (R11).
     fenced_until: Option<Time>,
     /// Survivors of a failure have just begun a round: newcomers leave them the processor until then.
     calm_until: Option<Time>,

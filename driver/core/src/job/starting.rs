@@ -36,6 +36,7 @@ impl Job {
             return self.end(Outcome::NoStateLeft, out);
         }
         let fenced = self.fenced_until.is_some_and(|until| now < until);
+        let fenced = fenced && self.registry.may_train_unseen();
         if fenced && !planted(Mutant::NoFence) {
             // The round before may still train where nobody hears of it (R11); it starts when that is over.
             return;

@@ -1,11 +1,14 @@
 //! Hosts, agents and processes of which nothing is heard: when that is a failure, and when they are back in time.
 
-use elasticrun_core::{Event, FailureDomain, Settings};
+use elasticrun_core::{
+    Event, FailureDomain, Settings,
+    hosts::{HostRecord, HostState},
+};
 use elasticrun_protocol::{Order, Report, control::StopReason};
 
 use crate::{
     hosts::elastic,
-    play::{Play, host, process, range, seconds},
+    play::{Play, commit, host, process, range, seconds},
 };
 
 #[test]
@@ -124,4 +127,27 @@ fn a_process_that_never_joins_is_stopped_in_time() {
     };
     assert!(play.orders.contains(&("b".into(), stop)));
     assert_eq!((play.started(), play.blacklisted()), (1, 1));
+}
+
+/// Seed 142155 of the simulation.
+#[test]
+fn who_is_cut_off_may_train_on_while_the_others_are_only_told_to_stop() {
+    let settings = Settings {
+        spares: 1,
+        ..elastic(2, 1, 2)
+    };
+    let fence = settings.fence;
+    let mut play = Play::new(settings);
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.passive.insert("a".into());
+    let gone = HostRecord {
+        state: HostState::Gone,
+        ..host("a", 1)
+    };
+    play.list(&[gone, host("b", 1), host("c", 1)]);
+    play.lose("b");
+    assert_eq!(play.started(), 1, "R11: a worker of b may do one more step");
+    play.pass(fence);
+    assert_eq!((play.started(), play.base()), (2, Some(commit(1, 1))));
 }

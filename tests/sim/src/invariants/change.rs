@@ -2,6 +2,8 @@
 //! changes the assignment, it says what has changed, it ends the round at a common boundary and not where it stands, and
 //! a host that drains is left before its time only if enough others can go on.
 
+use std::time::Duration;
+
 use elasticrun_core::{
     Command, Note, Time,
     fleet::Life,
@@ -80,6 +82,11 @@ pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
             started: true,
         } => {
             let interrupted = world.invariants.change.interrupted;
+            if let Some((other, since)) = interrupted
+                && other == *round
+            {
+                timed_out(world, *round, since);
+            }
             let known = interrupted.is_some_and(|(other, _)| other == *round);
             if !known && !world.driver.broken && !step.iter().any(is_failure) {
                 let what = format!("{round:?} is aborted and nothing has failed");
@@ -87,6 +94,17 @@ pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
             }
         }
         _ => {}
+    }
+}
+
+/// A round that was to be left at a boundary is aborted. Where nothing goes wrong there is time for all to reach it.
+fn timed_out(world: &mut World, round: Round, since: Time) {
+    let (plan, now) = (&world.plan, world.now);
+    let timeout = plan.settings.interrupt_timeout;
+    let needs = (plan.step + plan.seal) * 3 + plan.sync + plan.delay * 4;
+    if plan.calm && now.since(since) >= timeout && timeout > needs + Duration::from_millis(500) {
+        let what = format!("{round:?} is calm and does not reach its boundary since {since:?}");
+        world.violate("rule 4", what);
     }
 }
 
@@ -113,10 +131,12 @@ fn interrupts(world: &World, cause: &Cause) -> Result<(), (&'static str, &'stati
         _ => return Err(("rule 3", "that is no change")),
     };
     let lost = lost_hosts(world);
-    if added && !can_grow(world) {
+    // Deadlines that are due take effect before an event that may undo what they meant.
+    let could = world.invariants.r6.could_grow() || can_grow(world);
+    if added && !could {
         return Err(("rule 3", "nobody waits for whom there is room"));
     }
-    if removed && lost.is_empty() {
+    if removed && lost.is_empty() && world.plan.late.is_zero() {
         return Err(("rule 3", "no member has lost its slot"));
     }
     let comes = |life| {
@@ -126,7 +146,7 @@ fn interrupts(world: &World, cause: &Cause) -> Result<(), (&'static str, &'stati
         )
     };
     let enough = there(world, comes) >= world.plan.settings.min_np as usize;
-    if removed && !enough && lost.iter().all(|host| is_patient(world, host)) {
+    if removed && !lost.is_empty() && !enough && lost.iter().all(|host| is_patient(world, host)) {
         return Err(("rule 7", "too few can go on, and there is time"));
     }
     Ok(())

@@ -5,6 +5,7 @@
 
 mod change;
 pub(crate) mod ends;
+mod filling;
 mod r1;
 pub(crate) mod r10;
 pub(crate) mod r11;
@@ -34,6 +35,7 @@ const SLACK: Duration = Duration::from_millis(100);
 pub(crate) struct Invariants {
     change: change::Memory,
     pub(crate) ends: ends::Memory,
+    filling: filling::Memory,
     r2: r2::Memory,
     r3: r3::Memory,
     r6: r6::Memory,
@@ -122,6 +124,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     if let Err(what) = world.blame.look(now, world.driver.job.fleet()) {
         world.violate("rule 6", what);
     }
+    world.reference.step_over();
     r6::on_step(world);
     r9::on_step(world);
     r10::on_step(world);
@@ -180,4 +183,5 @@ pub(crate) fn watch(world: &mut World) {
         }
     }
     removal::watch(world);
+    filling::watch(world);
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use elasticrun_core::{
     Command, Note,
     results::{Outcome, Reason},
+    rounds::Phase,
 };
 use elasticrun_protocol::{Order, control::Exit};
 
@@ -157,6 +158,14 @@ fn no_state_left(world: &World) -> Result<(), String> {
     let lost = seats.any(|seat| world.invariants.r10.lost.contains(&seat.host));
     if !lost && !world.history.has_commits() {
         return Err("nobody ever committed anything, so nothing is lost".into());
+    }
+    // No step is done before all members have sealed the start: if one is there that holds nothing, nothing was.
+    if let Phase::Forming(forming) = &world.driver.job.rounds().phase
+        && let Some((_, last)) = world.rounds.last_key_value()
+        && world.rounds.values().all(|round| round.base.is_none())
+        && (last.seats.iter()).any(|seat| forming.has(&world.hosts[seat.host].id, seat.process))
+    {
+        return Err("a member of the first round is there, so nothing was committed".into());
     }
     for (index, host) in world.hosts.iter().enumerate() {
         // What was sealed after an agent had answered the last plan nobody could know of.

@@ -49,6 +49,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     }
     // Its host is first, whenever it came.
     let first = former.map(|(host, _)| *host);
+    in_order_of_arrival(world, &members, &survivors, first)?;
     let mut order: Vec<(usize, u32)> = Vec::new();
     for (host, _) in members
         .iter()
@@ -101,5 +102,35 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         members,
         absences,
     };
+    Ok(())
+}
+
+/// Hosts with a survivor first, in their order of arrival, then the others in theirs.
+fn in_order_of_arrival(
+    world: &World,
+    members: &[(usize, Process)],
+    survivors: &[bool],
+    first: Option<usize>,
+) -> Result<(), String> {
+    let mut hosts: Vec<(usize, bool)> = Vec::new();
+    for ((host, _), survives) in members.iter().zip(survivors) {
+        match hosts.last_mut() {
+            Some((last, any)) if last == host => *any |= *survives,
+            _ => hosts.push((*host, *survives)),
+        }
+    }
+    // Where rank 0 was, whenever it came.
+    if hosts.first().is_some_and(|(host, _)| Some(*host) == first) {
+        hosts.remove(0);
+    }
+    let arrivals: Vec<u64> = (hosts.iter())
+        .map(|(host, _)| world.reference.arrival(&world.hosts[*host].id))
+        .collect();
+    let turns = arrivals.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    // Who has survived is for the job to find out; where all or none have there is one order only.
+    let alike = hosts.iter().all(|(_, any)| *any) || world.history.rounds() == 0;
+    if turns > usize::from(!alike) {
+        return Err(format!("hosts {hosts:?} came in the order {arrivals:?}"));
+    }
     Ok(())
 }

@@ -19,6 +19,13 @@ pub(super) struct Memory {
     held: Option<(Round, Time)>,
 }
 
+impl Memory {
+    /// Whether the round that trained before this step had room, and somebody waited.
+    pub(super) fn could_grow(&self) -> bool {
+        self.grows.is_some()
+    }
+}
+
 /// Looks at the job after each step.
 pub(super) fn on_step(world: &mut World) {
     let Phase::Training(training) = &world.driver.job.rounds().phase else {

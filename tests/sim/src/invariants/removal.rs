@@ -93,6 +93,10 @@ fn lingering(world: &World) -> Option<(&'static str, String)> {
                 let what = format!("h{index} {process:?} does not beat, and nobody ends it");
                 return Some(("R9", what));
             }
+            if over(worker.aborted_since(), plan.settings.abort_timeout + DEATH) {
+                let what = format!("h{index} {process:?} does not come back, and nobody ends it");
+                return Some(("R9", what));
+            }
             if over(worker.removed, plan.grace * 2 + DEATH) {
                 let what = format!("h{index} {process:?} was told to stop, and nobody ends it");
                 return Some(("rule 10", what));

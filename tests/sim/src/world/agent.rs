@@ -205,6 +205,10 @@ impl World {
             Command::Start(start) => self.tell_start(host, *start),
             Command::Abort { round, members } => {
                 for process in members {
+                    let now = self.now;
+                    if let Some(worker) = self.worker(host, process) {
+                        worker.set_aborted(round, now);
+                    }
                     if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
                         shared.abort(round);
                     }

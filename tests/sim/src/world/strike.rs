@@ -131,7 +131,11 @@ impl World {
             }
             Fault::Notice { within } => {
                 if let Some(host) = self.some_agent() {
-                    let kind = NoticeKind::Operator;
+                    // A mere risk is none to leave for.
+                    let kind = match self.lateness_dice.percent(20) {
+                        true => NoticeKind::RebalanceRecommendation,
+                        false => NoticeKind::Operator,
+                    };
                     let host = self.hosts[host].id.clone();
                     let notice = Notice { kind, within };
                     self.job_event(JobEvent::Noticed { host, notice });
@@ -149,6 +153,12 @@ impl World {
                 heal,
             } => self.cut(up, down, data, heal),
             Fault::Break => self.break_connection(),
+            Fault::CutMembers { up, down, heal } => self.cut_members(up, down, heal),
+            Fault::KillMembers { back } => {
+                for host in self.member_hosts() {
+                    self.kill_host(host, Some(back));
+                }
+            }
             Fault::Stop => self.job_event(JobEvent::StopRequested { signal: 15 }),
             other => self.change_hosts(other),
         }
@@ -208,10 +218,30 @@ impl World {
         }
     }
 
+    /// Hosts of the members of the last round, with their agents.
+    fn member_hosts(&self) -> Vec<usize> {
+        let seats = self.rounds.values().next_back().map(|round| &round.seats);
+        let hosts = seats.into_iter().flatten().map(|seat| seat.host);
+        let mut hosts: Vec<_> = hosts
+            .filter(|host| self.hosts[*host].agent.is_some())
+            .collect();
+        hosts.dedup();
+        hosts
+    }
+
+    fn cut_members(&mut self, up: bool, down: bool, heal: Duration) {
+        for host in self.member_hosts() {
+            self.cut_host(host, up, down, false, heal);
+        }
+    }
+
     fn cut(&mut self, up: bool, down: bool, data: bool, heal: Duration) {
-        let Some(host) = self.some_agent() else {
-            return;
-        };
+        if let Some(host) = self.some_agent() {
+            self.cut_host(host, up, down, data, heal);
+        }
+    }
+
+    fn cut_host(&mut self, host: usize, up: bool, down: bool, data: bool, heal: Duration) {
         self.note(format_args!("h{host} is cut"));
         self.hosts[host].cut_up += u32::from(up);
         self.hosts[host].cut_down += u32::from(down);

@@ -64,6 +64,8 @@ pub(crate) struct Worker {
     pub(super) token: u64,
     pub(super) suspended: bool,
     suspended_at: Option<Time>,
+    /// Its agent has ended the round that it is in.
+    aborted: Option<(Round, Time)>,
     /// Its agent has told it to stop, and left it to it to end.
     pub(crate) removed: Option<Time>,
     pub(super) deferred: Vec<Ev>,
@@ -92,6 +94,18 @@ impl Worker {
     /// Since when it does not beat, if it should.
     pub(crate) fn silent_since(&self) -> Option<Time> {
         self.suspended_at.filter(|_| self.attached)
+    }
+
+    pub(super) fn set_aborted(&mut self, round: Round, at: Time) {
+        self.aborted = Some((round, at));
+    }
+
+    /// Since when it should come back from a round that was ended.
+    pub(crate) fn aborted_since(&self) -> Option<Time> {
+        let round = self.round.as_ref()?.start.round;
+        let back = matches!(self.phase, Phase::Joined | Phase::Finished);
+        let (aborted, since) = self.aborted.filter(|_| !back)?;
+        (aborted == round).then_some(since)
     }
 
     pub(crate) fn is_of(&self, agent: u64) -> bool {
@@ -124,6 +138,7 @@ impl World {
             token: 0,
             suspended: false,
             suspended_at: None,
+            aborted: None,
             removed: None,
             deferred: Vec::new(),
             state: State::default(),

@@ -1,0 +1,76 @@
+//! A slot that may be used is used at once while the job wants more workers, also while it waits for slots (rule 6 of the
+//! contract, R9), and one that was used before is used again.
+
+use elasticrun_core::{Time, fleet::Agent, rounds::Phase};
+use elasticrun_protocol::{HostId, LocalRank};
+
+use super::SLACK;
+use crate::world::World;
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// A slot that nobody fills, what had been started by then, and since when.
+    idle: Option<(Idle, Time)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Idle {
+    host: HostId,
+    slot: LocalRank,
+    /// Processes that the job had started.
+    starts: u64,
+    /// When the agent of the host was asked for.
+    launched: Option<Time>,
+}
+
+/// Looks at the job from time to time.
+pub(super) fn watch(world: &mut World) {
+    let idle = idle_slot(world);
+    let before = world.invariants.filling.idle.take();
+    let Some((host, slot)) = idle else { return };
+    let fleet = world.driver.job.fleet();
+    let idle = Idle {
+        starts: fleet.starts(),
+        launched: fleet.host(&host).map(|state| state.since),
+        host,
+        slot,
+    };
+    let same = before.filter(|(other, _)| *other == idle);
+    let since = same.map_or(world.now, |(_, since)| since);
+    if world.now.since(since) > world.plan.late + SLACK {
+        let what = format!("{idle:?} may be used, is wanted, and nobody fills it");
+        world.violate("R9", what);
+    }
+    world.invariants.filling.idle = Some((idle, since));
+}
+
+fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
+    let (job, settings) = (&world.driver.job, &world.plan.settings);
+    let fleet = job.fleet();
+    let forming = matches!(job.rounds().phase, Phase::Forming(_));
+    if forming || world.invariants.r10.finishing || fleet.done() > 0 {
+        return None;
+    }
+    let target = settings.max_np.map(|max| (max + settings.spares) as usize);
+    // Slots whose agents are on their way are filled soon.
+    let launching = |host: &HostId| {
+        let agent = fleet.host(host).map(|state| &state.agent);
+        matches!(agent, Some(Agent::Launching { .. }))
+    };
+    let usable = world.reference.usable_slots(world.now);
+    let coming = usable.filter(|(host, _)| launching(host)).count();
+    if target.is_some_and(|target| fleet.census().staying() + coming >= target) {
+        return None;
+    }
+    let is_free = |(host, slot): &(HostId, LocalRank)| match fleet.host(host) {
+        None => !settings.self_registration,
+        Some(state) => match state.agent {
+            Agent::Absent => !settings.self_registration,
+            Agent::Launching { .. } => false,
+            Agent::Up(_) => {
+                state.is_free(*slot) || !state.live().any(|l| l.process.local_rank == *slot)
+            }
+        },
+    };
+    world.reference.usable_slots(world.now).find(is_free)
+}
