@@ -102,6 +102,44 @@ fn a_path_that_is_cut_while_somebody_waits_for_one_that_computes_is_found() {
 }
 
 #[test]
+fn a_path_that_is_cut_while_the_window_is_closed_is_found() {
+    let observer = Mutex::new(None);
+    let members = members(&[1, 1]);
+    let port = members[0].listener.local_addr().unwrap().port();
+    thread::scope(|scope| {
+        let mut ranks: Vec<_> = (members.into_iter())
+            .map(|member| {
+                let observer = &observer;
+                scope.spawn(move || {
+                    let mut group = member.connect_within(TIMEOUT).unwrap();
+                    if group.topology().rank == 1 {
+                        thread::sleep(2 * FOUND);
+                        return None;
+                    }
+                    *observer.lock().unwrap() = Some(group.observer());
+                    let error = group.broadcast(&mut vec![0u8; 64 << 20], 0).unwrap_err();
+                    Some((error, Instant::now()))
+                })
+            })
+            .collect();
+        let waits = || {
+            let observer = observer.lock().unwrap();
+            observer
+                .as_ref()
+                .is_some_and(|of| of.explain().contains("host 1"))
+        };
+        while !waits() {
+            thread::yield_now();
+        }
+        let began = Instant::now();
+        let _cut = Cut::at(port);
+        let (error, at) = ranks.remove(0).join().unwrap().unwrap();
+        assert!(names(&error, &[1]), "{error}");
+        assert!(at - began < FOUND, "{:?}", at - began);
+    });
+}
+
+#[test]
 fn a_cut_between_two_hosts_is_none_of_the_third() {
     // Host 2 has dialled host 1, nobody else has.
     let failed = cut_at(1, &[1, 1, 1], |group| {

@@ -1,10 +1,10 @@
 //! Whether the path to a neighbour is there, as the kernel knows it: it acknowledges for a process that
 //! computes, and nothing does for a path that is cut.
 //!
-//! Two states of a connection, two ways to find out:
+//! States of a connection, and ways to find out:
 //! - Nothing of ours is on its way: keepalive probes. The kernel ends the connection (ETIMEDOUT).
 //! - Something is: the retransmissions of the kernel. It would go on with them for a quarter of an hour, so who
-//!   waits for long looks at them ([`Path::is_cut`]).
+//!   waits for long looks at them ([`Path::is_cut`]), and at the probes of a window that is closed.
 //!
 //! TCP_USER_TIMEOUT is not used: it also ends a connection whose other end answers each probe and has no room, which is
 //! every process that computes while much is sent to it.
@@ -137,6 +137,8 @@ pub(super) struct Path {
     retransmissions: u8,
     /// Since when what was sent is not acknowledged.
     since: Option<Instant>,
+    /// Unanswered probes when the timeout had passed, and when there was one more.
+    overdue: Option<(u8, Option<Instant>)>,
 }
 
 impl Path {
@@ -159,12 +161,26 @@ impl Path {
             self.since = None;
         }
         if seen.retransmissions == 0 {
-            return false;
+            return self.probes_fail(seen, timeout, now);
         }
         let since = *self.since.get_or_insert(now);
         let answer = ANSWER + 2 * seen.round_trip;
         let sent_at_end = (now - since).saturating_sub(seen.since_sent) >= timeout;
         seen.is_stuck() && sent_at_end && seen.since_sent >= answer
+    }
+
+    /// Whether a probe after the timeout was not answered either.
+    fn probes_fail(&mut self, seen: Seen, timeout: Duration, now: Instant) -> bool {
+        if seen.probes == 0 || seen.since_heard < timeout {
+            self.overdue = None;
+            return false;
+        }
+        let (before, more) = self.overdue.get_or_insert((seen.probes, None));
+        if seen.probes > *before {
+            more.get_or_insert(now);
+        }
+        let answer = ANSWER + 2 * seen.round_trip;
+        seen.probes >= FEW && more.is_some_and(|more| now - more >= answer)
     }
 }
 
@@ -229,6 +245,31 @@ mod tests {
             };
             assert!(!path.see(seen, TIMEOUT, start + millis(at)), "{at}");
         }
+    }
+
+    #[test]
+    fn a_closed_window_is_no_cut_while_its_probes_are_answered() {
+        let start = Instant::now();
+        let mut path = Path::default();
+        let mut see = |at: u64, probes: u8, since_heard: u64| {
+            let seen = Seen {
+                probes,
+                since_heard: millis(since_heard),
+                ..Seen::default()
+            };
+            path.see(seen, TIMEOUT, start + millis(at))
+        };
+        // Asked each 13 s, and seen before the answer each time.
+        for turn in 0..5 {
+            let at = turn * 13_000;
+            assert!(!see(at, 1, 13_000) && !see(at + 100, 0, 100) && !see(at + 6_000, 0, 6_000));
+        }
+        // The last of these is answered.
+        assert!(!see(70_000, 1, 4_000) && !see(71_000, 2, 5_000) && !see(72_500, 3, 6_500));
+        assert!(!see(72_600, 0, 50));
+        // And now none is.
+        assert!(!see(77_900, 2, 5_300) && !see(78_900, 3, 6_300));
+        assert!(see(79_200, 3, 6_600));
     }
 
     #[test]
