@@ -112,7 +112,7 @@ plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Sl
 	cp $${CARGO_TARGET_DIR:-target}/debug/libelasticrun_plugin_slurm.so $(CLOUD_TARGET)/debug/libelasticrun_plugin_*.so dist/plugins
 
 test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs on them
-	cargo build --locked -p elasticrun -p elasticrun-process-tests
+	cargo build --locked --workspace
 	cd $(CLOUD) && cargo fmt --check
 	cd $(CLOUD) && cargo clippy --locked -j2 --target-dir $(CLOUD_TARGET) --all-targets -- -D warnings
 	cd $(CLOUD) && cargo build --locked -j2 --target-dir $(CLOUD_TARGET)

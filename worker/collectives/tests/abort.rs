@@ -7,7 +7,11 @@ mod support;
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    sync::{Mutex, mpsc},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -276,8 +280,14 @@ fn different_calls_are_an_error_that_names_ranks() {
                         if rank != other_rank && call != other_call
                             && (*rank == odd || *other_rank == odd || layout.len() > 1))
                 });
-                // All are told; only one whose neighbour died in the middle of a frame may miss it.
-                assert_eq!(named.count(), results.len(), "{layout:?}: {results:?}");
+                let named = named.count();
+                // All are told; only one whose neighbour left in the middle of a large frame may miss it.
+                let cut = |error: &&Error| large && matches!(error, Error::PeerLost { .. });
+                let missed = results.iter().filter(cut).count();
+                assert!(
+                    named >= 2 && named + missed == results.len(),
+                    "{layout:?}: {results:?}"
+                );
             }
         }
     }
@@ -292,7 +302,8 @@ fn a_time_out_names_the_missing() {
             }
             return None;
         }
-        group.set_timeout(Some(Duration::from_millis(30)));
+        // Long enough for the other one to have come when it is over.
+        group.set_timeout(Some(Duration::from_secs(1)));
         group.barrier().err()
     });
     assert!(
@@ -302,13 +313,18 @@ fn a_time_out_names_the_missing() {
             .any(|error| { matches!(error, Error::TimedOut { missing, .. } if missing == &[2]) }),
         "{results:?}"
     );
+    let over = AtomicBool::new(false);
     let results = round(&[1, 1], |group| {
         if group.topology().rank == 1 {
-            thread::sleep(Duration::from_millis(60));
+            while !over.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
             return group.barrier().err();
         }
         group.set_timeout(Some(Duration::from_millis(30)));
-        group.barrier().err()
+        let error = group.barrier().err();
+        over.store(true, Ordering::SeqCst);
+        error
     });
     assert!(
         matches!(results[0], Some(Error::TimedOut { .. })),
@@ -364,7 +380,8 @@ fn another_key_does_not_connect() {
     let mut members = members(&[1, 1]);
     let other = members.pop().unwrap();
     let member = members.pop().unwrap();
-    let short = Duration::from_millis(100);
+    // Long enough for both to meet. Who listens does so until the other one has given up, whose last reason is told.
+    let (short, longer) = (Duration::from_secs(1), Duration::from_secs(3));
     thread::scope(|scope| {
         scope.spawn(move || {
             let config = elasticrun_collectives::GroupConfig {
@@ -383,7 +400,7 @@ fn another_key_does_not_connect() {
             );
         });
         assert!(matches!(
-            member.connect_within(short),
+            member.connect_within(longer),
             Err(Error::Unreachable { .. })
         ));
     });
@@ -403,13 +420,13 @@ fn an_older_session_is_refused_and_a_newer_one_waits() {
         };
         Group::connect(config, &member.aborter).and_then(|mut group| group.barrier())
     };
-    let second = Duration::from_secs(1);
     // Host 1 connects to host 0 with an older round.
     let mut pair = members(&[1, 1]);
     let (older, newer) = (pair.pop().unwrap(), pair.pop().unwrap());
     thread::scope(|scope| {
-        let older = scope.spawn(|| connect(older, 7, second));
-        let newer = scope.spawn(|| connect(newer, 8, Duration::from_millis(200)));
+        // The newer one waits for as long as the older one may take to come.
+        let older = scope.spawn(|| connect(older, 7, Duration::from_secs(20)));
+        let newer = scope.spawn(|| connect(newer, 8, Duration::from_secs(2)));
         assert!(matches!(
             older.join().unwrap(),
             Err(Error::Stale { host_index: 0, .. })
@@ -423,7 +440,7 @@ fn an_older_session_is_refused_and_a_newer_one_waits() {
     let mut pair = members(&[1, 1]);
     let (ahead, behind) = (pair.pop().unwrap(), pair.pop().unwrap());
     thread::scope(|scope| {
-        let ahead = scope.spawn(|| connect(ahead, 8, Duration::from_secs(10)));
+        let ahead = scope.spawn(|| connect(ahead, 8, Duration::from_secs(20)));
         let mut again = support::Member {
             topology: behind.topology,
             region: None,
@@ -434,7 +451,7 @@ fn an_older_session_is_refused_and_a_newer_one_waits() {
         again.topology.size = 2;
         let early = connect(behind, 7, Duration::from_millis(100));
         assert!(matches!(early, Err(Error::Unreachable { .. })));
-        connect(again, 8, Duration::from_secs(10)).unwrap();
+        connect(again, 8, Duration::from_secs(20)).unwrap();
         ahead.join().unwrap().unwrap();
     });
 }

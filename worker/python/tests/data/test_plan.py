@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from elasticrun.data import plan
 from support import parquet
+from support.jobs import PATIENCE
 
 
 def ask(*words: object) -> subprocess.CompletedProcess[str]:
     """Calls the program as a user does."""
     program = os.environ.get("ELASTICRUN_BIN", "elasticrun")
     return subprocess.run(
-        [program, "data", "plan", *map(str, words)], capture_output=True, text=True, timeout=60
+        [program, "data", "plan", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
     )
 
 
