@@ -50,6 +50,12 @@ pub(crate) enum Fault {
     },
     /// The hosts of the round that trains die and come back.
     KillMembers { back: Duration },
+    /// From now on every process of a host hangs at its start, also when all else is well again.
+    HangHost,
+    /// From now on no agent of a host ever connects.
+    LoseWay,
+    /// An agent stands still for a while, and its workers do not.
+    StallAgent(Duration),
     /// The connection of an agent breaks; both ends see it.
     Break,
     /// Agents cannot be launched for a while.
@@ -157,6 +163,14 @@ impl Fault {
                 down: dice.percent(75),
                 heal: dice.millis(2_000, 20_000),
             },
+        }
+    }
+
+    /// What does not heal.
+    pub(crate) fn draw_lasting(dice: &mut Dice) -> Self {
+        match dice.percent(60) {
+            true => Self::HangHost,
+            false => Self::LoseWay,
         }
     }
 

@@ -67,6 +67,15 @@ pub(crate) struct Scenario {
     pub(crate) callbacks: bool,
 }
 
+/// A job ends although processes hang at each start, or agents never connect: not yet, so nothing of the kind lasts.
+const FAULTS_LAST: bool = false;
+
+/// Workers stop with their agent: not yet, so no agent stands still.
+const AGENTS_STALL: bool = false;
+
+/// One of so many scenarios has hundreds of hosts.
+const MANY_HOSTS: u64 = 3_000;
+
 impl Scenario {
     /// The scenario of a seed. What concerns the data is drawn from dice of its own.
     pub(crate) fn draw(dice: &mut Dice, data: &mut Dice) -> Self {
@@ -75,6 +84,8 @@ impl Scenario {
         } else {
             dice.range(1, 5) as usize
         };
+        let many = data.range(1, MANY_HOSTS) == 1;
+        let count = if many { 200 } else { count };
         let most = if count > 3 { 2 } else { 4 };
         let hosts: Vec<u32> = (0..count + 3).map(|_| dice.range(1, most) as u32).collect();
         let total: u32 = hosts[..count].iter().sum();
@@ -146,20 +157,30 @@ impl Scenario {
             scenario.late = Duration::from_millis(late);
         }
         scenario.callbacks = data.percent(50);
-        if !quiet && scenario.settings.elastic && data.percent(6) {
+        if !quiet && scenario.settings.elastic && scenario.listed >= 3 && data.percent(15) {
             scenario.split(dice);
         }
         scenario.settings.fence =
             scenario.heartbeat_interval + scenario.heartbeat_timeout + scenario.orphan_timeout;
         scenario.faults = scenario.draw_faults(dice);
+        let (lasts, stalls) = (data.percent(5), data.percent(10));
+        let early = |dice: &mut Dice| Time::from_start(dice.millis(0, 4_000));
+        if FAULTS_LAST && lasts && !quiet && scenario.settings.elastic {
+            let fault = Fault::draw_lasting(data);
+            scenario.faults.push((early(data), fault));
+        }
+        if AGENTS_STALL && stalls && !quiet {
+            let fault = Fault::StallAgent(data.millis(500, 30_000));
+            scenario.faults.push((early(data), fault));
+        }
         scenario
     }
 
     /// A long training on few of the hosts, which fail one by one and stay away for long.
     fn split(&mut self, dice: &mut Dice) {
         self.split = true;
-        self.heartbeat_timeout = dice.millis(2_000, 3_000);
-        self.orphan_timeout = dice.millis(0, 2_000);
+        self.heartbeat_timeout = dice.millis(2_000, 2_500);
+        self.orphan_timeout = dice.millis(2_500, 5_000);
         (self.steps, self.step) = (40, Duration::from_millis(400));
         self.commit_every = 1;
         self.heal = Time::from_start(dice.millis(15_000, 40_000));

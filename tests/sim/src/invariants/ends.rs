@@ -164,6 +164,19 @@ pub(super) fn exit_timed_out(world: &World) -> Result<(), String> {
     if waited < world.plan.settings.exit_timeout {
         return Err(format!("it has waited for {waited:?}"));
     }
+    let last = world.rounds.last_key_value().map(|(_, round)| &round.seats);
+    let held = |seat: &&crate::world::Seat| {
+        let host = &world.hosts[seat.host];
+        let worker = host.workers.get(&seat.process);
+        let well = world.reaches(seat.host) && world.now.since(host.disturbed) > waited;
+        well && worker.is_some_and(|worker| worker.is_held())
+    };
+    if let Some(seat) = last.into_iter().flatten().find(held) {
+        return Err(format!(
+            "h{} {:?} is still held at a boundary",
+            seat.host, seat.process
+        ));
+    }
     if world.plan.calm && memory.broken.is_none() {
         return Err("nothing has failed, so all can end".into());
     }

@@ -138,7 +138,7 @@ impl World {
         let Some(agent) = state
             .agent
             .as_mut()
-            .filter(|a| a.number == number && a.tick_at == Some(now))
+            .filter(|a| a.number == number && a.tick_at.is_some_and(|at| at <= now))
         else {
             return;
         };

@@ -265,7 +265,7 @@ impl World {
         self.hosts[index].launch += 1;
         let token = self.hosts[index].launch;
         let wait = self.dice.millis(5, 100);
-        if self.pending.take_hang_launch() {
+        if self.pending.take_hang_launch() || self.hosts[index].no_way {
             return;
         }
         if self.pending.take_fail_launch() || !self.hosts[index].alive {

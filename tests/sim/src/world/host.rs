@@ -32,6 +32,12 @@ pub(crate) struct Host {
     pub(crate) cut_up: u32,
     pub(crate) cut_down: u32,
     pub(crate) cut_data: u32,
+    /// Every process that is started here hangs.
+    pub(crate) starts_hang: bool,
+    /// No agent of it ever connects.
+    pub(crate) no_way: bool,
+    /// Until then its agent stands still.
+    pub(crate) stalled: Time,
     /// When the way between it and the driver changed last.
     pub(crate) disturbed: Time,
     /// Since when its agent runs without a stall.
@@ -58,6 +64,9 @@ impl Host {
             cut_up: 0,
             cut_down: 0,
             cut_data: 0,
+            starts_hang: false,
+            no_way: false,
+            stalled: Time::ZERO,
             disturbed: Time::ZERO,
             awake: Time::ZERO,
             agent: None,

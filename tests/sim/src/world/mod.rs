@@ -173,7 +173,21 @@ impl World {
         }
     }
 
+    /// Until when an agent that stands still does nothing of this.
+    fn stands_still(&self, ev: &Ev) -> Option<Time> {
+        let host = match ev {
+            Ev::Down(link) => self.links[*link].host,
+            Ev::AgentTick { host, .. } | Ev::Flush { host, .. } | Ev::Machine { host, .. } => *host,
+            _ => return None,
+        };
+        let until = self.hosts[host].stalled;
+        (until > self.now && self.hosts[host].agent.is_some()).then_some(until)
+    }
+
     fn happen(&mut self, ev: Ev) {
+        if let Some(until) = self.stands_still(&ev) {
+            return self.at(until, ev);
+        }
         match ev {
             Ev::JobTick => self.job_tick(),
             Ev::Job(event) => self.job_event(event),

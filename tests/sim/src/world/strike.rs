@@ -153,6 +153,21 @@ impl World {
                 heal,
             } => self.cut(up, down, data, heal),
             Fault::Break => self.break_connection(),
+            Fault::HangHost => {
+                if let Some(host) = self.some_agent() {
+                    self.hosts[host].starts_hang = true;
+                }
+            }
+            Fault::LoseWay => {
+                let host = self.lateness_dice.range(0, self.hosts.len() as u64 - 1);
+                self.hosts[host as usize].no_way = true;
+            }
+            Fault::StallAgent(wait) => {
+                if let Some(host) = self.some_agent() {
+                    let until = self.now + wait;
+                    (self.hosts[host].stalled, self.hosts[host].awake) = (until, until);
+                }
+            }
             Fault::CutMembers { up, down, heal } => self.cut_members(up, down, heal),
             Fault::KillMembers { back } => {
                 for host in self.member_hosts() {

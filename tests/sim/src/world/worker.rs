@@ -112,6 +112,11 @@ impl Worker {
         self.agent == agent && !self.orphan
     }
 
+    /// It waits at a boundary.
+    pub(crate) fn is_held(&self) -> bool {
+        self.phase == Phase::Held && !self.suspended && !self.told_to_stop
+    }
+
     pub(crate) fn is_dead(&self) -> bool {
         self.phase == Phase::Dead
     }
@@ -157,7 +162,8 @@ impl World {
         self.hosts[host].workers.insert(process, worker);
         let import = self.plan.import.as_micros() as u64;
         let import = self.dice.micros(import / 2, import);
-        let act = self.pending.next_start(&mut self.dice);
+        let hangs = self.hosts[host].starts_hang.then_some(None);
+        let act = hangs.or_else(|| self.pending.next_start(&mut self.dice));
         match act {
             Some(Some(exit)) => self.act_after(host, process, import / 2, Act::Exit(exit)),
             Some(None) => self.act_after(host, process, import / 2, Act::Attach),
