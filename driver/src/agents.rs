@@ -97,6 +97,12 @@ impl Agents {
         Some(agent.instance)
     }
 
+    /// The same for this connection only: a newer one of the host stays. Gives whether it was there.
+    pub(crate) fn remove_instance(&mut self, host: &HostId, instance: u64) -> bool {
+        let current = self.connected.get(host).map(|agent| agent.instance);
+        current == Some(instance) && self.remove(host).is_some()
+    }
+
     /// Has an agent that is not wanted end with all it has, and closes its connection.
     pub(crate) fn send_away(&self, writer: &Writer) {
         writer.send(&ToAgent {

@@ -328,8 +328,8 @@ impl Driver {
                         unheard.push((host, instance));
                     }
                 }
-                Command::Disconnect { host, .. } => {
-                    if self.agents.remove(&host).is_some() {
+                Command::Disconnect { host, instance } => {
+                    if instance.is_some_and(|known| self.agents.remove_instance(&host, known)) {
                         self.launcher.abandon(&host);
                     }
                     self.launcher.abandon_unless_connected(&host);

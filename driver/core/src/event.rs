@@ -101,10 +101,12 @@ pub enum Command {
         /// What.
         order: Order,
     },
-    /// Close the connection to the agent of a host.
+    /// Close a connection to the agent of a host, or give up its launch.
     Disconnect {
         /// Which host.
         host: HostId,
+        /// Which connection: a newer one stays. None if no connection was known, then only a launch is given up.
+        instance: Option<u64>,
     },
     /// A message that changes nothing was refused (invariant R3).
     Reject {

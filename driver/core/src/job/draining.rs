@@ -151,7 +151,7 @@ impl Job {
                 .is_some_and(|state| state.up().is_some())
             {
                 self.send(&host, Order::Shutdown, out);
-                out.push(Command::Disconnect { host: host.clone() });
+                self.disconnect(&host, out);
             }
             self.fleet.lose_agent(&host);
             if self.settings.self_registration {

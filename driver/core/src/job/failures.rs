@@ -147,6 +147,7 @@ impl Job {
         let begun = self.fleet.host(host).map_or(now, |state| state.since);
         let had_memory = self.fleet.host(host).is_some_and(|state| state.has_memory);
         let draining = self.hosts.is_draining(host);
+        self.disconnect(host, out);
         let lost = self.fleet.lose_agent(host);
         for live in &lost {
             self.waitlist.leave(host, live.process);
@@ -162,7 +163,6 @@ impl Job {
             self.fenced_until = Some(now + self.settings.fence / parts);
         }
         self.rounds.forget_answer(host);
-        out.push(Command::Disconnect { host: host.clone() });
         if self.results.outcome().is_some() {
             return;
         }

@@ -141,6 +141,10 @@ impl Job {
             return self.after_end(event, out);
         }
         self.tick(now, out);
+        if self.results.outcome().is_some() {
+            // A deadline that passed just before the event has ended the job (R10).
+            return self.after_end(event, out);
+        }
         self.apply(now, event, out);
         self.settle(now, out);
     }
@@ -323,6 +327,15 @@ impl Job {
     /// No new round is formed any more, since a member has finished.
     fn is_ending(&self) -> bool {
         self.registry.is_ending()
+    }
+
+    /// Closes the connection that the job knows of: one that has come since is another agent's.
+    fn disconnect(&self, host: &HostId, out: &mut Out) {
+        let up = self.fleet.host(host).and_then(|h| h.up());
+        out.push(Command::Disconnect {
+            host: host.clone(),
+            instance: up.map(|up| up.instance),
+        });
     }
 
     fn send(&self, host: &HostId, order: Order, out: &mut Out) {

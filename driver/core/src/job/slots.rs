@@ -104,7 +104,7 @@ impl Job {
             .collect();
         for host in idle {
             self.send(&host, Order::Shutdown, out);
-            out.push(Command::Disconnect { host: host.clone() });
+            self.disconnect(&host, out);
             self.fleet.lose_agent(&host);
         }
     }
@@ -238,7 +238,8 @@ impl Job {
             self.fleet.lose_agent(&host);
             reject(out, &host, Rejected::UnknownHost);
             self.send(&host, Order::Shutdown, out);
-            out.push(Command::Disconnect { host });
+            let instance = Some(agent.instance);
+            out.push(Command::Disconnect { host, instance });
             return;
         }
         let state = self.fleet.host_mut(&host);

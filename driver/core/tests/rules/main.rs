@@ -1,6 +1,7 @@
 //! The elastic rules of the contract, one file for each group, by short plays in virtual time.
 
 mod base;
+mod deadlines;
 mod draining;
 mod endings;
 mod failures;

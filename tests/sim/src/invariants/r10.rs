@@ -69,7 +69,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
             world.violate("R10", format!("the job has ended and commands {command:?}"));
         }
     }
-    if let Command::Disconnect { host } = command {
+    if let Command::Disconnect { host, .. } = command {
         world.invariants.r10.lost.extend(index_of(host));
     }
     if let Command::End(outcome) = command {

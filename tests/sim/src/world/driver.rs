@@ -169,7 +169,7 @@ impl World {
             match command {
                 Command::Launch { host } => self.launch(&host),
                 Command::Send { host, order } => self.send_order(&host, order),
-                Command::Disconnect { host } => self.disconnect(&host),
+                Command::Disconnect { host, instance } => self.disconnect(&host, instance),
                 Command::Reject { .. } => {}
                 Command::Note(note) => self.ambush(&note),
                 Command::End(outcome) => {
@@ -197,13 +197,15 @@ impl World {
         }
     }
 
-    fn disconnect(&mut self, host: &HostId) {
+    fn disconnect(&mut self, host: &HostId, instance: Option<u64>) {
         let Some(index) = self.host_index(host) else {
             return;
         };
         self.hosts[index].launch += 1;
         self.hosts[index].launch_waits = false;
-        if let Some(link) = self.driver.current[index].take() {
+        // A newer connection than the job knows of stays.
+        let known = |link: &mut usize| self.links[*link].instance == instance;
+        if let Some(link) = self.driver.current[index].take_if(known) {
             self.close_driver_end(link);
         }
     }

@@ -59,6 +59,8 @@ pub(crate) struct Play {
     /// Orders of the last started round.
     pub(crate) starts: Vec<(HostId, Start)>,
     pub(crate) orders: Vec<(HostId, Order)>,
+    /// Connections that were to be closed.
+    pub(crate) disconnected: Vec<(HostId, Option<u64>)>,
 }
 
 impl Play {
@@ -77,6 +79,7 @@ impl Play {
             outcome: None,
             starts: Vec::new(),
             orders: Vec::new(),
+            disconnected: Vec::new(),
         }
     }
 

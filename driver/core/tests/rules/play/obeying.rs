@@ -20,7 +20,8 @@ impl Play {
                     let name = host.to_string();
                     self.connects(&name);
                 }
-                Command::Launch { .. } | Command::Disconnect { .. } => {}
+                Command::Launch { .. } => {}
+                Command::Disconnect { host, instance } => self.disconnected.push((host, instance)),
                 Command::Send { host, order } => {
                     self.orders.push((host.clone(), order.clone()));
                     self.does(&host, order);
