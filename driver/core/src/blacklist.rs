@@ -3,7 +3,8 @@
 //! - Failures of one domain between two rounds count once, but for those of what was begun after the failure
 //!   that counted: a process that dies at every start waits longer each time.
 //! - Cooldown of the n-th failure: `min(high, low * 2^(n-1) * (1 + jitter))`, jitter in `[0, 0.1)`.
-//! - The count falls by one for every `high` of health; after `max_host_failures` it is for good.
+//! - The count falls by one for every `high` of health; after `max_host_failures` it is for good. Health is time in
+//!   which a worker of the domain waits at `run()` or trains. A cooldown is none, nor is a start, however long it hangs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,9 +61,41 @@ struct Entry {
     failures: u32,
     /// When it failed last, for the count.
     failed: Time,
-    /// Since when it is well.
-    last: Time,
+    health: Health,
     out: Option<Out>,
+}
+
+/// How long a domain was well since it failed last.
+#[derive(Clone, Debug, Default)]
+struct Health {
+    /// Slots of it whose workers are at `run()` or train.
+    there: BTreeSet<LocalRank>,
+    /// Since when there is one.
+    since: Time,
+    /// Before that.
+    before: Duration,
+}
+
+impl Health {
+    fn came(&mut self, now: Time, slot: LocalRank) {
+        if self.there.is_empty() {
+            self.since = now;
+        }
+        self.there.insert(slot);
+    }
+
+    fn went(&mut self, now: Time, slot: LocalRank) {
+        if self.there.remove(&slot) && self.there.is_empty() {
+            self.before += now.since(self.since);
+        }
+    }
+
+    fn total(&self, now: Time) -> Duration {
+        match self.there.is_empty() {
+            true => self.before,
+            false => self.before + now.since(self.since),
+        }
+    }
 }
 
 /// See the module.
@@ -106,16 +139,17 @@ impl Blacklist {
         let entry = self.entries.entry(domain).or_insert(Entry {
             failures: 0,
             failed: now,
-            last: now,
+            health: Health::default(),
             out: None,
         });
         if let Cooldown::Range { high, .. } = self.cooldown
             && !high.is_zero()
         {
-            let forgiven = now.since(entry.last).as_nanos() / high.as_nanos();
+            let health = entry.health.total(now);
+            let forgiven = health.as_nanos() / high.as_nanos();
             let forgiven = match () {
                 () if planted(Mutant::NothingForgiven) => 0,
-                () if planted(Mutant::AllForgiven) && now > entry.last => u32::MAX,
+                () if planted(Mutant::AllForgiven) && !health.is_zero() => u32::MAX,
                 () => u32::try_from(forgiven).unwrap_or(u32::MAX),
             };
             entry.failures = entry.failures.saturating_sub(forgiven);
@@ -130,10 +164,33 @@ impl Blacklist {
                 Out::Until(now + cooldown(low, high, entry.failures, random.unit() * 0.1))
             }
         };
-        // Health is counted from the end of the cooldown.
-        entry.last = if let Out::Until(end) = out { end } else { now };
+        // Workers of it that are still there are stopped; what comes after counts.
+        entry.health = Health::default();
         entry.out = Some(out);
         Some(out)
+    }
+
+    /// A worker has come to `run()`.
+    pub fn came(&mut self, now: Time, host: &HostId, slot: LocalRank) {
+        self.each_of(host, slot, |entry| entry.health.came(now, slot));
+    }
+
+    /// A worker is not at `run()` any more and does not train: it has ended, or is told to.
+    pub fn went(&mut self, now: Time, host: &HostId, slot: LocalRank) {
+        self.each_of(host, slot, |entry| entry.health.went(now, slot));
+    }
+
+    /// The entries of a slot: its own and that of its host.
+    fn each_of(&mut self, host: &HostId, slot: LocalRank, mut act: impl FnMut(&mut Entry)) {
+        // Most jobs have no failure at all.
+        if self.entries.is_empty() {
+            return;
+        }
+        for domain in [Domain::Host(host.clone()), Domain::Slot(host.clone(), slot)] {
+            if let Some(entry) = self.entries.get_mut(&domain) {
+                act(entry);
+            }
+        }
     }
 
     /// A round has started: the next failure of a domain counts again.
@@ -265,6 +322,13 @@ mod tests {
         let (mut list, mut random) = (list(1, 10, Some(2)), Random::from_seed(1));
         list.fail(at(0), host(), at(0), &mut random);
         list.round_started();
+        // Two slots of the host, one after the other and at once: together ten seconds.
+        list.came(at(2), &"a".into(), LocalRank(0));
+        list.came(at(3), &"a".into(), LocalRank(1));
+        list.went(at(7), &"a".into(), LocalRank(0));
+        list.went(at(8), &"a".into(), LocalRank(1));
+        list.went(at(9), &"a".into(), LocalRank(1));
+        list.came(at(16), &"a".into(), LocalRank(1));
         assert!(
             matches!(
                 list.fail(at(20), host(), at(0), &mut random),
@@ -278,6 +342,27 @@ mod tests {
             Some(Out::ForGood)
         );
         assert!(list.expire(at(1_000_000)).is_empty());
+    }
+
+    #[test]
+    fn time_without_a_worker_is_no_health() {
+        let (mut list, mut random) = (list(1, 10, Some(2)), Random::from_seed(1));
+        list.fail(at(0), host(), at(0), &mut random);
+        list.round_started();
+        list.came(at(100), &"a".into(), LocalRank(0));
+        list.went(at(109), &"a".into(), LocalRank(0));
+        let slot = Domain::Slot("a".into(), LocalRank(0));
+        list.fail(at(500), slot.clone(), at(499), &mut random);
+        assert_eq!(
+            list.fail(at(1000), host(), at(999), &mut random),
+            Some(Out::ForGood),
+            "nine seconds are not ten"
+        );
+        assert_eq!(
+            list.fail(at(2000), slot, at(1999), &mut random),
+            Some(Out::ForGood),
+            "it hung at its start all the time"
+        );
     }
 
     proptest! {

@@ -15,11 +15,13 @@ pub enum Outcome {
     Succeeded,
     /// A worker failed the job.
     WorkerFailed(Reason),
-    /// Too few slots for longer than the elastic time-out.
+    /// Too few workers for longer than the elastic timeout, or enough whose rounds came to nothing.
     TimedOut {
+        /// Workers that were there at the end.
+        workers: u32,
         /// Usable slots at the end.
         usable: u32,
-        /// Slots needed.
+        /// Workers needed.
         needed: u32,
         /// How long the job waited.
         waited: Duration,

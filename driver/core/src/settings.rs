@@ -40,7 +40,7 @@ pub struct Settings {
     pub max_np: Option<u32>,
     /// Workers started beyond `max_np` that wait.
     pub spares: u32,
-    /// Longest wait for `min_np` usable slots.
+    /// Longest time with fewer than `min_np` workers that wait at `run()` or train.
     pub elastic_timeout: Duration,
     /// Longest time from the start of a process, or of an agent, to its waiting.
     pub start_timeout: Duration,

@@ -75,13 +75,21 @@ pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
             }
         },
         Outcome::TimedOut {
+            workers,
             usable,
             needed,
             waited,
-        } => format!(
-            "failed: {usable} usable slots, {needed} needed, for {:.0} s (--elastic-timeout)",
-            waited.as_secs_f64()
-        ),
+        } => {
+            let timeout = format!("for {:.0} s (--elastic-timeout)", waited.as_secs_f64());
+            if usable < needed {
+                format!("failed: {usable} usable slots, {needed} needed, {timeout}")
+            } else if workers < needed {
+                let workers = count(*workers as usize, "worker");
+                format!("failed: {workers} at run(), {needed} needed, {timeout}")
+            } else {
+                format!("failed: no round left a commit {timeout}")
+            }
+        }
         Outcome::ResetLimit { limit } => {
             format!("failed: one more round would pass --reset-limit {limit}")
         }

@@ -31,12 +31,7 @@ struct Count {
     /// Time with a worker at `run()` or in training, since it failed.
     health: Duration,
     well_since: Option<Time>,
-    /// When its cooldown is over.
-    cooled: Time,
 }
-
-/// Health is time with a worker at `run()` or in training; else it is all time since the cooldown.
-const HEALTH_IS_PRESENCE: bool = false;
 
 /// See the module.
 #[derive(Debug)]
@@ -79,12 +74,7 @@ impl Blame {
         };
         match (self.expected.take(), out) {
             (None, None) => {}
-            (Some(expected), out) => {
-                met(now, &expected, out)?;
-                if let Some((domain, Out::Until(end))) = out {
-                    self.counts.entry(domain.clone()).or_default().cooled = end;
-                }
-            }
+            (Some(expected), out) => met(now, &expected, out)?,
             (None, Some((domain, _))) => return Err(format!("{domain} is out and has not failed")),
         }
         match command {
@@ -153,11 +143,8 @@ impl Blame {
         if count.this_episode && begun <= count.failed {
             return Expected::Nothing;
         }
-        let health = if HEALTH_IS_PRESENCE {
-            count.health + (count.well_since).map_or(Duration::ZERO, |since| now.since(since))
-        } else {
-            now.since(count.cooled)
-        };
+        let health =
+            count.health + (count.well_since).map_or(Duration::ZERO, |since| now.since(since));
         let mut forgiven = 0;
         if let Cooldown::Range { high, .. } = self.settings.cooldown
             && !high.is_zero()
@@ -170,7 +157,6 @@ impl Blame {
             this_episode: true,
             health: Duration::ZERO,
             well_since: None,
-            cooled: now,
         };
         let failures = count.failures;
         let limit = self.settings.max_host_failures;

@@ -11,28 +11,6 @@ use crate::{
     time::earliest,
 };
 
-/// Since when there are too few usable slots.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shortage {
-    /// For the next round, which needs `np` workers as long as none has started.
-    of_np: Option<Time>,
-    /// For any round.
-    of_min_np: Option<Time>,
-    /// The operator knows of it.
-    told: bool,
-}
-
-impl Shortage {
-    /// Nothing is known yet, so there is nothing to use: discovery that hangs is waited for no longer.
-    pub(super) fn at_start() -> Self {
-        Self {
-            of_np: Some(Time::ZERO),
-            of_min_np: Some(Time::ZERO),
-            told: false,
-        }
-    }
-}
-
 /// Processes before the first round, since the job began or began again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Early {
@@ -108,30 +86,6 @@ impl Job {
         self.count_capacity(out);
     }
 
-    /// Starts or stops the clocks of the elastic time-out.
-    pub(super) fn watch_shortage(&mut self, now: Time, out: &mut Out) {
-        if matches!(self.rounds.phase, Phase::Training(_)) {
-            self.shortage = Shortage::default();
-            return;
-        }
-        // The slot of a process that ended well without joining is used up; unless it was a script and others
-        // of its kind still run.
-        let scripts = !self.joined && self.fleet.census().starting > 0;
-        let done = if scripts { 0 } else { self.fleet.done() as u32 };
-        let usable = self.capacity.total().saturating_sub(done);
-        let needed = self.needed();
-        let since = |short: bool, before: Option<Time>| short.then(|| before.unwrap_or(now));
-        let shortage = &mut self.shortage;
-        shortage.of_np = since(usable < needed, shortage.of_np);
-        shortage.of_min_np = since(usable < self.settings.min_np, shortage.of_min_np);
-        if shortage.of_np.is_none() {
-            shortage.told = false;
-        } else if !shortage.told && self.discovered {
-            shortage.told = true;
-            out.push(Command::Note(Note::WaitingForSlots { usable, needed }));
-        }
-    }
-
     /// Workers needed for the next round.
     pub(super) fn needed(&self) -> u32 {
         if self.budgets.started() == 0 && !self.settle_for_less {
@@ -145,18 +99,7 @@ impl Job {
 
     /// The elastic time-out and the exit time-out.
     pub(super) fn end_waits(&mut self, now: Time, out: &mut Out) {
-        let over = |since: &Time| *since + self.elastic_timeout() <= now;
-        if let Some(since) = self.shortage.of_min_np.filter(over) {
-            let outcome = Outcome::TimedOut {
-                usable: self.capacity.total(),
-                needed: self.settings.min_np,
-                waited: now.since(since),
-            };
-            self.end(outcome, out);
-        } else if self.shortage.of_np.is_some_and(|since| over(&since)) {
-            self.settle_for_less = !planted(Mutant::NeverSettles);
-            self.shortage.of_np = None;
-        }
+        self.end_shortage(now, out);
         if let Some(first) = self.exits_since
             && first + self.exit_timeout() <= now
         {
@@ -166,23 +109,9 @@ impl Job {
 
     pub(super) fn next_wait_deadline(&self) -> Option<Time> {
         earliest([
-            (self
-                .shortage
-                .of_np
-                .into_iter()
-                .chain(self.shortage.of_min_np))
-            .min()
-            .map(|since| since + self.elastic_timeout()),
+            self.next_shortage_deadline(),
             self.exits_since.map(|first| first + self.exit_timeout()),
         ])
-    }
-
-    fn elastic_timeout(&self) -> std::time::Duration {
-        match self.settings.elastic_timeout {
-            timeout if planted(Mutant::ElasticTimeoutNever) => timeout * 1000,
-            timeout if planted(Mutant::ElasticTimeoutEarly) => timeout / 2,
-            timeout => timeout,
-        }
     }
 
     fn exit_timeout(&self) -> std::time::Duration {

@@ -29,6 +29,7 @@ impl Job {
         let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };
+        self.blacklist.went(now, host, process.local_rank);
         if live.life == Life::Stopping {
             // It was failing by itself when it was told to stop.
             self.registry.record(host, process, State::Failed);
@@ -151,6 +152,7 @@ impl Job {
         let lost = self.fleet.lose_agent(host);
         for live in &lost {
             self.waitlist.leave(host, live.process);
+            self.blacklist.went(now, host, live.process.local_rank);
             let state = match () {
                 () if planted(Mutant::LostIsFailed) => State::Failed,
                 () => State::LostWithHost,

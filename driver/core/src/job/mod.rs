@@ -14,6 +14,7 @@ mod expected;
 mod failures;
 mod planning;
 mod reports;
+mod shortage;
 mod slots;
 mod starting;
 mod unable;
@@ -38,8 +39,9 @@ use crate::{
     waitlist::WaitList,
 };
 use capacity::Capacity;
-use ending::{Early, Shortage};
+use ending::Early;
 use expected::Expected;
+use shortage::Shortage;
 
 type Out = Vec<Command>;
 
@@ -63,6 +65,8 @@ pub struct Job {
     results: Results,
     /// When intent and observation were last brought together.
     settled: Time,
+    /// The time of the step that is being taken.
+    now: Time,
     /// Hosts or blacklist changed: the capacity must be counted anew.
     stale: bool,
     /// Slots may have gone that members of a round use.
@@ -77,7 +81,7 @@ pub struct Job {
     early: Early,
     /// Somebody has come to `run()`: these are no scripts without the SDK.
     joined: bool,
-    /// Too few usable slots.
+    /// Too few workers.
     shortage: Shortage,
     /// The memory of a host is lost that may have held commits.
     memory_lost: bool,
@@ -117,6 +121,7 @@ impl Job {
             budgets: Budgets::new(&settings),
             results: Results::default(),
             settled: Time::ZERO,
+            now: Time::ZERO,
             stale: true,
             recheck: false,
             touched: BTreeSet::new(),
@@ -140,6 +145,7 @@ impl Job {
         if self.results.outcome().is_some() {
             return self.after_end(event, out);
         }
+        self.now = now;
         self.tick(now, out);
         if self.results.outcome().is_some() {
             // A deadline that passed just before the event has ended the job (R10).
@@ -154,6 +160,7 @@ impl Job {
         if self.results.outcome().is_some() || self.next_deadline().is_none_or(|due| due > now) {
             return;
         }
+        self.now = now;
         self.end_cooldowns(now, out);
         self.end_slow_starts(now, out);
         self.end_slow_rounds(now, out);

@@ -85,6 +85,7 @@ impl Job {
                     .set_data_port(host, worker.process, worker.data_port);
                 self.fleet.set_life(host, worker.process, Life::Waiting);
                 self.waitlist.join(now, host, worker.process);
+                self.blacklist.came(now, host, worker.process.local_rank);
                 if !std::mem::replace(&mut self.joined, true) && self.fleet.done() > 0 {
                     // Who ended without joining did no work: others are needed in its place.
                     self.stale = true;
@@ -255,6 +256,7 @@ impl Job {
         out: &mut Out,
     ) {
         let process = live.process;
+        self.blacklist.went(now, host, process.local_rank);
         match live.life {
             Life::Stopping if exit.is_success() || !planted(Mutant::RemovedFails) => {
                 self.fleet.end(host, process);

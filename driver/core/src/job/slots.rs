@@ -75,6 +75,7 @@ impl Job {
         use crate::registry::State;
         self.fleet.set_life(host, process, Life::Stopping);
         self.waitlist.leave(host, process);
+        self.blacklist.went(self.now, host, process.local_rank);
         let state = match why {
             StopReason::DomainFailed if planted(Mutant::StoppedIsFailed) => State::Failed,
             StopReason::DomainFailed => State::StoppedWithDomain,

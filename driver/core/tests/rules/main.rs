@@ -9,3 +9,4 @@ mod hosts;
 mod play;
 mod rounds;
 mod silence;
+mod waiting;

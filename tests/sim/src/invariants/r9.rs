@@ -1,15 +1,11 @@
-//! R9: if faults stop and at least min_np usable slots stay, the job ends; if not, it ends at the elastic
-//! time-out with that reason. Here: it ends within a bound after the faults stopped (the world asks), a
-//! time-out is said only after so long a shortage, and no clock runs in circles. And where only workers fail
+//! R9: if faults stop and at least min_np workers can be there, the job ends; if not, it ends at the elastic
+//! timeout with that reason. Here: it ends within a bound after the faults stopped (the world asks), a
+//! timeout is said only after so long a shortage of workers, and no clock runs in circles. And where only workers fail
 //! no recovery waits for a time-out: the next round starts as soon as the survivors are back.
 
 use std::time::Duration;
 
-use elasticrun_core::{
-    Note, Time,
-    results::Outcome,
-    rounds::{Cause, Phase},
-};
+use elasticrun_core::{Note, Time, results::Outcome, rounds::Cause};
 
 use super::SLACK;
 use crate::world::World;
@@ -114,12 +110,16 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
     Ok(())
 }
 
+/// Enough workers train, are at `run()` or come back to it. In a standard job scripts never come to it.
 fn has_enough(world: &World) -> bool {
-    if matches!(world.driver.job.rounds().phase, Phase::Training(_)) {
-        return true;
-    }
-    let done = world.driver.job.fleet().done() as u32;
-    world.reference.usable(world.now).saturating_sub(done) >= world.plan.settings.min_np
+    let fleet = world.driver.job.fleet();
+    let census = fleet.census();
+    let scripts = match world.plan.settings.elastic {
+        true => 0,
+        false => census.starting + fleet.done() as usize,
+    };
+    let there = census.training + census.waiting + census.returning + scripts;
+    there >= world.plan.settings.min_np as usize
 }
 
 /// The job says that it waited too long.

@@ -314,6 +314,24 @@ impl Play {
         self.answer(&id);
     }
 
+    /// Whether the process of a slot is not yet at `run()`.
+    pub(crate) fn is_starting(&self, host: &str, slot: u32) -> bool {
+        let workers = self
+            .hosts
+            .get(host)
+            .into_iter()
+            .flat_map(|host| &host.workers);
+        let mut found = workers.filter(|(process, _)| process.local_rank.0 == slot);
+        found.any(|(_, worker)| !worker.joined && worker.round.is_none())
+    }
+
+    /// The process of a slot joins, if it is on its way.
+    pub(crate) fn joins_if_it_starts(&mut self, host: &str, slot: u32) {
+        if self.is_starting(host, slot) {
+            self.joins(host, slot);
+        }
+    }
+
     /// The agent of a host connects.
     pub(crate) fn connects(&mut self, name: &str) {
         self.instances += 1;

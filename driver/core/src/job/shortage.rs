@@ -1,0 +1,155 @@
+//! The elastic timeout: the longest time with too few workers.
+//!
+//! - What counts is workers that are there: at `run()`, on their way back to it, or in a round. Usable slots do not
+//!   count: a process that hangs at its start, an agent that never connects and a cooldown that comes and goes leave the
+//!   clock running. So do rounds without a fruit ([`crate::suspicion`]).
+//! - The first start of a slot is given its start timeout: if such starts were begun before the elastic timeout passed and
+//!   would be enough, the job waits for them. So the clock ends a job after the elastic timeout, or after that and one
+//!   start timeout at the latest, and never ends a long first import that is within its own time.
+//! - A standard job runs scripts that never come to `run()`: there a process counts as soon as it is started.
+
+use std::time::Duration;
+
+use super::{Job, Out};
+use crate::{
+    Command, Note, Time,
+    fleet::Life,
+    mutant::{Mutant, planted},
+    results::Outcome,
+    rounds::Phase,
+    time::earliest,
+};
+
+/// Since when there are too few workers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shortage {
+    /// For the next round, which needs `np` workers as long as none has started.
+    of_np: Option<Time>,
+    /// For any round.
+    of_min_np: Option<Time>,
+    /// The operator knows that slots are missing.
+    told: bool,
+}
+
+impl Shortage {
+    /// Nothing is there yet: discovery that hangs is waited for no longer.
+    pub(super) fn at_start() -> Self {
+        Self {
+            of_np: Some(Time::ZERO),
+            of_min_np: Some(Time::ZERO),
+            told: false,
+        }
+    }
+}
+
+impl Job {
+    /// Starts or stops the clocks of the elastic timeout.
+    pub(super) fn watch_shortage(&mut self, now: Time, out: &mut Out) {
+        if matches!(self.rounds.phase, Phase::Training(_)) {
+            self.shortage = Shortage::default();
+            return;
+        }
+        let (there, needed) = (self.workers_there(), self.needed());
+        let since = |short: bool, before: Option<Time>| short.then(|| before.unwrap_or(now));
+        let shortage = &mut self.shortage;
+        shortage.of_np = since(there < needed, shortage.of_np);
+        shortage.of_min_np = since(there < self.settings.min_np, shortage.of_min_np);
+        let usable = self.usable_slots();
+        if usable >= needed {
+            self.shortage.told = false;
+        } else if !self.shortage.told && self.discovered {
+            self.shortage.told = true;
+            out.push(Command::Note(Note::WaitingForSlots { usable, needed }));
+        }
+    }
+
+    /// Slots that a worker of the next round may have.
+    fn usable_slots(&self) -> u32 {
+        // The slot of a process that ended well without joining is used up; unless it was a script and others
+        // of its kind still run.
+        let scripts = !self.joined && self.fleet.census().starting > 0;
+        let done = if scripts { 0 } else { self.fleet.done() as u32 };
+        self.capacity.total().saturating_sub(done)
+    }
+
+    /// Workers that are at `run()`, come back to it or train.
+    fn workers_there(&self) -> u32 {
+        let census = self.fleet.census();
+        let there = census.waiting + census.returning + census.training;
+        let scripts = match self.settings.elastic {
+            true => 0,
+            false => census.starting + self.done_scripts(),
+        };
+        (there + scripts).try_into().unwrap_or(u32::MAX)
+    }
+
+    /// Ends the job, or has it begin with fewer workers, if they were too few for too long.
+    pub(super) fn end_shortage(&mut self, now: Time, out: &mut Out) {
+        let min_np = self.settings.min_np;
+        let over = |since: &Time, needed| {
+            *since + self.elastic_timeout() <= now && self.shortage_ends(*since, needed) <= now
+        };
+        if let Some(since) = self.shortage.of_min_np.filter(|since| over(since, min_np)) {
+            self.end_too_few(now, since, out);
+        } else if self
+            .shortage
+            .of_np
+            .is_some_and(|since| over(&since, self.needed()))
+        {
+            self.settle_for_less = !planted(Mutant::NeverSettles);
+            self.shortage.of_np = None;
+        }
+    }
+
+    /// Workers were too few, or came to nothing, for longer than the elastic timeout.
+    pub(super) fn end_too_few(&mut self, now: Time, since: Time, out: &mut Out) {
+        let outcome = Outcome::TimedOut {
+            workers: self.workers_there(),
+            usable: self.capacity.total(),
+            needed: self.settings.min_np,
+            waited: now.since(since),
+        };
+        self.end(outcome, out);
+    }
+
+    pub(super) fn next_shortage_deadline(&self) -> Option<Time> {
+        let shortages = [
+            (self.shortage.of_np, self.needed()),
+            (self.shortage.of_min_np, self.settings.min_np),
+        ];
+        earliest(shortages.map(|(since, needed)| {
+            let plain = since? + self.elastic_timeout();
+            // First starts are looked at only when they matter, since that costs a look at each.
+            match plain > self.settled {
+                true => Some(plain),
+                false => since.map(|since| self.shortage_ends(since, needed)),
+            }
+        }))
+    }
+
+    /// When a shortage since then has lasted for too long, with regard to first starts that may end it.
+    fn shortage_ends(&self, since: Time, needed: u32) -> Time {
+        let plain = since + self.elastic_timeout();
+        let missing = needed.saturating_sub(self.workers_there()) as usize;
+        let processes = self.fleet.hosts().flat_map(|(_, state)| state.live());
+        let mut ends: Vec<_> = processes
+            .filter(|live| matches!(live.life, Life::Starting { .. }))
+            .filter(|live| live.process.generation.0 == 1 && live.since < plain)
+            .map(|live| live.since + self.settings.start_timeout)
+            .collect();
+        if missing == 0 || ends.len() < missing {
+            return plain;
+        }
+        // Once this one has run out those that are left are too few.
+        ends.sort_unstable();
+        plain.max(ends[ends.len() - missing])
+    }
+
+    pub(super) fn elastic_timeout(&self) -> Duration {
+        match self.settings.elastic_timeout {
+            timeout if planted(Mutant::ElasticTimeoutNever) => timeout * 1000,
+            timeout if planted(Mutant::ElasticTimeoutEarly) => timeout / 2,
+            timeout => timeout,
+        }
+    }
+}
