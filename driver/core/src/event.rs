@@ -174,6 +174,13 @@ pub enum Note {
         /// For a person.
         why: String,
     },
+    /// Rounds end again and again without a commit, and the job cannot do without the host to blame.
+    Fruitless {
+        /// Which one.
+        host: HostId,
+        /// The hosts that it has no connection with, if any is named.
+        others: Vec<HostId>,
+    },
     /// A host may go away; nobody leaves it for that.
     AtRisk {
         /// Which one.

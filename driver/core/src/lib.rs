@@ -57,6 +57,7 @@ pub mod results;
 pub mod rounds;
 mod settings;
 pub mod store;
+pub mod suspicion;
 mod time;
 pub mod waitlist;
 

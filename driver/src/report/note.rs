@@ -32,6 +32,19 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
             )
         }
         Note::HostFailed { host, why } => format!("host {host} failed: {why}"),
+        Note::Fruitless { host, others } => {
+            let others: Vec<_> = others.iter().map(|other| other.as_str()).collect();
+            let why = match others[..] {
+                [] => format!("workers of host {host} lose their peers"),
+                _ => format!(
+                    "hosts {host} and {} cannot reach each other",
+                    others.join(", ")
+                ),
+            };
+            format!(
+                "rounds end without a commit: {why}, and too few workers are left without host {host}; check the network"
+            )
+        }
         Note::AtRisk { host, notice } => format!("host {host} may go away: {}", notice.kind),
         Note::Draining { host, notice } => {
             let within = notice.within.map_or(String::new(), |within| {

@@ -12,11 +12,15 @@ pub(crate) struct History {
     contents: BTreeMap<CommitId, State>,
     /// Started rounds in order, with their bases.
     bases: Vec<(Round, Option<CommitId>)>,
+    /// Commits beyond the start of a round.
+    steps: usize,
 }
 
 impl History {
     /// A commit is sealed. The same id may be sealed by many, with the same content.
     pub(crate) fn sealed(&mut self, id: CommitId, state: State) -> Result<(), String> {
+        let new = !self.contents.contains_key(&id) && id.count > 0;
+        self.steps += usize::from(new);
         let known = self.contents.entry(id).or_insert_with(|| state.clone());
         if *known == state {
             Ok(())
@@ -27,6 +31,11 @@ impl History {
 
     pub(crate) fn started(&mut self, round: Round, base: Option<CommitId>) {
         self.bases.push((round, base));
+    }
+
+    /// How many commits were sealed beyond the start of a round.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps
     }
 
     pub(crate) fn latest(&self) -> Option<Round> {

@@ -305,7 +305,7 @@ pub enum Report {
         /// Who came back.
         process: Process,
         /// Hosts of that round that it could not reach or that fell silent towards it, by [`Start::host_index`].
-        /// Empty if it cannot tell, or if its own host could not begin the round.
+        /// Empty if it cannot tell.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreachable: Vec<u32>,
     },

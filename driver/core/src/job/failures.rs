@@ -73,6 +73,7 @@ impl Job {
     ) {
         let process = live.process;
         self.waitlist.leave(host, process);
+        self.suspicion.explained();
         let state = match () {
             () if planted(Mutant::FailedIsLost) => State::LostWithHost,
             () => State::Failed,
@@ -158,6 +159,10 @@ impl Job {
                 () => State::LostWithHost,
             };
             self.registry.record(host, live.process, state);
+        }
+        let in_round = |live: &Live| self.registry.rank(host, live.process).is_some();
+        if lost.iter().any(in_round) {
+            self.suspicion.explained();
         }
         self.memory_lost |= had_memory;
         if !lost.is_empty() {
@@ -272,6 +277,7 @@ impl Job {
                 self.send(host, Order::Abort { round }, out);
             }
         }
+        self.suspicion.ended(self.now);
         self.stale = true;
     }
 

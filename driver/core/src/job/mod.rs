@@ -12,6 +12,7 @@ mod draining;
 mod ending;
 mod expected;
 mod failures;
+mod fruitless;
 mod planning;
 mod reports;
 mod shortage;
@@ -35,6 +36,7 @@ use crate::{
     registry::Registry,
     results::Results,
     rounds::Rounds,
+    suspicion::Suspicion,
     time::earliest,
     waitlist::WaitList,
 };
@@ -91,6 +93,8 @@ pub struct Job {
     fenced_until: Option<Time>,
     /// Survivors of a failure have just begun a round: newcomers leave them the processor until then.
     calm_until: Option<Time>,
+    /// Which hosts cannot reach each other.
+    suspicion: Suspicion,
     /// Somebody lost a peer: wait until then for news of who it was.
     suspect_until: Option<Time>,
     /// Since when the members are given the exit time-out: one has succeeded, or not all can any more.
@@ -134,6 +138,7 @@ impl Job {
             settle_for_less: false,
             fenced_until: None,
             calm_until: None,
+            suspicion: Suspicion::default(),
             suspect_until: None,
             exits_since: None,
             settings,

@@ -284,6 +284,7 @@ impl Job {
         for (host, process) in &training {
             self.fleet.set_life(host, *process, Life::Returning);
         }
+        self.suspicion.ended(self.now);
         training.dedup_by(|a, b| a.0 == b.0);
         for (host, _) in training {
             self.send(&host, Order::Abort { round }, out);

@@ -14,9 +14,6 @@ use crate::{
     rounds::{Cause, Phase, ReadyHost},
 };
 
-/// How long to wait for news of who died, when somebody lost a peer.
-const SUSPECT: std::time::Duration = std::time::Duration::from_millis(100);
-
 impl Job {
     pub(super) fn reported(&mut self, now: Time, host: &HostId, report: Report, out: &mut Out) {
         match report {
@@ -35,8 +32,12 @@ impl Job {
                 self.host_ready(now, host, round, answer, free_port, out);
             }
             Report::Counted { round, highest } => self.host_counted(now, host, round, highest, out),
-            Report::Broken { round, process, .. } => {
-                self.round_broken(now, host, round, process, out);
+            Report::Broken {
+                round,
+                process,
+                unreachable,
+            } => {
+                self.round_broken(now, host, round, process, &unreachable, out);
             }
             Report::Unable { round, why } => self.host_unable(now, host, round, why, out),
             Report::Lost { process, .. } => self.worker_lost(now, host, process, out),
@@ -183,11 +184,19 @@ impl Job {
         host: &HostId,
         round: Round,
         process: Process,
+        unreachable: &[u32],
         out: &mut Out,
     ) {
         let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };
+        if live.life == Life::Returning
+            && !unreachable.is_empty()
+            && self.registry.round() == Some(round)
+        {
+            // Another worker was faster to say that the round is broken.
+            return self.suspicion.broke(round, host, unreachable);
+        }
         if live.life != (Life::Training { round }) {
             return reject(out, host, Rejected::StaleRound(round));
         }
@@ -199,6 +208,7 @@ impl Job {
                 .is_some()
         {
             // Those that were to leave at the boundary would wait for it in vain.
+            self.suspicion.broke(round, host, unreachable);
             forming.deadline = now + patience;
             return self.abort_left(round, out);
         }
@@ -210,10 +220,11 @@ impl Job {
             // It is back at `run()` and no round will be formed any more: it cannot end by itself.
             return self.stop(host, process, StopReason::JobEnded, out);
         }
+        self.suspicion.broke(round, host, unreachable);
         self.rounds
             .disturb(now, Cause::PeerLost { host: host.clone() });
         self.abort_rounds(out);
-        self.suspect_until = Some(now + SUSPECT);
+        self.suspect_until = Some(now + self.suspicion.pause());
     }
 
     fn worker_finished(&mut self, host: &HostId, round: Round, process: Process, out: &mut Out) {

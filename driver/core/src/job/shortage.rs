@@ -50,7 +50,9 @@ impl Job {
             return;
         }
         let (there, needed) = (self.workers_there(), self.needed());
-        let since = |short: bool, before: Option<Time>| short.then(|| before.unwrap_or(now));
+        // Rounds that came to nothing are no better than none.
+        let begins = self.suspicion.idle_since().unwrap_or(now);
+        let since = |short: bool, before: Option<Time>| short.then(|| before.unwrap_or(begins));
         let shortage = &mut self.shortage;
         shortage.of_np = since(there < needed, shortage.of_np);
         shortage.of_min_np = since(there < self.settings.min_np, shortage.of_min_np);

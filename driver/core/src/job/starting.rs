@@ -42,6 +42,12 @@ impl Job {
             return;
         }
         self.fenced_until = None;
+        if self.judge_last_round(now, base, out) {
+            return;
+        }
+        let Phase::Forming(forming) = &self.rounds.phase else {
+            return;
+        };
         let (ordered, holders) = self.ranks_of(forming, base);
         let keeper = self.keeper_of(forming, base, &ordered[0]);
         let returned = |c: &&Candidate| self.registry.rank(&c.host, c.process).is_some();
@@ -50,6 +56,9 @@ impl Job {
             return;
         };
         self.lineage.started(forming.round, base);
+        let mut order: Vec<_> = ordered.iter().map(|c| c.host.clone()).collect();
+        order.dedup();
+        self.suspicion.started(now, forming.round, base, order);
         self.blacklist.round_started();
         self.results.went_on();
         self.registry.round_started(

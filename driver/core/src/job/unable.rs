@@ -36,6 +36,7 @@ impl Job {
             }
             return;
         }
+        self.suspicion.unable(round);
         self.domain_failed(now, Domain::Host(host.clone()), begun, out);
         self.suspect_until = None;
         self.rounds

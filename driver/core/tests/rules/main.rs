@@ -5,6 +5,7 @@ mod deadlines;
 mod draining;
 mod endings;
 mod failures;
+mod fruitless;
 mod hosts;
 mod play;
 mod rounds;

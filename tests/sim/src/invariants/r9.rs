@@ -1,11 +1,15 @@
-//! R9: if faults stop and at least min_np workers can be there, the job ends; if not, it ends at the elastic
-//! timeout with that reason. Here: it ends within a bound after the faults stopped (the world asks), a
-//! timeout is said only after so long a shortage of workers, and no clock runs in circles. And where only workers fail
+//! R9: if faults stop and at least min_np usable slots stay, the job ends; if not, it ends at the elastic
+//! time-out with that reason. Here: it ends within a bound after the faults stopped (the world asks), a
+//! time-out is said only after so long a shortage, and no clock runs in circles. And where only workers fail
 //! no recovery waits for a time-out: the next round starts as soon as the survivors are back.
 
 use std::time::Duration;
 
-use elasticrun_core::{Note, Time, results::Outcome, rounds::Cause};
+use elasticrun_core::{
+    Note, Time,
+    results::Outcome,
+    rounds::{Cause, Phase},
+};
 
 use super::SLACK;
 use crate::world::World;
@@ -22,6 +26,8 @@ pub(super) struct Memory {
     /// Before the first round: too few slots for np since then, and enough workers for min_np since then.
     short: Option<Time>,
     enough: Option<Time>,
+    /// Commits that were seen, and when there was the last new one.
+    fruits: (usize, Time),
 }
 
 /// Enough for a round are at `run()` or on their way there, survivors among them.
@@ -84,6 +90,10 @@ pub(super) fn on_step(world: &mut World) {
     memory.few_slots = since(!slots, memory.few_slots);
     memory.short = since(short, memory.short);
     memory.enough = since(first && waiting >= min_np, memory.enough);
+    let steps = world.history.steps();
+    if memory.fruits.0 != steps {
+        memory.fruits = (steps, now);
+    }
 }
 
 /// Looks at the job from time to time: whether it waits for longer than it may.
@@ -110,16 +120,12 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Enough workers train, are at `run()` or come back to it. In a standard job scripts never come to it.
 fn has_enough(world: &World) -> bool {
-    let fleet = world.driver.job.fleet();
-    let census = fleet.census();
-    let scripts = match world.plan.settings.elastic {
-        true => 0,
-        false => census.starting + fleet.done() as usize,
-    };
-    let there = census.training + census.waiting + census.returning + scripts;
-    there >= world.plan.settings.min_np as usize
+    if matches!(world.driver.job.rounds().phase, Phase::Training(_)) {
+        return true;
+    }
+    let done = world.driver.job.fleet().done() as u32;
+    world.reference.usable(world.now).saturating_sub(done) >= world.plan.settings.min_np
 }
 
 /// The job says that it waited too long.
@@ -129,7 +135,10 @@ pub(super) fn timed_out(world: &World, outcome: &Outcome) -> Result<(), String> 
     };
     let since = world.invariants.r9.few.unwrap_or(Some(Time::ZERO));
     let slots = world.invariants.r9.few_slots;
-    let short = (since.into_iter().chain(slots)).map(|since| world.now.since(since));
+    // Rounds that leave no commit are no better than none.
+    let fruitless = (world.history.rounds() > 1).then_some(world.invariants.r9.fruits.1);
+    let short =
+        (since.into_iter().chain(slots).chain(fruitless)).map(|since| world.now.since(since));
     let short = short.max().unwrap_or_default();
     if short < world.plan.settings.elastic_timeout {
         return Err(format!("a timeout after {short:?} of too few workers"));

@@ -10,14 +10,15 @@ use crate::{invariants, scenario::Scenario};
 
 /// A job as text, but for the time at which it looked at itself last.
 fn state_of(job: &Job) -> String {
-    let text = format!("{job:?}");
-    match text.split_once(", settled: ") {
-        Some((before, after)) => format!(
-            "{before}{}",
-            after.split_once(',').map_or("", |(_, rest)| rest)
-        ),
-        None => text,
+    let mut text = format!("{job:?}");
+    // The time of a step is no change.
+    for clock in [", settled: ", ", now: "] {
+        if let Some((before, after)) = text.split_once(clock) {
+            let rest = after.split_once(',').map_or("", |(_, rest)| rest);
+            text = format!("{before},{rest}");
+        }
     }
+    text
 }
 
 /// The only driver of a run.

@@ -222,13 +222,29 @@ impl World {
             data_port,
             commit,
             empty: false,
-            unreachable: Vec::new(),
+            unreachable: match told {
+                true => Vec::new(),
+                false => self.unreachable_from(host, left),
+            },
         };
         self.say(host, process, join);
         // Who was told to stop says that it is back, and then ends.
         if told_to_stop {
             self.end_as_told(host, process);
         }
+    }
+
+    /// Hosts of a round that no data goes to or comes from, by their place in it.
+    fn unreachable_from(&self, host: usize, round: Option<Round>) -> Vec<u32> {
+        let Some(round) = round.and_then(|round| self.rounds.get(&round)) else {
+            return Vec::new();
+        };
+        let mut hosts: Vec<_> = round.seats.iter().map(|seat| seat.host).collect();
+        hosts.dedup();
+        let cut = |at: usize| self.hosts[at].cut_data > 0;
+        let lost = |at: &usize| *at != host && (cut(*at) || cut(host));
+        let lost = hosts.iter().enumerate().filter(|(_, at)| lost(at));
+        lost.map(|(place, _)| place as u32).collect()
     }
 
     /// Goes back to `run()`.

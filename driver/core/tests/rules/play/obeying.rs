@@ -179,6 +179,68 @@ impl Play {
         back
     }
 
+    /// Workers at the ends of these links lose each other, if they are in a round; the one first named says so first. Gives
+    /// how many said so.
+    pub(crate) fn breaks(&mut self, links: &[(&str, &str)]) -> usize {
+        let (round, hosts) = (self.round(), self.hosts_by_rank());
+        let index = |name: &str| hosts.iter().position(|(host, _)| host == name);
+        let mut said = Vec::new();
+        for (one, other) in links {
+            if let (Some(i), Some(j)) = (index(one), index(other)) {
+                said.push((i, j as u32));
+                said.extend((i != j).then_some((j, i as u32)));
+            }
+        }
+        let trains = |host: &String| {
+            let workers = self
+                .hosts
+                .get(host.as_str())
+                .into_iter()
+                .flat_map(|host| &host.workers);
+            workers
+                .into_iter()
+                .any(|(_, worker)| worker.round == Some(round))
+        };
+        if !hosts.iter().all(|(host, _)| trains(host)) {
+            return 0;
+        }
+        for (reporter, unreachable) in &said {
+            let (host, process) = hosts[*reporter].clone();
+            let unreachable = vec![*unreachable];
+            let broken = Report::Broken {
+                round,
+                process,
+                unreachable,
+            };
+            self.report(&host, broken);
+        }
+        said.len()
+    }
+
+    /// A worker of this host says that it lost a peer, and not which.
+    pub(crate) fn breaks_away(&mut self, name: &str) {
+        let (round, hosts) = (self.round(), self.hosts_by_rank());
+        let Some((host, process)) = hosts.into_iter().find(|(host, _)| host == name) else {
+            return;
+        };
+        let unreachable = Vec::new();
+        self.report(
+            &host,
+            Report::Broken {
+                round,
+                process,
+                unreachable,
+            },
+        );
+    }
+
+    /// Hosts of the last started round by rank, each with its first member.
+    fn hosts_by_rank(&self) -> Vec<(String, Process)> {
+        (self.starts.iter())
+            .map(|(host, start)| (host.to_string(), start.members[0].process))
+            .collect()
+    }
+
     /// A member of an aborted round comes back although its host is passive.
     pub(crate) fn comes_back(&mut self, name: &str) {
         let round = self.round();

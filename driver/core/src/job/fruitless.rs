@@ -1,0 +1,75 @@
+//! Rounds that end again and again without a commit: a host is failed for them, or they end the job.
+
+use elasticrun_protocol::{CommitId, HostId};
+
+use super::{Job, Out};
+use crate::{
+    Command, Note, Time,
+    blacklist::Domain,
+    results::{Outcome, Reason},
+    rounds::Cause,
+    suspicion::Blame,
+};
+
+impl Job {
+    /// Judges the round that is over, when the next one is about to start from `base`. Gives whether that must not start.
+    pub(super) fn judge_last_round(
+        &mut self,
+        now: Time,
+        base: Option<CommitId>,
+        out: &mut Out,
+    ) -> bool {
+        let long = self.elastic_timeout();
+        let verdict = self.suspicion.judge(base, long);
+        if !verdict.fruitless {
+            return false;
+        }
+        let since = self.suspicion.since().unwrap_or(now);
+        if since + long <= now {
+            self.end_too_few(now, since, out);
+            return true;
+        }
+        let spared = |blame: &Blame| !blame.replaceable || self.can_spare(&blame.host);
+        let (fail, keep): (Vec<_>, Vec<_>) = verdict.blamed.into_iter().partition(spared);
+        for Blame { host, others, .. } in keep {
+            if self.suspicion.tells() {
+                out.push(Command::Note(Note::Fruitless { host, others }));
+            }
+        }
+        if fail.is_empty() {
+            return false;
+        }
+        self.suspicion.blame_done();
+        for Blame { host, others, .. } in &fail {
+            let begun = self.fleet.host(host).map_or(now, |state| state.since);
+            self.note_host_failure(host, unreachable(others), out);
+            self.domain_failed(now, Domain::Host(host.clone()), begun, out);
+            let host = host.clone();
+            self.rounds.disturb(now, Cause::HostFailed { host });
+        }
+        if self.settings.elastic {
+            self.abort_rounds(out);
+        } else {
+            self.end(Outcome::WorkerFailed(Reason::Standard), out);
+        }
+        true
+    }
+
+    /// Whether enough slots are left without this host. A standard job ends anyway.
+    fn can_spare(&self, host: &HostId) -> bool {
+        let own = self.capacity.slots(host).count() as u32;
+        !self.settings.elastic || self.capacity.total() - own >= self.needed()
+    }
+}
+
+/// Why a host is failed.
+fn unreachable(others: &[HostId]) -> String {
+    let names: Vec<_> = others.iter().map(HostId::as_str).collect();
+    match names[..] {
+        [] => "its workers lose their peers in each round".to_owned(),
+        _ => format!(
+            "its workers and those of {} cannot reach each other; check the network and --network-interface",
+            names.join(", ")
+        ),
+    }
+}
