@@ -130,10 +130,10 @@ impl HostSet {
                 }
                 HostState::Pending => {}
                 HostState::Gone => {
-                    if let Some(known) = self.known.get_mut(&record.id) {
-                        if !planted(Mutant::GoneKept) {
-                            known.missing = MISSING_LIMIT;
-                        }
+                    if let Some(known) = self.known.get_mut(&record.id)
+                        && !planted(Mutant::GoneKept)
+                    {
+                        known.missing = MISSING_LIMIT;
                     }
                 }
             }
