@@ -31,7 +31,7 @@
 //! - **R5** a round that starts has no worker on a host that was out when start was sent.
 //! - **R6** notification is level-triggered: a change reaches a worker however late it registers.
 //! - **R7** a row that is committed and not void is committed once per epoch; at its end all are: [`data`].
-//! - **R9** if faults stop and enough usable slots stay, the job ends; if not, at the elastic time-out.
+//! - **R9** if faults stop and enough workers can be there, the job ends; if not, at the elastic timeout.
 //! - **R10** a job ends in exactly one outcome.
 //! - **R11** no two rounds of one run train at the same time.
 //! - **R12** the base of a started round is the newest complete commit that any reachable agent held.
