@@ -96,8 +96,8 @@ fn expected_rank(play: &Play, name: &str, slot: u32) -> u32 {
         }
         _ => None,
     };
-    let ranks = play.orders.iter().filter_map(spawned);
-    ranks.last().expect("a process was started there")
+    let mut ranks = play.orders.iter().filter_map(spawned);
+    ranks.next_back().expect("a process was started there")
 }
 
 #[test]
