@@ -19,9 +19,20 @@ pub enum Op {
     Max = 3,
     /// Product; integers wrap around.
     Product = 4,
+    /// Bits that are set in all; of integers only.
+    BitAnd = 5,
+    /// Bits that are set in any; of integers only.
+    BitOr = 6,
+    /// Bits that are set in an odd number of them; of integers only.
+    BitXor = 7,
 }
 
 impl Op {
+    /// Whether it combines bits, which floats do not have.
+    pub(crate) fn is_bitwise(self) -> bool {
+        matches!(self, Self::BitAnd | Self::BitOr | Self::BitXor)
+    }
+
     pub(crate) fn name(code: u8) -> &'static str {
         match code {
             0 => "sum",
@@ -29,6 +40,9 @@ impl Op {
             2 => "min",
             3 => "max",
             4 => "product",
+            5 => "bitwise and",
+            6 => "bitwise or",
+            7 => "bitwise xor",
             _ => "unknown reduction",
         }
     }
@@ -54,6 +68,10 @@ pub enum DType {
 }
 
 impl DType {
+    pub(crate) fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+    }
+
     pub(crate) fn name(code: u8) -> &'static str {
         match code {
             0 => "byte",
@@ -103,9 +121,14 @@ mod sealed {
         /// Applies `finish` in place.
         fn finish(dst: &mut [Self], finish: Finish);
 
-        /// Whether values are scaled down by a power of two before an average is summed between hosts,
-        /// so that it cannot overflow on the way.
+        /// Whether the sum of an average may overflow where its result does not, so that a sum between hosts that
+        /// did is done again with values that are scaled down first.
         const SCALED_AVERAGE: bool = false;
+
+        /// Whether no value is infinite or NaN.
+        fn all_finite(_: &[Self]) -> bool {
+            true
+        }
     }
 }
 
@@ -161,6 +184,11 @@ macro_rules! half_float {
 
         impl Reduce for $ty {
             const SCALED_AVERAGE: bool = $scaled;
+
+            fn all_finite(values: &[Self]) -> bool {
+                // Without a way out in the middle, so that it becomes vectors.
+                values.iter().fold(true, |all, value| all & value.is_finite())
+            }
 
             unsafe fn reduce(op: Op, dst: &mut [Self], sources: &[*const Self], finish: Finish) {
                 // SAFETY: the caller's promise is the callee's condition.

@@ -57,6 +57,9 @@ macro_rules! integer_model {
                     Op::Min => *values.iter().min().unwrap(),
                     Op::Max => *values.iter().max().unwrap(),
                     Op::Product => values.iter().fold(1, |a: $ty, b| a.wrapping_mul(*b)),
+                    Op::BitAnd => values.iter().fold(!0, |a: $ty, b| a & b),
+                    Op::BitOr => values.iter().fold(0, |a: $ty, b| a | b),
+                    Op::BitXor => values.iter().fold(0, |a: $ty, b| a ^ b),
                 }
             }
         }
@@ -80,6 +83,7 @@ macro_rules! float_model {
                     Op::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
                     Op::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                     Op::Product => values.iter().product(),
+                    Op::BitAnd | Op::BitOr | Op::BitXor => f64::NAN,
                 })
             }
         }
@@ -117,7 +121,26 @@ fn close<T: Model>(found: T, expected: T) -> bool {
     }
 }
 
+/// `step`, or one that floats have, too.
+fn fitting<T: Element>(step: Step) -> Step {
+    use elasticrun_collectives::DType;
+    let op = |op| match op {
+        Op::BitAnd | Op::BitOr | Op::BitXor => Op::Sum,
+        op => op,
+    };
+    match (T::DTYPE, step) {
+        (DType::F16 | DType::Bf16 | DType::F32 | DType::F64, Step::Allreduce(of, len)) => {
+            Step::Allreduce(op(of), len)
+        }
+        (DType::F16 | DType::Bf16 | DType::F32 | DType::F64, Step::ReduceScatter(of, len)) => {
+            Step::ReduceScatter(op(of), len)
+        }
+        (_, step) => step,
+    }
+}
+
 fn check<T: Model>(group: &mut Group, step: Step) {
+    let step = fitting::<T>(step);
     let (rank, size) = (group.topology().rank, group.topology().size);
     let data = |rank: u32, len: usize| -> Vec<T> { (0..len).map(|i| T::make(rank, i)).collect() };
     let folded = |op: Op, range: std::ops::Range<usize>| -> Vec<T> {
@@ -188,7 +211,10 @@ fn ops() -> impl Strategy<Value = Op> {
         Just(Op::Average),
         Just(Op::Min),
         Just(Op::Max),
-        Just(Op::Product)
+        Just(Op::Product),
+        Just(Op::BitAnd),
+        Just(Op::BitOr),
+        Just(Op::BitXor)
     ]
 }
 

@@ -72,6 +72,76 @@ fn averages_of_halves_do_not_overflow() {
 }
 
 #[test]
+fn averages_of_small_halves_are_not_lost() {
+    // Subnormals and their neighbours: an average of equal values is that value, over any number of hosts.
+    let values: Vec<f16> = (1..4096).step_by(37).map(f16::from_bits).collect();
+    for layout in [&[1, 1][..], &[1, 1, 1], &[2, 3, 1, 2], &[1; 9]] {
+        let size: usize = layout.iter().sum::<u32>() as usize;
+        for len in [values.len(), 60_000] {
+            let data: Vec<f16> = values.iter().copied().cycle().take(len).collect();
+            let input = data.repeat(size);
+            for (all, own) in round(layout, |group| {
+                let mut all = data.clone();
+                group.allreduce(&mut all, Op::Average).unwrap();
+                let mut own = vec![f16::ZERO; len];
+                group.reduce_scatter(&input, &mut own, Op::Average).unwrap();
+                (all, own)
+            }) {
+                for (kind, found) in [("allreduce", all), ("reduce_scatter", own)] {
+                    for (found, value) in found.iter().zip(&data) {
+                        let off = (found.to_f64() - value.to_f64()).abs();
+                        // One rounding for each host of a sum that is larger, of the smallest step there is at least.
+                        assert!(
+                            off <= value.to_f64() / 512.0,
+                            "{kind} of {value:e} is {found:e} in {layout:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn averages_of_halves_that_overflow_on_one_host_are_right_on_all() {
+    for layout in [&[1, 1][..], &[2, 1], &[2, 3, 1, 2]] {
+        let size: usize = layout.iter().sum::<u32>() as usize;
+        round(layout, |group| {
+            let rank = group.topology().rank as usize;
+            // Only the last block overflows in the sum.
+            let mut input = vec![f16::from_f32(1.5); 8 * size];
+            input[8 * (size - 1)..].fill(f16::MAX);
+            let mut own = [f16::ZERO; 8];
+            group.reduce_scatter(&input, &mut own, Op::Average).unwrap();
+            let expected: f32 = if rank == size - 1 { 65504.0 } else { 1.5 };
+            assert!(
+                own.iter()
+                    .all(|own| (own.to_f32() - expected).abs() <= expected / 512.0),
+                "{own:?} in {layout:?}"
+            );
+            // What is infinite stays so.
+            let mut infinite = [f16::INFINITY, f16::ONE];
+            group.allreduce(&mut infinite, Op::Average).unwrap();
+            assert_eq!(infinite, [f16::INFINITY, f16::ONE]);
+        });
+    }
+}
+
+#[test]
+fn bits_of_floats_are_refused_and_the_group_lives() {
+    round(&[2, 1], |group| {
+        let error = group.allreduce(&mut [1.0_f32], Op::BitAnd).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "bad argument: bitwise and of f32: bits are those of integers"
+        );
+        let mut flags = [1_u8 << group.topology().rank];
+        group.allreduce(&mut flags, Op::BitOr).unwrap();
+        assert_eq!(flags, [7]);
+    });
+}
+
+#[test]
 fn broadcast_from_each_rank() {
     for layout in LAYOUTS {
         let size: u32 = layout.iter().sum();

@@ -10,6 +10,9 @@ pub(crate) trait Arith: Copy {
     fn min(self, other: Self) -> Self;
     fn max(self, other: Self) -> Self;
     fn over(self, count: u32) -> Self;
+    fn bit_and(self, other: Self) -> Self;
+    fn bit_or(self, other: Self) -> Self;
+    fn bit_xor(self, other: Self) -> Self;
 }
 
 macro_rules! integer {
@@ -34,6 +37,18 @@ macro_rules! integer {
             #[inline(always)]
             fn over(self, count: u32) -> Self {
                 (self as $wide / <$wide>::from(count)) as Self
+            }
+            #[inline(always)]
+            fn bit_and(self, other: Self) -> Self {
+                self & other
+            }
+            #[inline(always)]
+            fn bit_or(self, other: Self) -> Self {
+                self | other
+            }
+            #[inline(always)]
+            fn bit_xor(self, other: Self) -> Self {
+                self ^ other
             }
         }
     )*};
@@ -66,6 +81,19 @@ macro_rules! float {
             fn over(self, count: u32) -> Self {
                 self / count as Self
             }
+            // The group refuses these for floats.
+            #[inline(always)]
+            fn bit_and(self, other: Self) -> Self {
+                Self::from_bits(self.to_bits() & other.to_bits())
+            }
+            #[inline(always)]
+            fn bit_or(self, other: Self) -> Self {
+                Self::from_bits(self.to_bits() | other.to_bits())
+            }
+            #[inline(always)]
+            fn bit_xor(self, other: Self) -> Self {
+                Self::from_bits(self.to_bits() ^ other.to_bits())
+            }
         }
     )*};
 }
@@ -92,6 +120,9 @@ unsafe fn reduce_with<T: Arith>(op: Op, dst: &mut [T], sources: &[*const T], fin
             Op::Min => fold(dst, sources, finish, T::min),
             Op::Max => fold(dst, sources, finish, T::max),
             Op::Product => fold(dst, sources, finish, T::product),
+            Op::BitAnd => fold(dst, sources, finish, T::bit_and),
+            Op::BitOr => fold(dst, sources, finish, T::bit_or),
+            Op::BitXor => fold(dst, sources, finish, T::bit_xor),
         }
     }
 }
@@ -178,6 +209,9 @@ unsafe fn combine_with<T: Arith>(op: Op, dst: &mut [T], other: &[T], finish: Fin
         Op::Min => zip(dst, other, finish, T::min),
         Op::Max => zip(dst, other, finish, T::max),
         Op::Product => zip(dst, other, finish, T::product),
+        Op::BitAnd => zip(dst, other, finish, T::bit_and),
+        Op::BitOr => zip(dst, other, finish, T::bit_or),
+        Op::BitXor => zip(dst, other, finish, T::bit_xor),
     }
 }
 

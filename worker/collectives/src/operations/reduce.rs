@@ -2,7 +2,7 @@
 
 use crate::{
     call::{Call, Kind},
-    element::{Element, Finish, Op},
+    element::{DType, Element, Finish, Op},
     error::Error,
     group::{Group, Run, Stop},
     local::{Buffers, SMALL},
@@ -42,10 +42,34 @@ impl Group {
     /// # Errors
     /// Any of [`Error`] but [`Error::Argument`].
     pub fn allreduce<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), Error> {
+        check_op::<T>(op)?;
+        let again = self.may_overflow::<T>(op).then(|| data.to_vec());
+        self.allreduce_once(data, op, false)?;
+        match again {
+            // All members have the same bits, so all of them do it again, or none.
+            Some(own) if !T::all_finite(data) => {
+                data.copy_from_slice(&own);
+                self.allreduce_once(data, op, true)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the sum of an average between hosts may be beyond the type's range where its result is not.
+    fn may_overflow<T: Element>(&self, op: Op) -> bool {
+        op == Op::Average && T::SCALED_AVERAGE && self.topology.host_count > 1
+    }
+
+    fn allreduce_once<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: Op,
+        scaled: bool,
+    ) -> Result<(), Error> {
         let len = data.len();
         self.run(
             |sequence| Call::new(Kind::Allreduce, Some(T::DTYPE), Some(op), 0, len, sequence),
-            |group, run| group.allreduce_parts(run, data, op),
+            |group, run| group.allreduce_parts(run, data, op, scaled),
         )
     }
 
@@ -54,9 +78,10 @@ impl Group {
         run: Run<'_>,
         data: &mut [T],
         op: Op,
+        scaled: bool,
     ) -> Result<(), Stop> {
         let order = run.order();
-        let finishes = Finishes::of::<T>(op, &self.topology);
+        let finishes = Finishes::of(op, &self.topology, scaled);
         match (&mut self.local, &mut self.net) {
             (Some(local), net) if self.topology.host_count > 1 => {
                 if size_of_val(data) <= SMALL {
@@ -118,13 +143,33 @@ impl Group {
                 input.len()
             )));
         }
+        check_op::<T>(op)?;
+        self.reduce_scatter_once(input, output, op, false)?;
+        if self.may_overflow::<T>(op) {
+            // Members have different blocks, so they ask each other.
+            let mut overflowed = [u8::from(!T::all_finite(output))];
+            self.allreduce_once(&mut overflowed, Op::Max, false)?;
+            if overflowed != [0] {
+                self.reduce_scatter_once(input, output, op, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter_once<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: Op,
+        scaled: bool,
+    ) -> Result<(), Error> {
         let len = output.len();
         self.run(
             |sequence| {
                 let dtype = Some(T::DTYPE);
                 Call::new(Kind::ReduceScatter, dtype, Some(op), 0, len, sequence)
             },
-            |group, run| group.reduce_scatter_parts(run, input, output, op),
+            |group, run| group.reduce_scatter_parts(run, input, output, op, scaled),
         )
     }
 
@@ -134,8 +179,9 @@ impl Group {
         input: &[T],
         output: &mut [T],
         op: Op,
+        scaled: bool,
     ) -> Result<(), Stop> {
-        let finishes = Finishes::of::<T>(op, &self.topology);
+        let finishes = Finishes::of(op, &self.topology, scaled);
         if self.topology.host_count == 1 {
             match &mut self.local {
                 Some(local) => {
@@ -172,6 +218,18 @@ impl Group {
     }
 }
 
+/// Floats have no bits to combine.
+fn check_op<T: Element>(op: Op) -> Result<(), Error> {
+    if !op.is_bitwise() || !T::DTYPE.is_float() {
+        return Ok(());
+    }
+    Err(Error::Argument(format!(
+        "{} of {}: bits are those of integers",
+        Op::name(op as u8),
+        DType::name(T::DTYPE as u8)
+    )))
+}
+
 /// What is done to sums within a host and to those between hosts, so that together they are the average.
 #[derive(Clone, Copy, Debug)]
 struct Finishes {
@@ -180,12 +238,13 @@ struct Finishes {
 }
 
 impl Finishes {
-    fn of<T: Element>(op: Op, topology: &crate::topology::Topology) -> Self {
+    /// `scaled`: no sum may overflow on its way, at the price of the smallest values.
+    fn of(op: Op, topology: &crate::topology::Topology, scaled: bool) -> Self {
         let size = topology.size;
         let (within, between) = match op {
             Op::Average if topology.host_count == 1 => (Finish::Divide(size), Finish::Keep),
-            Op::Average if T::SCALED_AVERAGE => {
-                // A power of two loses no bits, and leaves no sum that overflows on its way.
+            Op::Average if scaled => {
+                // A power of two loses no bits but those below the smallest value of the type.
                 let scale = size.next_power_of_two() as f32;
                 let rest = (f64::from(scale) / f64::from(size)) as f32;
                 (Finish::Multiply(1.0 / scale), Finish::Multiply(rest))
