@@ -3,7 +3,8 @@
 //! Rank 0 is brought to the base first, unless it is there: the driver gives rank 0 to a survivor, and names who keeps
 //! the base if others have committed once more. Then the members compare what they hold. If it is the same everywhere,
 //! nothing is sent. Else rank 0 broadcasts, and whoever holds something else, or nothing, commits what came
-//! under the base's id. So from here on any member can bring the next round to this base.
+//! under the base's id. So from here on any member can bring the next round to this base. Before members give up what they
+//! themselves committed as the base, the state says whether all of it is one state ([`State::compare`]).
 //!
 //! A round without a base begins with the state of rank 0 as it is, which becomes commit 0 of the round. So does
 //! one whose survivors have changed their state since they were brought to the base (`fresh`): each of them makes it
@@ -59,6 +60,7 @@ pub(crate) fn sync<S: State + ?Sized>(
         &mut link.memory,
         &link.inbox,
         group,
+        state,
         offer,
         [base.unwrap_or(first), first],
     );
@@ -88,19 +90,27 @@ pub(crate) fn reach_base(link: &mut Link, started: &mut Started) -> Result<(), E
 
 /// Has all members hold the same bytes, under the id that rank 0 offers: the base of the round or its first commit.
 /// Gives the id, and whether the bytes of this member changed.
-fn level(
+fn level<S: State + ?Sized>(
     memory: &mut Memory,
     inbox: &Inbox,
     group: &mut Group,
+    state: &mut S,
     offer: CommitId,
     [base, first]: [CommitId; 2],
 ) -> Result<(CommitId, bool), Error> {
     let size = group.topology().size as usize;
     let mut all = vec![0; WORDS * size];
-    let words = to_words(memory.print(offer), offer == first);
+    // What survivors made of the base is compared as well as the base that they made it of.
+    let committed = (base != first).then(|| memory.print(base)).flatten();
+    let words = to_words(memory.print(offer), offer == first, committed);
     group
         .allgather(&words, &mut all)
         .map_err(|error| judge(error, inbox))?;
+    let mut committed = all.chunks_exact(WORDS).filter_map(committed_of);
+    let reference = committed.next();
+    if committed.any(|other| Some(other) != reference) {
+        compare(memory, inbox, group, state, base)?;
+    }
     let mut prints = all.chunks_exact(WORDS).map(from_words);
     let Some((Some(print), is_first)) = prints.next() else {
         return Err(Error::BaseMissing { id: offer });
@@ -138,6 +148,23 @@ fn level(
     Ok((target, true))
 }
 
+/// Has the members' states say whether what they have committed as `base` is one state.
+fn compare<S: State + ?Sized>(
+    memory: &Memory,
+    inbox: &Inbox,
+    group: &mut Group,
+    state: &mut S,
+    base: CommitId,
+) -> Result<(), Error> {
+    let own = memory.holds(base).then(|| memory.bytes(base)).transpose()?;
+    let mut heard: Option<Vec<Vec<u8>>> = None;
+    while let Some(told) = state.compare(own, heard.as_deref())? {
+        let all = group.allgatherv(&told);
+        heard = Some(all.map_err(|error| judge(error, inbox))?);
+    }
+    Ok(())
+}
+
 fn receive(
     write: &mut CommitWrite<'_>,
     print: Print,
@@ -157,21 +184,28 @@ fn receive(
     }
 }
 
-const WORDS: usize = 4;
+const WORDS: usize = 7;
 
-/// A print as all members exchange it: whether there is one, its two numbers, and whether it is of the first commit
-/// of the round.
-fn to_words(print: Option<Print>, is_first: bool) -> [u64; WORDS] {
-    let is_first = u64::from(is_first);
-    print.map_or([0, 0, 0, is_first], |print| {
-        [1, print.len, print.digest, is_first]
+/// Prints as all members exchange them, each as whether there is one and its two numbers: that of what a member offers,
+/// whether this is the first commit of the round, and that of the base.
+fn to_words(print: Option<Print>, is_first: bool, base: Option<Print>) -> [u64; WORDS] {
+    let words =
+        |print: Option<Print>| print.map_or([0, 0, 0], |print| [1, print.len, print.digest]);
+    let ([a, b, c], [x, y, z]) = (words(print), words(base));
+    [a, b, c, u64::from(is_first), x, y, z]
+}
+
+fn print_of(words: &[u64]) -> Option<Print> {
+    (words[0] == 1).then_some(Print {
+        len: words[1],
+        digest: words[2],
     })
 }
 
 fn from_words(words: &[u64]) -> (Option<Print>, bool) {
-    let print = (words[0] == 1).then_some(Print {
-        len: words[1],
-        digest: words[2],
-    });
-    (print, words[3] == 1)
+    (print_of(words), words[3] == 1)
+}
+
+fn committed_of(words: &[u64]) -> Option<Print> {
+    print_of(&words[4..])
 }

@@ -105,6 +105,37 @@ pub trait State {
         Ok(())
     }
 
+    /// At the start of a round, when members have committed different bytes under the id of its base: whether these are one
+    /// state all the same. Called in all members, again and again, until it gives `None`: what it gives is told to
+    /// all, and the next call has what all gave, in order of rank. `own` is the commit of this member, if it holds it.
+    ///
+    /// States of different sizes are different by default. If all is well, all go on with what rank 0 committed.
+    ///
+    /// # Errors
+    /// That members hold different states: the same in all of them.
+    fn compare(
+        &mut self,
+        own: Option<&[u8]>,
+        heard: Option<&[Vec<u8>]>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let Some(heard) = heard else {
+            let len = own.map(|own| (own.len() as u64).to_le_bytes().to_vec());
+            return Ok(Some(len.unwrap_or_default()));
+        };
+        let mut lens = (heard.iter().enumerate())
+            .filter_map(|(rank, len)| Some((rank, u64::from_le_bytes(len[..].try_into().ok()?))));
+        let Some((rank, len)) = lens.next() else {
+            return Ok(None);
+        };
+        match lens.find(|(_, other)| *other != len) {
+            None => Ok(None),
+            Some((other_rank, other)) => Err(Error::Invalid(format!(
+                "rank {rank} has committed a state of {len} bytes, and rank {other_rank} one of {other}: a state is \
+                 replicated, the same in all workers"
+            ))),
+        }
+    }
+
     /// The commit is made by this process.
     ///
     /// # Errors

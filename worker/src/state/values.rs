@@ -162,6 +162,14 @@ impl<S: State + ?Sized> State for &mut S {
         (**self).agree(session)
     }
 
+    fn compare(
+        &mut self,
+        own: Option<&[u8]>,
+        heard: Option<&[Vec<u8>]>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        (**self).compare(own, heard)
+    }
+
     fn committed(&mut self) -> Result<(), crate::Error> {
         (**self).committed()
     }
@@ -206,6 +214,28 @@ mod tests {
         let bytes = saved(&u64::MAX);
         let error = restore_all(&mut Vec::<u64>::new(), &bytes).unwrap_err();
         assert!(matches!(error, Error::Short { have: 0, .. }), "{error}");
+    }
+
+    #[test]
+    fn states_of_other_sizes_are_no_replicas() {
+        let mut state = 0_u64;
+        let tell = |state: &mut u64, own: Option<&[u8]>| state.compare(own, None).unwrap().unwrap();
+        let told = [
+            tell(&mut state, None),
+            tell(&mut state, Some(&[1, 2])),
+            tell(&mut state, Some(&[3, 4])),
+        ];
+        assert_eq!(state.compare(None, Some(&told)).unwrap(), None);
+        let told = [
+            told[0].clone(),
+            told[1].clone(),
+            tell(&mut state, Some(&[1])),
+        ];
+        let error = state.compare(None, Some(&told)).unwrap_err().to_string();
+        assert!(
+            error.contains("rank 1 has committed a state of 2 bytes, and rank 2 one of 1"),
+            "{error}"
+        );
     }
 
     #[test]
