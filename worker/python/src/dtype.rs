@@ -35,9 +35,12 @@ pub(crate) fn op(name: &str) -> PyResult<Op> {
         "min" => Op::Min,
         "max" => Op::Max,
         "product" => Op::Product,
+        "band" => Op::BitAnd,
+        "bor" => Op::BitOr,
+        "bxor" => Op::BitXor,
         _ => {
             return Err(PyValueError::new_err(format!(
-                "reduction {name:?}: one of sum average min max product"
+                "reduction {name:?}: one of sum average min max product band bor bxor"
             )));
         }
     })
@@ -129,7 +132,7 @@ impl Scale for bf16 {
     }
 }
 
-/// Memory of a Python object that is kept alive while it is used.
+/// Memory of a Python object that is kept alive while it is used: whole elements of one type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     address: usize,
@@ -137,9 +140,23 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// `len` elements of some type at an address.
-    pub(crate) fn new((address, len): (usize, usize)) -> Self {
-        Self { address, len }
+    /// The elements of type `T` in the `nbytes` at `address`, which is all that is ever read or written there.
+    pub(crate) fn of<T>((address, nbytes): (usize, usize)) -> PyResult<Self> {
+        let size = size_of::<T>();
+        if !nbytes.is_multiple_of(size) {
+            return Err(PyValueError::new_err(format!(
+                "{nbytes} bytes are not a multiple of an element of {size} bytes"
+            )));
+        }
+        if nbytes > 0 && (address == 0 || !address.is_multiple_of(align_of::<T>())) {
+            return Err(PyValueError::new_err(format!(
+                "{nbytes} bytes at {address:#x}: not an address of elements of {size} bytes"
+            )));
+        }
+        Ok(Self {
+            address,
+            len: nbytes / size,
+        })
     }
 
     /// Elements.
@@ -150,7 +167,7 @@ impl Memory {
     /// The elements to write.
     ///
     /// # Safety
-    /// The memory holds `len` elements, is alive, and nobody else uses it for `'a`.
+    /// `T` is the type that the memory was made of, the memory is alive, and nobody else uses it for `'a`.
     pub(crate) unsafe fn as_mut<'a, T: Element>(self) -> &'a mut [T] {
         if self.len == 0 {
             return &mut [];
@@ -163,7 +180,7 @@ impl Memory {
     /// The elements to read.
     ///
     /// # Safety
-    /// The memory holds `len` elements, is alive, and nobody writes it for `'a`.
+    /// `T` is the type that the memory was made of, the memory is alive, and nobody writes it for `'a`.
     pub(crate) unsafe fn as_ref<'a, T: Element>(self) -> &'a [T] {
         if self.len == 0 {
             return &[];
@@ -171,18 +188,5 @@ impl Memory {
         let pointer = std::ptr::with_exposed_provenance(self.address);
         // SAFETY: as the caller promises.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
-    }
-
-    /// Whether elements of `T` may lie there.
-    pub(crate) fn check<T>(self) -> PyResult<Self> {
-        if self.len > 0 && (self.address == 0 || !self.address.is_multiple_of(align_of::<T>())) {
-            return Err(PyValueError::new_err(format!(
-                "{} elements at {:#x}: not an address of elements of {} bytes",
-                self.len,
-                self.address,
-                size_of::<T>()
-            )));
-        }
-        Ok(self)
     }
 }

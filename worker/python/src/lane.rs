@@ -5,6 +5,7 @@ use std::{
     fmt, mem,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use elasticrun_worker::{Group, GroupError, Observer, worker::Judge};
@@ -32,6 +33,20 @@ pub(crate) struct Lane {
     #[pyo3(get)]
     pub(crate) size: u32,
 }
+
+/// What came of asking for the group.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it is made"
+)]
+enum Taken {
+    Group(Group),
+    Later,
+    Closed,
+}
+
+/// How long a wait for the group lasts before it looks for signals.
+const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Queue {
@@ -153,25 +168,42 @@ impl Lane {
         Work(work)
     }
 
-    /// Runs `body` with the group on this thread, after all that was submitted. Without the GIL. `None` if the lane is closed.
-    pub(crate) fn borrow<R>(&self, body: impl FnOnce(&mut Group) -> R) -> Option<R> {
-        let mut state = self.queue.lock();
+    /// Runs `body` with the group on this thread, after all that was submitted. Both without the GIL; while it waits, the
+    /// main thread looks for signals. `None` if the lane is closed.
+    pub(crate) fn borrow<R: Send>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&mut Group) -> R + Send,
+    ) -> PyResult<Option<R>> {
         let mut group = loop {
-            if state.closed {
-                return None;
+            match py.detach(|| self.take()) {
+                Taken::Group(group) => break group,
+                Taken::Closed => return Ok(None),
+                Taken::Later => py.check_signals()?,
             }
-            if state.tasks.is_empty()
-                && let Some(group) = state.group.take()
-            {
-                break group;
-            }
-            state = self.queue.wait(state);
         };
-        drop(state);
-        let result = body(&mut group);
-        self.queue.lock().group = Some(group);
-        self.queue.changed.notify_all();
-        Some(result)
+        Ok(Some(py.detach(|| {
+            let result = body(&mut group);
+            self.queue.lock().group = Some(group);
+            self.queue.changed.notify_all();
+            result
+        })))
+    }
+
+    /// The group, once all that was submitted is done; waits for a moment.
+    fn take(&self) -> Taken {
+        let state = self.queue.lock();
+        let busy =
+            |state: &mut State| !state.closed && (!state.tasks.is_empty() || state.group.is_none());
+        let waited = self.queue.changed.wait_timeout_while(state, LOOK, busy);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.closed {
+            return Taken::Closed;
+        }
+        match state.tasks.is_empty() {
+            true => state.group.take().map_or(Taken::Later, Taken::Group),
+            false => Taken::Later,
+        }
     }
 
     /// From now on commits of the round are refused.

@@ -4,7 +4,7 @@
 //! A process is a worker once, so there is one [`Worker`](elasticrun_worker::Worker) for it (`process`).
 //! Its training thread joins rounds, syncs, commits and comes to boundaries. The collectives of a round
 //! run in the order of their submission on a thread of ours, the [`lane`], so that they overlap with what
-//! Python does; a [`work::Work`] tells when one is done.
+//! Python does; a [`work::Work`] tells when one is done, and [`callbacks`] are called on threads of their own.
 //!
 //! # Invariants
 //! - P1 whatever may block runs without the GIL, and the waits of the main thread see Ctrl-C.
@@ -13,6 +13,7 @@
 //!
 //! The Python side of each call, with its types, is in `_native.pyi`.
 
+mod callbacks;
 mod data;
 mod dtype;
 mod error;

@@ -1,8 +1,9 @@
 //! The collectives of a [`Lane`], from addresses that Python gives.
 //!
-//! Each call checks its arguments, submits a task and gives its [`Work`]. SAFETY of all of them rests on
-//! P3: `keep` holds the memory, and callers leave it alone until the work is done, which Python's side
-//! documents.
+//! Each call checks its arguments, submits a task and gives its [`Work`]. Buffers are an address and a number of bytes,
+//! and the sizes of all buffers of a call are compared here, so that whatever types the caller means, no operation
+//! reads or writes beyond them. SAFETY of all of them rests on that, and on P3: `keep` holds the memory, and callers
+//! leave it alone until the work is done, which Python's side documents.
 
 use std::time::Duration;
 
@@ -27,15 +28,15 @@ impl Lane {
                 PyValueError::new_err(format!("timeout of {seconds} s: {error}"))
             })?),
         };
-        py.detach(|| self.borrow(|group| group.set_timeout(timeout)));
-        Ok(())
+        self.borrow(py, |group| group.set_timeout(timeout))
+            .map(drop)
     }
 
     fn __repr__(&self) -> String {
         format!("<Lane of rank {} of {}>", self.rank, self.size)
     }
 
-    /// Combines what lies in the buffers (address, elements), in place; several are one operation.
+    /// Combines what lies in the buffers (address, bytes), in place; several are one operation.
     #[pyo3(signature = (buffers, dtype, op, keep = None, name = None, prescale = 1.0, postscale = 1.0, tag = 0))]
     #[expect(clippy::too_many_arguments, reason = "a call of Python by keyword")]
     fn allreduce(
@@ -53,7 +54,7 @@ impl Lane {
         let task: Task = with_element!(dtype::dtype(dtype)?, T => {
             let buffers = buffers
                 .into_iter()
-                .map(|buffer| Memory::new(buffer).check::<T>())
+                .map(Memory::of::<T>)
                 .collect::<PyResult<Vec<_>>>()?;
             Box::new(move |group, scratch| {
                 group.expect_shape(tag);
@@ -73,7 +74,7 @@ impl Lane {
         keep: Option<Py<PyAny>>,
         name: Option<String>,
     ) -> PyResult<Work> {
-        let data = Memory::new((address, nbytes)).check::<u8>()?;
+        let data = Memory::of::<u8>((address, nbytes))?;
         let task: Task = Box::new(move |group, _| {
             // SAFETY: see the module.
             group.broadcast(unsafe { data.as_mut::<u8>() }, root)?;
@@ -92,8 +93,9 @@ impl Lane {
         name: Option<String>,
         tag: u32,
     ) -> PyResult<Work> {
-        let own = Memory::new(own).check::<u8>()?;
-        let all = Memory::new(all).check::<u8>()?;
+        let own = Memory::of::<u8>(own)?;
+        let all = Memory::of::<u8>(all)?;
+        self.check_blocks("allgather", "output", all, own)?;
         let task: Task = Box::new(move |group, _| {
             // SAFETY: see the module.
             let (own, all) = unsafe { (own.as_ref::<u8>(), all.as_mut::<u8>()) };
@@ -104,8 +106,9 @@ impl Lane {
         Ok(self.submit(task, keep, name))
     }
 
-    /// Combines the `input` (address, elements) of all ranks; each gets its block of the result.
-    #[pyo3(signature = (input, output, dtype, op, keep = None, name = None, tag = 0))]
+    /// Combines the `input` (address, bytes) of all ranks; each gets its block of the result. Elements are multiplied by
+    /// `prescale` first, in memory of our own.
+    #[pyo3(signature = (input, output, dtype, op, keep = None, name = None, prescale = 1.0, tag = 0))]
     #[expect(clippy::too_many_arguments, reason = "a call of Python by keyword")]
     fn reduce_scatter(
         &self,
@@ -115,45 +118,59 @@ impl Lane {
         op: &str,
         keep: Option<Py<PyAny>>,
         name: Option<String>,
+        prescale: f64,
         tag: u32,
     ) -> PyResult<Work> {
         let op = dtype::op(op)?;
         let task: Task = with_element!(dtype::dtype(dtype)?, T => {
-            let input = Memory::new(input).check::<T>()?;
-            let output = Memory::new(output).check::<T>()?;
-            Box::new(move |group, _| {
+            let input = Memory::of::<T>(input)?;
+            let output = Memory::of::<T>(output)?;
+            self.check_blocks("reduce_scatter", "input", input, output)?;
+            Box::new(move |group, scratch| {
                 // SAFETY: see the module.
                 let (input, output) = unsafe { (input.as_ref::<T>(), output.as_mut::<T>()) };
                 group.expect_shape(tag);
-                group.reduce_scatter(input, output, op)?;
+                if prescale == 1.0 {
+                    group.reduce_scatter(input, output, op)?;
+                } else {
+                    let scaled = elements(scratch, input.len());
+                    scaled.copy_from_slice(input);
+                    scale(scaled, prescale);
+                    group.reduce_scatter(scaled, output, op)?;
+                }
                 Ok(Outcome::Written)
             })
         });
         Ok(self.submit(task, keep, name))
     }
 
-    /// Sends `input_splits[r]` bytes of the input to each rank `r` and gets `output_splits[r]` from it.
+    /// Sends `input_splits[r]` bytes of the input (address, bytes) to each rank `r` and gets `output_splits[r]` from it.
     #[pyo3(signature = (input, input_splits, output, output_splits, keep = None, name = None))]
     fn alltoall(
         &self,
-        input: usize,
+        input: (usize, usize),
         input_splits: Vec<usize>,
-        output: usize,
+        output: (usize, usize),
         output_splits: Vec<usize>,
         keep: Option<Py<PyAny>>,
         name: Option<String>,
     ) -> PyResult<Work> {
-        let size = self.size as usize;
-        for (what, splits) in [("input", &input_splits), ("output", &output_splits)] {
-            if splits.len() != size {
+        let input = Memory::of::<u8>(input)?;
+        let output = Memory::of::<u8>(output)?;
+        for (what, memory, splits) in [
+            ("input", input, &input_splits),
+            ("output", output, &output_splits),
+        ] {
+            let sum = (splits.iter()).try_fold(0_usize, |sum, split| sum.checked_add(*split));
+            if splits.len() != self.size as usize || sum.is_none_or(|sum| sum > memory.len()) {
                 return Err(PyValueError::new_err(format!(
-                    "alltoall: {} {what} splits for {size} ranks",
-                    splits.len()
+                    "alltoall: {} {what} splits for {} ranks and an {what} of {} bytes: {splits:?}",
+                    splits.len(),
+                    self.size,
+                    memory.len()
                 )));
             }
         }
-        let input = Memory::new((input, input_splits.iter().sum())).check::<u8>()?;
-        let output = Memory::new((output, output_splits.iter().sum())).check::<u8>()?;
         let task: Task = Box::new(move |group, _| {
             // SAFETY: see the module.
             let (input, output) = unsafe { (input.as_ref::<u8>(), output.as_mut::<u8>()) };
@@ -194,6 +211,31 @@ impl Lane {
     }
 }
 
+impl Lane {
+    /// `blocks` must hold one block for each rank.
+    fn check_blocks(&self, call: &str, what: &str, blocks: Memory, block: Memory) -> PyResult<()> {
+        if block.len().checked_mul(self.size as usize) == Some(blocks.len()) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "{call}: the {what} holds {} elements, not {} for each of {} ranks",
+            blocks.len(),
+            block.len(),
+            self.size
+        )))
+    }
+}
+
+/// `len` elements in the scratch memory.
+fn elements<T: Scale>(scratch: &mut Scratch, len: usize) -> &mut [T] {
+    let words = (len * size_of::<T>()).div_ceil(size_of::<u64>());
+    if scratch.len() < words {
+        scratch.resize(words, 0);
+    }
+    // SAFETY: the elements are plain data of at most the words' alignment, and fit into the words.
+    unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast::<T>(), len) }
+}
+
 /// Several buffers travel as one message through the scratch memory; one, unscaled, lies where it is.
 fn allreduce<T: Scale>(
     group: &mut Group,
@@ -211,12 +253,7 @@ fn allreduce<T: Scale>(
         return Ok(Outcome::Written);
     }
     let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-    let words = (total * size_of::<T>()).div_ceil(size_of::<u64>());
-    if scratch.len() < words {
-        scratch.resize(words, 0);
-    }
-    // SAFETY: the elements are plain data of at most the words' alignment, and fit into the words.
-    let fused = unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast::<T>(), total) };
+    let fused = elements::<T>(scratch, total);
     let mut rest = &mut *fused;
     for buffer in buffers {
         let (part, after) = rest.split_at_mut(buffer.len());
@@ -258,27 +295,32 @@ fn alltoall(
         group.topology().rank as usize,
         group.topology().size as usize,
     );
-    let own: Vec<u64> = input_splits.iter().map(|&split| split as u64).collect();
-    let mut splits = vec![0; size * size];
-    group.allgather(&own, &mut splits)?;
-    let mut wanted = output_splits.iter();
-    for from in 0..size {
-        let (sent, wanted) = (
-            splits[from * size + rank],
-            wanted.next().copied().unwrap_or(0),
-        );
-        if sent != wanted as u64 {
-            return Err(GroupError::Argument(format!(
-                "rank {from} sends {sent} bytes to rank {rank}, which has room for {wanted}"
-            )));
+    // What each rank sends to each, and has room for from each: all ranks look at all of it, so that all of them stop
+    // here if two do not fit.
+    let own: Vec<u64> = (input_splits.iter().chain(output_splits))
+        .map(|&split| split as u64)
+        .collect();
+    let mut all = vec![0; own.len() * size];
+    group.allgather(&own, &mut all)?;
+    let rows: Vec<(&[u64], &[u64])> = (all.chunks(own.len()))
+        .map(|row| row.split_at(size))
+        .collect();
+    for (from, (sends, _)) in rows.iter().enumerate() {
+        for (to, (_, room)) in rows.iter().enumerate() {
+            if sends[to] != room[from] {
+                return Err(GroupError::Argument(format!(
+                    "rank {from} sends {} bytes to rank {to}, which has room for {}",
+                    sends[to], room[from]
+                )));
+            }
         }
     }
-    let inputs = group.allgatherv(input)?;
+    // As far as the splits go.
+    let inputs = group.allgatherv(&input[..input_splits.iter().sum()])?;
     let mut rest = output;
-    for (from, input) in inputs.iter().enumerate() {
-        let row = &splits[from * size..(from + 1) * size];
-        let start: u64 = row[..rank].iter().sum();
-        let (part, after) = rest.split_at_mut(row[rank] as usize);
+    for ((sends, _), input) in rows.iter().zip(&inputs) {
+        let start: u64 = sends[..rank].iter().sum();
+        let (part, after) = rest.split_at_mut(sends[rank] as usize);
         part.copy_from_slice(&input[start as usize..][..part.len()]);
         rest = after;
     }

@@ -41,7 +41,7 @@ impl Payload {
     pub(crate) fn new(head: Py<PyBytes>, buffers: Vec<(usize, usize)>) -> PyResult<Self> {
         let buffers = buffers
             .into_iter()
-            .map(|buffer| Memory::new(buffer).check::<u8>())
+            .map(Memory::of::<u8>)
             .collect::<PyResult<_>>()?;
         Ok(Self { head, buffers })
     }
@@ -109,6 +109,17 @@ pub(crate) fn parts<'a>(from: &mut &'a [u8]) -> Result<(&'a [u8], Vec<&'a [u8]>)
 
 /// Calls `read(head: bytes, buffers: list[memoryview])`; the views are released afterwards.
 pub(crate) fn give(py: Python<'_>, read: &Bound<'_, PyAny>, bytes: &[u8]) -> PyResult<()> {
+    lend(py, bytes, |head, buffers| {
+        read.call1((head, buffers)).map(drop)
+    })
+}
+
+/// Calls `read` with the head of a commit and views of its buffers, which are released afterwards.
+fn lend<'py, R>(
+    py: Python<'py>,
+    bytes: &[u8],
+    read: impl FnOnce(Bound<'py, PyBytes>, Bound<'py, PyList>) -> PyResult<R>,
+) -> PyResult<R> {
     let mut from = bytes;
     let (head, buffers) = parts(&mut from).map_err(|error| {
         crate::error::exception(py, "StateError", format!("the committed state: {error}"))
@@ -118,7 +129,7 @@ pub(crate) fn give(py: Python<'_>, read: &Bound<'_, PyAny>, bytes: &[u8]) -> PyR
         .map(|buffer| view(py, buffer))
         .collect::<PyResult<Vec<_>>>()?;
     let list = PyList::new(py, &views)?;
-    let result = read.call1((PyBytes::new(py, head), list));
+    let result = read(PyBytes::new(py, head), list);
     for view in &views {
         // An array that still looks at it must not outlive this call.
         let released = view.call_method0("release");
@@ -131,13 +142,15 @@ pub(crate) fn give(py: Python<'_>, read: &Bound<'_, PyAny>, bytes: &[u8]) -> PyR
             })?;
         }
     }
-    result.map(drop)
+    result
 }
 
 fn view<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let pointer = bytes.as_ptr().cast_mut().cast();
     // SAFETY: the memory outlives the view, which is released by [`give`]; it is not written through it,
-    // which `read` promises (PyBUF_READ would keep frameworks from making tensors without a copy).
+    // which `read` promises (PyBUF_READ would keep frameworks from making tensors without a copy). A library that looks at
+    // the memory without a hold on the view (torch.frombuffer has none) escapes the release: whoever decodes with it sees
+    // to it that nothing of that is left, as `elasticrun.torch.elastic.borrowed` does.
     unsafe {
         let view = ffi::PyMemoryView_FromMemory(pointer, bytes.len() as isize, WRITE);
         Bound::from_owned_ptr_or_err(py, view)
@@ -151,6 +164,8 @@ pub(crate) struct Adapter<'a> {
     pub(crate) save: &'a Py<PyAny>,
     /// `(head, buffers) -> None`.
     pub(crate) restore: &'a Py<PyAny>,
+    /// `((head, buffers) or None, what all told or None) -> bytes or None`.
+    pub(crate) compare: Option<&'a Py<PyAny>>,
     /// What Python raised.
     pub(crate) raised: Mutex<Option<PyErr>>,
 }
@@ -183,6 +198,30 @@ impl State for Adapter<'_> {
         let bytes = std::mem::take(from);
         Python::attach(|py| give(py, self.restore.bind(py), bytes))
             .map_err(|error| state::Error::Invalid(self.keep(error)))
+    }
+
+    fn compare(
+        &mut self,
+        own: Option<&[u8]>,
+        heard: Option<&[Vec<u8>]>,
+    ) -> Result<Option<Vec<u8>>, state::Error> {
+        let Some(compare) = self.compare else {
+            return Ok(None);
+        };
+        let told = Python::attach(|py| {
+            let compare = compare.bind(py);
+            let heard = heard
+                .map(|heard| PyList::new(py, heard.iter().map(|words| PyBytes::new(py, words))))
+                .transpose()?;
+            let told = match own {
+                Some(own) => lend(py, own, |head, buffers| {
+                    compare.call1(((head, buffers), heard))
+                })?,
+                None => compare.call1((py.None(), heard))?,
+            };
+            told.extract::<Option<Vec<u8>>>()
+        });
+        told.map_err(|error: PyErr| state::Error::Invalid(self.keep(error)))
     }
 }
 

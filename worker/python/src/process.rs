@@ -2,7 +2,8 @@
 
 use std::{
     env,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, ThreadId},
     time::Duration,
 };
 
@@ -22,6 +23,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
 
+/// A call of this process has put the worker back.
+static RETURNED: Condvar = Condvar::new();
+
 /// What this process is. Never locked during a call that may block: the worker is taken out for it.
 #[derive(Debug)]
 struct Process {
@@ -29,6 +33,8 @@ struct Process {
     pid: u32,
     /// `None` while a call uses it.
     worker: Option<Worker>,
+    /// The thread of the last call that used it.
+    user: Option<ThreadId>,
     standing: Standing,
     lane: Option<Py<Lane>>,
     /// A thread waits for holds.
@@ -135,21 +141,49 @@ fn with<R>(py: Python<'_>, body: impl FnOnce(&mut Process) -> PyResult<R>) -> Py
     }
 }
 
-/// Uses the worker, without a lock.
+/// Uses the worker, without a lock. Waits for a call of another thread that uses it; the main thread sees signals meanwhile.
 fn use_worker<R>(py: Python<'_>, body: impl FnOnce(&mut Worker) -> PyResult<R>) -> PyResult<R> {
-    let mut worker = with(py, |process| {
-        process.worker.take().ok_or_else(|| {
-            PyRuntimeError::new_err(
-                "another call of this process commits, syncs or waits for a round: do these on one thread, and not in a state's save() or restore()",
-            )
-        })
-    })?;
+    let mut worker = loop {
+        if let Some(worker) = take_worker(py)? {
+            break worker;
+        }
+        py.detach(wait_for_worker);
+        py.check_signals()?;
+    };
     let result = body(&mut worker);
     with(py, |process| {
         process.worker = Some(worker);
+        RETURNED.notify_all();
         Ok(())
     })?;
     result
+}
+
+/// `None` while another thread uses it.
+fn take_worker(py: Python<'_>) -> PyResult<Option<Worker>> {
+    let own = thread::current().id();
+    with(py, |process| {
+        let worker = process.worker.take();
+        if worker.is_none() && process.user == Some(own) {
+            return Err(PyRuntimeError::new_err(
+                "this thread commits, syncs or waits for a round already: do not do so in a state's save() or restore()",
+            ));
+        }
+        if worker.is_some() {
+            process.user = Some(own);
+        }
+        Ok(worker)
+    })
+}
+
+/// Returns when the worker is put back, or after a moment.
+fn wait_for_worker() {
+    let process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let busy = |process: &mut Option<Process>| {
+        (process.as_ref()).is_some_and(|process| process.worker.is_none())
+    };
+    let waited = RETURNED.wait_timeout_while(process, LOOK, busy);
+    drop(waited);
 }
 
 /// Attaches this process to the agent that started it; without one it is a world of one. Once; again it does
@@ -171,6 +205,7 @@ pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
     *lock(py) = Some(Process {
         pid: std::process::id(),
         worker: Some(worker),
+        user: None,
         standing: Standing::expected(),
         lane: None,
         watches_holds: false,
@@ -281,23 +316,28 @@ pub(crate) fn job_keys(py: Python<'_>) -> PyResult<Keys> {
 /// Brings the state of this member to the base of the round: True if `restore(head, buffers)` was called. `save()`
 /// gives (head, buffers) and is called if the live state of this member is what the round begins with: rank 0's if
 /// there is no base, and that of each member that says `fresh`, since reset callbacks have changed it.
+///
+/// `compare((head, buffers) or None, told by all or None)` is called if members have committed different bytes as the base:
+/// see `State::compare` of the SDK. Without it that is no error.
 #[pyfunction]
-#[pyo3(signature = (save, restore, fresh = false))]
+#[pyo3(signature = (save, restore, fresh = false, compare = None))]
 pub(crate) fn sync(
     py: Python<'_>,
     save: Py<PyAny>,
     restore: Py<PyAny>,
     fresh: bool,
+    compare: Option<Py<PyAny>>,
 ) -> PyResult<bool> {
     let lane = lane(py)?;
     use_worker(py, |worker| {
         let mut adapter = Adapter {
             save: &save,
             restore: &restore,
+            compare: compare.as_ref(),
             raised: Mutex::new(None),
         };
         let lane = lane.get();
-        let synced = py.detach(|| lane.borrow(|group| worker.sync(group, &mut adapter, fresh)));
+        let synced = lane.borrow(py, |group| worker.sync(group, &mut adapter, fresh))?;
         let raised = adapter.raised.into_inner().unwrap_or_default();
         match (synced, raised) {
             (_, Some(raised)) => Err(raised),

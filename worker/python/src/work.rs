@@ -11,7 +11,7 @@ use pyo3::{
     types::{PyBytes, PyList},
 };
 
-use crate::error;
+use crate::{callbacks, error};
 
 /// What a collective gives beside what it wrote.
 #[derive(Debug)]
@@ -39,6 +39,15 @@ pub(crate) struct Shared {
     name: Option<String>,
     judge: Judge,
     observer: Observer,
+    /// That of the thread that started it: see [`callbacks`].
+    level: usize,
+}
+
+/// Callbacks, and what must live until they were called.
+#[derive(Debug)]
+pub(crate) struct Told {
+    then: Vec<Py<PyAny>>,
+    keep: Option<Py<PyAny>>,
 }
 
 #[derive(Debug)]
@@ -65,6 +74,7 @@ impl Shared {
             name,
             judge,
             observer,
+            level: callbacks::level(),
         })
     }
 
@@ -73,7 +83,7 @@ impl Shared {
     }
 
     /// It is done. Called on the lane, without the GIL.
-    pub(crate) fn complete(&self, outcome: Result<Outcome, GroupError>) {
+    pub(crate) fn complete(self: &Arc<Self>, outcome: Result<Outcome, GroupError>) {
         let mut state = self.lock();
         state.outcome = Some(outcome);
         let then = std::mem::take(&mut state.then);
@@ -84,15 +94,19 @@ impl Shared {
         };
         drop(state);
         self.done.notify_all();
-        if then.is_empty() {
-            return;
+        if !then.is_empty() {
+            callbacks::tell(self.level, Arc::clone(self), Told { then, keep });
         }
+    }
+
+    /// Calls callbacks.
+    pub(crate) fn tell(&self, told: Told) {
         // None while the interpreter ends: then nobody waits for these calls.
         Python::try_attach(|py| {
-            for callback in then {
+            for callback in told.then {
                 self.call(py, &callback);
             }
-            drop(keep);
+            drop(told.keep);
         });
     }
 
@@ -209,7 +223,7 @@ impl Work {
         })
     }
 
-    /// Calls `callback(error or None)` once it is done: on a thread of ours, or at once if it is done already.
+    /// Calls `callback(error or None)` once it is done: on a thread for callbacks, or at once if it is done already.
     fn then(&self, py: Python<'_>, callback: Py<PyAny>) {
         let mut state = self.0.lock();
         if state.outcome.is_none() {

@@ -5,7 +5,7 @@ from os import PathLike
 from typing import Any, final
 
 Buffer = tuple[int, int]
-"""Address and length of memory: in bytes, or in elements where an element type is given."""
+"""Address and length of memory in bytes."""
 
 @final
 class Standing:
@@ -169,13 +169,14 @@ class Lane:
         op: str,
         keep: object = None,
         name: str | None = None,
+        prescale: float = 1.0,
         tag: int = 0,
     ) -> Work: ...
     def alltoall(
         self,
-        input: int,
+        input: Buffer,
         input_splits: list[int],
-        output: int,
+        output: Buffer,
         output_splits: list[int],
         keep: object = None,
         name: str | None = None,
@@ -223,6 +224,8 @@ def sync(
     save: Callable[[], tuple[bytes, list[Buffer]]],
     restore: Callable[[bytes, list[memoryview]], object],
     fresh: bool = False,
+    compare: Callable[[tuple[bytes, list[memoryview]] | None, list[bytes] | None], bytes | None]
+    | None = None,
 ) -> bool: ...
 def training() -> None: ...
 def seal(head: bytes, buffers: list[Buffer]) -> tuple[int, int, int]: ...

@@ -144,9 +144,9 @@ def alltoall_async(
     to = family.memory(result)
     assert to is not None, "a new array is contiguous"
     work = lane.alltoall(
-        own.address,
+        (own.address, own.nbytes),
         [rows * own.row_nbytes for rows in sent],
-        to.address,
+        (to.address, to.nbytes),
         [rows * own.row_nbytes for rows in received],
         (own, to),
         called,

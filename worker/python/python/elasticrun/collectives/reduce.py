@@ -169,18 +169,18 @@ def reducescatter_async(array: A, op: ReduceOp = Average, name: str | None = Non
     called = label("reducescatter", name, [memory], op.value)
     if rest == 0:
         work = lane.reduce_scatter(
-            (memory.address, memory.count),
-            (to.address, to.count),
+            (memory.address, memory.nbytes),
+            (to.address, to.nbytes),
             dtype,
             op.value,
             (memory, to),
             called,
-            tag(name, [memory]),
+            tag=tag(name, [memory]),
         )
         return Handle([work], lambda: family.result(own, array))
     # Rows that do not divide: all of it everywhere, and each keeps its part.
     work = lane.allreduce(
-        [(memory.address, memory.count)], dtype, op.value, memory, called, tag=tag(name, [memory])
+        [(memory.address, memory.nbytes)], dtype, op.value, memory, called, tag=tag(name, [memory])
     )
     first = lane.rank * share + min(lane.rank, rest)
 
@@ -219,7 +219,7 @@ def _allreduce(
         by_type.setdefault(element_type(target.memory, op), []).append(target.memory)
     works = []
     for dtype, memories in by_type.items():
-        buffers = [(memory.address, memory.count) for memory in memories]
+        buffers = [(memory.address, memory.nbytes) for memory in memories]
         named = label("allreduce", name, memories, op.value)
         works.append(
             lane.allreduce(buffers, dtype, op.value, memories, named, *scale, tag(name, memories))

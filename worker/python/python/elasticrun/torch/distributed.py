@@ -44,12 +44,14 @@ def _create(options: Any, given: Any) -> ProcessGroup:
             f"rank {rank} of {size} was given, but this is rank {host.rank} of {host.size} of the round: take "
             "rank and size from elasticrun, anew in each round"
         )
-    if not ranks or ranks == list(range(host.size)):
-        pairs = Pairs(options.store, rank, options.timeout)
+    # The round's own collectives have one order, so they serve one group: the default one.
+    pairs = Pairs(options.store, rank, options.timeout)
+    if not ranks:
         return ProcessGroup(host, pairs, options.timeout)
     meeting = Meeting(options.store, rank, size, options.timeout)
     transport = GroupTransport(meeting.group(), judge)
-    return ProcessGroup(transport, Members(meeting), options.timeout)
+    whole = ranks == list(range(host.size))
+    return ProcessGroup(transport, pairs if whole else Members(meeting), options.timeout)
 
 
 def register() -> None:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from elasticrun import _native, errors
 
-from . import abort, connections
+from . import abort, connections, tracing
 from .group import Named
 from .operation import Operation
 
@@ -132,6 +132,7 @@ class Gloo(Named):
         self._group._set_sequence_number_for_group()
 
     def _start(self, call: str, *args: Any, **kwargs: Any) -> Operation:
+        tracing.keep_out()
         if self._is_over():
             raise self._failure()
         operation = Operation(getattr(self._group, call)(*args, **kwargs))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from . import options
+from . import options, tracing
 from .pending import Pending
 from .transport import Messages
 from .work import Work
@@ -130,6 +130,8 @@ class Group(Named):
         timeout: timedelta | None = None,
         **more: Any,
     ) -> Work:
+        # DistributedDataParallel imports the compiler, and calls collectives when it is made.
+        tracing.keep_out()
         limit = options.limit(opts, timeout, self._timeout)
         return Work(pending, results, limit, self._failed, **more)
 

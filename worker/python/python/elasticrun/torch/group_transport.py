@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from .pending import Pending
+from .memory import same_type
 from .transport import combined
 
 _OPS = {
@@ -19,6 +20,9 @@ _OPS = {
     "min": ReduceOp.MIN,
     "max": ReduceOp.MAX,
     "product": ReduceOp.PRODUCT,
+    "band": ReduceOp.BAND,
+    "bor": ReduceOp.BOR,
+    "bxor": ReduceOp.BXOR,
 }
 
 #: Types that our own collectives combine, and neither gloo nor NCCL as torch calls them.
@@ -89,16 +93,16 @@ class GroupTransport:
     ) -> Pending:
         if not tensors:
             return Pending([])
-        if op == "average":
-            postscale /= self.size
         tensors = [tensor.detach() for tensor in tensors]
+        options = dist.AllreduceOptions()
         with torch.no_grad():
             # One contiguous tensor: one launch, and no limits on layouts.
             flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-            if prescale != 1.0:
-                flat.mul_(prescale)
-        options = dist.AllreduceOptions()
-        options.reduceOp = _OPS[combined(flat.dtype, op)]
+        options.reduceOp = _OPS[combined(flat.dtype, op, prescale * postscale)]
+        if prescale != 1.0:
+            _scale(flat, prescale)
+        if op == "average":
+            postscale /= self.size
         work = self._combine(flat, lambda: self.group.allreduce([_elements(flat)], options))
 
         def finish() -> None:
@@ -115,7 +119,7 @@ class GroupTransport:
 
     def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Pending:
         tensor = tensor.detach()
-        dense = tensor.contiguous()
+        dense = _dense(tensor)
         options = dist.BroadcastOptions()
         options.rootRank = root
         options.rootTensor = 0
@@ -125,16 +129,26 @@ class GroupTransport:
     def allgather(
         self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None
     ) -> Pending:
-        source, target = tensor.detach().contiguous(), _target(output)
+        same_type("allgather", tensor, output)
+        source, target = _dense(tensor), _target(output)
         work = self._call(lambda: self.group._allgather_base(_bytes(target), _bytes(source)))
         return Pending([work], _copied(target, output), (source, target))
 
     def reduce_scatter(
-        self, tensor: torch.Tensor, output: torch.Tensor, op: str, name: str | None = None
+        self,
+        tensor: torch.Tensor,
+        output: torch.Tensor,
+        op: str,
+        prescale: float = 1.0,
+        name: str | None = None,
     ) -> Pending:
-        source, target = tensor.detach().contiguous(), _target(output)
+        same_type("reduce_scatter", tensor, output)
+        source, target = _dense(tensor), _target(output)
         options = dist.ReduceScatterOptions()
-        options.reduceOp = _OPS[combined(source.dtype, op)]
+        options.reduceOp = _OPS[combined(source.dtype, op, prescale)]
+        if prescale != 1.0:
+            source = source.clone()
+            _scale(source, prescale)
         work = self._combine(
             source,
             lambda: self.group._reduce_scatter_base(_elements(target), _elements(source), options),
@@ -157,7 +171,8 @@ class GroupTransport:
         output_splits: Sequence[int],
         name: str | None = None,
     ) -> Pending:
-        source, target = tensor.detach().contiguous(), _target(output)
+        same_type("alltoall", tensor, output)
+        source, target = _dense(tensor), _target(output)
         wide = source.element_size()
         work = self._call(
             lambda: self.group.alltoall_base(
@@ -205,10 +220,16 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Contiguous memory with the values of ``tensor``: its own, if that is."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
 def _target(output: torch.Tensor) -> torch.Tensor:
     """Contiguous memory for what becomes ``output``: its own, if that is."""
     output = output.detach()
-    return output if output.is_contiguous() else output.new_empty(output.shape)
+    plain = output.is_contiguous() and not output.is_conj() and not output.is_neg()
+    return output if plain else torch.empty(output.shape, dtype=output.dtype, device=output.device)
 
 
 def _copied(dense: torch.Tensor, tensor: torch.Tensor) -> Callable[[], None] | None:

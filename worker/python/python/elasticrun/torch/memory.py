@@ -35,6 +35,18 @@ def element(dtype: torch.dtype) -> str:
         raise TypeError(f"tensors of {dtype} cannot be combined: use one of {allowed}") from None
 
 
+def same_type(call: str, source: torch.Tensor, target: torch.Tensor) -> None:
+    """Says that ``call`` brings values to tensors of their own type only.
+
+    Raises:
+        TypeError: the tensors are of two types.
+    """
+    if source.dtype != target.dtype:
+        raise TypeError(
+            f"{call} of a tensor of {source.dtype} into one of {target.dtype}: they must be of one type"
+        )
+
+
 def refuse_sparse(tensor: torch.Tensor, call: str) -> None:
     """Says that ``call`` takes dense tensors only.
 
@@ -58,7 +70,9 @@ class Buffer:
 
     def __init__(self, tensor: torch.Tensor, *, load: bool = True) -> None:
         self.tensor = tensor.detach()
-        if tensor.device.type == "cpu" and self.tensor.is_contiguous():
+        # The memory of a conjugate or negative view holds other values.
+        plain = not self.tensor.is_conj() and not self.tensor.is_neg()
+        if tensor.device.type == "cpu" and self.tensor.is_contiguous() and plain:
             self.host = self.tensor
             return
         pinned = tensor.device.type == "cuda"
@@ -70,11 +84,6 @@ class Buffer:
     def copied(self) -> bool:
         """Whether :meth:`store` has something to do."""
         return self.host is not self.tensor
-
-    @property
-    def elements(self) -> tuple[int, int]:
-        """Address and count of elements."""
-        return self.host.data_ptr(), self.host.numel()
 
     @property
     def bytes(self) -> tuple[int, int]:

@@ -14,6 +14,9 @@ _OPS = {
     ReduceOp.MIN: "min",
     ReduceOp.MAX: "max",
     ReduceOp.PRODUCT: "product",
+    ReduceOp.BAND: "band",
+    ReduceOp.BOR: "bor",
+    ReduceOp.BXOR: "bxor",
 }
 
 
@@ -21,7 +24,7 @@ def reduction(opts: Any) -> tuple[str, float]:
     """Name of the reduction, and the factor that comes before it.
 
     Raises:
-        NotImplementedError: it is one of bits.
+        NotImplementedError: there is no such reduction here.
     """
     op = getattr(opts, "reduceOp", opts)
     if op is None:
@@ -34,7 +37,7 @@ def reduction(opts: Any) -> tuple[str, float]:
         if kind == known:
             return name, 1.0
     raise NotImplementedError(
-        f"the elasticrun back end has no reduction {op}: use {', '.join(_OPS.values())}"
+        f"the elasticrun back end has no reduction {getattr(kind, 'name', kind)}: use {', '.join(_OPS.values())}"
     )
 
 

@@ -4,12 +4,14 @@
 :func:`elasticrun.torch.init_process_group`. Tensors live in host memory. A group lives for one round; its
 operations fail as soon as the round is over. Operations run in the order of the calls, one after the other.
 
-The group of all ranks runs on our own collectives. A group of some ranks (``new_group``, a dimension of a
-DeviceMesh) runs on a group of gloo that meets in the round, and so do ``send`` and ``recv``: of the group of all
-ranks in one for each two that use them, apart from the collectives.
+The default group runs on our own collectives. Each other group (``new_group`` of some ranks or of all, a dimension of a
+DeviceMesh) runs on a group of gloo that meets in the round, so its operations have an order of their own. So do ``send``
+and ``recv``: in a group of all ranks by one group of gloo for each two that use them, apart from the collectives.
 
-Not offered: ``recv`` from any rank in the group of all, bitwise reductions, sparse tensors, and in a group of some
-ranks reductions of types that gloo does not know (int16, unsigned ones wider than a byte).
+Callbacks of futures run on a thread of their own and may wait for operations that they start.
+
+Not offered: ``recv`` from any rank in a group of all, sparse tensors, and in groups but the default one reductions of
+types that gloo does not know (int16, unsigned ones wider than a byte).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import torch
 
 from . import layout, options
 from .group import Group
-from .memory import refuse_sparse
+from .memory import refuse_sparse, same_type
 from .pending import Pending, after, joined
 from .transport import Messages, Transport
 from .work import Work
@@ -105,6 +107,8 @@ class ProcessGroup(Group):
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Work:
         """Several :meth:`all_gather_single`."""
+        for output, tensor in zip(outputs, inputs, strict=True):
+            layout.check_size("all_gather_single", output, tensor.numel() * self.size())
         pending = [
             self._transport.allgather(tensor, output)
             for output, tensor in zip(outputs, inputs, strict=True)
@@ -200,6 +204,8 @@ class ProcessGroup(Group):
         """Sends a tensor to each rank and gets one from each."""
         layout.check_count("alltoall", outputs, self.size())
         layout.check_count("alltoall", inputs, self.size())
+        for other in (*inputs, *outputs):
+            same_type("alltoall", inputs[0], other)
         splits = [tensor.numel() for tensor in inputs]
         output_splits = [tensor.numel() for tensor in outputs]
         flat = layout.pack(inputs, inputs[0])
@@ -239,6 +245,5 @@ class ProcessGroup(Group):
     def _scattered(
         self, tensor: torch.Tensor, output: torch.Tensor, op: str, prescale: float
     ) -> Pending:
-        if prescale != 1.0:
-            tensor = tensor * prescale
-        return self._transport.reduce_scatter(tensor, output, op)
+        layout.check_size("reduce_scatter", tensor, output.numel() * self.size())
+        return self._transport.reduce_scatter(tensor, output, op, prescale)

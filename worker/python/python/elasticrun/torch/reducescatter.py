@@ -132,8 +132,6 @@ def _start(
     name: str | None,
 ) -> tuple[Pending, torch.Tensor]:
     tensor = tensor.detach()
-    if prescale != 1.0:
-        tensor = tensor * prescale
     counts = shares(tensor.shape[0], ranks)
     shape = tensor.shape[1:]
     most = max(counts)
@@ -146,7 +144,7 @@ def _start(
             padded[other * most : other * most + count].copy_(tensor[at : at + count])
             at += count
         tensor = padded
-    pending = transport(tensor.device).reduce_scatter(tensor, block, op, name)
+    pending = transport(tensor.device).reduce_scatter(tensor, block, op, prescale, name)
     share = block[: counts[rank]]
     if postscale == 1.0:
         return pending, share

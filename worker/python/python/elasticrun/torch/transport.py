@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from .memory import Buffer, element
+from .memory import Buffer, element, same_type
 from .pending import Pending
 
 if TYPE_CHECKING:
     from elasticrun._native import Lane
 
+#: Reductions of bits.
+BITWISE = ("band", "bor", "bxor")
+
 
 class Transport(Protocol):
-    """Carries tensors of one kind of device. ``op`` is sum, average, min, max or product."""
+    """Carries tensors of one kind of device. ``op`` is sum, average, min, max, product, band, bor or bxor."""
 
     rank: int
     size: int
@@ -44,7 +47,12 @@ class Transport(Protocol):
         """Brings the tensor of each rank to all: ``output`` holds ``size`` times as many elements."""
 
     def reduce_scatter(
-        self, tensor: torch.Tensor, output: torch.Tensor, op: str, name: str | None = None
+        self,
+        tensor: torch.Tensor,
+        output: torch.Tensor,
+        op: str,
+        prescale: float = 1.0,
+        name: str | None = None,
     ) -> Pending:
         """Combines blocks of ``output``'s size, and gives each rank the one in its place."""
 
@@ -94,10 +102,10 @@ class HostTransport:
         if not tensors:
             return Pending([])
         kind = element(tensors[0].dtype)
-        op = combined(tensors[0].dtype, op)
+        op = combined(tensors[0].dtype, op, prescale * postscale)
         buffers = [Buffer(tensor) for tensor in tensors]
         work = self.lane.allreduce(
-            [buffer.elements for buffer in buffers],
+            [buffer.bytes for buffer in buffers],
             kind,
             op,
             buffers,
@@ -116,16 +124,25 @@ class HostTransport:
     def allgather(
         self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None
     ) -> Pending:
+        same_type("allgather", tensor, output)
         own, every = Buffer(tensor), Buffer(output, load=False)
         work = self.lane.allgather(own.bytes, every.bytes, (own, every), name=name)
         return Pending([work], stored([every]), (own, every))
 
     def reduce_scatter(
-        self, tensor: torch.Tensor, output: torch.Tensor, op: str, name: str | None = None
+        self,
+        tensor: torch.Tensor,
+        output: torch.Tensor,
+        op: str,
+        prescale: float = 1.0,
+        name: str | None = None,
     ) -> Pending:
+        same_type("reduce_scatter", tensor, output)
+        kind = element(tensor.dtype)
+        op = combined(tensor.dtype, op, prescale)
         source, share = Buffer(tensor), Buffer(output, load=False)
         work = self.lane.reduce_scatter(
-            source.elements, share.elements, element(tensor.dtype), op, (source, share), name=name
+            source.bytes, share.bytes, kind, op, (source, share), name=name, prescale=prescale
         )
         return Pending([work], stored([share]), (source, share))
 
@@ -137,12 +154,13 @@ class HostTransport:
         output_splits: Sequence[int],
         name: str | None = None,
     ) -> Pending:
+        same_type("alltoall", tensor, output)
         source, target = Buffer(tensor), Buffer(output, load=False)
         wide = tensor.element_size()
         work = self.lane.alltoall(
-            source.bytes[0],
+            source.bytes,
             [count * wide for count in splits],
-            target.bytes[0],
+            target.bytes,
             [count * wide for count in output_splits],
             (source, target),
             name=name,
@@ -153,9 +171,19 @@ class HostTransport:
         return Pending([self.lane.barrier()])
 
 
-def combined(dtype: torch.dtype, op: str) -> str:
-    """The reduction that ``op`` is for ``dtype``: of bool, as 0 and 1, a sum is "any" and a product is "all"."""
-    return {"sum": "max", "product": "min"}.get(op, op) if dtype is torch.bool else op
+def combined(dtype: torch.dtype, op: str, scale: float = 1.0) -> str:
+    """The reduction that ``op`` is for ``dtype``: of bool, as 0 and 1, a sum is "any" and a product is "all".
+
+    Raises:
+        TypeError: ``dtype`` has no such reduction, or cannot be scaled.
+    """
+    if op in BITWISE and (dtype.is_floating_point or dtype.is_complex):
+        raise TypeError(f"{op} of {dtype}: bits are those of integers and bool")
+    if dtype is not torch.bool:
+        return op
+    if scale != 1.0:
+        raise TypeError("tensors of torch.bool cannot be scaled: use an integer type")
+    return {"sum": "max", "product": "min"}.get(op, op)
 
 
 def stored(buffers: Sequence[Buffer]) -> Callable[[], None] | None:

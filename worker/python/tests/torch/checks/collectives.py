@@ -233,3 +233,9 @@ def check_what_the_build_has(rank, size):
     assert not hvd.mpi_built() and not hvd.mpi_enabled() and not hvd.mpi_threads_supported()
     assert bool(hvd.nccl_built()) == torch.cuda.is_available()
     assert hvd.is_homogeneous()
+
+
+def check_allgather_of_a_conjugate_view(rank, size):
+    tensor = torch.full((1, 2), complex(rank, 1))
+    gathered = hvd.allgather(tensor.conj())
+    assert gathered.tolist() == [[complex(other, -1)] * 2 for other in range(size)]

@@ -1,10 +1,14 @@
 """torch.distributed over the back end of the job, against what one process computes."""
 
 import copy
+import signal
+import threading
 
 import pytest
 import torch
 import torch.distributed as dist
+from elasticrun import lifecycle
+from elasticrun.errors import ElasticrunError
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -30,8 +34,23 @@ def check_all_reduce(rank, size):
         tensor = torch.full((3,), float(rank + 1))
         dist.all_reduce(tensor, dist.ReduceOp.AVG)
         assert tensor.tolist() == [(size + 1) / 2] * 3
-        with pytest.raises(NotImplementedError, match="no reduction"):
-            dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR)
+
+
+def check_bits(rank, size):
+    for op, expected in [
+        (dist.ReduceOp.BAND, 8),
+        (dist.ReduceOp.BOR, 8 + 2**size - 1),
+        (dist.ReduceOp.BXOR, 8 * (size % 2) + 2**size - 1),
+    ]:
+        tensor = torch.full((5,), 8 + 2**rank, dtype=torch.int32)
+        dist.all_reduce(tensor, op)
+        assert tensor.tolist() == [expected] * 5, op
+    if ours():
+        flags = torch.tensor([True, rank == 0, False])
+        dist.all_reduce(flags, dist.ReduceOp.BAND)
+        assert flags.tolist() == [True, False, False]
+        with pytest.raises(TypeError, match="band of torch.float32: bits are those of integers"):
+            dist.all_reduce(torch.ones(1), dist.ReduceOp.BAND)
 
 
 def check_work(rank, size):
@@ -236,3 +255,175 @@ def check_subgroups_of_gloo(rank, size):
         tensor = torch.ones(2)
         dist.all_reduce(tensor, group=group)
         assert tensor[0] == size - 1
+
+
+def check_order_is_per_group(rank, size):
+    """What two groups of all ranks do is not paired, in whatever order a rank calls it."""
+    other = dist.new_group()
+    ones, hundreds = torch.ones(4), torch.full((4,), 100.0)
+    calls = [(ones, None), (hundreds, other)]
+    works = [
+        dist.all_reduce(tensor, group=group, async_op=True)
+        for tensor, group in (calls if rank == 0 else calls[::-1])
+    ]
+    for work in works:
+        work.wait()
+    assert ones.tolist() == [size] * 4
+    assert hundreds.tolist() == [100 * size] * 4
+
+
+def check_two_groups_in_two_threads(rank, size):
+    other = dist.new_group()
+    failures = []
+
+    def sums(group, count):
+        try:
+            for step in range(30):
+                tensor = torch.full((count,), float(step))
+                dist.all_reduce(tensor, group=group)
+                assert tensor.tolist() == [step * size] * count
+        except BaseException as error:
+            failures.append(error)
+
+    beside = threading.Thread(target=sums, args=(other, 7))
+    beside.start()
+    sums(None, 5)
+    beside.join()
+    assert not failures, failures
+
+
+def premultiplied(factor):
+    return dist._make_nccl_premul_sum(factor)
+
+
+def check_outputs_of_another_type_are_refused(rank, size):
+    if not ours():
+        return
+    memory = torch.full((4096,), 7, dtype=torch.int8)
+    output = memory[:12]
+    calls = [
+        lambda: dist.reduce_scatter_tensor(output, torch.ones(12 * size)),
+        lambda: dist.reduce_scatter(output, [torch.ones(12)] * size),
+        lambda: dist.all_gather_into_tensor(memory[: 12 * size], torch.ones(12)),
+        lambda: dist.all_to_all_single(memory[:size], torch.ones(size)),
+        lambda: dist.all_to_all_single(memory[:size].view(torch.uint8), torch.ones(size)),
+        lambda: dist.all_to_all([memory[:1]] * size, [torch.ones(1)] * size),
+    ]
+    for call in calls:
+        with pytest.raises((TypeError, ValueError)):
+            call()
+    assert (memory == 7).all()
+
+
+def check_native_collectives_know_the_size_of_each_buffer(rank, size):
+    lane, memory = lifecycle.lane("test"), torch.full((4096,), 7, dtype=torch.int8)
+    values = torch.ones(12 * size)
+    at, values_at = memory.data_ptr(), (values.data_ptr(), values.numel() * 4)
+    with pytest.raises(ValueError, match="reduce_scatter"):
+        lane.reduce_scatter(values_at, (at, 12), "f32", "sum")
+    with pytest.raises(ValueError, match="not a multiple"):
+        lane.reduce_scatter(values_at, (at, 13), "f32", "sum")
+    with pytest.raises(ValueError, match="not a multiple"):
+        lane.allreduce([(at, 13)], "f32", "sum")
+    with pytest.raises(ValueError, match="allgather"):
+        lane.allgather(values_at, (at, 13))
+    with pytest.raises(ValueError, match="alltoall"):
+        lane.alltoall(values_at, [4] * size, (at, 12), [16] * size)
+    assert (memory == 7).all()
+
+
+def check_scaled_reduce_scatter(rank, size):
+    if not ours():
+        return
+    for dtype in (torch.int8, torch.int64, torch.float16, torch.float32):
+        memory = torch.full((256,), 7, dtype=dtype)
+        source = torch.arange(12 * size).remainder(5).to(dtype)
+        dist.reduce_scatter_tensor(memory[:12], source, op=premultiplied(2.0))
+        expected = 2 * size * source[12 * rank : 12 * (rank + 1)]
+        assert torch.equal(memory[:12], expected), dtype
+        assert (memory[12:] == 7).all(), dtype
+
+
+def check_bool(rank, size):
+    """A sum of flags is "any", and their bytes stay 0 and 1."""
+    flags = torch.tensor([True, False]).repeat(size)
+    output = torch.zeros(2, dtype=torch.bool)
+    if ours():
+        dist.reduce_scatter_tensor(output, flags)
+        assert output.view(torch.uint8).tolist() == [1, 0]
+        with pytest.raises(TypeError, match="bool cannot be scaled"):
+            dist.all_reduce(flags, op=premultiplied(2.0))
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    assert flags.view(torch.uint8).tolist() == [1, 0] * size
+
+
+def check_a_split_that_one_rank_gets_wrong_is_an_error_everywhere(rank, size):
+    if not ours():
+        return
+    room = [1] * size
+    if rank == 1:
+        room[0] = 2
+    with pytest.raises(ElasticrunError, match="rank 0 sends 4 bytes to rank 1, which has room for 8"):
+        dist.all_to_all_single(torch.zeros(sum(room)), torch.ones(size), room, [1] * size)
+    dist.barrier()
+
+
+def check_a_callback_may_wait_for_a_collective(rank, size):
+    def again(future):
+        tensor = torch.full((3,), float(future.value()[0][0]))
+        dist.all_reduce(tensor)
+        third = dist.all_reduce(torch.ones(2), async_op=True).get_future().wait()[0]
+        return tensor[0] + third[0]
+
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    assert work.get_future().then(again).wait() == size * size + size
+
+
+def check_ddp_with_power_sgd(rank, size):
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    def wrap(layers):
+        model = DistributedDataParallel(layers)
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=4, start_powerSGD_iter=2, min_compression_rate=1
+        )
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return model
+
+    together = trained(rank, size, wrap)
+    gathered = [torch.empty_like(together) for _ in range(size)]
+    dist.all_gather(gathered, together)
+    assert all(torch.equal(one, together) for one in gathered)
+
+
+def check_compiled_ddp(rank, size):
+    def wrap(layers):
+        return torch.compile(DistributedDataParallel(layers), backend="eager")
+
+    alone = trained(rank, size, lambda layers: layers)
+    assert torch.allclose(trained(rank, size, wrap), alone, atol=1e-6)
+
+
+def check_waits_of_the_main_thread_see_signals(rank, size):
+    if not ours():
+        return
+    lane = lifecycle.lane("test")
+    stuck = None if rank == 1 else lane.barrier()
+
+    def ring(*_):
+        raise InterruptedError
+
+    if stuck is not None:
+        last = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with pytest.raises(InterruptedError):
+                lane.set_timeout(None)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, last)
+    # The last to come to the barrier comes when the others were interrupted.
+    dist.distributed_c10d._get_default_store().add("interrupted", int(rank != 1))
+    while dist.distributed_c10d._get_default_store().add("interrupted", 0) < size - 1:
+        pass
+    (stuck or lane.barrier()).wait()

@@ -1,5 +1,6 @@
 """elasticrun.torch.Store, as torch's own stores are used and by torch itself."""
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -97,3 +98,25 @@ def check_torchs_own_test_of_python_stores(rank, size):
     if rank == 0:
         dist._test_python_store(hvd.Store())
     hvd.barrier()
+
+
+def check_stores_are_made_while_another_thread_commits(rank, size):
+    state = hvd.elastic.ObjectState(data=torch.zeros(2_000_000))
+    over, failures = threading.Event(), []
+
+    def commit():
+        try:
+            while not over.is_set():
+                state.commit()
+        except BaseException as error:
+            failures.append(error)
+
+    beside = threading.Thread(target=commit)
+    beside.start()
+    try:
+        for turn in range(100):
+            hvd.Store().set(f"beside{rank}", str(turn))
+    finally:
+        over.set()
+        beside.join()
+    assert not failures, failures

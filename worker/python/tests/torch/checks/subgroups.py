@@ -46,8 +46,9 @@ def check_all_reduce(rank, size):
     assert both.tolist() == [True, False]
     with pytest.raises(TypeError, match="int16 cannot be combined"):
         dist.all_reduce(torch.ones(1, dtype=torch.int16), group=group)
-    with pytest.raises(NotImplementedError, match="no reduction"):
-        dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR, group=group)
+    bits = torch.full((2,), 1 << (rank // 2), dtype=torch.int32)
+    dist.all_reduce(bits, dist.ReduceOp.BXOR, group=group)
+    assert bits.tolist() == [3, 3]
 
 
 def check_work(rank, size):
