@@ -16,13 +16,24 @@ import ctypes
 import importlib
 import io
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .errors import StateError
 
-__all__ = ["Coder", "Kept", "Payload", "Stored", "decode", "encode", "register"]
+__all__ = [
+    "Coder",
+    "Described",
+    "Describes",
+    "Kept",
+    "Payload",
+    "Stored",
+    "decode",
+    "describe",
+    "encode",
+    "register",
+]
 
 
 @dataclass(frozen=True)
@@ -34,12 +45,14 @@ class Stored:
         address: of the first byte.
         nbytes: bytes.
         owner: what keeps the memory alive.
+        shared: whether it may stand for another one of the same coder, memory and meta, which can be hashed then.
     """
 
     meta: object
     address: int
     nbytes: int
     owner: object = field(repr=False)
+    shared: bool = False
 
 
 class Coder(Protocol):
@@ -56,6 +69,35 @@ class Coder(Protocol):
         """
 
 
+@runtime_checkable
+class Describes(Protocol):
+    """A coder that tells what replicas of a state have in common."""
+
+    def describe(self, meta: Any) -> tuple[str, bool]:
+        """Type and shape of an array, for people; and whether its values are the same in all replicas."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """An array of an encoded state.
+
+    Attributes:
+        path: where in the state it is, for people.
+        layout: its type and shape.
+        replicated: whether its values are the same in all replicas.
+        coder: what made it.
+        meta: what :meth:`Coder.decode` needs.
+        index: of its buffer.
+    """
+
+    path: str
+    layout: str
+    replicated: bool
+    coder: Any
+    meta: object
+    index: int
+
+
 @dataclass(frozen=True)
 class Payload:
     """A state as bytes: ``head``, and the memory at each of ``buffers`` (address, bytes)."""
@@ -66,8 +108,7 @@ class Payload:
 
     def copy(self) -> Kept:
         """A copy of all of it, of its own."""
-        parts = [ctypes.string_at(address, nbytes) for address, nbytes in self.buffers]
-        return Kept(self.head, parts)
+        return Kept(self.head, [_copied(address, nbytes) for address, nbytes in self.buffers])
 
 
 @dataclass(frozen=True)
@@ -80,6 +121,11 @@ class Kept:
     def views(self) -> list[memoryview]:
         """The buffers, to be read."""
         return [memoryview(buffer) for buffer in self.buffers]
+
+
+def _copied(address: int, nbytes: int) -> bytes:
+    # ctypes.string_at() takes its length as a C int.
+    return bytes((ctypes.c_char * nbytes).from_address(address)) if nbytes else b""
 
 
 _CODERS: dict[type, tuple[str, Coder] | None] = {}
@@ -97,18 +143,23 @@ def register(kind: type | None, name: str, coder: Coder) -> None:
     _BY_NAME[name] = coder
 
 
-def encode(value: object) -> Payload:
+def encode(value: object, apart: Mapping[int, str] | None = None) -> Payload:
     """The bytes of ``value``, without a copy of the memory of its arrays.
+
+    Args:
+        value: the value.
+        apart: attributes of a state that are kept in another way, by ``id()``: objects that must not be part of
+            ``value``, since a copy of them would not be what they are.
 
     Raises:
         StateError: a part of it cannot be serialised; the message names the part.
     """
     file = io.BytesIO()
-    pickler = _Pickler(file)
+    pickler = _Pickler(file, apart)
     try:
         pickler.dump(value)
     except Exception as error:
-        path, part, why = _culprit(value, "", error)
+        path, part, why = _culprit(value, "", error, apart or {})
         raise StateError(
             f"{path or 'the value'} ({type(part).__qualname__}) cannot be serialised: {why}"
         ) from error
@@ -136,16 +187,64 @@ def decode(head: bytes, buffers: Sequence[memoryview], live: object = None) -> A
         ) from error
 
 
+def describe(head: bytes) -> list[Described]:
+    """The arrays of an encoded state, in the order of their places. None if the state cannot be taken apart here."""
+    found: list[Described] = []
+    try:
+        _look_for(_Outliner(io.BytesIO(head)).load(), "", found, set())
+    except Exception:
+        # A class of the user's that wants its arrays at once.
+        return []
+    return found
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What stands for an array in an outline."""
+
+    name: str
+    index: int
+    meta: object
+
+
+class _Outliner(pickle.Unpickler):
+    """Leaves references to arrays as they are."""
+
+    def persistent_load(self, pid: Any) -> Any:
+        return _Place(*pid)
+
+
+def _look_for(value: object, path: str, found: list[Described], seen: set[int]) -> None:
+    if isinstance(value, _Place):
+        coder = _coder_named(value.name)
+        if isinstance(coder, Describes):
+            layout, replicated = coder.describe(value.meta)
+            found.append(Described(path, layout, replicated, coder, value.meta, value.index))
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    for name, part in _parts(value):
+        _look_for(part, f"{path}{_step(value, name)}" if path else name, found, seen)
+
+
 class _Pickler(pickle.Pickler):
     """Puts references in the place of arrays."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, apart: Mapping[int, str] | None = None) -> None:
         super().__init__(file, protocol=5)
+        self._apart = apart
+        self._shared: dict[tuple[object, ...], tuple[str, int, object]] = {}
         self.stored: list[Stored] = []
         self.arrays: list[Any] = []
         self._seen: dict[int, tuple[str, int, object]] = {}
 
     def persistent_id(self, obj: Any) -> Any:
+        if self._apart and id(obj) in self._apart:
+            raise TypeError(
+                f"it is {self._apart[id(obj)]!r} of the state, which stays the object that it is, and this would become a"
+                " copy of it: give what is to be kept, such as its state_dict()"
+            )
         coder = _coder_of(type(obj))
         if coder is None:
             return None
@@ -156,8 +255,13 @@ class _Pickler(pickle.Pickler):
         stored = how.encode(obj)
         if stored is None:
             return None
+        key = (name, stored.address, stored.nbytes, stored.meta) if stored.shared else None
+        if key is not None and stored.nbytes and key in self._shared:
+            return self._shared[key]
         reference = (name, len(self.stored), stored.meta)
         self._seen[id(obj)] = reference
+        if key is not None:
+            self._shared[key] = reference
         self.stored.append(stored)
         self.arrays.append(obj)
         return reference
@@ -248,7 +352,11 @@ def _coder_named(name: str) -> Coder:
 
 
 def _culprit(
-    value: object, path: str, why: Exception, within: frozenset[int] = frozenset()
+    value: object,
+    path: str,
+    why: Exception,
+    apart: Mapping[int, str],
+    within: frozenset[int] = frozenset(),
 ) -> tuple[str, object, Exception]:
     """The innermost part of ``value`` that cannot be pickled by itself, and why."""
     within |= {id(value)}
@@ -256,9 +364,12 @@ def _culprit(
         if id(part) in within:
             continue
         try:
-            _Pickler(io.BytesIO()).dump(part)
+            _Pickler(io.BytesIO(), apart).dump(part)
         except Exception as error:
-            return _culprit(part, f"{path}{_step(value, name)}" if path else name, error, within)
+            at = f"{path}{_step(value, name)}" if path else name
+            if id(part) in apart:
+                return at, part, error
+            return _culprit(part, at, error, apart, within)
     return path, value, why
 
 

@@ -247,3 +247,15 @@ def test_arrays_of_a_library_that_is_not_here_are_told(monkeypatch):
     monkeypatch.delitem(codec._BY_NAME, "frames")
     with pytest.raises(StateError, match="arrays of frames"):
         codec.decode(kept.head, kept.views())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("nbytes", [2**31 + 8, 2**32 + 8])
+def test_arrays_beyond_2_and_4_gib_are_copied_whole(nbytes: int) -> None:
+    # Pages that nobody has written take no memory.
+    large = np.zeros(nbytes // 8)
+    large[0], large[-1] = 1, 2
+    kept = codec.encode({"large": large}).copy()
+    assert [len(buffer) for buffer in kept.buffers] == [nbytes]
+    copy = np.frombuffer(kept.buffers[0])
+    assert (copy[0], copy[1], copy[-1]) == (1, 0, 2)

@@ -162,3 +162,19 @@ train(state)
     ).succeed()
     assert [entry[1:] for entry in start.rounds(text)] == [(0, 2, 0), (1, 2, 0), (0, 2, 10), (1, 2, 10)], text
     assert text.count("WEIGHT 20.0") == 2 and "RESET FROM 0" not in text, text
+
+
+def test_workers_that_are_no_replicas_are_told_what_differs() -> None:
+    code, output = run("-np", "3", "--min-np", "2", *script("diverged.py"), "shards")
+    assert code == 1, output
+    told = re.findall(r"StateError: (.*)", output)
+    assert len(told) >= 2, output
+    for line in told:
+        assert line.startswith("model[0.weight] of rank 0 is float32[4, 4], that of rank 1 is"), output
+
+
+def test_what_replicas_may_differ_in_costs_nothing() -> None:
+    code, output = run("-np", "3", "--min-np", "2", *script("diverged.py"), "harmless")
+    assert code == 0, output
+    assert output.count("from step 2 note ''") == 2, output
+    assert len(re.findall(r"done with note", output)) == 2, output

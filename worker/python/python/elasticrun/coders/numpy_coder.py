@@ -28,6 +28,11 @@ class NumpyCoder:
         address = array.__array_interface__["data"][0]
         return Stored(meta, address, array.nbytes, array)
 
+    def describe(self, meta: Any) -> tuple[str, bool]:
+        """See :class:`~elasticrun.codec.Describes`."""
+        name, shape, _ = meta
+        return f"{_dtype(name)}{list(shape)}", False
+
     def decode(self, meta: Any, data: memoryview, live: Array | None) -> Array:
         """See :class:`~elasticrun.codec.Coder`."""
         name, shape, order = meta

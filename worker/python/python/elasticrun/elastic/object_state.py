@@ -10,6 +10,7 @@ from .. import _native, codec, lifecycle
 from ..codec import Kept, Payload
 from ..errors import Interrupted, StateError, WorkersFailed
 from .handlers import JointHandler, handler_of
+from .replicas import Replicas
 from .state import State
 
 __all__ = ["ObjectState"]
@@ -26,6 +27,11 @@ class ObjectState(State):
 
     Memory of arrays is copied as it is, once; the rest is pickled. Workers of one job exchange pickles, and
     take them from nobody else.
+
+    A state is replicated. Workers may differ in what does not matter for that (a random generator's state, statistics
+    of a local batch); then all go on with what rank 0 committed. But if the arrays of two workers differ in type or shape, or
+    parameters of a model in their values by more than rounding, then they are no replicas (stages of a pipeline,
+    shards of a tensor), and the next round begins with a StateError that names the first array that differs.
 
     Raises:
         StateError: an attribute cannot be serialised, or has the name of a method.
@@ -77,7 +83,7 @@ class ObjectState(State):
         """
         if self._fresh is not None:
             fresh, self._fresh = self._fresh, None
-            _native.sync(self._head_and_buffers, self._load, fresh)
+            _native.sync(self._head_and_buffers, self._load, fresh, Replicas())
             self._lent = None
             return
         self._broadcast()
@@ -146,7 +152,12 @@ class ObjectState(State):
                 yield handler, value
 
     def _payload(self) -> Payload:
-        return codec.encode(self._captured())
+        return codec.encode(self._captured(), self._apart())
+
+    def _apart(self) -> dict[int, str]:
+        """The attributes that stay the objects that they are: no other attribute may hold them."""
+        values = ((name, getattr(self, name)) for name in self._names)
+        return {id(value): name for name, value in values if handler_of(value) is not None}
 
     def _load(self, head: bytes, buffers: Sequence[memoryview]) -> None:
         live = self._captured() if self._in_place else None

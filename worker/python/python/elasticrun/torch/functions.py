@@ -10,6 +10,7 @@ import torch
 
 from elasticrun.process_sets import global_process_set, require_global
 
+from . import optimizer_state
 from .broadcast import broadcast_async_, check_root
 from .handle import synchronize
 from .rounds import host_transport
@@ -84,7 +85,7 @@ def broadcast_optimizer_state(
                 f"{host.rank} of {counts[0]}: build the same optimizer on all ranks"
             )
         # Tensors go to the device of their parameters there.
-        optimizer.load_state_dict(root)
+        optimizer_state.load(optimizer, root)
 
 
 def broadcast_object(

@@ -179,3 +179,207 @@ def check_shards_are_refused(rank, size):
     sharded = ZeroRedundancyOptimizer(plain.parameters(), torch.optim.SGD, lr=0.1)
     with pytest.raises(StateError, match="ZeroRedundancyOptimizer"):
         hvd.elastic.TorchState(plain, sharded)
+
+
+class Keeps(torch.nn.Module):
+    """Keeps the tensor that load_state_dict gives, as torchmetrics do; it is no parameter and no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = torch.zeros(3)
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        destination[prefix + "total"] = self.total.detach()
+
+    def _load_from_state_dict(self, state_dict, prefix, *_):
+        self.total = state_dict.pop(prefix + "total")
+
+
+class Extra(torch.nn.Module):
+    """Keeps its extra state."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = torch.zeros(3)
+
+    def get_extra_state(self):
+        return self.total
+
+    def set_extra_state(self, state):
+        self.total = state
+
+
+class Hooked(torch.nn.Module):
+    """Keeps what a hook of it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.seen = None
+        self.register_load_state_dict_pre_hook(self.see)
+
+    @staticmethod
+    def see(module, state_dict, prefix, *_):
+        module.seen = state_dict[prefix + "total"]
+
+
+def check_modules_that_keep_what_they_load_get_tensors_of_their_own(rank, size):
+    for inner in (Keeps(), Extra(), Hooked()):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), inner)
+        state = hvd.elastic.TorchState(model)
+        inner.total.fill_(1)
+        # Once from the copy of this process, once from the agent's memory.
+        for keep in (state.save, state.commit):
+            keep()
+            state.restore()
+            kept(inner).fill_(5)
+            state.restore()
+            assert kept(inner).tolist() == [1, 1, 1], type(inner)
+
+
+def kept(module):
+    return module.seen if isinstance(module, Hooked) else module.total
+
+
+class Hoards(torch.nn.Module):
+    """Keeps tensors where nobody looks for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.kept = []
+
+
+def check_a_tensor_that_is_kept_unseen_is_an_error(rank, size):
+    model = Hoards()
+    state = hvd.elastic.TorchState(model)
+    whole = torch.nn.Module._load_from_state_dict
+
+    def patched(self, state_dict, prefix, *args):
+        if isinstance(self, Hoards):
+            self.kept.append(state_dict["weight"])
+        return whole(self, state_dict, prefix, *args)
+
+    patched.__module__ = whole.__module__
+    Hoards._load_from_state_dict = patched
+    with pytest.raises(StateError, match=r"Hoards keeps the tensor 'weight'"):
+        state.restore()
+
+
+SCHEDULERS = {
+    "step": lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5),
+    "cosine": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10),
+    "plateau": lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0),
+    "one_cycle": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 1.0, total_steps=20),
+    "cyclic": lambda o: torch.optim.lr_scheduler.CyclicLR(o, 0.1, 1.0, cycle_momentum=False),
+    "lambda": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.9**epoch),
+    "sequential": lambda o: torch.optim.lr_scheduler.SequentialLR(
+        o,
+        [torch.optim.lr_scheduler.ConstantLR(o), torch.optim.lr_scheduler.ExponentialLR(o, 0.9)],
+        [3],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+def check_schedulers_act_on_the_live_optimizer(rank, size):
+    def advance(optimizer, scheduler, name):
+        optimizer.step()
+        scheduler.step(1.0) if name == "plateau" else scheduler.step()
+
+    for name, make_scheduler in SCHEDULERS.items():
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        scheduler = make_scheduler(optimizer)
+        state = hvd.elastic.TorchState(model, optimizer, scheduler=scheduler)
+        for _ in range(3 if rank == 0 else 0):
+            advance(optimizer, scheduler, name)
+        state.sync()
+        assert state.scheduler is scheduler and scheduler.optimizer is optimizer
+        rates = []
+        state.commit()
+        for turn in range(8):
+            advance(optimizer, scheduler, name)
+            rates.append(optimizer.param_groups[0]["lr"])
+            if turn == 3:
+                state.restore()
+        assert rates[:4] == rates[4:], name
+        assert len(set(hvd.allgather_object(tuple(rates)))) == 1, name
+
+
+class Trainer:
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+
+def check_what_holds_another_attribute_is_refused(rank, size):
+    model, optimizer = make()
+    with pytest.raises(StateError, match=r"warmup\.optimizer.*'optimizer' of the state"):
+        hvd.elastic.TorchState(model, optimizer, warmup=Trainer(optimizer))
+    with pytest.raises(StateError, match=r"pair\[0\].*'model' of the state"):
+        hvd.elastic.TorchState(model, pair=[model])
+    # One that is not an attribute by itself goes with what holds it.
+    state = hvd.elastic.TorchState(warmup=Trainer(optimizer))
+    state.commit()
+    state.restore()
+    assert state.warmup.optimizer is not optimizer
+
+
+def check_schedulers_of_a_wrapped_optimizer_act_on_it(rank, size):
+    model = torch.nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(inner, 0.5)
+    optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
+    state = hvd.elastic.TorchState(model, optimizer)
+    state.sync()
+    state.commit()
+    state.restore()
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def check_master_weights_keep_their_type(rank, size):
+    model = torch.nn.Linear(2, 2, dtype=torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for parameter in model.parameters():
+        optimizer.state[parameter]["master"] = parameter.detach().float() + 1e-4
+    kept = [entry["master"].clone() for entry in optimizer.state.values()]
+    state = hvd.elastic.TorchState(model, optimizer)
+    state.commit()
+    for entry in optimizer.state.values():
+        entry["master"] += 1
+    state.restore()
+    after = [entry["master"] for entry in optimizer.state.values()]
+    assert all(map(torch.equal, after, kept)) and after[0].dtype == torch.float32
+    # In an optimizer that has no state yet, too.
+    optimizer.state.clear()
+    state.restore()
+    after = [entry["master"] for entry in optimizer.state.values()]
+    assert all(map(torch.equal, after, kept)) and after[0].dtype == torch.float32
+
+
+def check_tied_weights_are_committed_once(rank, size):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False), torch.nn.Linear(64, 64, bias=False))
+    model[1].weight = model[0].weight
+    state = hvd.elastic.TorchState(model)
+    assert [size for _, size in state._payload().buffers] == [64 * 64 * 4]
+    before = model[0].weight.detach().clone()
+    state.commit()
+    with torch.no_grad():
+        model[0].weight.add_(1)
+    state.restore()
+    assert model[1].weight is model[0].weight and torch.equal(model[0].weight, before)
+
+
+def check_a_new_round_has_no_gradients_of_the_last(rank, size):
+    model = torch.nn.Linear(2, 2)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        model.named_parameters(),
+        backward_passes_per_step=2,
+    )
+    state = hvd.elastic.TorchState(model, optimizer)
+    model(torch.ones(1, 2)).sum().backward()
+    state.reset()
+    assert all(parameter.grad is None for parameter in model.parameters())

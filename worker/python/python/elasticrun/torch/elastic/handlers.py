@@ -10,6 +10,7 @@ import torch
 from elasticrun.elastic import register_handler
 from elasticrun.errors import StateError
 
+from .. import optimizer_state
 from .tensors import Part, refuse_sharded
 
 
@@ -18,23 +19,36 @@ class ModuleHandler:
 
     def capture(self, value: torch.nn.Module) -> object:
         """See :class:`~elasticrun.elastic.Handler`."""
-        return _parts(value.state_dict(), type(value).__qualname__)
+        state = _parts(value.state_dict(), type(value).__qualname__)
+        for name, _ in value.named_parameters(remove_duplicate=False):
+            if isinstance(state.get(name), Part):
+                state[name].trained = True
+        return state
 
     def restore(self, value: torch.nn.Module, stored: Mapping[str, Any]) -> torch.nn.Module:
         """See :class:`~elasticrun.elastic.Handler`.
 
         Raises:
-            StateError: the module has other parameters than the one that was stored.
+            StateError: the module has other parameters than the one that was stored, or keeps tensors that it loads.
         """
-        # load_state_dict copies tensors; extra state may be kept, so it gets tensors of its own.
+        copied = _keepers(value)
         own = {
-            key: part.tensor if isinstance(part, Part) else _copies(part)
+            key: part.tensor
+            if isinstance(part, Part) and not key.startswith(copied) and not _is_extra(key)
+            else _copies(part)
             for key, part in stored.items()
         }
         try:
             value.load_state_dict(own)
         except RuntimeError as error:
             raise StateError(f"the stored state does not fit the model: {error}") from error
+        own.clear()
+        for key, part in stored.items():
+            if isinstance(part, Part) and not part.let_go():
+                raise StateError(
+                    f"{type(value).__qualname__} keeps the tensor {key!r} that its load_state_dict() is given, which"
+                    " lies in committed memory: copy it there"
+                )
         return value
 
     def reset(self, value: torch.nn.Module) -> None:
@@ -69,16 +83,31 @@ class OptimizerHandler:
         state = {index: _taken(entry, live.get(index)) for index, entry in stored["state"].items()}
         rest = {key: _copies(part) for key, part in stored.items() if key != "state"}
         try:
-            value.load_state_dict({**rest, "state": state})
+            optimizer_state.load(value, {**rest, "state": state})
         except (ValueError, KeyError) as error:
             raise StateError(f"the stored state does not fit the optimizer: {error}") from error
         # What was accumulated belongs to a step that is done again.
-        for group in value.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        optimizer_state.forget_gradients(value)
         return value
 
     def reset(self, value: torch.optim.Optimizer) -> None:
+        """See :class:`~elasticrun.elastic.Handler`. Newcomers have accumulated nothing, so nobody has."""
+        optimizer_state.forget_gradients(value)
+
+
+class SchedulerHandler:
+    """A scheduler's ``state_dict()``; it stays bound to the optimizer that it changes."""
+
+    def capture(self, value: Any) -> object:
+        """See :class:`~elasticrun.elastic.Handler`."""
+        return value.state_dict()
+
+    def restore(self, value: Any, stored: Any) -> Any:
+        """See :class:`~elasticrun.elastic.Handler`."""
+        value.load_state_dict(stored)
+        return value
+
+    def reset(self, value: Any) -> None:
         """See :class:`~elasticrun.elastic.Handler`."""
 
 
@@ -94,6 +123,29 @@ def _parts(value: Any, name: str) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_parts(item, name) for item in value)
     return value
+
+
+def _keepers(module: torch.nn.Module) -> tuple[str, ...]:
+    """How the names of tensors begin that ``module`` may keep when it loads them, instead of copying their values."""
+    if not _is_torchs(type(module).load_state_dict):
+        return ("",)
+    return tuple(
+        f"{name}." if name else ""
+        for name, part in module.named_modules(remove_duplicate=False)
+        if part._load_state_dict_pre_hooks
+        or part._load_state_dict_post_hooks
+        or not _is_torchs(type(part)._load_from_state_dict)
+    )
+
+
+def _is_torchs(method: Any) -> bool:
+    """Whether torch has written it: then it copies values."""
+    return str(method.__module__).startswith("torch.nn.")
+
+
+def _is_extra(key: str) -> bool:
+    """Whether it is what a module's ``set_extra_state()`` gets, and may keep."""
+    return key.rpartition(".")[2] == "_extra_state"
 
 
 def _copies(value: Any) -> Any:
@@ -128,3 +180,5 @@ def _taken(stored: Any, live: Any) -> Any:
 
 register_handler(torch.nn.Module, ModuleHandler())
 register_handler(torch.optim.Optimizer, OptimizerHandler())
+register_handler(torch.optim.lr_scheduler.LRScheduler, SchedulerHandler())
+register_handler(torch.optim.lr_scheduler.ReduceLROnPlateau, SchedulerHandler())

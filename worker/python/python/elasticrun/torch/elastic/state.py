@@ -20,8 +20,11 @@ class TorchState(ObjectState):
 
     Modules and optimizers, however many and by any name, stay the objects that they are: a restore fills their
     parameters in place, on their devices. So do samplers (:class:`ElasticSampler`), which are shared out anew
-    in each round. All other values are replaced by what was committed. Learning-rate schedulers are kept like
-    any object: give their ``state_dict()``, or the scheduler itself if it can be pickled.
+    in each round, and learning-rate schedulers of torch, which stay bound to their optimizer. All other values are replaced
+    by what was committed; one that holds the model, the optimizer or another of these (a scheduler of another library, a
+    trainer) is refused: give its ``state_dict()``. Tensors that share memory come back apart, but for tied weights.
+
+    Gradients are no part of a state: commit behind the step, not between the backward passes of one.
 
     A commit copies memory of tensors as it is, once, to the agent; that of CUDA through page-locked memory.
 

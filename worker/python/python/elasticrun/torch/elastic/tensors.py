@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import math
+import sys
+import zlib
 from typing import Any
 
 import torch
@@ -22,13 +26,34 @@ _ORDERS = {
 class Part:
     """A tensor of a module or an optimizer, which takes over what was stored by copying it.
 
-    After decoding it may lie in memory that is valid only until the state is restored.
+    After decoding it may lie in memory that is valid only until the state is restored: :meth:`let_go` then.
+
+    Attributes:
+        tensor: the tensor.
+        trained: whether it is a parameter of a module, so that all workers have the same.
     """
 
-    __slots__ = ("tensor",)
+    __slots__ = ("_memory", "tensor", "trained")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, memory: object = None, trained: bool = False) -> None:
         self.tensor = tensor
+        self.trained = trained
+        #: What tensors in borrowed memory hold.
+        self._memory = memory
+
+    def let_go(self) -> bool:
+        """Gives the memory back; whether no other tensor lies in it."""
+        self.tensor = torch.empty(0)
+        memory, self._memory = self._memory, None
+        if memory is None or sys.getrefcount(memory) <= _UNSHARED:
+            return True
+        # Something that refers to itself may have had it for a moment.
+        gc.collect()
+        return sys.getrefcount(memory) <= _UNSHARED
+
+
+#: What sys.getrefcount() gives for what one variable holds.
+_UNSHARED = 2
 
 
 def refuse_sharded(tensor: object, name: str) -> None:
@@ -92,8 +117,17 @@ def _empty(meta: Meta) -> torch.Tensor:
     return torch.empty(shape, dtype=getattr(torch, dtype), memory_format=_ORDERS[order])
 
 
+def described(meta: Meta) -> str:
+    """The type and shape of a tensor."""
+    return f"{meta[0]}{list(meta[1])}"
+
+
 class TensorCoder:
     """Dense tensors of any device; they come back in memory of the host, as new ones."""
+
+    def describe(self, meta: Meta) -> tuple[str, bool]:
+        """See :class:`~elasticrun.codec.Describes`."""
+        return described(meta), False
 
     def encode(self, array: torch.Tensor) -> Stored | None:
         """See :class:`~elasticrun.codec.Coder`."""
@@ -113,26 +147,61 @@ class PartCoder:
 
     def encode(self, array: Part) -> Stored | None:
         """See :class:`~elasticrun.codec.Coder`."""
-        return _stored(array.tensor)
+        stored = _stored(array.tensor)
+        if stored is None:
+            return None
+        # Tied weights are one tensor by several names.
+        meta = stored.meta, array.trained
+        return Stored(meta, stored.address, stored.nbytes, stored.owner, shared=True)
 
-    def decode(self, meta: Meta, data: memoryview, live: Any | None) -> Part:
+    def describe(self, meta: tuple[Meta, bool]) -> tuple[str, bool]:
+        """See :class:`~elasticrun.codec.Describes`."""
+        return described(meta[0]), meta[1]
+
+    def digest(self, data: memoryview) -> int:
+        """See :class:`~elasticrun.codec.Describes`."""
+        return zlib.crc32(data)
+
+    def sketch(self, meta: tuple[Meta, bool], data: memoryview) -> list[float]:
+        """See :class:`~elasticrun.codec.Describes`."""
+        part = self.decode(meta, data, None)
+        sketch = _sketch(part.tensor)
+        part.let_go()
+        return sketch
+
+    def decode(self, meta: tuple[Meta, bool], data: memoryview, live: Any | None) -> Part:
         """See :class:`~elasticrun.codec.Coder`."""
-        dtype, shape, order, _, _ = meta
+        (dtype, shape, order, _, _), trained = meta
         strides = torch.empty(shape, device="meta").to(memory_format=_ORDERS[order]).stride()
         kind = getattr(torch, dtype)
         if not len(data):
-            return Part(_empty(meta))
-        flat = _look(data).view(kind)
-        return Part(flat.as_strided(shape, strides))
+            return Part(_empty(meta[0]), trained=trained)
+        # By address: torch would not hold the view, but what it was made of, which tells nothing.
+        memory = (ctypes.c_ubyte * len(data)).from_address(_address(data))
+        flat = torch.frombuffer(memory, dtype=torch.uint8).view(kind)
+        return Part(flat.as_strided(shape, strides), memory, trained)
 
 
-def _look(data: memoryview) -> torch.Tensor:
-    """The bytes of ``data`` as a tensor; it is read only, which torch cannot say."""
-    if not data.readonly:
-        return torch.frombuffer(data, dtype=torch.uint8)
-    address = _address(data)
-    array = (ctypes.c_ubyte * len(data)).from_address(address)
-    return torch.frombuffer(array, dtype=torch.uint8)
+#: Elements that a sketch takes at once, and numbers that it has beside the norm.
+_BLOCK, _SUMS = 1 << 16, 8
+
+
+def _sketch(tensor: torch.Tensor) -> list[float]:
+    """The norm of ``tensor``, and sums of its elements with random signs that are the same everywhere.
+
+    Two sketches differ by about as much as the tensors do.
+    """
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, (_SUMS, _BLOCK), generator=generator).float() * 2 - 1
+    flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    flat = flat.reshape(-1)
+    squares, sums = 0.0, torch.zeros(_SUMS, dtype=torch.float64)
+    for start in range(0, flat.numel(), _BLOCK):
+        block = flat[start : start + _BLOCK].float()
+        turn = torch.randint(0, 2, (_SUMS,), generator=generator) * 2 - 1
+        sums += turn * (signs[:, : block.numel()] @ block)
+        squares += block.double().square().sum().item()
+    return [math.sqrt(squares), *sums.tolist()]
 
 
 class _Buffer(ctypes.Structure):
