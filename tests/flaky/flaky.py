@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -72,6 +73,8 @@ def main() -> int:
                 left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
                 tally.spend(time.monotonic() - began)
         done = True
+    except subprocess.CalledProcessError as failed:
+        sys.exit(f"what is tested cannot be built: {failed.cmd[0]} ended with {failed.returncode}; see the lines above")
     except (OutOfTime, KeyboardInterrupt) as why:
         print("the time is over" if isinstance(why, OutOfTime) else "interrupted", flush=True)
     earlier, states = tally.earlier()
