@@ -5,6 +5,7 @@
 mod addresses;
 mod agents;
 pub mod cli;
+pub mod clock;
 pub mod config;
 mod console;
 pub mod control;

@@ -15,6 +15,7 @@ use tokio::{
 
 use crate::{
     agents::{Agents, Older},
+    clock::Clock,
     control,
     discovery::Sources,
     hosts::Hosts,
@@ -60,7 +61,9 @@ pub struct Driver {
     pub(crate) agents: Agents,
     pub(crate) sources: Sources,
     pub(crate) store: store::Handle,
-    pub(crate) began: Instant,
+    pub(crate) clock: Clock,
+    /// How long workers may train after a beat of their agent.
+    pub(crate) lease: Duration,
     pub(crate) ending: Option<Ending>,
 }
 
@@ -77,19 +80,16 @@ impl Driver {
     pub async fn run(&mut self, mut inputs: Inputs) -> Outcome {
         let mut beat = interval(self.setup.heartbeat_interval);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = self.clock.ticks();
+        let never = Instant::now();
         loop {
-            let due = self
-                .job
-                .next_deadline()
-                .map(|due| self.began + due.since_start());
+            let due = self.job.next_deadline();
+            let due = due.and_then(|due| self.clock.instant(due));
             let ends = self.ending.as_ref().map(|ending| ending.deadline);
             tokio::select! {
                 Some(input) = inputs.control.recv() => {
                     self.agent(input);
-                    for _ in 0..BATCH {
-                        let Ok(input) = inputs.control.try_recv() else { break };
-                        self.agent(input);
-                    }
+                    self.agents_at_hand(&mut inputs.control);
                 }
                 Some(update) = inputs.discovery.recv() => self.discovered(update),
                 Some(ended) = inputs.launches.recv() => self.launch_ended(ended),
@@ -100,8 +100,13 @@ impl Driver {
                 }
                 signal = inputs.signals.next() => self.signalled(signal),
                 _ = beat.tick() => self.beat(),
-                () = sleep_until(due.unwrap_or(self.began)), if due.is_some() => self.tick(),
-                () = sleep_until(ends.unwrap_or(self.began)), if ends.is_some() => {
+                _ = ticks.tick() => self.watch_clock(),
+                () = sleep_until(due.unwrap_or(never)), if due.is_some() => {
+                    // What has come by now has come in time.
+                    self.agents_at_hand(&mut inputs.control);
+                    self.tick();
+                }
+                () = sleep_until(ends.unwrap_or(never)), if ends.is_some() => {
                     if self.shutdown_overdue() {
                         self.give_agents_up();
                         return self.outcome();
@@ -120,7 +125,25 @@ impl Driver {
     }
 
     fn now(&self) -> Time {
-        Time::from_start(self.began.elapsed())
+        self.clock.now()
+    }
+
+    /// Says that the driver stood still, if it did.
+    fn watch_clock(&mut self) {
+        if let Some(stall) = self.clock.take_stall() {
+            self.reporter.warn(&format!(
+                "the driver stood still for {:.1} s (suspended, or its machine was too busy); no host is blamed for that time",
+                stall.as_secs_f64()
+            ));
+        }
+    }
+
+    /// Applies what agents have said, up to a batch.
+    fn agents_at_hand(&mut self, control: &mut mpsc::Receiver<control::Input>) {
+        for _ in 0..BATCH {
+            let Ok(input) = control.try_recv() else { break };
+            self.agent(input);
+        }
     }
 
     fn step(&mut self, event: Event) {
@@ -182,6 +205,9 @@ impl Driver {
                     writer,
                     &self.setup,
                 );
+                // Before the first beat, so that a driver that stands still from now on is known to be patient or not.
+                let lease = Some(self.lease);
+                let _ = self.agents.send(&host, Order::Beat { heard: 0, lease });
                 self.launcher.connected(&host);
                 if let Some(list) = self.hosts.probed(&host, agent.slots, counted) {
                     self.step(Event::Discovered(list));
@@ -203,7 +229,12 @@ impl Driver {
                         self.reporter.commits(&host, commits);
                         if self.agents.is_current(&host, instance) {
                             // One that does not read is found out by an order that matters.
-                            let _ = self.agents.send(&host, Order::Beat { heard: count });
+                            let lease = Some(self.lease);
+                            let order = Order::Beat {
+                                heard: count,
+                                lease,
+                            };
+                            let _ = self.agents.send(&host, order);
                         }
                     }
                     self.step(Event::Reported {

@@ -9,17 +9,18 @@ use std::{
 };
 
 use anyhow::Context as _;
-use elasticrun_core::{self as core, Job, results::Outcome};
-use elasticrun_protocol::{DriverEpoch, control::Setup};
-use tokio::{
-    net::TcpListener,
-    sync::mpsc,
-    time::{Instant, timeout},
+use elasticrun_core::{
+    self as core, Job,
+    lease::{self, Lease},
+    results::Outcome,
 };
+use elasticrun_protocol::{DriverEpoch, control::Setup};
+use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agents::Agents,
+    clock::Clock,
     config::{self, Launcher as By, Settings, Source, launcher_of},
     console::Console,
     control::{self, Port},
@@ -39,6 +40,10 @@ const EPOCH: DriverEpoch = DriverEpoch(1);
 
 /// Between SIGTERM and SIGKILL, as Horovod has it.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How much longer than the orphan timeout agents keep the workers of a driver that is silent and perhaps only suspended
+/// (a paused virtual machine, a network that is gone).
+const KEEP: Duration = Duration::from_secs(60);
 
 /// How many messages of agents may wait for the run loop.
 const INPUTS: usize = 4096;
@@ -79,9 +84,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let (discovery_in, discovered) = mpsc::channel(16);
     let written = write_lines(console, lines);
     let store = store::start().context("cannot start a thread")?;
+    let clock = Clock::start(settings.timeouts.heartbeat);
     let port = Port {
         secret: secret.clone(),
-        heartbeat_timeout: settings.timeouts.heartbeat,
+        run_id: run_id.clone(),
+        silence: lease_of(&settings).silence(),
+        clock: clock.clone(),
         control: control_in,
         output: lines_in,
         store: store.clone(),
@@ -118,7 +126,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         agents: Agents::new(EPOCH, store.clone()),
         sources,
         store,
-        began: Instant::now(),
+        clock,
+        // A standard job forms no other round.
+        lease: match settings.mode {
+            config::Mode::Elastic => lease_of(&settings).length(),
+            config::Mode::Standard => lease::UNLIMITED,
+        },
         ending: None,
     };
     short_slices();
@@ -208,7 +221,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
         abort_timeout: timeouts.abort,
         interrupt_timeout: timeouts.interrupt,
         exit_timeout: timeouts.exit,
-        fence: timeouts.heartbeat_interval + timeouts.heartbeat + timeouts.orphan,
+        fence: lease_of(settings).fence(),
         last_call: timeouts.last_call,
         reset_limit: failures.reset_limit,
         max_restarts: failures.max_restarts,
@@ -233,6 +246,14 @@ fn job_settings(settings: &Settings) -> core::Settings {
     }
 }
 
+fn lease_of(settings: &Settings) -> Lease {
+    Lease {
+        interval: settings.timeouts.heartbeat_interval,
+        timeout: settings.timeouts.heartbeat,
+        orphan: settings.timeouts.orphan,
+    }
+}
+
 fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
     Ok(Setup {
         run_id: run_id.to_owned(),
@@ -246,6 +267,7 @@ fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
         heartbeat_interval: settings.timeouts.heartbeat_interval,
         heartbeat_timeout: settings.timeouts.heartbeat,
         orphan_timeout: settings.timeouts.orphan,
+        keep_timeout: KEEP,
         abort_timeout: settings.timeouts.abort,
         grace: GRACE,
         // In a standard job nobody could go on elsewhere.

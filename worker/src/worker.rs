@@ -203,7 +203,8 @@ impl Worker {
         Ok(course.next())
     }
 
-    /// Commits a state, without a look at the hosts of the job: [`Worker::boundary`] follows.
+    /// Commits a state, without a look at the hosts of the job: [`Worker::boundary`] follows. It blocks while the lease of
+    /// this process is over, as its agent or its driver stands still.
     ///
     /// Also in a round that is over, as long as nothing of this process was cut short by that (W4).
     ///
@@ -216,6 +217,7 @@ impl Worker {
         if course.interrupt.is_some() || !inbox.takes_commits(course.started.session()) {
             return Err(course.over(inbox));
         }
+        course.boundaries.wait_until_leased();
         let id = course.next();
         self.link.memory.save(id, state)?;
         self.link.page.count_commit();

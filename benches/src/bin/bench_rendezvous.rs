@@ -278,6 +278,7 @@ async fn agent(
     ensure!(verdict == Verdict::Welcome, "{verdict:?}");
     let register = Register {
         task: None,
+        keeps_run: None,
         host: HostId::new(format!("host-{number:05}")),
         software: env!("CARGO_PKG_VERSION").into(),
         slots: WORKERS_PER_AGENT,

@@ -84,6 +84,8 @@ pub struct AgentConnected {
     pub slots: u32,
     /// It came by itself.
     pub itself: bool,
+    /// It has been part of the job before, and still keeps commits of it.
+    pub keeps: bool,
 }
 
 /// What the shell must do.

@@ -16,6 +16,8 @@
 //! | [`registry::Registry`] | how the members of the last round ended |
 //! | [`budgets::Budgets`] | resets and restarts |
 //! | [`results::Results`] | the outcome |
+//! | [`lease::Lease`] | how long a silent agent is waited for, and its workers train |
+//! | [`RunningTime`] | which time counts: not that in which the driver stood still |
 //! | [`data::Ledger`] | which worker reads which rows; part of the workers' state |
 //! | [`store::Store`] | the key-value store of the workers; beside the job, not part of it |
 //! | [`fleet::Fleet`] | no decision: agents and processes as observed |
@@ -46,6 +48,7 @@ mod event;
 pub mod fleet;
 pub mod hosts;
 mod job;
+pub mod lease;
 pub mod lineage;
 pub mod live_state;
 #[doc(hidden)]
@@ -55,6 +58,7 @@ pub mod random;
 pub mod registry;
 pub mod results;
 pub mod rounds;
+mod running_time;
 mod settings;
 pub mod store;
 pub mod suspicion;
@@ -63,5 +67,6 @@ pub mod waitlist;
 
 pub use event::{AgentConnected, Command, Event, Note, Rejected};
 pub use job::Job;
+pub use running_time::RunningTime;
 pub use settings::{Cooldown, FailureDomain, Settings};
 pub use time::Time;

@@ -1,6 +1,9 @@
 //! One connection of an agent, from its first byte to its last.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use elasticrun_core::AgentConnected;
 use elasticrun_protocol::{
@@ -21,6 +24,9 @@ use super::{HANDSHAKE, Input, Lines, Port, handshake, stranger};
 
 /// Orders that may wait for an agent that does not read. A healthy one has a handful.
 const ORDERS: usize = 4096;
+
+/// A peer whose machine acknowledges nothing for so long is gone. Agents are given up long before, by their beats.
+const GONE: Duration = Duration::from_secs(120);
 
 /// Sends orders to one agent. Cheap to clone; the connection closes when the last one is gone.
 #[derive(Clone, Debug)]
@@ -57,6 +63,9 @@ pub(super) async fn run(
 ) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot switch off Nagle's algorithm");
+    }
+    if let Err(error) = elasticrun_agent::tune_control(&stream, GONE) {
+        tracing::debug!(%error, "a connection is as it is");
     }
     let mut frames = FrameBuffer::unproven();
     let proved = timeout(
@@ -99,7 +108,7 @@ async fn control(
         software: register.software.clone(),
         counted: register.counted,
         task: register.task.clone(),
-        agent: connected(register, from.ip(), instance),
+        agent: connected(register, from.ip(), instance, &port.run_id),
         writer: Writer {
             frames: sender,
             close: close.clone(),
@@ -124,7 +133,7 @@ async fn control(
 }
 
 /// Others reach an agent where it says, else at the address by which it reached the driver.
-fn connected(register: Register, from: IpAddr, instance: u64) -> AgentConnected {
+fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> AgentConnected {
     AgentConnected {
         host: register.host,
         instance,
@@ -133,6 +142,7 @@ fn connected(register: Register, from: IpAddr, instance: u64) -> AgentConnected 
         free_port: register.free_port,
         slots: register.slots,
         itself: register.itself,
+        keeps: register.keeps_run.as_deref() == Some(run_id),
     }
 }
 
@@ -163,11 +173,30 @@ async fn read(
                 return "the driver ends".into();
             }
         }
-        match timeout(port.heartbeat_timeout, reader.read_buf(frames.buffer())).await {
-            Ok(Ok(0)) => return "its agent closed the connection".into(),
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return format!("the connection to its agent failed: {error}"),
-            Err(_) => return format!("its agent was silent for {:?}", port.heartbeat_timeout),
+        match read_some(&mut reader, &mut frames, port).await {
+            Some(Ok(0)) => return "its agent closed the connection".into(),
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return format!("the connection to its agent failed: {error}"),
+            None => return format!("its agent was silent for {:?}", port.silence),
+        }
+    }
+}
+
+/// Reads what comes next; none if the agent is silent for too long, while the driver runs.
+async fn read_some(
+    reader: &mut OwnedReadHalf,
+    frames: &mut FrameBuffer,
+    port: &Port,
+) -> Option<std::io::Result<usize>> {
+    let heard = port.clock.now();
+    loop {
+        let rest = port.silence.saturating_sub(port.clock.now().since(heard));
+        if rest.is_zero() {
+            return None;
+        }
+        // It looks into the socket first, whatever the time. After a stall of the driver some of its time is left.
+        if let Ok(read) = timeout(rest, reader.read_buf(frames.buffer())).await {
+            return Some(read);
         }
     }
 }

@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::store;
+use crate::{clock::Clock, store};
 pub use connection::Writer;
 
 /// How long a stranger may take to prove itself.
@@ -82,8 +82,12 @@ pub struct Lines {
 pub struct Port {
     /// The job's secret.
     pub secret: Secret,
-    /// Silence after which an agent is lost.
-    pub heartbeat_timeout: Duration,
+    /// The run, as agents know it that come back to it.
+    pub run_id: String,
+    /// Silence after which an agent is lost, by the clock below.
+    pub silence: Duration,
+    /// The driver's time.
+    pub clock: Clock,
     /// Where control messages go.
     pub control: mpsc::Sender<Input>,
     /// Where lines of workers go; a full one holds up only the agents' output.

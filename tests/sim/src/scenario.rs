@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Cooldown, FailureDomain, Settings, Time};
+use elasticrun_core::{Cooldown, FailureDomain, Settings, Time, lease::Lease};
 
 use crate::{
     dice::Dice,
@@ -160,8 +160,7 @@ impl Scenario {
         if !quiet && scenario.settings.elastic && scenario.listed >= 3 && data.percent(15) {
             scenario.split(dice);
         }
-        scenario.settings.fence =
-            scenario.heartbeat_interval + scenario.heartbeat_timeout + scenario.orphan_timeout;
+        scenario.settings.fence = scenario.lease().fence();
         scenario.faults = scenario.draw_faults(dice);
         let (lasts, stalls) = (data.percent(5), data.percent(10));
         let early = |dice: &mut Dice| Time::from_start(dice.millis(0, 4_000));
@@ -195,6 +194,15 @@ impl Scenario {
             low: dice.millis(0, 20_000),
             high: Duration::from_secs(20),
         };
+    }
+
+    /// How long workers may train without their driver.
+    pub(crate) fn lease(&self) -> Lease {
+        Lease {
+            interval: self.heartbeat_interval,
+            timeout: self.heartbeat_timeout,
+            orphan: self.orphan_timeout,
+        }
     }
 
     fn draw_faults(&self, dice: &mut Dice) -> Vec<(Time, Fault)> {

@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_core::{
-    Time,
-    agent::{Command, Event, Machine, Signal},
-};
+use elasticrun_core::agent::{Command, Event, Machine, Signal};
 use elasticrun_notices::Notices;
 use elasticrun_protocol::{
     FromWorker, HostId, Notice, Process, ToAgent, auth::Secret, control::Setup,
@@ -26,6 +23,7 @@ use tokio::{
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
+    clock::Clock,
     discard::Discard,
     error::PeerError,
     execute::Region,
@@ -102,25 +100,6 @@ impl Deaths {
     }
 }
 
-/// The machine's time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
-
-impl Clock {
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn now(self) -> Time {
-        Time::from_start(self.0.elapsed())
-    }
-
-    /// None for a time that never comes.
-    fn instant(self, time: Time) -> Option<Instant> {
-        self.0.checked_add(time.since_start())
-    }
-}
-
 /// What happened.
 enum Input {
     Ordered(Box<ToAgent>),
@@ -147,13 +126,14 @@ impl Agent {
         let mut out = Vec::new();
         let mut sleep = Box::pin(sleep_until(Instant::now()));
         let mut flushed = false;
+        let mut armed = None;
         while !self.done {
             let deadline = self.machine.next_deadline();
-            let deadline = deadline.and_then(|time| self.clock.instant(time));
-            if let Some(deadline) = deadline
-                && sleep.deadline() != deadline
+            if armed != deadline
+                && let Some(instant) = deadline.and_then(|time| self.clock.instant(time))
             {
-                sleep.as_mut().reset(deadline);
+                armed = deadline;
+                sleep.as_mut().reset(instant);
             }
             let input = poll_fn(
                 |cx| match self.poll(cx, sleep.as_mut(), deadline.is_some()) {
@@ -163,6 +143,9 @@ impl Agent {
             )
             .await;
             flushed = matches!(input, Input::Idle);
+            if matches!(input, Input::Time) {
+                armed = None;
+            }
             self.take(input, &mut out);
             self.execute(&mut out);
         }
@@ -267,7 +250,16 @@ impl Agent {
             self.last_sweep = now;
             self.sweep(now);
         }
+        let missed = self.machine.misses_driver();
+        if missed && (self.link.as_ref()).is_some_and(DriverLink::is_acknowledged) {
+            self.step(Event::DriverReached, out);
+        }
         self.machine.tick(self.clock.now(), &mut self.memories, out);
+        if !missed && self.machine.misses_driver() && self.link.is_some() {
+            tracing::warn!(
+                "the driver is silent; workers train on for a while, then wait for it at their next commit"
+            );
+        }
     }
 
     /// Reaps what was adopted, and gives up what the kernel does not let go when all else has ended.

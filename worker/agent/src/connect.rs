@@ -47,8 +47,7 @@ pub(crate) struct Joined {
 /// Tries all addresses until one answers as our driver does.
 ///
 /// Refused connections and silence are tried again until the deadline; a driver that refuses us is not.
-pub(crate) async fn reach(options: &AgentOptions) -> Result<Reached, Error> {
-    let deadline = Instant::now() + options.connect_timeout;
+pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<Reached, Error> {
     let mut pause = FIRST_PAUSE;
     loop {
         let mut tried = Vec::new();
@@ -126,6 +125,7 @@ impl Reached {
         address: IpAddr,
         listen: IpAddr,
         memory_port: u16,
+        keeps_run: Option<String>,
     ) -> Result<Joined, Error> {
         let register = Register {
             host: host.clone(),
@@ -137,6 +137,7 @@ impl Reached {
             free_port: free_port(listen).await.unwrap_or(0),
             address: (address != self.local).then_some(address),
             task: options.task.clone(),
+            keeps_run,
         };
         let candidate = self.candidate;
         let joined = async {

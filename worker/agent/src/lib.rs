@@ -28,6 +28,7 @@
 //! Peers on this machine with our user id are trusted: who can trace our processes needs no secret.
 
 mod agent;
+mod clock;
 mod connect;
 mod discard;
 mod error;
@@ -47,6 +48,7 @@ mod run;
 mod rundir;
 mod scheduling;
 mod settings;
+mod socket;
 mod store;
 mod wire;
 
@@ -57,3 +59,4 @@ pub use run::{Ended, run};
 pub use rundir::root as runs_directory;
 pub use scheduling::{react_quickly, take_turns_as_usual};
 pub use settings::{SettingsError, hex, read_settings};
+pub use socket::tune_control;

@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    os::fd::AsRawFd,
     task::{Context, Poll},
 };
 
@@ -56,6 +57,15 @@ impl DriverLink {
             return Err(io::Error::other("it does not read our reports").into());
         }
         Ok(())
+    }
+
+    /// Whether the driver's machine has acknowledged all that was sent.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        let mut unacknowledged: libc::c_int = 0;
+        // SAFETY: the descriptor is open, and the call writes one integer.
+        let result =
+            unsafe { libc::ioctl(self.stream.as_raw_fd(), libc::TIOCOUTQ, &mut unacknowledged) };
+        self.waiting.is_empty() && result == 0 && unacknowledged == 0
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -7,14 +7,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use elasticrun_core::agent;
+use elasticrun_core::{Time, agent};
 use elasticrun_protocol::{Boundary, CommitId, Process, Round};
 use elasticrun_shared::{
     commit::{self, CommitFds, CommitMemory, CommitReader},
     page::{self, AgentPage},
 };
 
-use crate::discard::Discard;
+use crate::{clock::Clock, discard::Discard};
 
 /// Why a worker's memory cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -67,14 +67,55 @@ pub(crate) struct Memories {
     of: BTreeMap<Process, WorkerMemory>,
     shelf: Shelf,
     discard: Discard,
+    clock: Clock,
+}
+
+/// What an agent keeps of one session with a driver for the next one of the same run: commits of processes that are dead.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) shelf: Shelf,
+    of: BTreeMap<Process, WorkerMemory>,
+}
+
+impl Kept {
+    /// Whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// Drops all.
+    pub(crate) fn clear(&mut self) {
+        self.of.clear();
+        self.shelf.lock().clear();
+    }
+
+    /// Whose commits they are.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        self.of.keys().copied().collect()
+    }
 }
 
 impl Memories {
-    pub(crate) fn new(shelf: Shelf, discard: Discard) -> Self {
+    pub(crate) fn new(kept: Kept, discard: Discard, clock: Clock) -> Self {
         Self {
-            of: BTreeMap::new(),
-            shelf,
+            of: kept.of,
+            shelf: kept.shelf,
             discard,
+            clock,
+        }
+    }
+
+    /// All processes are dead: what they have committed stays.
+    pub(crate) fn into_kept(mut self) -> Kept {
+        let all: Vec<_> = self.of.keys().copied().collect();
+        for process in all {
+            if agent::Memory::commits(&self, process).is_empty() {
+                self.forget(process);
+            }
+        }
+        Kept {
+            shelf: self.shelf,
+            of: self.of,
         }
     }
 
@@ -136,6 +177,12 @@ impl agent::Memory for Memories {
     fn set_at_risk(&mut self, process: Process) {
         if let Some(page) = self.page(process) {
             page.set_at_risk();
+        }
+    }
+
+    fn set_lease(&mut self, process: Process, until: Time) {
+        if let Some(page) = self.page(process) {
+            page.set_lease(self.clock.boottime(until));
         }
     }
 

@@ -13,11 +13,13 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
     task::JoinSet,
+    time::{Instant, sleep},
 };
 
 use crate::{
     AgentOptions, Error,
-    agent::{Agent, Clock, Deaths},
+    agent::{Agent, Deaths},
+    clock::Clock,
     connect::{self, free_port, reach},
     discard::Discard,
     execute::data_secret,
@@ -25,12 +27,13 @@ use crate::{
     leftovers::{self, Marked},
     link::DriverLink,
     local,
-    memory::{Memories, Shelf},
+    memory::{Kept, Memories},
     memory_port,
     output::Output,
     process::Starter,
     rundir::{self, RunDir},
     scheduling,
+    socket::tune_control,
     store::Store,
 };
 
@@ -49,6 +52,9 @@ pub enum Ended {
 
 /// How long killed descendants may take to go at the agent's end.
 const LAST_DEATHS: Duration = Duration::from_secs(5);
+
+/// Between two registrations, of which the first got no answer.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Notes of tasks and threads that may wait for the loop.
 const INBOX: usize = 256;
@@ -70,13 +76,30 @@ pub async fn run(options: AgentOptions) -> Result<Ended, Error> {
         None => HostId::new(machine_name()?),
     };
     let mut run_id = options.run_id.clone();
+    let mut kept = Kept::default();
+    let mut session = options.clone();
+    let mut again = false;
     loop {
-        let ended = serve(&options, &host, &mut run_id, &mut signals).await?;
-        let again = options.itself && options.task.is_none();
-        if !(again && ended == Ended::Orphaned) {
+        let ended = match serve(&session, &host, &mut run_id, &mut signals, &mut kept).await {
+            Err(error) if again => {
+                tracing::debug!(%error, "the driver is gone");
+                return Ok(Ended::Orphaned);
+            }
+            ended => ended?,
+        };
+        if ended != Ended::Orphaned || options.task.is_some() {
             return Ok(ended);
         }
-        tracing::info!("the driver is gone; waiting for the next one");
+        if options.itself {
+            tracing::info!("the driver is gone; waiting for the next one");
+        } else if kept.is_empty() {
+            return Ok(ended);
+        } else {
+            // The driver may only have been out of reach, and no other host may hold what is kept here. A driver that is
+            // gone refuses at once.
+            again = true;
+            session.connect_timeout = Duration::ZERO;
+        }
     }
 }
 
@@ -109,10 +132,11 @@ async fn serve(
     host: &HostId,
     run_id: &mut Option<String>,
     signals: &mut Signals,
+    kept: &mut Kept,
 ) -> Result<Ended, Error> {
     let mut terminate = signals.take_terminate()?;
     let joined = tokio::select! {
-        joined = join(options, host, run_id) => joined?,
+        joined = join(options, host, run_id, kept) => joined?,
         _ = terminate.recv() => return Ok(Ended::Stopped),
         () = options.abandoned.cancelled() => return Ok(Ended::Abandoned),
     };
@@ -121,7 +145,6 @@ async fn serve(
         dir,
         driver,
         listen,
-        shelf,
         mut tasks,
     } = joined;
     if !dir.is_fresh() {
@@ -145,15 +168,17 @@ async fn serve(
     let notices = Notices::listen(Sources {
         file: setup.notice_file.clone().map(Into::into),
     });
+    let mut machine = Machine::new(clock.now(), joined.epoch, setup.clone(), port);
+    machine.keep(kept.processes());
     let mut agent = Agent {
-        machine: Machine::new(clock.now(), joined.epoch, setup.clone(), port),
+        machine,
         host: host.clone(),
         setup,
         secret: options.secret.clone(),
         listen,
         dir,
         link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
-        memories: Memories::new(shelf, discard.clone()),
+        memories: Memories::new(std::mem::take(kept), discard.clone(), clock),
         discard,
         processes: Default::default(),
         region: None,
@@ -196,6 +221,7 @@ async fn serve(
     guard.dismiss();
     drop(agent.dir);
     drop(agent.link);
+    *kept = agent.memories.into_kept();
     Ok(ended)
 }
 
@@ -205,7 +231,6 @@ struct Ready {
     dir: RunDir,
     driver: std::net::SocketAddr,
     listen: IpAddr,
-    shelf: Shelf,
     tasks: JoinSet<()>,
 }
 
@@ -215,7 +240,9 @@ async fn join(
     options: &AgentOptions,
     host: &HostId,
     run_id: &mut Option<String>,
+    kept: &mut Kept,
 ) -> Result<Ready, Error> {
+    let deadline = Instant::now() + options.connect_timeout;
     let root = rundir::root()?;
     rundir::remove_stale(&root);
     loop {
@@ -223,22 +250,41 @@ async fn join(
             Some(run_id) => Some(RunDir::lock(&root, run_id, host).await?),
             None => None,
         };
-        let reached = reach(options).await?;
+        let reached = reach(options, deadline).await?;
         let driver = reached.driver;
         let address = reachable_at(options, reached.local)?;
         let listen = listen_at(options, address).await;
-        let (shelf, mut tasks) = (Shelf::default(), JoinSet::new());
+        let mut tasks = JoinSet::new();
         // Workers fetch commits there, and know no other secret.
         let secret = data_secret(&options.secret);
-        let port = memory_port::open(listen, secret, shelf.clone(), &mut tasks).await?;
-        let joined = reached.join(options, host, address, listen, port).await?;
+        let port = memory_port::open(listen, secret, kept.shelf.clone(), &mut tasks).await?;
+        let keeps_run = run_id.clone().filter(|_| !kept.is_empty());
+        let joined = match reached
+            .join(options, host, address, listen, port, keeps_run)
+            .await
+        {
+            // The network, or a driver with a thousand others at its port: only the time to connect is a limit.
+            Err(error @ Error::Unreachable { .. }) if Instant::now() < deadline => {
+                tracing::warn!(%error, "trying again");
+                sleep(AGAIN).await;
+                continue;
+            }
+            joined => joined?,
+        };
         let known = run_id.as_ref() == Some(&joined.setup.run_id);
         if !known {
+            // Commits of another run are none of this one.
+            kept.clear();
             dir = RunDir::try_lock(&root, &joined.setup.run_id, host)?;
             *run_id = Some(joined.setup.run_id.clone());
         }
         // Not free: begin anew, and wait for it without a driver that counts on us.
         let Some(mut dir) = dir else { continue };
+        let setup = &joined.setup;
+        let gone = setup.heartbeat_timeout + setup.orphan_timeout + setup.keep_timeout;
+        if let Err(error) = tune_control(&joined.stream, gone) {
+            tracing::debug!(%error, "the connection to the driver is as it is");
+        }
         if let Err(error) = dir.announce(joined.setup.orphan_timeout) {
             tracing::warn!(%error, "cannot write to the lock");
         }
@@ -247,7 +293,6 @@ async fn join(
             dir,
             driver,
             listen,
-            shelf,
             tasks,
         });
     }

@@ -167,6 +167,66 @@ async fn workers_without_a_driver_are_kept_for_a_while_and_then_ended() {
 }
 
 #[tokio::test]
+async fn commits_outlive_a_driver_that_was_out_of_reach() {
+    let words = [
+        "attach",
+        "join",
+        "start",
+        "commit=300000",
+        "print=done",
+        "hang",
+    ];
+    let driver = Driver::new(worker(&words)).await;
+    let (_agent, mut control, mut lines) = driver.with_agent().await;
+    assert_eq!(control.register.keeps_run, None);
+    control.spawn(0, 1).await;
+    control.all_wait(1).await;
+    control.start(1, &[process(0, 1)], None, None).await;
+    lines.until("done").await;
+    drop((control, lines));
+    let (mut control, _lines) = driver.welcome().await;
+    assert_eq!(control.register.keeps_run.as_ref(), Some(&driver.run_id));
+    assert!(left_of(&driver.run_id).is_empty(), "its worker is ended");
+    let (round, members) = (Round(2), Vec::new());
+    control.order(Order::Plan { round, members }).await;
+    let Some(Report::Ready { kept, .. }) = control.report().await else {
+        panic!("no answer");
+    };
+    let commit = CommitId {
+        epoch: common::EPOCH,
+        round: Round(1),
+        count: 1,
+    };
+    assert_eq!(kept.len(), 1);
+    assert_eq!(
+        (kept[0].process, &kept[0].commits),
+        (process(0, 1), &vec![commit])
+    );
+    let secret = driver.secret.derive("data plane");
+    let mut peer = Peer::dial(control.register.memory_port, &secret, Purpose::Memory)
+        .await
+        .unwrap();
+    let process = process(0, 1);
+    peer.write(&MemoryRequest { process, commit }).await;
+    let Some(MemoryAnswer::Found { length, .. }) = peer.read().await else {
+        panic!("it is there");
+    };
+    assert_eq!(length, 300_000);
+}
+
+#[tokio::test]
+async fn a_registration_that_gets_no_answer_is_repeated() {
+    let driver = Driver::new(shell("true")).await;
+    let _agent = Agent::start(&driver.launch(), &[]);
+    let (_, mut peer) = Peer::accept(&driver.listener, &driver.secret)
+        .await
+        .unwrap();
+    let _: Option<elasticrun_protocol::control::Register> = peer.read().await;
+    drop(peer);
+    driver.welcome().await;
+}
+
+#[tokio::test]
 async fn an_agent_that_came_by_itself_joins_anew() {
     let driver = Driver::new(shell("sleep 1000")).await;
     let mut launch = driver.launch();

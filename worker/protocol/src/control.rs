@@ -38,6 +38,9 @@ pub struct Register {
     /// What it is a task of, if a cluster started it as one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
+    /// It has been part of this run before, and still keeps commits of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps_run: Option<String>,
 }
 
 /// An agent as a task of a cluster: one of several on a machine, and one of several attempts at the same thing.
@@ -119,6 +122,10 @@ pub enum Order {
         /// The count of the beat that it answers. An agent is obeyed, and obeys, for a heartbeat time-out from
         /// when it sent that one: what comes late extends nothing.
         heard: u64,
+        /// The rest of the driver's lease when it sent this: workers train for at most so long after the beat that is
+        /// answered was sent, and no round is started by who has no other word (R11).
+        #[serde(with = "millis::option", default)]
+        lease: Option<Duration>,
     },
     /// End all processes, then yourself.
     Shutdown,
@@ -146,6 +153,10 @@ pub struct Setup {
     /// How long to keep workers without a driver.
     #[serde(with = "millis")]
     pub orphan_timeout: Duration,
+    /// How much longer to keep those of a driver that is silent while the connection to it is open: it may only be
+    /// suspended. Zero from an older driver.
+    #[serde(with = "millis", default)]
+    pub keep_timeout: Duration,
     /// How long a survivor may take to come back from a round that is over.
     #[serde(with = "millis")]
     pub abort_timeout: Duration,

@@ -58,6 +58,7 @@ fn frames() -> Vec<Vec<u8>> {
             free_port: 7002,
             address: Some([10, 0, 0, 1].into()),
             task: None,
+            keeps_run: Some("run".into()),
         }),
         frame(&report(Report::Noticed {
             notice: Notice { kind, within },

@@ -13,6 +13,7 @@
 //! No policy lives here and no runtime: calls are short or block on a futex, and say so.
 
 pub mod alive;
+mod boottime;
 pub mod commit;
 pub mod death;
 pub mod fds;
@@ -21,3 +22,5 @@ pub mod memfd;
 pub mod page;
 pub mod pidfd;
 pub mod slice;
+
+pub use boottime::boottime;

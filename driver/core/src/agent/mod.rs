@@ -7,6 +7,7 @@
 //! Not promised: that a worker told to abort has heard it. It is back when it says [`FromWorker::Join`];
 //! one that is not back after the abort time-out, or does not beat, is killed and reported lost.
 
+mod driver;
 mod orders;
 mod reports;
 mod worker;
@@ -24,6 +25,7 @@ use elasticrun_protocol::{
 
 use crate::{
     Time,
+    lease::Lease,
     mutant::{Mutant, planted},
     time::earliest,
 };
@@ -39,6 +41,11 @@ pub trait Memory {
     fn withdraw(&mut self, process: Process, round: Round);
     /// Says that the host may go away.
     fn set_at_risk(&mut self, process: Process);
+    /// Says until when a worker may train: beyond that it passes no boundary and commits nothing (R11), also if this agent
+    /// stands still.
+    fn set_lease(&mut self, process: Process, until: Time) {
+        let _ = (process, until);
+    }
     /// The complete commits in a process's memory, newest first; also of a dead process.
     fn commits(&self, process: Process) -> Vec<CommitId>;
     /// How often it has beaten.
@@ -54,6 +61,9 @@ pub enum Event {
     Ordered(ToAgent),
     /// The connection to the driver has ended.
     DriverLost,
+    /// The driver's machine has acknowledged all that was sent, up to a moment ago. The driver is there, though it may say
+    /// nothing: somebody has suspended it.
+    DriverReached,
     /// A process has opened its page.
     Attached {
         /// Which one.
@@ -140,6 +150,10 @@ pub enum Signal {
     Terminate,
     /// SIGKILL.
     Kill,
+    /// SIGSTOP.
+    Stop,
+    /// SIGCONT.
+    Continue,
 }
 
 #[derive(Clone, Debug)]
@@ -175,6 +189,12 @@ pub struct Machine {
     /// When the last one was sent that the driver has answered: it declares nobody lost for a heartbeat
     /// time-out after that, and later nobody obeys it.
     heard: Time,
+    /// How long after that workers may train.
+    lease: Duration,
+    /// When the driver's machine was there last.
+    reached: Time,
+    /// Processes without the SDK, which look at no lease, are stopped since theirs is over.
+    frozen: bool,
     orphan_since: Option<Time>,
     /// The connection to the driver has ended.
     closed: bool,
@@ -194,6 +214,15 @@ impl Machine {
         Self {
             epoch,
             abort_timeout: setup.abort_timeout,
+            // Until the first answer, and of an older driver.
+            lease: Lease {
+                interval: setup.heartbeat_interval,
+                timeout: setup.heartbeat_timeout,
+                orphan: setup.orphan_timeout,
+            }
+            .length(),
+            reached: now,
+            frozen: false,
             next_beat: now + setup.heartbeat_interval,
             setup,
             free_port,
@@ -215,6 +244,16 @@ impl Machine {
             drains_until: None,
             at_risk: false,
         }
+    }
+
+    /// Takes over what earlier sessions of this agent in the same run have kept.
+    pub fn keep(&mut self, kept: impl IntoIterator<Item = Process>) {
+        self.kept.extend(kept);
+    }
+
+    /// Whether nothing has been heard of the driver for a heartbeat timeout, or its connection has ended.
+    pub fn misses_driver(&self) -> bool {
+        self.orphan_since.is_some()
     }
 
     /// A port that was found free, for the next coordinator.
@@ -246,9 +285,12 @@ impl Machine {
                 self.closed = true;
                 self.driver_lost(now, memory);
             }
+            Event::DriverReached => self.reached = now,
             Event::Attached { process } => {
+                let until = self.lease_end();
                 if let Some(worker) = self.workers.get_mut(&process) {
                     worker.attached(now);
+                    memory.set_lease(process, until);
                     if self.at_risk {
                         memory.set_at_risk(process);
                     }
@@ -291,12 +333,9 @@ impl Machine {
     /// Lets the deadlines that have passed take effect.
     pub fn tick(&mut self, now: Time, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         if self.next_beat <= now {
+            self.excuse(now);
             self.next_beat = now + self.setup.heartbeat_interval;
-            let commits = self.workers.keys().map(|p| memory.commit_count(*p)).sum();
-            self.beats += 1;
-            let count = self.beats;
-            self.unanswered.push_back((count, now));
-            out.push(Command::Report(Report::Beat { commits, count }));
+            self.beat(now, memory, out);
             self.check_beats(now, memory, out);
             if self.orphan_since.is_none() && self.heard + self.setup.heartbeat_timeout <= now {
                 self.driver_lost(now, memory);
@@ -324,6 +363,9 @@ impl Machine {
         if self.drain_deadline().is_some_and(|until| until <= now) {
             self.end_by_itself(now, out);
         }
+        if self.freeze_deadline().is_some_and(|until| until <= now) {
+            self.freeze(out);
+        }
         if self.orphan_deadline().is_some_and(|until| until <= now) {
             // A driver may start the next round elsewhere from now on (R11).
             self.by_itself = true;
@@ -343,6 +385,7 @@ impl Machine {
             Some(self.next_beat),
             self.orphan_deadline(),
             self.drain_deadline(),
+            self.freeze_deadline(),
         ]))
     }
 
@@ -379,24 +422,6 @@ impl Machine {
         self.end_all(now, out);
     }
 
-    fn orphan_deadline(&self) -> Option<Time> {
-        let ends = !self.ending && !planted(Mutant::OrphansTrainOn);
-        ends.then_some(self.orphan_since? + self.setup.orphan_timeout)
-    }
-
-    /// Nobody tells a held worker how far to run any more.
-    fn driver_lost(&mut self, now: Time, memory: &mut dyn Memory) {
-        if self.orphan_since.is_some() {
-            return;
-        }
-        self.orphan_since = Some(now);
-        for (process, worker) in &self.workers {
-            if let Life::Training { round, .. } = worker.life {
-                memory.withdraw(*process, round);
-            }
-        }
-    }
-
     /// A worker that is alive and whose thread does not run is as good as dead.
     fn check_beats(&mut self, now: Time, memory: &dyn Memory, out: &mut Vec<Command>) {
         if planted(Mutant::SilenceUnnoticed) {
@@ -416,6 +441,7 @@ impl Machine {
 
     fn end_all(&mut self, now: Time, out: &mut Vec<Command>) {
         self.ending = true;
+        self.thaw(out);
         for (process, worker) in &mut self.workers {
             if worker.stop(now, StopReason::JobEnded, self.setup.grace) {
                 out.push(Command::TellStop {

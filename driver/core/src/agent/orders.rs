@@ -30,7 +30,7 @@ impl Machine {
         }
         match order.order {
             Order::Setup(_) => {}
-            Order::Beat { heard } => self.beat_answered(now, heard),
+            Order::Beat { heard, lease } => self.beat_answered(now, heard, lease, memory, out),
             Order::Spawn(spawn) => {
                 let slot = spawn.process.local_rank;
                 // One process a slot (R4): the driver waits for the last one to be reaped, so do we.
@@ -59,7 +59,7 @@ impl Machine {
                     });
                 }
             }
-            Order::Start(start) => self.start(*start, memory, out),
+            Order::Start(start) => self.start(now, *start, memory, out),
             Order::Hold { round } => self.hold(round, memory, out),
             Order::Leave { round, at } => self.leave(round, at, memory),
             Order::Withdraw { round } => {
@@ -78,17 +78,6 @@ impl Machine {
                     signal: Signal::Kill,
                 }));
             }
-        }
-    }
-
-    /// The driver has heard a beat. What it says now, however late it comes, holds from when that was sent.
-    fn beat_answered(&mut self, now: Time, count: u64) {
-        while let Some((_, sent)) = self.unanswered.pop_front_if(|(sent, _)| *sent <= count) {
-            self.heard = if planted(Mutant::LateBeat) { now } else { sent };
-        }
-        if now.since(self.heard) < self.setup.heartbeat_timeout && !self.closed {
-            // It was silent and is not gone: holds were taken back, all else is as it was.
-            self.orphan_since = None;
         }
     }
 
@@ -112,7 +101,7 @@ impl Machine {
         }
     }
 
-    fn start(&mut self, start: Start, memory: &mut dyn Memory, out: &mut Vec<Command>) {
+    fn start(&mut self, now: Time, start: Start, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let planned = self
             .plan
             .as_ref()
@@ -121,6 +110,9 @@ impl Machine {
             return;
         }
         self.plan = None;
+        if self.lease_end() <= now {
+            return self.refuse(&start, out);
+        }
         for member in &start.members {
             // One that died meanwhile stays dead.
             if let Some(worker) = self.workers.get_mut(&member.process)

@@ -126,6 +126,13 @@ impl Worker {
         self.life != Life::Dying && *since + limit <= now
     }
 
+    /// Its agent did not run for so long, so a silence of that time says nothing.
+    pub(super) fn excuse(&mut self, time: Duration) {
+        if let Some((_, since)) = &mut self.beat {
+            *since = *since + time;
+        }
+    }
+
     /// It is told to stop and has not come back to hear that, nor has it been sent a signal: if it ends now it
     /// does so by itself.
     pub(super) fn fails_by_itself(&self) -> bool {
@@ -166,7 +173,7 @@ impl Worker {
         self.stopping = Some(Stopping {
             due: match stopping.next {
                 Signal::Terminate => now + grace,
-                Signal::Kill => Time::NEVER,
+                _ => Time::NEVER,
             },
             next: Signal::Kill,
         });

@@ -164,7 +164,9 @@ impl Job {
         if lost.iter().any(in_round) {
             self.suspicion.explained();
         }
-        self.memory_lost |= had_memory;
+        if had_memory {
+            self.memory_lost.insert(host.clone());
+        }
         if !lost.is_empty() {
             let parts = 1 + u32::from(planted(Mutant::ShortFence));
             self.fenced_until = Some(now + self.settings.fence / parts);

@@ -85,8 +85,8 @@ pub struct Job {
     joined: bool,
     /// Too few workers.
     shortage: Shortage,
-    /// The memory of a host is lost that may have held commits.
-    memory_lost: bool,
+    /// Hosts whose memory is lost that may have held commits, and has not come back.
+    memory_lost: BTreeSet<HostId>,
     /// The elastic time-out has passed before the first round: `min_np` workers are enough.
     settle_for_less: bool,
     /// Members of the last round are lost with their hosts and may train on until then, unless others have left it (R11).
@@ -134,7 +134,7 @@ impl Job {
             early: Early::default(),
             joined: false,
             shortage: Shortage::at_start(),
-            memory_lost: false,
+            memory_lost: BTreeSet::new(),
             settle_for_less: false,
             fenced_until: None,
             calm_until: None,

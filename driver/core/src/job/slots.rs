@@ -254,6 +254,11 @@ impl Job {
             free_port: agent.free_port,
             notice: None,
         });
+        if agent.keeps {
+            // It was only out of reach: what its workers committed can be a base as before.
+            state.has_memory = true;
+            self.memory_lost.remove(&host);
+        }
         self.touched.insert(host);
     }
 

@@ -166,7 +166,8 @@ impl Job {
     /// there and holds nothing, since no step is done before all members have sealed the start.
     fn has_lost_state(&self, forming: &Forming) -> bool {
         let imagined = planted(Mutant::LossImagined);
-        self.lineage.has_base() || self.memory_lost && (imagined || !self.has_old_worker(forming))
+        self.lineage.has_base()
+            || !self.memory_lost.is_empty() && (imagined || !self.has_old_worker(forming))
     }
 
     fn has_old_worker(&self, forming: &Forming) -> bool {

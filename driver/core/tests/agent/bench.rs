@@ -1,6 +1,10 @@
 //! An agent's machine with memory that a test fills, and no other time than the test's.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use elasticrun_core::{
     Time,
@@ -17,7 +21,11 @@ pub(crate) struct Fake {
     pub(crate) counts: BTreeMap<Process, u64>,
     pub(crate) commits: BTreeMap<Process, Vec<CommitId>>,
     pub(crate) beats: BTreeMap<Process, u64>,
+    /// Those whose beats grow whenever they are looked at.
+    pub(crate) alive: BTreeSet<Process>,
+    looks: Cell<u64>,
     pub(crate) calls: Vec<String>,
+    pub(crate) leases: BTreeMap<Process, Time>,
 }
 
 impl Memory for Fake {
@@ -39,12 +47,20 @@ impl Memory for Fake {
         self.calls.push(format!("at risk {process:?}"));
     }
 
+    fn set_lease(&mut self, process: Process, until: Time) {
+        self.leases.insert(process, until);
+    }
+
     fn commits(&self, process: Process) -> Vec<CommitId> {
         self.commits.get(&process).cloned().unwrap_or_default()
     }
 
     fn beats(&self, process: Process) -> u64 {
-        self.beats.get(&process).copied().unwrap_or(0)
+        self.looks.set(self.looks.get() + 1);
+        match self.alive.contains(&process) {
+            true => self.looks.get(),
+            false => self.beats.get(&process).copied().unwrap_or(0),
+        }
     }
 
     fn commit_count(&self, _: Process) -> u64 {
@@ -58,6 +74,8 @@ pub(crate) struct Bench {
     pub(crate) machine: Machine,
     pub(crate) memory: Fake,
     pub(crate) now: Time,
+    /// The lease that the driver sends.
+    pub(crate) lease: Option<Duration>,
 }
 
 pub(crate) fn process(slot: u32, generation: u32) -> Process {
@@ -90,32 +108,67 @@ pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+fn setup(drain_timeout: Duration) -> Setup {
+    Setup {
+        run_id: "run".into(),
+        command: Vec::new(),
+        env: BTreeMap::new(),
+        directory: None,
+        heartbeat_interval: seconds(1),
+        heartbeat_timeout: seconds(5),
+        orphan_timeout: seconds(10),
+        keep_timeout: Duration::ZERO,
+        abort_timeout: seconds(20),
+        grace: seconds(2),
+        drain_timeout,
+        notice_file: None,
+        instance: 1,
+    }
+}
+
 impl Bench {
     /// Intervals: a beat each second, silence after 5, orphans end after 10, abort 20, grace 2.
     pub(crate) fn new() -> Self {
         Self::draining_within(Duration::ZERO)
     }
 
+    /// With two attached workers in round 1 that beat, and this keep timeout.
+    pub(crate) fn keeping(keep_timeout: Duration) -> Self {
+        let mut bench = Self::new();
+        let setup = Setup {
+            keep_timeout,
+            ..setup(Duration::ZERO)
+        };
+        bench.machine = Machine::new(Time::ZERO, EPOCH, setup, 7);
+        for slot in 0..2 {
+            bench.order(spawn(slot, 1));
+            let process = process(slot, 1);
+            bench.event(Event::Attached { process });
+            bench.memory.alive.insert(process);
+            bench.joins(slot, None, true);
+        }
+        bench.flush();
+        bench.plan(1, &[0, 1]);
+        bench.start(1, &[0, 1], None);
+        bench
+    }
+
+    /// Time passes; the driver answers all beats, also those of before.
+    pub(crate) fn answered_by(&mut self, wait: Duration) -> Vec<Command> {
+        let (heard, lease) = (u64::MAX, self.lease);
+        let mut out = self.order(Order::Beat { heard, lease });
+        out.extend(self.pass(wait, true));
+        out
+    }
+
     /// The same; workers may leave for so long when the host asks the agent to end.
     pub(crate) fn draining_within(drain_timeout: Duration) -> Self {
-        let setup = Setup {
-            run_id: "run".into(),
-            command: Vec::new(),
-            env: BTreeMap::new(),
-            directory: None,
-            heartbeat_interval: seconds(1),
-            heartbeat_timeout: seconds(5),
-            orphan_timeout: seconds(10),
-            abort_timeout: seconds(20),
-            grace: seconds(2),
-            drain_timeout,
-            notice_file: None,
-            instance: 1,
-        };
+        let setup = setup(drain_timeout);
         Self {
             machine: Machine::new(Time::ZERO, EPOCH, setup, 7),
             memory: Fake::default(),
             now: Time::ZERO,
+            lease: None,
         }
     }
 
@@ -242,7 +295,11 @@ impl Bench {
             for command in out {
                 match command {
                     Command::Report(Report::Beat { count, .. }) if answered => {
-                        self.order(Order::Beat { heard: count });
+                        let lease = self.lease;
+                        self.order(Order::Beat {
+                            heard: count,
+                            lease,
+                        });
                     }
                     Command::Report(Report::Beat { .. }) => {}
                     other => all.push(other),

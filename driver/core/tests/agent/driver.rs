@@ -1,6 +1,9 @@
 //! Drivers that are old, silent or lost, and the end of the agent itself.
 
-use elasticrun_core::agent::{Command, Event};
+use elasticrun_core::{
+    Time,
+    agent::{Command, Event, Signal},
+};
 use elasticrun_protocol::{
     DriverEpoch, Order, Report, Round, ToAgent,
     control::{Exit, StopReason},
@@ -32,7 +35,10 @@ fn a_beat_that_comes_late_extends_nothing() {
     );
     // What the driver said four seconds ago comes now: the beat it answers was sent even earlier.
     bench.pass(seconds(3), false);
-    bench.order(Order::Beat { heard: 1 });
+    bench.order(Order::Beat {
+        heard: 1,
+        lease: None,
+    });
     let out = bench.pass(seconds(7), false);
     let ends = |c: &Command| {
         matches!(
@@ -60,7 +66,10 @@ fn a_beat_that_comes_late_extends_nothing() {
 fn a_driver_that_was_silent_and_answers_again_is_obeyed() {
     let mut bench = Bench::training();
     bench.pass(seconds(8), false);
-    bench.order(Order::Beat { heard: 8 });
+    bench.order(Order::Beat {
+        heard: 8,
+        lease: None,
+    });
     assert_eq!(bench.pass(seconds(60), true), []);
     assert!(!bench.machine.is_ending());
 }
@@ -83,4 +92,108 @@ fn what_an_agent_ends_by_itself_has_not_failed() {
         );
     }
     assert!(bench.machine.has_ended());
+}
+
+/// Twenty minutes of a driver that says nothing, while its machine acknowledges or does not.
+fn silent_driver(bench: &mut Bench, minutes: u64, reached: bool) -> Vec<Command> {
+    let mut all = Vec::new();
+    for _ in 0..minutes * 60 {
+        if reached {
+            all.extend(bench.event(Event::DriverReached));
+        }
+        all.extend(bench.pass(seconds(1), false));
+    }
+    all
+}
+
+fn ends(commands: &[Command]) -> bool {
+    commands
+        .iter()
+        .any(|command| matches!(command, Command::TellStop { .. }))
+}
+
+#[test]
+fn a_suspended_driver_costs_nothing_however_long_it_takes() {
+    let mut bench = Bench::keeping(seconds(60));
+    assert_eq!(silent_driver(&mut bench, 20, true), []);
+    assert!(bench.machine.misses_driver() && !bench.machine.is_ending());
+    // It has read what lay in its socket.
+    let beats = bench.answered_by(seconds(2));
+    assert_eq!(beats, [], "workers go on as if nothing had been");
+    assert!(!bench.machine.misses_driver());
+    let lease = bench.memory.leases[&process(0, 1)];
+    assert!(bench.now < lease, "their lease is renewed: {lease:?}");
+}
+
+#[test]
+fn a_driver_that_is_out_of_reach_is_waited_for_a_minute_longer_than_one_that_is_gone() {
+    let mut bench = Bench::keeping(seconds(60));
+    let silent = bench.pass(seconds(5 + 10 + 60 - 1), false);
+    assert!(!ends(&silent), "{silent:?}");
+    let silent = bench.pass(seconds(3), false);
+    assert!(ends(&silent), "{silent:?}");
+    let mut bench = Bench::keeping(seconds(60));
+    bench.event(Event::DriverLost);
+    let gone = bench.pass(seconds(10), false);
+    assert!(ends(&gone), "{gone:?}");
+}
+
+#[test]
+fn workers_train_no_longer_than_the_driver_has_said() {
+    let mut bench = Bench::keeping(seconds(60));
+    bench.lease = Some(seconds(7));
+    bench.pass(seconds(10), true);
+    let since = Time::from_start(seconds(10));
+    bench.pass(seconds(30), false);
+    assert_eq!(
+        bench.memory.leases[&process(0, 1)],
+        since + seconds(7),
+        "R11: it counts from when the beat was sent that the driver answered last"
+    );
+}
+
+#[test]
+fn a_start_that_comes_after_the_lease_is_refused() {
+    let mut bench = Bench::keeping(seconds(60));
+    bench.order(Order::Abort { round: Round(1) });
+    bench.joins(0, Some(1), true);
+    bench.joins(1, Some(1), true);
+    bench.plan(2, &[0, 1]);
+    bench.pass(seconds(5 + 1 + 10), false);
+    let out = bench.start(2, &[0, 1], None);
+    let broken = |command: &&Command| matches!(command, Command::Report(Report::Broken { .. }));
+    assert_eq!(out.iter().filter(broken).count(), 2, "{out:?}");
+    assert!(
+        !out.iter()
+            .any(|command| matches!(command, Command::Start(_))),
+        "R11: the round may have been given up long ago"
+    );
+}
+
+#[test]
+fn processes_without_the_sdk_are_stopped_beyond_the_lease_and_go_on_with_the_driver() {
+    let mut bench = Bench::keeping(seconds(60));
+    bench.order(spawn(2, 1));
+    let out = bench.pass(seconds(20), false);
+    assert_eq!(out, [signal(2, Signal::Stop)]);
+    assert_eq!(bench.answered_by(seconds(1)), [signal(2, Signal::Continue)]);
+}
+
+#[test]
+fn an_agent_that_stood_still_blames_no_worker_for_it() {
+    let mut bench = Bench::keeping(seconds(60));
+    bench.pass(seconds(10), true);
+    bench.memory.alive.clear();
+    bench.pass(seconds(1), true);
+    // Agent and workers were suspended together, as with their machine.
+    bench.now = bench.now + seconds(30);
+    let mut out = Vec::new();
+    bench.machine.tick(bench.now, &mut bench.memory, &mut out);
+    let lost = |command: &Command| matches!(command, Command::Report(Report::Lost { .. }));
+    assert!(!out.iter().any(lost), "{out:?}");
+    let out = bench.pass(seconds(10), true);
+    assert!(
+        out.iter().any(lost),
+        "who never beats again is lost: {out:?}"
+    );
 }

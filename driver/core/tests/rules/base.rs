@@ -209,6 +209,26 @@ fn state_that_is_lost_is_said_to_be_lost() {
 }
 
 #[test]
+fn commits_of_hosts_that_were_all_out_of_reach_are_the_base_when_they_are_back() {
+    let mut play = Play::new(Settings {
+        cooldown: range(1, 4),
+        ..elastic(2, 2, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    play.out_of_reach("a");
+    play.out_of_reach("b");
+    play.connects_again("a", true);
+    play.connects_again("b", true);
+    play.pass(seconds(30));
+    assert_eq!(
+        (play.outcome.clone(), play.started(), play.base()),
+        (None, 2, Some(commit(1, 1))),
+        "nothing is lost"
+    );
+}
+
+#[test]
 fn a_newcomer_that_was_never_synced_is_no_state() {
     let mut play = Play::new(elastic(1, 1, 2));
     play.list(&[host("a", 1)]);

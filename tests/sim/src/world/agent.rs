@@ -187,6 +187,11 @@ impl World {
         match command {
             Command::Report(report) => self.report(host, report),
             Command::Spawn(spawn) => self.spawn(host, spawn),
+            // It has not come to `run()` yet, and does no harm.
+            Command::Signal {
+                signal: Signal::Stop | Signal::Continue,
+                ..
+            } => {}
             Command::Signal { process, signal } => {
                 let wait = self.dice.micros(5, 2_000);
                 let term = signal == Signal::Terminate;

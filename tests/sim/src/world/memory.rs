@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     newest_held: Option<Round>,
     count: (Round, u64),
     aborted: Round,
+    /// Beyond it no boundary is passed; none before the agent has set one.
+    lease: Option<Time>,
     /// When it began to beat; none before it attached.
     beating: Option<Time>,
     /// Beats of the past, while it does not beat.
@@ -69,6 +71,7 @@ impl Default for Shared {
             newest_held: None,
             count: (Round(0), 0),
             aborted: Round(0),
+            lease: None,
             beating: None,
             beats: 0,
             commits: 0,
@@ -128,14 +131,16 @@ impl Shared {
     }
 
     /// The worker writes its count, then reads the hold.
-    pub(crate) fn boundary(&mut self, round: Round, count: u64) -> Verdict {
+    pub(crate) fn boundary(&mut self, round: Round, count: u64) {
         self.count = (round, count);
-        self.judge(round, count)
     }
 
-    pub(crate) fn judge(&self, round: Round, count: u64) -> Verdict {
+    pub(crate) fn judge(&self, now: Time, round: Round, count: u64) -> Verdict {
         if self.aborted(round) {
             return Verdict::Aborted;
+        }
+        if self.lease.is_some_and(|until| until <= now) {
+            return Verdict::Wait;
         }
         match self.hold {
             (held, HoldWord::Held) if held == round => Verdict::Wait,
@@ -210,6 +215,14 @@ impl agent::Memory for Memories {
             && shared.hold.0 == round
         {
             shared.hold.1 = HoldWord::Free;
+            self.rung.push(process);
+        }
+    }
+
+    fn set_lease(&mut self, process: Process, until: Time) {
+        if let Some(shared) = self.of.get_mut(&process) {
+            shared.lease = Some(until);
+            // It may wait for that.
             self.rung.push(process);
         }
     }

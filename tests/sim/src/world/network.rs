@@ -11,6 +11,9 @@ use super::{
     link::{Down, Lane, Link, Up},
 };
 
+/// As the driver's shell has it.
+const KEEP: Duration = Duration::from_secs(60);
+
 impl World {
     pub(super) fn close_driver_end(&mut self, link: usize) {
         if std::mem::replace(&mut self.links[link].driver_open, false) {
@@ -87,7 +90,11 @@ impl World {
         if let Report::Beat { count, .. } = report.report
             && open
         {
-            let order = Order::Beat { heard: count };
+            let lease = Some(self.plan.lease().length());
+            let order = Order::Beat {
+                heard: count,
+                lease,
+            };
             return self.push_down(
                 link,
                 Down::Order(ToAgent {
@@ -177,6 +184,7 @@ impl World {
             free_port: 2,
             slots: self.hosts[index].slots,
             itself: self.plan.settings.self_registration,
+            keeps: false,
         }));
     }
 
@@ -189,6 +197,7 @@ impl World {
             heartbeat_interval: self.plan.heartbeat_interval,
             heartbeat_timeout: self.plan.heartbeat_timeout,
             orphan_timeout: self.plan.orphan_timeout,
+            keep_timeout: KEEP,
             abort_timeout: self.plan.settings.abort_timeout,
             grace: self.plan.grace,
             drain_timeout: self.plan.drain_timeout,

@@ -387,7 +387,7 @@ impl World {
             return;
         };
         let (number, count) = (round.start.round, round.boundary);
-        match shared.judge(number, count) {
+        match shared.judge(self.now, number, count) {
             Verdict::Continue => self.train(host, process),
             Verdict::Wait => self.turn(host, process, Phase::Held),
             Verdict::Aborted => self.leave(host, process, true),

@@ -105,6 +105,7 @@ mod tests {
             heartbeat_interval: Duration::from_secs(1),
             heartbeat_timeout: Duration::from_secs(5),
             orphan_timeout: Duration::from_secs(5),
+            keep_timeout: Duration::ZERO,
             abort_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(5),
             drain_timeout: Duration::ZERO,

@@ -257,6 +257,8 @@ fn number(signal: Signal) -> libc::c_int {
     match signal {
         Signal::Terminate => libc::SIGTERM,
         Signal::Kill => libc::SIGKILL,
+        Signal::Stop => libc::SIGSTOP,
+        Signal::Continue => libc::SIGCONT,
     }
 }
 

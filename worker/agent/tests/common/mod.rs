@@ -176,6 +176,7 @@ impl Driver {
                 heartbeat_interval: Duration::from_millis(200),
                 heartbeat_timeout: Duration::from_secs(20),
                 orphan_timeout: Duration::from_millis(500),
+                keep_timeout: Duration::ZERO,
                 abort_timeout: Duration::from_secs(20),
                 grace: Duration::from_secs(20),
                 drain_timeout: Duration::ZERO,
@@ -280,7 +281,8 @@ impl Control {
     /// Says that the last beat was heard.
     pub(crate) async fn answer_beat(&mut self) {
         let heard = self.heard;
-        self.order(Order::Beat { heard }).await;
+        let lease = None;
+        self.order(Order::Beat { heard, lease }).await;
     }
 
     pub(crate) async fn beat(&mut self) {

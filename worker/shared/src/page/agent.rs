@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use elasticrun_protocol::{Boundary, Round};
@@ -107,6 +108,13 @@ impl AgentPage {
     /// Ends a round and all before it: the worker's next boundary, or the one it waits at, says so.
     pub fn abort(&self, round: Round) {
         self.layout().abort(round.0);
+    }
+
+    /// Lets the worker go on until then, on the clock [`boottime`](crate::boottime). Beyond it no boundary is passed and
+    /// nothing is committed, until a later end is set; so it is also if this agent stands still. A page without one has no
+    /// end.
+    pub fn set_lease(&self, until: Duration) {
+        self.layout().set_lease(until);
     }
 
     /// Says, from now on, that the host may go away. Nobody is woken for that.

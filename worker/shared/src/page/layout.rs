@@ -7,9 +7,13 @@ use std::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use crate::memfd::{self, Mapping, PAGE, Shared};
+use crate::{
+    boottime,
+    memfd::{self, Mapping, PAGE, Shared},
+};
 
 /// Why a page cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +138,9 @@ pub(crate) struct Orders {
     pub(crate) bell: AtomicU32,
     /// 1 once the host may go away. An agent that does not know the word leaves it 0.
     pub(crate) risk: AtomicU32,
+    /// Nanoseconds of [`boottime`] until which the worker may go on; 0 for no end. An agent that does not know the word
+    /// leaves it 0.
+    pub(crate) lease: AtomicU64,
 }
 
 /// Written by the worker's own thread, apart from the training thread's line.
@@ -160,6 +167,10 @@ unsafe impl Shared for Layout {}
 const SIZE: u32 = size_of::<Layout>() as u32;
 const _: () = assert!(size_of::<Layout>() == 5 * 128 && size_of::<Layout>() <= PAGE);
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Layout {
     /// Whether the round is over by an abort.
     pub(crate) fn aborted(&self, round: u64) -> bool {
@@ -171,6 +182,23 @@ impl Layout {
         let word = round.saturating_add(1);
         self.orders.abort.fetch_max(word, Ordering::SeqCst);
         self.ring();
+    }
+
+    /// Whether the worker may go on: there is no lease, or it is not over.
+    pub(crate) fn is_leased(&self) -> bool {
+        let until = self.orders.lease.load(Ordering::Acquire);
+        until == 0 || nanos(boottime()) < until
+    }
+
+    /// Sets the end of the lease; a worker that waits for that goes on.
+    pub(crate) fn set_lease(&self, until: Duration) {
+        let before = self
+            .orders
+            .lease
+            .swap(nanos(until).max(1), Ordering::SeqCst);
+        if before != 0 && before <= nanos(boottime()) {
+            self.ring();
+        }
     }
 
     /// Makes a worker at a boundary look again.

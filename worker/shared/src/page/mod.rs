@@ -15,6 +15,12 @@
 //! - H5 a waiting worker runs on when the hold is withdrawn, and ends its round when that is aborted, by
 //!   the agent or by a thread of its own.
 //!
+//! # The lease
+//! The agent writes until when the worker may go on, whenever its driver has answered. A worker whose lease is over passes no
+//! boundary and commits nothing: the driver may have begun another round elsewhere, and the agent, which would end this one,
+//! may stand still (R11).
+//!
+//! # Ranges
 //! Tags are the low 20 bits of the round; a word left over from exactly 2^20 rounds ago would be taken
 //! for a new one. Counts have 44 bits and stick at the end of them, which is 200 days of a boundary each
 //! microsecond; a hold does not work then, an abort does.

@@ -3,6 +3,7 @@
 use std::{
     os::fd::AsFd,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use elasticrun_protocol::{Boundary, Round};
@@ -126,6 +127,13 @@ pub enum AtBoundary {
     Aborted,
 }
 
+/// How often a worker whose lease is over looks again, beside being woken.
+const LOOK: Duration = Duration::from_secs(1);
+
+fn wait_for_lease(layout: &Layout, bell: u32) {
+    futex::wait(&layout.orders.bell, bell, Some(LOOK));
+}
+
 /// A round that this process trains in: counts its boundaries. The training thread's.
 #[derive(Debug)]
 pub struct InRound {
@@ -135,10 +143,11 @@ pub struct InRound {
 }
 
 impl InRound {
-    /// One boundary: a store, and loads of one cache line that nobody writes, while nothing is asked. If the round is held,
-    /// it sleeps until K is known, the hold is withdrawn or the round is aborted.
+    /// One boundary: a store, loads of one cache line that is hardly ever written, and a look at the clock, while nothing is
+    /// asked. If the round is held, it sleeps until K is known, the hold is withdrawn or the round is aborted; if the lease
+    /// is over, until there is another one or the round is aborted.
     ///
-    /// There is no time-out: the agent, or this process's own thread when the agent is gone, ends the wait.
+    /// There is no timeout: the agent, or this process's own thread when the agent is gone, ends the wait.
     pub fn boundary(&mut self) -> AtBoundary {
         self.count = (self.count + 1).min(hold::LAST);
         let layout = self.page.layout();
@@ -151,11 +160,28 @@ impl InRound {
             if layout.aborted(self.round.0) {
                 return AtBoundary::Aborted;
             }
+            if !layout.is_leased() {
+                wait_for_lease(layout, bell);
+                continue;
+            }
             match hold::judge(hold, self.round, self.count) {
                 Verdict::Continue => return AtBoundary::Continue,
                 Verdict::Leave => return AtBoundary::Leave,
                 Verdict::Wait => futex::wait(&layout.orders.bell, bell, None),
             };
+        }
+    }
+
+    /// Sleeps until the lease of this process is not over, or the round is: what is committed beyond the lease might be
+    /// beside another round.
+    pub fn wait_until_leased(&self) {
+        let layout = self.page.layout();
+        loop {
+            let bell = layout.orders.bell.load(Ordering::SeqCst);
+            if layout.is_leased() || layout.aborted(self.round.0) {
+                return;
+            }
+            wait_for_lease(layout, bell);
         }
     }
 

@@ -229,6 +229,24 @@ impl Play {
         }
     }
 
+    /// A host is out of reach: its agent ends its workers and keeps what they have committed.
+    pub(crate) fn out_of_reach(&mut self, name: &str) {
+        let id = HostId::new(name);
+        let host = self.hosts.get_mut(&id).expect("the test names a host");
+        for (process, worker) in std::mem::take(&mut host.workers) {
+            host.kept
+                .extend(worker.commit.map(|commit| (process, commit)));
+        }
+        host.plan = None;
+        let instance = host.instance.take().unwrap_or(0);
+        let why = "it is silent".to_owned();
+        self.event(Event::AgentLost {
+            host: id,
+            instance,
+            why,
+        });
+    }
+
     /// The connection of an agent is lost, and with it its workers and memory.
     pub(crate) fn lose(&mut self, host: &str) {
         let id = HostId::new(host);
@@ -334,6 +352,11 @@ impl Play {
 
     /// The agent of a host connects.
     pub(crate) fn connects(&mut self, name: &str) {
+        self.connects_again(name, false);
+    }
+
+    /// The agent of a host connects, perhaps one that was here before and keeps what it has.
+    pub(crate) fn connects_again(&mut self, name: &str, keeps: bool) {
         self.instances += 1;
         let id = HostId::new(name);
         self.hosts.entry(id.clone()).or_default().instance = Some(self.instances);
@@ -345,6 +368,7 @@ impl Play {
             free_port: 2,
             slots: 1,
             itself: self.job.settings().self_registration,
+            keeps,
         }));
     }
 }

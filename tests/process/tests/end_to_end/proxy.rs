@@ -1,0 +1,74 @@
+//! A way through which bytes go, until it is cut.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Between agents and their driver. What is sent while it is cut arrives, in order, when it is not any more, as it is with
+/// TCP over a network that was gone; also that a peer has closed its end.
+pub(crate) struct Proxy {
+    /// Where agents connect.
+    pub(crate) port: u16,
+    cut: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    /// To a port of this machine. Its threads end with the connections and the test.
+    pub(crate) fn to(driver: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let cut = Arc::new(AtomicBool::new(false));
+        let way = cut.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let agent = stream.unwrap();
+                wait_until_mended(&way);
+                let Ok(driver) = TcpStream::connect(("127.0.0.1", driver)) else {
+                    continue;
+                };
+                for (from, to) in [(&agent, &driver), (&driver, &agent)] {
+                    from.set_nodelay(true).unwrap();
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let way = way.clone();
+                    thread::spawn(move || pass(from, to, &way));
+                }
+            }
+        });
+        Self { port, cut }
+    }
+
+    pub(crate) fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.cut.store(false, Ordering::SeqCst);
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, way: &AtomicBool) {
+    let mut bytes = [0; 16 << 10];
+    loop {
+        let count = from.read(&mut bytes).unwrap_or(0);
+        wait_until_mended(way);
+        if count == 0 || to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    // Either may be gone already.
+    let _ = to.shutdown(Shutdown::Write);
+    let _ = from.shutdown(Shutdown::Read);
+}
+
+fn wait_until_mended(way: &AtomicBool) {
+    while way.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,177 @@
+//! Drivers and agents that stand still, and networks between them that are gone for a while.
+
+use std::{thread, time::Duration};
+
+use elasticrun_process_tests::{Event, Job, Kind, Running, monotonic, send_signal};
+use nix::sys::signal::Signal;
+
+use crate::{
+    agents::{agent, port, wait},
+    proxy::Proxy,
+    support::assert_nothing_lost,
+};
+
+/// Lease: 1.6 s.
+const QUICK: &str = "--heartbeat-interval 100ms --heartbeat-timeout 1s --orphan-timeout 500ms";
+const LEASE: Duration = Duration::from_millis(1600);
+
+fn last_step(events: &[Event]) -> u64 {
+    let steps = events.iter().filter(|event| event.kind == Kind::Step);
+    steps.map(|event| event.at).max().unwrap_or(0)
+}
+
+/// Waits until no step has been made for so long.
+fn wait_until_idle(job: &mut Running, time: Duration) -> u64 {
+    job.wait_for("no worker makes a step", |events| {
+        let last = last_step(events);
+        (monotonic() - last > time.as_nanos() as u64).then_some(last)
+    })
+}
+
+/// Waits until steps are made again.
+fn wait_until_busy(job: &mut Running, since: u64) {
+    job.wait_for("workers go on", |events| {
+        (last_step(events) > since).then_some(())
+    });
+}
+
+#[test]
+fn a_suspended_driver_of_a_standard_job_loses_nothing_and_its_workers_train_on() {
+    let mut job = Job::new(&format!("-np 2 {QUICK}")).start();
+    job.wait_training(2, 3);
+    send_signal(job.driver(), Signal::SIGSTOP);
+    let began = monotonic();
+    // Longer than every timeout.
+    let long = began + Duration::from_secs(3).as_nanos() as u64;
+    wait_until_busy(&mut job, long);
+    send_signal(job.driver(), Signal::SIGCONT);
+    job.wait_said("the driver stood still for");
+    let now = monotonic();
+    wait_until_busy(&mut job, now + Duration::from_secs(1).as_nanos() as u64);
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [2], "{}", ended.stderr);
+}
+
+#[test]
+fn workers_of_a_suspended_driver_wait_at_the_end_of_their_lease_and_go_on_with_it() {
+    let flags = format!("-np 4 --min-np 2 -H localhost:2,127.0.0.1:2 {QUICK}");
+    let mut job = Job::new(&flags).start();
+    job.wait_training(4, 3);
+    send_signal(job.driver(), Signal::SIGSTOP);
+    wait_until_idle(&mut job, Duration::from_secs(1));
+    let stopped = monotonic();
+    send_signal(job.driver(), Signal::SIGCONT);
+    wait_until_busy(&mut job, stopped + Duration::from_secs(2).as_nanos() as u64);
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [4], "no round was lost: {}", ended.stderr);
+}
+
+#[test]
+fn processes_without_the_sdk_outlive_a_suspended_driver() {
+    let script = "for i in 1 2 3 4 5 6; do sleep 0.4; echo tick $i; done";
+    let mut job = Job::new(&format!("-np 2 --min-np 1 -H localhost:2 {QUICK}"))
+        .command(["sh", "-c", script])
+        .start();
+    let stdout = job.path("stdout");
+    let says = |text: &str| {
+        let said = std::fs::read_to_string(&stdout).unwrap_or_default();
+        (said.matches(text).count() == 2).then_some(())
+    };
+    job.wait_for("both run", |_| says("tick 1"));
+    send_signal(job.driver(), Signal::SIGSTOP);
+    // Longer than every timeout: that is the fault.
+    thread::sleep(Duration::from_secs(3));
+    send_signal(job.driver(), Signal::SIGCONT);
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    for tick in ["tick 1", "tick 6"] {
+        let times = ended.stdout.matches(tick).count();
+        assert_eq!(times, 2, "nobody began anew: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn workers_of_a_stopped_agent_make_no_step_beyond_their_lease() {
+    let flags = format!("-np 2 --min-np 1 -H localhost:1,127.0.0.1:1 {QUICK}");
+    let mut job = Job::new(&flags).start();
+    let two = job.wait_training(2, 3);
+    let agents: Vec<u32> = two.iter().map(|event| parent(event.pid)).collect();
+    let began = monotonic();
+    for agent in &agents {
+        send_signal(*agent, Signal::SIGSTOP);
+    }
+    let last = wait_until_idle(&mut job, Duration::from_millis(600));
+    let trained = Duration::from_nanos(last.saturating_sub(began));
+    // A step is logged after it is committed, on a machine that may be busy.
+    assert!(trained < LEASE + Duration::from_millis(500), "{trained:?}");
+    job.wait_said("host localhost failed: its agent was silent");
+    send_signal(job.driver(), Signal::SIGTERM);
+    job.end().expect(143, &["stopped by signal 15"]);
+}
+
+fn parent(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+fn joined(flags: &str) -> (Running, Proxy, [std::process::Child; 2]) {
+    let job = Job::new(&format!(
+        "-np 4 --min-np 2 --launcher agent --listen 127.0.0.1:0 {flags}"
+    ));
+    let token = job.directory().join("token");
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
+    let proxy = Proxy::to(port(&mut job));
+    let agents = ["one", "two"].map(|name| agent(proxy.port, &token, job.tag(), name));
+    job.wait_training(4, 3);
+    (job, proxy, agents)
+}
+
+#[test]
+fn a_network_that_is_gone_for_less_than_the_heartbeat_timeout_costs_nothing() {
+    let (mut job, proxy, agents) =
+        joined("--heartbeat-interval 1500ms --heartbeat-timeout 2s --orphan-timeout 500ms");
+    proxy.cut();
+    thread::sleep(Duration::from_millis(1950));
+    proxy.mend();
+    let mended = monotonic();
+    wait_until_busy(&mut job, mended + Duration::from_secs(2).as_nanos() as u64);
+    job.finish();
+    job.wait_said("succeeded");
+    for agent in agents {
+        assert_eq!(wait(agent).0, 0);
+    }
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes().last(), Some(&4), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("silent"), "{}", ended.stderr);
+    assert_nothing_lost(&ended.events, 0);
+}
+
+#[test]
+fn commits_of_hosts_that_were_all_out_of_reach_are_the_base_when_they_are_back() {
+    let flags = format!("{QUICK} --blacklist-cooldown-range 100ms 200ms --max-host-failures 0");
+    let (mut job, proxy, agents) = joined(&flags);
+    let step = job.wait_training(4, 20)[0].step;
+    proxy.cut();
+    job.wait_said("host one failed: its agent was silent");
+    job.wait_said("host two failed: its agent was silent");
+    wait_until_idle(&mut job, Duration::from_millis(500));
+    proxy.mend();
+    job.wait_training(4, step + 20);
+    job.finish();
+    job.wait_said("succeeded");
+    for agent in agents {
+        assert_eq!(wait(agent).0, 0);
+    }
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_nothing_lost(&ended.events, 0);
+    assert!(ended.sizes().len() >= 2, "{}", ended.stderr);
+}
