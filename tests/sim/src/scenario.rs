@@ -67,9 +67,6 @@ pub(crate) struct Scenario {
     pub(crate) callbacks: bool,
 }
 
-/// A job ends although processes hang at each start, or agents never connect: not yet, so nothing of the kind lasts.
-const FAULTS_LAST: bool = false;
-
 /// Workers stop with their agent: not yet, so no agent stands still.
 const AGENTS_STALL: bool = false;
 
@@ -164,7 +161,7 @@ impl Scenario {
         scenario.faults = scenario.draw_faults(dice);
         let (lasts, stalls) = (data.percent(5), data.percent(10));
         let early = |dice: &mut Dice| Time::from_start(dice.millis(0, 4_000));
-        if FAULTS_LAST && lasts && !quiet && scenario.settings.elastic {
+        if lasts && !quiet && scenario.settings.elastic {
             let fault = Fault::draw_lasting(data);
             scenario.faults.push((early(data), fault));
         }
