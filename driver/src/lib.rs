@@ -4,6 +4,7 @@
 
 mod addresses;
 mod agents;
+mod call;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -11,6 +12,7 @@ mod console;
 pub mod control;
 mod discovery;
 pub mod dry_run;
+mod environment;
 pub mod exit;
 pub mod host_agent;
 mod hosts;

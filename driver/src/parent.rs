@@ -2,7 +2,7 @@
 //!
 //! They speak over a socket that the driver inherits (`--parent-fd`), a line of JSON each:
 //! ```text
-//! driver -> parent   {"listening":{"run_id":..,"port":..,"secret":..}}   once, first
+//! driver -> parent   {"listening":{"run_id":..,"port":..,"secret":..,"call_key":..}}   once, first
 //! parent -> driver   what a person may ask as well (operator::Request)    {"drain":{"host":..,"within_ms":..}}
 //! driver -> parent   what became of it (operator::Answer)                {"done":..} | {"refused":..}
 //! ```
@@ -36,6 +36,8 @@ enum Said<'a> {
         run_id: &'a str,
         port: u16,
         secret: String,
+        /// By which workers fetch a function that they call ([`Secret::call_key`]).
+        call_key: String,
     },
 }
 
@@ -57,6 +59,7 @@ pub(crate) async fn serve(
         run_id,
         port,
         secret: secret.to_hex(),
+        call_key: secret.call_key(run_id).to_hex(),
     };
     let gone = CancellationToken::new();
     say(&mut stream, &first).await?;
@@ -139,8 +142,9 @@ mod tests {
         assert_eq!(
             first,
             format!(
-                r#"{{"listening":{{"run_id":"r1","port":4000,"secret":"{}"}}}}"#,
-                secret.to_hex()
+                r#"{{"listening":{{"run_id":"r1","port":4000,"secret":"{}","call_key":"{}"}}}}"#,
+                secret.to_hex(),
+                secret.call_key("r1").to_hex()
             )
         );
         write

@@ -20,11 +20,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agents::Agents,
+    call,
     clock::Clock,
     config::{self, Launcher as By, Settings, Source, launcher_of},
     console::Console,
     control::{self, Port},
-    discovery, exit,
+    discovery, environment, exit,
     hosts::Hosts,
     join,
     launch::Launcher,
@@ -76,6 +77,18 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         token.announce(join, address, &terminal);
     }
 
+    if let Some(fd) = settings.launch.call {
+        call::tell_key(fd, &secret, &run_id).with_context(|| format!("--call-fd {fd}"))?;
+    }
+    let sent = environment::sent(&settings.launch.env);
+    // A parent chooses what its driver, and so its workers, have of its own environment.
+    if !is_local(&settings) && settings.launch.parent.is_none() && sent.withheld > 0 {
+        terminal.line(&format!(
+            "{} variables of this environment are not sent to other hosts; --env NAME sends one",
+            sent.withheld
+        ));
+    }
+
     let tasks = TaskTracker::new();
     let stop = CancellationToken::new();
     let (control_in, control) = mpsc::channel(INPUTS);
@@ -112,7 +125,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let sources = discovery::start(&settings.hosts, discovery_in)?;
     let mut driver = Driver {
         job: Job::new(job_settings(&settings), run_id.clone(), EPOCH, seed()?),
-        setup: setup(&settings, &run_id)?,
+        setup: setup(&settings, &run_id, sent.variables)?,
         hosts: Hosts::new(settings.hosts.slots_per_host),
         launcher: Launcher::new(
             settings.launch.clone(),
@@ -185,16 +198,20 @@ fn write_lines(
     written
 }
 
-/// Loopback is enough when all hosts are local and none can come from elsewhere.
-async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
+/// Whether all hosts are this machine, and none can come from elsewhere.
+fn is_local(settings: &Settings) -> bool {
     let local = settings.launch.join.is_none()
         && (settings.hosts.fixed()).is_some_and(|hosts| {
             hosts
                 .iter()
                 .all(|host| launcher_of(settings.launch.launcher, host) == By::Local)
         });
-    let only_local_launcher = settings.launch.launcher == Some(By::Local);
-    let ip = if local || only_local_launcher {
+    local || settings.launch.launcher == Some(By::Local)
+}
+
+/// Loopback is enough when all hosts are local.
+async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
+    let ip = if is_local(settings) {
         Ipv4Addr::LOCALHOST
     } else {
         Ipv4Addr::UNSPECIFIED
@@ -254,11 +271,15 @@ fn lease_of(settings: &Settings) -> Lease {
     }
 }
 
-fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
+fn setup(
+    settings: &Settings,
+    run_id: &str,
+    variables: BTreeMap<String, String>,
+) -> anyhow::Result<Setup> {
     Ok(Setup {
         run_id: run_id.to_owned(),
         command: settings.command.clone(),
-        env: environment(),
+        env: variables,
         // Hosts that are lent have directories of their own.
         directory: match settings.launch.parent {
             None => env::current_dir()?.to_str().map(str::to_owned),
@@ -280,32 +301,6 @@ fn setup(settings: &Settings, run_id: &str) -> anyhow::Result<Setup> {
         // Each connection has its own.
         instance: 0,
     })
-}
-
-/// The user's environment for the workers, less what belongs to this machine and this login.
-fn environment() -> BTreeMap<String, String> {
-    const OURS: [&str; 12] = [
-        "PWD",
-        "OLDPWD",
-        "SHLVL",
-        "_",
-        "HOSTNAME",
-        "TERM",
-        "DISPLAY",
-        "XDG_RUNTIME_DIR",
-        "XDG_SESSION_ID",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "TMPDIR",
-        "MAIL",
-    ];
-    env::vars_os()
-        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(key, _)| {
-            !OURS.contains(&key.as_str())
-                && !key.starts_with("SSH_")
-                && !key.starts_with("ELASTICRUN_")
-        })
-        .collect()
 }
 
 fn run_id() -> anyhow::Result<String> {

@@ -51,6 +51,7 @@
 
 mod agent;
 mod alone;
+mod call_key;
 mod error;
 mod hurry;
 mod memory;
@@ -64,6 +65,7 @@ pub mod store;
 pub mod worker;
 mod world;
 
+pub use call_key::call_key;
 pub use elasticrun_collectives::{DType, Element, Error as GroupError, Group, Observer, Op};
 pub use elasticrun_protocol::{
     CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, control::StopReason,

@@ -33,6 +33,7 @@ mod source;
 mod spark;
 mod table;
 mod value;
+mod variable;
 
 pub use cooldown::CooldownRange;
 pub use error::{Error, Written};
@@ -48,3 +49,4 @@ pub use settings::{
 pub use source::{FlagWords, Sources};
 pub use table::{Config, KEYS, Key, Row, Sourced};
 pub use value::{Setting, Shape, Timeout};
+pub use variable::Variable;

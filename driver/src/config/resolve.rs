@@ -245,11 +245,23 @@ fn launch(config: &Config) -> Result<Launch, Error> {
             "needs --join-token-file FILE or --print-join-token, so that agents can show the token",
         ));
     }
+    let is_there = |name: &str| std::env::var(name).is_ok();
+    if let Some(missing) = (config.env.value.iter())
+        .find(|variable| variable.value.is_none() && !is_there(&variable.name))
+    {
+        let name = &missing.name;
+        return Err(config.env.contradicts(
+            "env",
+            format!("{name} is not set here: set it, or give its value by {name}=VALUE"),
+        ));
+    }
     Ok(Launch {
         launcher: launcher(config),
         listen: config.listen.value,
         join,
         parent,
+        call: config.call_fd.value.map(|fd| fd.get().cast_signed()),
+        env: config.env.value.clone(),
         spark: config.spark.value.as_ref().map(|master| master.0.clone()),
         ssh: Ssh {
             port: config.ssh_port.value,

@@ -14,6 +14,7 @@ use super::{
     cooldown::CooldownRange,
     kinds::{FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
     network::SshOption,
+    variable::Variable,
 };
 
 /// A job as it was asked for. [`Settings::resolve`] is the only way to one.
@@ -151,6 +152,10 @@ pub struct Launch {
     pub join: Option<Join>,
     /// A socket to the program that started this one and lends hosts ([`crate::parent`]). They register themselves.
     pub parent: Option<i32>,
+    /// A pipe for the key of the call that workers make ([`crate::call`]).
+    pub call: Option<i32>,
+    /// Variables that workers on other hosts get beside those that are always sent.
+    pub env: Vec<Variable>,
     /// The cluster of Spark whose executors are the hosts, as Spark names it: `spark://host:7077`, `yarn`, `k8s://...`,
     /// `local-cluster[2,1,1024]`.
     pub spark: Option<String>,

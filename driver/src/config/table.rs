@@ -29,6 +29,7 @@ use super::{
     network::{Interfaces, SshOption},
     spark::Master,
     value::{Setting, Shape, Timeout},
+    variable::Variable,
 };
 
 /// A setting as the command line needs to know it.
@@ -257,6 +258,10 @@ settings! {
         print_join_token "print-join-token" "": bool = false, plain;
         /// An inherited socket to the program that lends hosts: it learns where agents join, and its end ends the job
         parent_fd "parent-fd" "N": Option<NonZeroU32> = None, plain;
+        /// (internal) An inherited pipe for the key by which workers fetch the function that they call
+        call_fd "call-fd" "N": Option<NonZeroU32> = None, |arg| arg.hide(true);
+        /// Send a variable to workers on other hosts, too: NAME, or NAME=VALUE; may be repeated
+        env "env" "NAME[=VALUE]": Vec<Variable> = Vec::new(), plain;
         /// Port of ssh [default: as ~/.ssh/config says]
         ssh_port "ssh-port" "PORT": Option<NonZeroU16> = None, |arg| arg.short('p');
         /// Private key for ssh [default: as ~/.ssh/config says]

@@ -157,6 +157,8 @@ impl Job {
         let (name, value) = self.tag.variable();
         let child = Command::new(&words[0])
             .args(&words[1..])
+            // Workers on hosts that are not local have them, too.
+            .env("ELASTICRUN_ENV", format!("{name};{DIRECTORY}"))
             .env(name, value)
             .env(DIRECTORY, self.directory.path())
             .stdin(Stdio::null())

@@ -8,7 +8,7 @@ use std::{
 
 use elasticrun_core::agent::Machine;
 use elasticrun_notices::{Notices, Sources};
-use elasticrun_protocol::{HostId, store::StoreOf};
+use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -156,7 +156,9 @@ async fn serve(
     }
     let guard = Guard::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
     let (notes, inbox) = mpsc::channel(INBOX);
-    local::open(&dir.socket(), notes.clone(), &mut tasks)?;
+    let call_key = options.secret.call_key(&joined.setup.run_id);
+    let call_key = Bytes32(*call_key.expose());
+    local::open(&dir.socket(), call_key, notes.clone(), &mut tasks)?;
     let clock = Clock::start();
     let discard = Discard::start()?;
     let port = free_port(listen).await.unwrap_or(0);

@@ -62,9 +62,21 @@ impl Secret {
         )
     }
 
+    /// The key by which the workers of a run fetch the function that they call, and bring back its results. The driver and
+    /// every agent make it for themselves, so it never crosses a network.
+    #[must_use]
+    pub fn call_key(&self, run_id: &str) -> Self {
+        self.derive(&format!("call of run {run_id}"))
+    }
+
     /// The bytes, for a library that needs a key.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
+    }
+
+    /// Of the bytes of another.
+    pub fn from_bytes(bytes: Bytes32) -> Self {
+        Self(bytes.0)
     }
 
     /// Hexadecimal text, to hand it to a child over a pipe. Never log it.

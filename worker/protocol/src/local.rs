@@ -61,6 +61,9 @@ pub enum FromWorker {
         /// Its start.
         generation: Generation,
     },
+    /// Only message on a connection of any process of this user: asks for the key of the call that the workers make
+    /// ([`Secret::call_key`](crate::auth::Secret::call_key)). Answered by [`ToWorker::CallKey`]; nothing attaches by it.
+    AskCallKey,
 }
 
 /// From an agent to a worker.
@@ -82,6 +85,11 @@ pub enum ToWorker {
     },
     /// Requests to the store may come over this connection.
     StoreOpened,
+    /// The answer to [`FromWorker::AskCallKey`], and the last message of its connection.
+    CallKey {
+        /// The key.
+        key: Bytes32,
+    },
     /// The attach was refused; the worker ends with this message. Or the opening of the store was.
     Refused {
         /// For a person.

@@ -13,6 +13,7 @@
 //!
 //! The Python side of each call, with its types, is in `_native.pyi`.
 
+mod call;
 mod callbacks;
 mod data;
 mod dtype;
@@ -31,6 +32,7 @@ mod work;
 mod _native {
     #[pymodule_export]
     use crate::{
+        call::call_key,
         data::{Batch, Column, Data, Forecast, Image, columns, images, note, plan},
         keys::Keys,
         lane::Lane,

@@ -20,7 +20,7 @@ use super::{
 use crate::{Error, memory::Memory, store::Client};
 
 /// Names the socket of the agent. Without it there is none.
-const SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
+pub(crate) const SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
 const LOCAL_RANK: &str = "ELASTICRUN_LOCAL_RANK";
 const GENERATION: &str = "ELASTICRUN_GENERATION";
 

@@ -7,7 +7,10 @@
 mod attach;
 mod inbox;
 mod link;
+mod request;
 mod thread;
 
+pub(crate) use attach::SOCKET;
 pub(crate) use inbox::{Ended, Inbox, Started};
 pub(crate) use link::{Left, Line, Link};
+pub(crate) use request::request;

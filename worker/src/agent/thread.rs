@@ -181,7 +181,7 @@ impl Listener {
                 });
             }
             // Said over the connections that the store opens.
-            ToWorker::StoreOpened => {}
+            ToWorker::StoreOpened | ToWorker::CallKey { .. } => {}
             ToWorker::Abort { round } => self.inbox.abort(round),
             ToWorker::Stop { why } => self.inbox.end(Ended::Stopped(why)),
         }

@@ -5,24 +5,16 @@
 
 use std::{
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::{fd::AsFd, unix::net::UnixStream},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
 };
 
-use elasticrun_protocol::{
-    FromWorker, Process, ToWorker,
-    frame::{self, FrameBuffer},
-    store::Answer,
-};
+use elasticrun_protocol::{FromWorker, Process, ToWorker, frame::FrameBuffer, store::Answer};
 use elasticrun_shared::fds;
 use nix::{
     errno::Errno,
@@ -31,10 +23,7 @@ use nix::{
 };
 
 use super::Client;
-use crate::Error;
-
-/// How long the agent may take to let a connection in.
-const OPENING: Duration = Duration::from_secs(60);
+use crate::{Error, agent::request};
 
 /// Bytes that may wait for an agent that does not read.
 const MOST_UNSENT: usize = 64 << 20;
@@ -183,28 +172,15 @@ fn as_much(sent: io::Result<usize>) -> io::Result<usize> {
 
 /// Says who it is and waits to be let in. Gives what came behind the answer.
 fn enter(stream: &UnixStream, process: Process) -> io::Result<Result<FrameBuffer, Error>> {
-    stream.set_read_timeout(Some(OPENING))?;
     let open = FromWorker::OpenStore {
         local_rank: process.local_rank,
         generation: process.generation,
     };
-    let bytes = frame::to_frame(&open).map_err(io::Error::other)?;
-    fds::send_all(stream, &bytes, &[])?;
-    let mut frames = FrameBuffer::default();
-    let mut bytes = [0; 4096];
-    let mut came: Vec<OwnedFd> = Vec::new();
-    loop {
-        match fds::recv(stream, &mut bytes, &mut came)? {
-            0 => return Err(io::Error::other("it closed the connection")),
-            count => frames.extend(&bytes[..count]),
-        }
-        return Ok(match frames.next_message().map_err(io::Error::other)? {
-            Some(ToWorker::StoreOpened) => Ok(frames),
-            Some(ToWorker::Refused { why }) => Err(Error::Refused { why }),
-            Some(_) => Err(Error::Protocol {
-                why: "it answered the opening of the store with something else".to_owned(),
-            }),
-            None => continue,
-        });
-    }
+    Ok(match request(stream, &open)? {
+        (ToWorker::StoreOpened, frames) => Ok(frames),
+        (ToWorker::Refused { why }, _) => Err(Error::Refused { why }),
+        _ => Err(Error::Protocol {
+            why: "it answered the opening of the store with something else".to_owned(),
+        }),
+    })
 }

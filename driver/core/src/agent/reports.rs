@@ -68,7 +68,7 @@ impl Machine {
             // As sure as a death, and like it followed by an exit.
             FromWorker::Failed => self.died(now, process, out),
             // It opens a connection of its own; on this one it changes nothing.
-            FromWorker::OpenStore { .. } => {}
+            FromWorker::OpenStore { .. } | FromWorker::AskCallKey => {}
             FromWorker::Finished { round } => {
                 let trains =
                     matches!(worker.life, Life::Training { round: own, .. } if own == round);

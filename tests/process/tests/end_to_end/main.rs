@@ -14,6 +14,7 @@ mod output;
 mod plain;
 mod proxy;
 mod registration;
+mod secrets;
 mod signals;
 mod stalls;
 mod store;

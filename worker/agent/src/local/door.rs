@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, path::Path, sync::Arc, time::Duration};
 
-use elasticrun_protocol::{FromWorker, Generation, LocalRank, Process, ToWorker};
+use elasticrun_protocol::{FromWorker, Generation, LocalRank, Process, ToWorker, auth::Bytes32};
 use tokio::{
     net::UnixListener,
     sync::{Semaphore, mpsc},
@@ -31,9 +31,10 @@ pub(crate) struct Knock {
     pub(crate) pid: Option<u32>,
 }
 
-/// Opens the socket and hands on who knocks, until the set is dropped.
+/// Opens the socket and hands on who knocks, until the set is dropped. `call_key` is for processes that ask for it.
 pub(crate) fn open(
     path: &Path,
+    call_key: Bytes32,
     inbox: mpsc::Sender<Note>,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), Error> {
@@ -53,8 +54,9 @@ pub(crate) fn open(
                     let inbox = inbox.clone();
                     guests.spawn(async move {
                         let _place = place;
-                        match greet(Connection::new(stream)).await {
-                            Ok(knock) => {
+                        match greet(Connection::new(stream), call_key).await {
+                            Ok(None) => {}
+                            Ok(Some(knock)) => {
                                 // Fails only at the agent's own end.
                                 let _ = inbox.send(Note::Knock(Box::new(knock))).await;
                             }
@@ -76,7 +78,8 @@ pub(crate) fn open(
     Ok(())
 }
 
-async fn greet(mut connection: Connection) -> Result<Knock, PeerError> {
+/// Reads the first message. None if it is a question that is answered here.
+async fn greet(mut connection: Connection, call_key: Bytes32) -> Result<Option<Knock>, PeerError> {
     let peer = connection.peer()?;
     // SAFETY: geteuid has no arguments and cannot fail.
     let own = unsafe { libc::geteuid() };
@@ -98,9 +101,13 @@ async fn greet(mut connection: Connection) -> Result<Knock, PeerError> {
             local_rank,
             generation,
         } => (process(local_rank, generation), true),
+        FromWorker::AskCallKey => {
+            connection.send(&ToWorker::CallKey { key: call_key }, Vec::new())?;
+            return Ok(None);
+        }
         _ => return Err(std::io::Error::other("its first message says not who it is").into()),
     };
-    Ok(Knock {
+    Ok(Some(Knock {
         process,
         for_store,
         pid: peer
@@ -108,7 +115,7 @@ async fn greet(mut connection: Connection) -> Result<Knock, PeerError> {
             .and_then(|pid| u32::try_from(pid).ok())
             .filter(|pid| *pid > 0),
         connection,
-    })
+    }))
 }
 
 fn process(local_rank: LocalRank, generation: Generation) -> Process {

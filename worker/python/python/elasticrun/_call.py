@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from . import _exchange, lifecycle
+from . import _exchange, _native, lifecycle
 
 __all__ = ["VARIABLE", "Address", "Call", "Result", "main"]
 
@@ -19,29 +19,28 @@ VARIABLE = "_ELASTICRUN_CALL"
 
 @dataclass(frozen=True)
 class Address:
-    """Where the caller listens: its addresses, any of which may be the one that a worker reaches, and the key."""
+    """Where the caller listens: its addresses, any of which may be the one that a worker reaches."""
 
     hosts: list[str]
     port: int
-    key: bytes
 
     def encode(self) -> str:
         """As the value of a variable."""
-        return json.dumps([self.hosts, self.port, self.key.hex()])
+        return json.dumps([self.hosts, self.port])
 
     @classmethod
     def decode(cls, text: str) -> Address:
         """From the value of a variable."""
-        hosts, port, key = json.loads(text)
-        return cls(hosts, port, bytes.fromhex(key))
+        hosts, port = json.loads(text)
+        return cls(hosts, port)
 
-    def ask(self, request: bytes) -> bytes:
+    def ask(self, key: bytes, request: bytes) -> bytes:
         """The caller's answer.
 
         Raises:
             ConnectionError: the caller cannot be reached.
         """
-        return _exchange.ask(self.hosts, self.port, self.key, request)
+        return _exchange.ask(self.hosts, self.port, key, request)
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,8 @@ class Result:
 def main() -> None:
     """Makes one call."""
     address = Address.decode(os.environ.pop(VARIABLE))
-    call: Call = pickle.loads(address.ask(b""))
+    key = _native.call_key()
+    call: Call = pickle.loads(address.ask(key, b""))
     sys.path += [entry for entry in call.path if entry not in sys.path]
     if call.prepare is not None:
         from multiprocessing import spawn
@@ -86,7 +86,7 @@ def main() -> None:
         name = getattr(function, "__qualname__", function)
         sys.exit(f"elasticrun.run: what {name} returned cannot be pickled: {error}")
     round, rank, size = _place()
-    address.ask(pickle.dumps(Result(round, rank, size, pickled)))
+    address.ask(key, pickle.dumps(Result(round, rank, size, pickled)))
 
 
 def _place() -> tuple[int, int, int]:

@@ -1,7 +1,8 @@
 """A function on its way to the workers, and its results on their way back.
 
 ``elasticrun.run`` listens; each worker connects once to fetch the function, and once to bring its result. Both
-sides hold a key that came to the workers in their environment, and each frame proves it before it is looked at::
+sides hold a key that is made of the job's secret: the caller has it from its driver, a worker from the agent of its
+host. Each frame proves the key before it is looked at::
 
     client: 32 random bytes                 server: 32 random bytes
     client: request frame                   server: answer frame
@@ -68,14 +69,22 @@ class _Channel:
 
 
 class Server:
-    """Answers requests with ``answer(request)``, in threads of its own, until it is closed."""
+    """Answers requests with ``answer(request)``, in threads of its own, from :meth:`unlock` until it is closed."""
 
-    def __init__(self, host: str, key: bytes, answer: Callable[[bytes], bytes]) -> None:
-        self._key = key
+    def __init__(self, host: str, answer: Callable[[bytes], bytes]) -> None:
+        self._key = b""
+        self._unlocked = threading.Event()
         self._answer = answer
         self._listener = socket.create_server((host, 0), backlog=1024)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="elasticrun-call", daemon=True).start()
+
+    def unlock(self, key: bytes) -> None:
+        """The key that clients hold. Those that came before it wait for it."""
+        if not key:
+            raise ValueError("the key is empty")
+        self._key = key
+        self._unlocked.set()
 
     def close(self) -> None:
         """Takes no more connections."""
@@ -95,6 +104,8 @@ class Server:
         # Whoever does not hold the key, or goes away, is not worth a word.
         with stream, contextlib.suppress(OSError, _Refused):
             stream.settimeout(_PATIENCE)
+            if not self._unlocked.wait(_PATIENCE):
+                return
             channel = _Channel(stream, self._key, b"server", b"client")
             channel.send(self._answer(channel.receive()))
 

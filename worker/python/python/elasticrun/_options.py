@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 #: Settings that bring hosts.
 SOURCES = ("hosts", "hostfile", "host_discovery_script", "discovery", "launcher", "config")
@@ -32,3 +32,9 @@ def flags(settings: Mapping[str, object]) -> list[str]:
             words = each if isinstance(each, (tuple, list)) else () if each is True else (each,)
             flags += [flag, *map(str, words)]
     return flags
+
+
+def named(variables: Iterable[str]) -> list[str]:
+    """Options that send variables of the driver's environment to workers on other hosts. The names that only the driver
+    reads are left out."""
+    return [word for name in variables if not name.startswith("ELASTICRUN_") for word in ("--env", name)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import secrets
 from typing import Any
 
 from ._call import VARIABLE, Address, Call, Result
@@ -16,14 +15,14 @@ __all__ = ["Served"]
 class Served:
     """Serves ``call`` while the job runs, at ``address`` of this machine (empty: all), and keeps the results.
 
-    ``with Served(call, "") as served``: the workers' environment needs :meth:`variable`.
+    ``with Served(call, "") as served``: the workers' environment needs :meth:`variable`, and nothing is answered before
+    :meth:`unlock`.
     """
 
     def __init__(self, call: Call, address: str) -> None:
         self._call = call
         self._results: list[Result] = []
-        self._key = secrets.token_bytes(32)
-        self._server = Server(address, self._key, self._answer)
+        self._server = Server(address, self._answer)
 
     def __enter__(self) -> Served:
         return self
@@ -33,7 +32,11 @@ class Served:
 
     def variable(self, addresses: list[str]) -> dict[str, str]:
         """The variable that leads workers here, by one of ``addresses``."""
-        return {VARIABLE: Address(addresses, self._server.port, self._key).encode()}
+        return {VARIABLE: Address(addresses, self._server.port).encode()}
+
+    def unlock(self, key: bytes) -> None:
+        """The key of this job's workers, as its driver tells it (``--call-fd``, driver/src/call.rs)."""
+        self._server.unlock(key)
 
     def by_rank(self) -> list[Any]:
         """What the members of the last round returned.

@@ -71,7 +71,8 @@ def run(
         start_timeout: longest time from the start of a worker to its first round.
         output_filename: directory for the output of each rank.
         executable: Python of the workers; this one by default.
-        env: the environment of the job; that of this process by default.
+        env: the environment of the job; that of this process by default. Of its variables workers on other hosts get those
+            that differ from this process's own, and those that training is set up by (``PATH``, ``PYTHON*``, ``NCCL_*``...).
         verbose: 1 or more logs each decision.
         settings: any other option of ``elasticrun`` by its name with underscores: a switch takes True, a range a
             pair, one that may be repeated a list. Horovod's names of the above are taken, too (``num_proc``,
@@ -102,14 +103,14 @@ def run(
     }
     python = os.fspath(executable or sys.executable)
     command = [os.fspath(_binary.find()), "run", *options.flags(given)]
-    command += ["--", python, "-c", "from elasticrun._call import main; main()"]
-
     environment = dict(os.environ if env is None else env)
+    command += options.named(name for name in environment if environment[name] != os.environ.get(name))
+    worker = ["--", python, "-c", "from elasticrun._call import main; main()"]
     # Loopback alone is enough, and safer, where the hosts are this machine.
     local = _is_local(given, environment)
     with Served(call, "127.0.0.1" if local else "") as served:
         variable = served.variable(["127.0.0.1"] if local else addresses())
-        _wait(command, {**environment, **variable})
+        _wait(command, worker, {**environment, **variable}, served)
     return served.by_rank()
 
 
@@ -172,13 +173,20 @@ def addresses() -> list[str]:
     return list(dict.fromkeys([*named, "127.0.0.1"]))
 
 
-def _wait(command: list[str], env: dict[str, str]) -> None:
+def _wait(command: list[str], worker: list[str], env: dict[str, str], served: Served) -> None:
     """Runs the job.
 
     Raises:
         JobError: it failed.
     """
-    job = subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
+    read, write = os.pipe()
+    with open(read, "rb") as told:
+        try:
+            words = [*command, "--call-fd", str(write), *worker]
+            job = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, pass_fds=[write])
+        finally:
+            os.close(write)
+        threading.Thread(target=_unlock, args=(os.dup(told.fileno()), served), daemon=True).start()
     assert job.stderr is not None, "it is a pipe"
     last: deque[bytes] = deque(maxlen=_LAST_LINES)
     reader = threading.Thread(target=_pass_on, args=(job.stderr, last), daemon=True)
@@ -199,6 +207,13 @@ def _wait(command: list[str], env: dict[str, str]) -> None:
     if job.returncode != 0:
         message = b"".join(last).decode(errors="replace").strip()
         raise of_exit_code(job.returncode, message or f"the job ended with {job.returncode}")
+
+
+def _unlock(told: int, served: Served) -> None:
+    with open(told, "rb") as pipe:
+        # Empty if the driver ended before it had a key.
+        if line := pipe.readline().strip():
+            served.unlock(bytes.fromhex(line.decode()))
 
 
 def _pass_on(source: IO[bytes], last: deque[bytes]) -> None:

@@ -33,6 +33,34 @@ def test_results_come_by_rank(start):
     assert "RESULTS [(0, 3, 'x', [1], 3.0), (1, 3, 'x', [1], 3.0), (2, 3, 'x', [1], 3.0)]" in text
 
 
+def test_the_key_of_the_call_is_in_no_environment(start):
+    start.script(
+        """
+        import os
+        from elasticrun import _native
+
+        def environment(pid):
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                return file.read()
+
+        def work():
+            agent = os.getppid()
+            with open(f"/proc/{agent}/stat") as file:
+                driver = file.read().rpartition(")")[2].split()[1]
+            key = _native.call_key()
+            spellings = (key, key.hex().encode())
+            seen = [environment(pid) for pid in ("self", agent, driver)]
+            return len(key), all(seen), any(key in text for text in seen for key in spellings)
+        """,
+        "work.py",
+    )
+    text = start.alone("""
+        import elasticrun, work
+        print("RESULTS", elasticrun.run(work.work, np=2))
+    """)
+    assert "RESULTS [(32, True, False), (32, True, False)]" in text
+
+
 def test_a_function_of_the_main_module_travels(start):
     text = start.alone("""
         import sys
@@ -215,8 +243,9 @@ def test_hosts_of_this_machine_are_known():
 def test_who_does_not_hold_the_key_gets_no_answer():
     asked = []
     server = _exchange.Server(
-        "127.0.0.1", b"key", lambda request: asked.append(request) or b"answer"
+        "127.0.0.1", lambda request: asked.append(request) or b"answer"
     )
+    server.unlock(b"key")
     try:
         assert _exchange.ask(["127.0.0.1"], server.port, b"key", b"request" * 100_000) == b"answer"
         with pytest.raises(ConnectionError, match="cannot reach the process that called"):

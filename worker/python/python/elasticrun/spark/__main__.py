@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
         # Settings are variables, too; defaults of the bridge come before the options of the user.
         settings = {name: value for name, value in os.environ.items() if name.startswith("ELASTICRUN_")}
         flags = [*_options.flags(DEFAULTS), *options]
-        environment = {**own_variables(), **settings}
+        environment = {**own_variables(), **settings, **_named(options)}
         run_job(context, counts, flags, _brought(context, command), environment, spares=int(spares))
     except JobError as error:
         # The driver has said why.
@@ -57,6 +57,14 @@ def main(words: list[str]) -> int:
     finally:
         context.stop()
     return 0
+
+
+def _named(options: list[str]) -> dict[str, str]:
+    """Variables of this process that the user sends to the workers by ``--env NAME``."""
+    behind = [word for before, word in zip(options, options[1:]) if before == "--env"]
+    joined = [word.removeprefix("--env=") for word in options if word.startswith("--env=")]
+    listed = os.environ.get("ELASTICRUN_ENV", "").split(";")
+    return {name: os.environ[name] for name in (*behind, *joined, *listed) if name in os.environ}
 
 
 def _context(master: str) -> SparkContext:

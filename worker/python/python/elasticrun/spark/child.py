@@ -28,11 +28,13 @@ _PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Listening:
-    """Where agents join: the run, the port, and the secret in hexadecimal digits."""
+    """Where agents join: the run, the port, the secret and the key of a call that workers fetch, both in hexadecimal
+    digits."""
 
     run_id: str
     port: int
     secret: str = field(repr=False)
+    call_key: str = field(repr=False)
 
 
 class Driver:

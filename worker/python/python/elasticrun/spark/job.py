@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import _binary, launch
+from .._served import Served
 from ..errors import ElasticrunError, of_exit_code
 from .child import Driver
 from .counts import Counts
@@ -40,6 +41,7 @@ def run_job(
     env: Mapping[str, str],
     ship_binary: bool = False,
     spares: int = 0,
+    served: Served | None = None,
 ) -> None:
     """Runs a job and waits for its end.
 
@@ -51,6 +53,7 @@ def run_job(
         env: variables of the driver, which workers get as well.
         ship_binary: Spark brings the program to the executors.
         spares: slots that are asked for beyond these.
+        served: a call that the workers fetch.
 
     Raises:
         JobError: it failed.
@@ -65,6 +68,8 @@ def run_job(
         listening = driver.listening()
         if listening is None:
             raise of_exit_code(driver.wait() or 1, driver.last_words)
+        if served is not None:
+            served.unlock(bytes.fromhex(listening.call_key))
         ports = tuple(f"{_bracketed(host)}:{listening.port}" for host in addresses(context))
         slots = Slots(context, Order(ports, listening.secret, 0, delivered), counts.max_num_proc + spares, say)
         listener = Listener(context)

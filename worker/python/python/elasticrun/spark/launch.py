@@ -104,7 +104,8 @@ def run(
     warn_of(context, counts, say)
     with Served(call, "") as served:
         environment = {**own_variables(), **(env or {}), **served.variable(addresses(context))}
-        run_job(context, counts, options.flags(given), _WORKER, environment, ship_binary, spares)
+        flags = [*options.flags(given), *options.named(env or {})]
+        run_job(context, counts, flags, _WORKER, environment, ship_binary, spares, served)
     return served.by_rank()
 
 

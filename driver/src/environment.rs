@@ -1,0 +1,177 @@
+//! Which of the driver's variables workers on other hosts get.
+//!
+//! What is sent crosses the network as it is until connections are encrypted, and a user's environment holds credentials
+//! of clouds, registries and trackers. So only variables that training is set up by are sent, and those that the user
+//! names by `--env`. A worker on this machine is started by a child of the driver and inherits everything.
+
+use std::{collections::BTreeMap, env};
+
+use crate::config::Variable;
+
+/// Variables that are sent. A name that ends with `*` stands for all that begin so.
+const SENT: [&str; 47] = [
+    "PATH",
+    "PYTHON*",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "VIRTUAL_ENV",
+    "CONDA_*",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "OMP_*",
+    "GOMP_*",
+    "KMP_*",
+    "MKL_*",
+    "OPENBLAS_*",
+    "BLIS_*",
+    "VECLIB_*",
+    "NUMEXPR_*",
+    "MALLOC_*",
+    "GLIBC_TUNABLES",
+    "CUDA_*",
+    "CUDNN_*",
+    "CUBLAS_*",
+    "NVIDIA_*",
+    "HIP_*",
+    "HSA_*",
+    "ROCR_*",
+    "ROCM_*",
+    "NCCL_*",
+    "RCCL_*",
+    "GLOO_*",
+    "UCX_*",
+    "UCC_*",
+    "FI_*",
+    "IBV_*",
+    "TORCH_*",
+    "TORCHINDUCTOR_*",
+    "PYTORCH_*",
+    "TRITON_*",
+    "TF_*",
+    "XLA_*",
+    "JAX_*",
+    "KERAS_*",
+    "HOROVOD_*",
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+    "_ELASTICRUN_*",
+];
+
+/// Parts of names whose values are nobody else's: such a variable is sent only if the user names it.
+const PRIVATE: [&str; 7] = [
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "CREDENTIAL",
+    "PRIVATE",
+    "API_KEY",
+];
+
+/// What is sent, and how many variables stay here.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) withheld: usize,
+}
+
+/// Of the environment of this process.
+pub(crate) fn sent(named: &[Variable]) -> Sent {
+    let own = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    choose(own, named)
+}
+
+fn choose(own: impl Iterator<Item = (String, String)>, named: &[Variable]) -> Sent {
+    let mut variables = BTreeMap::new();
+    let mut withheld = 0;
+    for (name, value) in own {
+        let asked = |variable: &Variable| variable.name == name && variable.value.is_none();
+        if is_sent(&name) || named.iter().any(asked) {
+            variables.insert(name, value);
+        } else if !name.starts_with("ELASTICRUN_") {
+            withheld += 1;
+        }
+    }
+    for Variable { name, value } in named {
+        if let Some(value) = value {
+            variables.insert(name.clone(), value.clone());
+        }
+    }
+    Sent {
+        variables,
+        withheld,
+    }
+}
+
+fn is_sent(name: &str) -> bool {
+    let listed = SENT.iter().any(|entry| match entry.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == *entry,
+    });
+    listed && !PRIVATE.iter().any(|part| name.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(own: &[&str], named: &[(&str, Option<&str>)]) -> (Vec<String>, usize) {
+        let own = own
+            .iter()
+            .map(|name| ((*name).to_owned(), format!("own {name}")));
+        let named: Vec<_> = named
+            .iter()
+            .map(|(name, value)| Variable {
+                name: (*name).to_owned(),
+                value: value.map(str::to_owned),
+            })
+            .collect();
+        let sent = choose(own, &named);
+        let pairs = sent.variables.iter();
+        (
+            pairs
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect(),
+            sent.withheld,
+        )
+    }
+
+    #[test]
+    fn what_training_is_set_up_by_is_sent_and_credentials_are_not() {
+        let own = [
+            "PATH",
+            "OMP_NUM_THREADS",
+            "NCCL_DEBUG",
+            "AWS_SECRET_ACCESS_KEY",
+            "HF_TOKEN",
+            "KERAS_API_KEY",
+            "HOME",
+            "ELASTICRUN_NP",
+        ];
+        let (sent, withheld) = chosen(&own, &[]);
+        assert_eq!(
+            sent,
+            [
+                "NCCL_DEBUG=own NCCL_DEBUG",
+                "OMP_NUM_THREADS=own OMP_NUM_THREADS",
+                "PATH=own PATH"
+            ]
+        );
+        assert_eq!(withheld, 4);
+    }
+
+    #[test]
+    fn what_the_user_names_is_sent_whatever_it_is() {
+        let named = [
+            ("HF_TOKEN", None),
+            ("MODE", Some("fast")),
+            ("PATH", Some("/x")),
+        ];
+        let (sent, withheld) = chosen(&["HF_TOKEN", "PATH", "HOME"], &named);
+        assert_eq!(sent, ["HF_TOKEN=own HF_TOKEN", "MODE=fast", "PATH=/x"]);
+        assert_eq!(withheld, 1);
+    }
+}
