@@ -30,7 +30,7 @@ impl Addresses {
     }
 
     /// Rewrites orders; `own` gives the address of this machine on the route to another one. All orders that start one
-    /// round come in one batch.
+    /// round, or one group, come in one batch.
     pub(crate) fn view(&self, commands: &mut [Command], own: impl Fn(IpAddr) -> Option<IpAddr>) {
         if self.0.values().all(|address| !address.is_loopback()) {
             return;
@@ -41,6 +41,10 @@ impl Addresses {
                 host,
                 order: Order::Start(_),
             } => self.away(host),
+            Command::Send {
+                host,
+                order: Order::Spawn(spawn),
+            } if spawn.restarts.is_some() => self.away(host),
             _ => None,
         });
         for command in commands {
@@ -49,6 +53,9 @@ impl Addresses {
             };
             let to = self.away(host);
             match order {
+                Order::Spawn(spawn) if spawn.restarts.is_some() => {
+                    rewrite(&mut spawn.coordinator, to.or(away), &own);
+                }
                 Order::Spawn(spawn) => rewrite(&mut spawn.coordinator, to, &own),
                 Order::Start(start) => {
                     rewrite(&mut start.coordinator, to.or(away), &own);
@@ -85,7 +92,7 @@ fn rewrite(address: &mut SocketAddr, to: Option<IpAddr>, own: &impl Fn(IpAddr) -
 mod tests {
     use elasticrun_protocol::{
         CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round,
-        control::{Keeper, Member, Place, Spawn, Start},
+        control::{Keeper, Member, Place, Restarts, Spawn, Start},
     };
 
     use super::*;
@@ -192,24 +199,32 @@ mod tests {
 
     #[test]
     fn a_worker_elsewhere_is_started_with_a_coordinator_that_it_reaches() {
-        let spawn = |host: &str| Command::Send {
+        let spawn = |host: &str, restarts| Command::Send {
             host: HostId::new(host),
             order: Order::Spawn(Spawn {
                 process: PROCESS,
                 place: PLACE,
                 coordinator: "127.0.0.1:9".parse().unwrap(),
+                restarts,
             }),
         };
-        let mut commands = [spawn("here"), spawn("b")];
-        addresses().view(&mut commands, own);
-        let told = commands.map(|command| match command {
-            Command::Send {
-                order: Order::Spawn(spawn),
-                ..
-            } => spawn.coordinator.to_string(),
-            other => panic!("{other:?}"),
+        let told = |restarts| {
+            let mut commands = ["here", "b"].map(|host| spawn(host, restarts));
+            addresses().view(&mut commands, own);
+            commands.map(|command| match command {
+                Command::Send {
+                    order: Order::Spawn(spawn),
+                    ..
+                } => spawn.coordinator.to_string(),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(told(None), ["127.0.0.1:9", "10.1.0.1:9"]);
+        let group = Some(Restarts {
+            used: 0,
+            allowed: 0,
         });
-        assert_eq!(told, ["127.0.0.1:9", "10.1.0.1:9"]);
+        assert_eq!(told(group), ["10.1.0.1:9"; 2], "one for all of a group");
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
-use crate::config::{Config, Mode, Settings, SlotsPerHost, Source, Workers, launcher_of};
+use crate::config::{
+    Config, Mode, RestartMode, Settings, SlotsPerHost, Source, Workers, launcher_of,
+};
 
 /// The place of a worker in the first round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +54,7 @@ pub fn places(slots: &[u32], most: u32) -> Vec<Place> {
 pub fn describe(settings: &Settings, config: &Config, notes: &[String]) -> String {
     let mut text = String::new();
     headline(&mut text, settings);
+    restarts(&mut text, settings);
     let command: Vec<_> = settings
         .command
         .iter()
@@ -106,6 +109,25 @@ fn headline(text: &mut String, settings: &Settings) {
                     spares => format!(", keeps {spares} spare"),
                 }
             ),
+        ),
+    }
+}
+
+/// What a failure or a change does to the workers' processes.
+fn restarts(text: &mut String, settings: &Settings) {
+    let failures = &settings.failures;
+    if settings.mode == Mode::Standard {
+        return;
+    }
+    let count = failures.max_restarts;
+    let group = format!("a failure or change restarts all workers, --max-restarts {count}");
+    let workers = "workers go on in their processes";
+    match failures.restart_mode {
+        RestartMode::InProcess => line(text, format_args!("restart mode in-process: {workers}")),
+        RestartMode::Process => line(text, format_args!("restart mode process: {group}")),
+        RestartMode::Auto => line(
+            text,
+            format_args!("restart mode auto: {group}; once one has attached, {workers}"),
         ),
     }
 }

@@ -89,7 +89,7 @@ impl Machines {
         LocalRank((0..).find(|place| !taken.contains(place)).unwrap_or(0))
     }
 
-    /// Rewrites the places in orders by machine. All orders that start one round come in one batch.
+    /// Rewrites the places in orders by machine. All orders that start one round, or one group, come in one batch.
     pub(crate) fn view(&self, commands: &mut [Command]) {
         if self.seats.is_empty() {
             return;
@@ -97,6 +97,8 @@ impl Machines {
         let members: Vec<HostId> = commands.iter().flat_map(members_of).collect();
         let round = self.neighbours(members.iter());
         let expected = self.neighbours(self.seats.keys());
+        let started: Vec<HostId> = commands.iter().flat_map(group_member).collect();
+        let group = self.neighbours(started.iter());
         for command in commands {
             let Command::Send { host, order } = command else {
                 continue;
@@ -105,6 +107,9 @@ impl Machines {
                 continue;
             };
             match order {
+                Order::Spawn(spawn) if spawn.restarts.is_some() => {
+                    group.describe(host, seat, &mut spawn.place);
+                }
                 Order::Spawn(spawn) => expected.describe(host, seat, &mut spawn.place),
                 Order::Start(start) => {
                     for member in &mut start.members {
@@ -157,11 +162,22 @@ fn members_of(command: &Command) -> Option<HostId> {
     }
 }
 
+/// Whose order starts a member of a group, in the order of ranks.
+fn group_member(command: &Command) -> Option<HostId> {
+    match command {
+        Command::Send {
+            host,
+            order: Order::Spawn(spawn),
+        } => spawn.restarts.map(|_| host.clone()),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use elasticrun_protocol::{
         DriverEpoch, Generation, Process, Rank, Round,
-        control::{Member, Start},
+        control::{Member, Restarts, Spawn, Start},
     };
 
     use super::*;
@@ -248,6 +264,47 @@ mod tests {
         );
         // Of a round with fewer only its members count, and each keeps its place on its machine.
         assert_eq!(told(&machines, &tasks[2..]), [(1, 1, 0, 1), (0, 1, 0, 1)]);
+    }
+
+    #[test]
+    fn of_a_group_only_its_members_are_neighbours() {
+        let tasks = [task("a", 0, 1), task("a", 1, 2), task("a", 2, 3)];
+        let mut machines = Machines::default();
+        for task in &tasks {
+            admit(&mut machines, task);
+        }
+        let spawn = |rank: u32, host: HostId| {
+            let Command::Send {
+                order: Order::Start(start),
+                ..
+            } = start(host.clone(), rank, 2)
+            else {
+                panic!("a start");
+            };
+            let spawn = Spawn {
+                process: start.members[0].process,
+                place: start.members[0].place,
+                coordinator: start.coordinator,
+                restarts: Some(Restarts {
+                    used: 0,
+                    allowed: 3,
+                }),
+            };
+            let order = Order::Spawn(spawn);
+            Command::Send { host, order }
+        };
+        let mut commands = vec![spawn(0, tasks[0].host()), spawn(1, tasks[1].host())];
+        machines.view(&mut commands);
+        let sizes: Vec<_> = (commands.iter())
+            .map(|command| match command {
+                Command::Send {
+                    order: Order::Spawn(spawn),
+                    ..
+                } => (spawn.place.local_rank.map(|l| l.0), spawn.place.local_size),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(sizes, [(Some(0), 2), (Some(1), 2)]);
     }
 
     #[test]

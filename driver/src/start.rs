@@ -42,9 +42,9 @@ const EPOCH: DriverEpoch = DriverEpoch(1);
 /// Between SIGTERM and SIGKILL, as Horovod has it.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How much longer than the orphan timeout agents keep the workers of a driver that is silent and perhaps only suspended
-/// (a paused virtual machine, a network that is gone).
-const KEEP: Duration = Duration::from_secs(60);
+/// How many times the orphan timeout agents keep the workers of a driver that is silent and perhaps only suspended (a
+/// paused virtual machine, a network that is gone).
+const KEEP: u32 = 12;
 
 /// How many messages of agents may wait for the run loop.
 const INPUTS: usize = 4096;
@@ -260,6 +260,11 @@ fn job_settings(settings: &Settings) -> core::Settings {
                 .sources
                 .iter()
                 .any(|source| matches!(source, Source::Registration)),
+        restart_mode: match failures.restart_mode {
+            config::RestartMode::InProcess => core::RestartMode::InProcess,
+            config::RestartMode::Process => core::RestartMode::Process,
+            config::RestartMode::Auto => core::RestartMode::Auto,
+        },
     }
 }
 
@@ -288,7 +293,7 @@ fn setup(
         heartbeat_interval: settings.timeouts.heartbeat_interval,
         heartbeat_timeout: settings.timeouts.heartbeat,
         orphan_timeout: settings.timeouts.orphan,
-        keep_timeout: KEEP,
+        keep_timeout: settings.timeouts.orphan * KEEP,
         abort_timeout: settings.timeouts.abort,
         grace: GRACE,
         // In a standard job nobody could go on elsewhere.
@@ -300,6 +305,7 @@ fn setup(
         notice_file: settings.launch.notice_file.clone(),
         // Each connection has its own.
         instance: 0,
+        groups: settings.mode == config::Mode::Elastic,
     })
 }
 

@@ -37,6 +37,11 @@ impl Budgets {
         self.started += 1;
     }
 
+    /// What has started were no rounds: the next one is the first.
+    pub fn forget_rounds(&mut self) {
+        self.started = 0;
+    }
+
     /// Rounds that have started.
     pub fn started(&self) -> u32 {
         self.started
@@ -53,6 +58,11 @@ impl Budgets {
             self.restarts += 1;
             self.restarts
         })
+    }
+
+    /// Restarts used.
+    pub fn restarts(&self) -> u32 {
+        self.restarts
     }
 
     /// Restarts allowed.

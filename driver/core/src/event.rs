@@ -279,6 +279,35 @@ pub enum Note {
     },
     /// A worker returned from `run()`: no new round will be formed.
     Finishing,
+    /// No worker has attached: the processes of the job are restarted as a whole.
+    ProcessMode,
+    /// A worker has attached: failures and changes are met in the running processes from now on.
+    Attached,
+    /// The processes of a group are started.
+    GroupStarted {
+        /// Its number.
+        round: Round,
+        /// Its size.
+        size: u32,
+        /// Why it is started.
+        cause: Cause,
+        /// From the first sight of the cause to the start.
+        took: Duration,
+    },
+    /// The processes of a group are ended, to start the next one.
+    GroupEnded {
+        /// Its number.
+        round: Round,
+        /// Why.
+        cause: Cause,
+    },
+    /// A worker of a group had failed: the group is restarted.
+    GroupRestarts {
+        /// Restarts used, this one included.
+        used: u32,
+        /// Restarts allowed.
+        allowed: u32,
+    },
     /// All workers had failed by themselves; the job starts again from the last commit.
     Restarting {
         /// Restarts used, this one included.

@@ -120,6 +120,11 @@ impl Host {
         self.slots.iter().filter_map(|slot| slot.live)
     }
 
+    /// Whether the last process of this slot ended with code 0 without ever waiting.
+    pub fn is_done(&self, slot: LocalRank) -> bool {
+        (self.slots.get(slot.0 as usize)).is_some_and(|slot| slot.done)
+    }
+
     /// Whether a new process may be started on this slot.
     pub fn is_free(&self, slot: LocalRank) -> bool {
         self.slots.get(slot.0 as usize).is_none_or(|slot| {
@@ -148,6 +153,11 @@ impl Census {
     /// All that count towards the size of the job.
     pub fn staying(&self) -> usize {
         self.starting + self.waiting + self.training + self.returning
+    }
+
+    /// Whether no process is left, not even one to be reaped.
+    pub fn is_empty(&self) -> bool {
+        self.staying() + self.stopping == 0
     }
 
     fn count(&mut self, life: Life) -> &mut usize {
@@ -274,6 +284,18 @@ impl Fleet {
         if self.current(host, process).is_some() {
             self.end(host, process);
             self.host_mut(host).slots[process.local_rank.0 as usize].done = true;
+            self.done += 1;
+        }
+    }
+
+    /// The process that ran last on a free slot had ended with code 0 without ever waiting: the slot is done.
+    pub fn set_done(&mut self, host: &HostId, slot: LocalRank) {
+        let slots = &mut self.host_mut(host).slots;
+        if let Some(slot) = slots.get_mut(slot.0 as usize)
+            && slot.live.is_none()
+            && !slot.done
+        {
+            slot.done = true;
             self.done += 1;
         }
     }

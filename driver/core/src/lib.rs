@@ -11,6 +11,7 @@
 //! | [`waitlist::WaitList`] | who waits at `run()`, and when a growth is ripe |
 //! | [`assignment`] | which worker gets which rank |
 //! | [`rounds::Rounds`] | plan, ready, start, hold, abort |
+//! | [`groups::Groups`] | when workers without the SDK are started together |
 //! | [`lineage::Lineage`] | which commits are still part of the history |
 //! | [`live_state::LiveState`] | in a worker: whether a round may begin with its state as it is |
 //! | [`registry::Registry`] | how the members of the last round ended |
@@ -46,6 +47,7 @@ pub mod budgets;
 pub mod data;
 mod event;
 pub mod fleet;
+pub mod groups;
 pub mod hosts;
 mod job;
 pub mod lease;
@@ -68,5 +70,5 @@ pub mod waitlist;
 pub use event::{AgentConnected, Command, Event, Note, Rejected};
 pub use job::Job;
 pub use running_time::RunningTime;
-pub use settings::{Cooldown, FailureDomain, Settings};
+pub use settings::{Cooldown, FailureDomain, RestartMode, Settings};
 pub use time::Time;

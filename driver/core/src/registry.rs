@@ -125,6 +125,17 @@ impl Registry {
         })
     }
 
+    /// Slots of members that ended with code 0.
+    pub fn successful(&self) -> impl Iterator<Item = (&HostId, LocalRank)> {
+        let all = (self.members.iter()).flat_map(|(host, members)| {
+            members
+                .iter()
+                .map(move |(slot, member)| (host, *slot, member))
+        });
+        all.filter(|(_, _, member)| member.state == State::Successful)
+            .map(|(host, slot, _)| (host, slot))
+    }
+
     /// The last started round.
     pub fn round(&self) -> Option<Round> {
         self.round
@@ -160,6 +171,12 @@ impl Registry {
         let lost = self.count(State::LostWithHost);
         let told = self.count(State::Stopped) + self.count(State::StoppedWithDomain);
         lost > 0 && lost + told == self.counts.iter().sum::<u32>()
+    }
+
+    /// Every member went with its host or agent.
+    pub fn all_lost_with_hosts(&self) -> bool {
+        let lost = self.count(State::LostWithHost);
+        lost > 0 && lost == self.counts.iter().sum::<u32>()
     }
 
     /// Members that have neither ended nor been told to stop.

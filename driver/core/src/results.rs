@@ -52,6 +52,11 @@ pub enum Reason {
     Standard,
     /// All workers ended by themselves and no restart is left.
     AllFailed,
+    /// A worker of a group failed and no restart is left.
+    NoRestartLeft {
+        /// Restarts allowed.
+        allowed: u32,
+    },
     /// Every known host is out for good.
     AllHostsOut,
     /// Some workers succeeded and others did not.

@@ -27,6 +27,17 @@ pub enum FailureDomain {
     Slot,
 }
 
+/// What a failure or a change of the members does to the workers' processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartMode {
+    /// Workers attach (the SDK does) and go on in their processes.
+    InProcess,
+    /// All processes end and are started anew as one group ([`crate::groups`]).
+    Process,
+    /// Groups until a worker of the job attaches, in-process from then on.
+    Auto,
+}
+
 /// Settings of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -57,7 +68,7 @@ pub struct Settings {
     pub last_call: Duration,
     /// Started rounds after the first; the next fails the job.
     pub reset_limit: Option<u32>,
-    /// Starts again from the last commit when all workers failed by themselves.
+    /// Starts again when all workers failed by themselves; of a group ([`crate::groups`]): when one has failed.
     pub max_restarts: u32,
     /// Failures after which a domain is out for good; none = no limit.
     pub max_host_failures: Option<u32>,
@@ -67,6 +78,8 @@ pub struct Settings {
     pub failure_domain: FailureDomain,
     /// Hosts come by themselves; the driver starts no agents.
     pub self_registration: bool,
+    /// What a failure or a change does to processes. Without effect in a job that is not elastic.
+    pub restart_mode: RestartMode,
 }
 
 impl Settings {
@@ -94,7 +107,14 @@ impl Settings {
             },
             failure_domain: FailureDomain::Auto,
             self_registration: false,
+            restart_mode: RestartMode::Auto,
         }
+    }
+
+    /// What failed may be used again at once, however often it failed.
+    pub fn nothing_is_blacklisted(&self) -> bool {
+        let at_once = matches!(self.cooldown, Cooldown::Range { low, high } if low.is_zero() && high.is_zero());
+        at_once && self.max_host_failures.is_none()
     }
 
     /// An elastic job with the defaults of the command line.

@@ -261,13 +261,12 @@ fn sources(
 
 /// Flags that say what happens after a failure say nothing to a job that ends at the first one.
 fn standard_note(config: &Config, mode: Mode) -> Option<String> {
-    const ONLY_ELASTIC: [&str; 10] = [
+    const ONLY_ELASTIC: [&str; 9] = [
         "elastic-timeout",
         "abort-timeout",
         "interrupt-timeout",
         "last-call",
         "reset-limit",
-        "max-restarts",
         "max-host-failures",
         "blacklist",
         "blacklist-cooldown-range",

@@ -17,6 +17,12 @@ pub struct CooldownRange {
 }
 
 impl CooldownRange {
+    /// What failed may be used again at once.
+    pub const NONE: Self = Self {
+        lo: Duration::ZERO,
+        hi: Duration::ZERO,
+    };
+
     /// From `lo` to `hi`; none if `lo` is the longer one.
     #[must_use]
     pub const fn new(lo: Duration, hi: Duration) -> Option<Self> {

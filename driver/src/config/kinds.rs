@@ -67,6 +67,23 @@ word_setting!(FailureDomain, "host or slot",
     "slot" => FailureDomain::Slot,
 );
 
+/// What a failure or a change of the members does to the workers' processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RestartMode {
+    /// Workers go on in their processes; they have the SDK.
+    InProcess,
+    /// All processes end and are started anew, as torchrun does.
+    Process,
+    /// As `Process` until a worker has attached, as `InProcess` from then on.
+    Auto,
+}
+
+word_setting!(RestartMode, "in-process, process or auto",
+    "in-process" => RestartMode::InProcess,
+    "process" => RestartMode::Process,
+    "auto" => RestartMode::Auto,
+);
+
 /// How agents come to their hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Launcher {

@@ -39,7 +39,9 @@ pub use cooldown::CooldownRange;
 pub use error::{Error, Written};
 pub use group::Group;
 pub use hosts::HostList;
-pub use kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost};
+pub use kinds::{
+    BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost,
+};
 pub use layer::{Origin, flag, variable};
 pub use locality::{is_local, launcher_of};
 pub use network::{Interfaces, SshOption};

@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use super::{
+    cooldown::CooldownRange,
     counts,
     error::Error,
     group,
-    kinds::{BlacklistPolicy, Launcher, LogLevel},
+    kinds::{BlacklistPolicy, Launcher, LogLevel, RestartMode},
     layer::Origin,
     paths,
     settings::{
@@ -51,7 +52,7 @@ impl Settings {
             },
             workers,
             timeouts: timeouts(config)?,
-            failures: failures(config)?,
+            failures: failures(config, discovers)?,
             launch: launch(config)?,
             output: output(config)?,
         })
@@ -170,12 +171,17 @@ fn localhost(np: NonZeroU32) -> Result<Source, Error> {
 }
 
 fn mode(config: &Config, discovers: bool) -> Mode {
-    let asked = config.min_np.is_given() || config.max_np.is_given() || config.spares.value > 0;
-    if asked || discovers {
+    let restarts = config.restart_mode.is_given() || config.max_restarts.value > 0;
+    if restarts || members_may_change(config) || discovers {
         Mode::Elastic
     } else {
         Mode::Standard
     }
+}
+
+/// The options say so; sources of hosts may say so as well.
+fn members_may_change(config: &Config) -> bool {
+    config.min_np.is_given() || config.max_np.is_given() || config.spares.value > 0
 }
 
 fn timeouts(config: &Config) -> Result<Timeouts, Error> {
@@ -203,7 +209,7 @@ fn timeouts(config: &Config) -> Result<Timeouts, Error> {
     })
 }
 
-fn failures(config: &Config) -> Result<Failures, Error> {
+fn failures(config: &Config, discovers: bool) -> Result<Failures, Error> {
     let range = &config.blacklist_cooldown_range;
     let forever = config.blacklist.value == BlacklistPolicy::Forever;
     if forever && range.is_given() && range.origin.same_source(&config.blacklist.origin) {
@@ -213,13 +219,38 @@ fn failures(config: &Config) -> Result<Failures, Error> {
         );
         return Err(range.contradicts("blacklist-cooldown-range", why));
     }
+    let restart_mode = restart_mode(config, discovers);
+    // All workers are needed and only the count of restarts bounds failures, as with torchrun.
+    let fixed = !discovers && !members_may_change(config);
+    let at_once = fixed && restart_mode == RestartMode::Process;
+    let cooldown = if at_once && !range.is_given() {
+        CooldownRange::NONE
+    } else {
+        range.value
+    };
+    let max_host_failures = if at_once && !config.max_host_failures.is_given() {
+        0
+    } else {
+        config.max_host_failures.value
+    };
     Ok(Failures {
         reset_limit: config.reset_limit.value,
         max_restarts: config.max_restarts.value,
-        cooldown: (!forever).then_some(range.value),
-        max_host_failures: NonZeroU32::new(config.max_host_failures.value),
+        restart_mode,
+        cooldown: (!forever).then_some(cooldown),
+        max_host_failures: NonZeroU32::new(max_host_failures),
         domain: config.failure_domain.value,
     })
+}
+
+/// `--max-restarts` alone means what it means to torchrun.
+fn restart_mode(config: &Config, discovers: bool) -> RestartMode {
+    let alone = config.max_restarts.value > 0 && !discovers && !members_may_change(config);
+    if alone && !config.restart_mode.is_given() {
+        RestartMode::Process
+    } else {
+        config.restart_mode.value
+    }
 }
 
 /// Who has a parent gets its hosts from there, and Spark's bridge is one.

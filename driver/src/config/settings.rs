@@ -12,7 +12,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use super::{
     cooldown::CooldownRange,
-    kinds::{FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
+    kinds::{FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost},
     network::SshOption,
     variable::Variable,
 };
@@ -131,8 +131,10 @@ pub struct Timeouts {
 pub struct Failures {
     /// Started rounds after the first; the next fails the job.
     pub reset_limit: Option<u32>,
-    /// Starts again from the last commit when all workers failed by themselves.
+    /// Restarts when all workers failed by themselves, or in process mode when one failed.
     pub max_restarts: u32,
+    /// What a failure or change does to the workers' processes.
+    pub restart_mode: RestartMode,
     /// Cooldown of a failed domain; none: it is out for good at once.
     pub cooldown: Option<CooldownRange>,
     /// Failures after which a domain is out for good; none: no limit.

@@ -24,7 +24,9 @@ use super::{
     error::Error,
     group::Group,
     hosts::HostList,
-    kinds::{BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, SlotsPerHost},
+    kinds::{
+        BlacklistPolicy, FailureDomain, Launcher, LogFormat, LogLevel, RestartMode, SlotsPerHost,
+    },
     layer::{Layers, Origin},
     network::{Interfaces, SshOption},
     spark::Master,
@@ -236,8 +238,11 @@ settings! {
     "Failures" {
         /// Rounds after the first; the next one fails the job [default: no limit]
         reset_limit "reset-limit" "N": Option<u32> = None, |arg| arg.visible_alias("max-resets");
-        /// Starts again from the last commit when all workers failed by themselves
+        /// Restarts when all workers failed by themselves, or in process mode when one failed; alone it makes a job elastic
         max_restarts "max-restarts" "N": u32 = 0, plain;
+        /// What a failure or change restarts: in-process (workers go on), process (all workers are started anew, for
+        /// scripts without the SDK), or auto (process until a worker attaches)
+        restart_mode "restart-mode" "MODE": RestartMode = RestartMode::Auto, plain;
         /// Failures after which a host is out for good; 0: no limit
         max_host_failures "max-host-failures" "N": u32 = 5, plain;
         /// Whether a failed host may come back: forever, or cooldown

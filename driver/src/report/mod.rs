@@ -75,6 +75,25 @@ impl Reporter {
                 at: self.began.elapsed(),
             });
         }
+        match note {
+            Note::GroupStarted {
+                round,
+                size,
+                cause,
+                took,
+            } => self.rounds.push(Started {
+                round: round.0,
+                size: *size,
+                survivors: 0,
+                base: None,
+                cause: cause.to_string(),
+                took: *took,
+                at: self.began.elapsed(),
+            }),
+            // Processes were started, but no round yet.
+            Note::Attached => self.rounds.clear(),
+            _ => {}
+        }
         let first = self.rounds.len() <= 1;
         if let Some(line) = note::line(note, first).filter(|_| !self.quiet) {
             self.terminal.line(&line);

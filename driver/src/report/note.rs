@@ -111,6 +111,29 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
             format!("waiting for slots: {usable} usable, {needed} needed")
         }
         Note::Finishing => return None,
+        Note::ProcessMode => {
+            "no worker has attached to elasticrun: the group is restarted as a whole at a failure or change (--restart-mode process)".into()
+        }
+        Note::Attached => {
+            "workers attach to elasticrun: restart mode in-process".into()
+        }
+        Note::GroupStarted { .. } if first => return None,
+        Note::GroupStarted {
+            round,
+            size,
+            cause,
+            took,
+        } => format!(
+            "round {round} started with {} in new processes: {cause}, {}",
+            count(*size as usize, "worker"),
+            millis(*took)
+        ),
+        Note::GroupEnded { round, cause } => {
+            format!("ending all workers of round {round}: {cause}")
+        }
+        Note::GroupRestarts { used, allowed } => {
+            format!("restarting all workers (restart {used} of {allowed})")
+        }
         Note::Restarting { used, allowed } => {
             format!(
                 "all workers failed; starting again from the last commit (restart {used} of {allowed})"

@@ -68,6 +68,9 @@ pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
         Outcome::WorkerFailed(reason) => match reason {
             Reason::Standard => "failed: a worker failed".into(),
             Reason::AllFailed => "failed: all workers failed by themselves".into(),
+            Reason::NoRestartLeft { allowed } => {
+                format!("failed: a worker failed and no restart is left (--max-restarts {allowed})")
+            }
             Reason::AllHostsOut => "failed: all hosts are out for good".into(),
             Reason::NotAllSucceeded => "failed: some workers succeeded and others did not".into(),
             Reason::ExitTimeout => {

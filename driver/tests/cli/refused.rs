@@ -83,6 +83,7 @@ const WRONG: &[&str] = &[
     "-np\t2\t--heartbeat-timeout\t\tx",
     "-np\t2\t--reset-limit\t-1\tx",
     "-np\t2\t--max-restarts\tmany\tx",
+    "-np\t2\t--restart-mode\tsometimes\tx",
     "-np\t2\t--max-host-failures\t1.0\tx",
     "-np\t2\t--blacklist\tnever\tx",
     "-np\t2\t--blacklist-cooldown-range\t5s\t1s\tx",

@@ -4,7 +4,9 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use elasticrun::{
     cli::{AgentStart, Endpoint, Invocation, JoinRequest},
-    config::{HostList, Launcher, LogLevel, Mode, Prefix, Setting, SlotsPerHost, Source},
+    config::{
+        HostList, Launcher, LogLevel, Mode, Prefix, RestartMode, Setting, SlotsPerHost, Source,
+    },
 };
 
 use super::{job, with};
@@ -63,7 +65,7 @@ fn a_job_is_elastic_when_the_contract_says_so() {
     for words in [
         &["-np", "2", "x"][..],
         &["-H", "a:2,b:2", "x"],
-        &["-np", "2", "--max-restarts", "3", "x"],
+        &["-np", "2", "--max-restarts", "0", "x"],
         &["-np", "2", "--launcher", "local", "x"],
     ] {
         assert_eq!(job(words).settings.mode, Mode::Standard, "{words:?}");
@@ -72,10 +74,87 @@ fn a_job_is_elastic_when_the_contract_says_so() {
         &["-np", "2", "--min-np", "2", "x"][..],
         &["-np", "2", "--max-np", "2", "x"],
         &["-np", "2", "--discovery", "p", "x"],
+        &["-np", "2", "--max-restarts", "3", "x"],
+        &["-np", "2", "--restart-mode", "auto", "x"],
         &["-np", "1", "-H", "a:2", "--spares", "1", "x"],
         &["-np", "2", "--launcher", "agent", "--print-join-token", "x"],
     ] {
         assert_eq!(job(words).settings.mode, Mode::Elastic, "{words:?}");
+    }
+}
+
+#[test]
+fn restarts_alone_mean_what_they_mean_to_torchrun() {
+    let failures = |words: &[&str]| {
+        let failures = job(words).settings.failures;
+        let cooldown = failures.cooldown.map(|range| range.lo().as_secs());
+        (
+            failures.restart_mode,
+            cooldown,
+            failures.max_host_failures.map(u32::from),
+        )
+    };
+    use RestartMode::{Auto, InProcess, Process};
+    for (words, expected) in [
+        (
+            &["-np", "2", "--max-restarts", "3", "x"][..],
+            (Process, Some(0), None),
+        ),
+        (
+            &[
+                "-np",
+                "2",
+                "--max-restarts",
+                "3",
+                "--restart-mode",
+                "process",
+                "x",
+            ],
+            (Process, Some(0), None),
+        ),
+        (
+            &[
+                "-np",
+                "2",
+                "--max-restarts",
+                "3",
+                "--restart-mode",
+                "in-process",
+                "x",
+            ],
+            (InProcess, Some(10), Some(5)),
+        ),
+        (
+            &["-np", "2", "--max-restarts", "3", "--min-np", "1", "x"],
+            (Auto, Some(10), Some(5)),
+        ),
+        (
+            &[
+                "-np",
+                "2",
+                "--max-restarts",
+                "3",
+                "--blacklist",
+                "forever",
+                "x",
+            ],
+            (Process, None, None),
+        ),
+        (
+            &[
+                "-np",
+                "2",
+                "--max-restarts",
+                "3",
+                "--blacklist-cooldown-range",
+                "1",
+                "2",
+                "x",
+            ],
+            (Process, Some(1), None),
+        ),
+    ] {
+        assert_eq!(failures(words), expected, "{words:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Cooldown, FailureDomain, Settings, Time, lease::Lease};
+use elasticrun_core::{Cooldown, FailureDomain, RestartMode, Settings, Time, lease::Lease};
 
 use crate::{
     dice::Dice,
@@ -306,6 +306,8 @@ fn draw_settings(dice: &mut Dice, total: u32) -> Settings {
             ])
             .unwrap_or(FailureDomain::Auto),
         self_registration: dice.percent(15),
+        // Groups are not simulated yet: their workers attach to nothing.
+        restart_mode: RestartMode::InProcess,
         ..Settings::elastic(np, min_np, max_np)
     }
 }

@@ -31,6 +31,7 @@ use crate::{
     link::DriverLink,
     memory::Memories,
     output::Output,
+    ports::Ports,
     process::{Hosted, Life, Starter},
     rundir::RunDir,
     store::Store,
@@ -50,6 +51,7 @@ pub(crate) struct Agent {
     pub(crate) secret: Secret,
     /// Where data plane, commits and coordinator listen: where other hosts reach this one, or at all its addresses.
     pub(crate) listen: IpAddr,
+    pub(crate) ports: Ports,
     pub(crate) dir: RunDir,
     /// None once the driver is lost.
     pub(crate) link: Option<DriverLink>,

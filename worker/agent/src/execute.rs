@@ -1,6 +1,6 @@
 //! What the machine commands, each by its executor. None of them waits.
 
-use std::{io, net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use elasticrun_collectives::{RegionMap, abort_region, create_region};
 use elasticrun_core::agent::{Command, Event};
@@ -54,7 +54,11 @@ impl Agent {
     }
 
     fn report(&mut self, report: Report) {
-        let offered_port = matches!(report, Report::Ready { .. });
+        let offered_port = match report {
+            Report::Ready { free_port, .. } => Some(free_port),
+            Report::FreePort { port } => Some(port),
+            _ => None,
+        };
         if let Some(link) = &mut self.link
             && let Err(error) = link.send(report)
         {
@@ -63,8 +67,8 @@ impl Agent {
             self.store.driver_lost();
             self.own.push_back(Event::DriverLost);
         }
-        if offered_port {
-            match free_port(self.listen) {
+        if let Some(offered) = offered_port {
+            match self.ports.next(self.listen, offered) {
                 Ok(port) => self.machine.set_free_port(port),
                 Err(error) => tracing::warn!(%error, "no free port is found for a coordinator"),
             }
@@ -327,10 +331,4 @@ fn parent(process: u32) -> Option<u32> {
     // After the name, which may hold anything: state, then parent.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
-}
-
-fn free_port(address: IpAddr) -> io::Result<u16> {
-    Ok(std::net::TcpListener::bind((address, 0))?
-        .local_addr()?
-        .port())
 }

@@ -43,6 +43,7 @@ mod memory;
 mod memory_port;
 mod options;
 mod output;
+mod ports;
 mod process;
 mod run;
 mod rundir;

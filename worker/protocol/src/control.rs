@@ -172,6 +172,9 @@ pub struct Setup {
     /// The driver's number of this connection; further connections of the agent name it.
     #[serde(default)]
     pub instance: u64,
+    /// Workers may be started in groups: the driver wants [`Report::Attached`] and [`Report::FreePort`].
+    #[serde(default)]
+    pub groups: bool,
 }
 
 /// A process to start.
@@ -183,6 +186,18 @@ pub struct Spawn {
     pub place: Place,
     /// Address of the user's coordinator at its start.
     pub coordinator: SocketAddr,
+    /// It is a member of a group: all of them are started and ended together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<Restarts>,
+}
+
+/// How often a group was started again after a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Restarts {
+    /// So often.
+    pub used: u32,
+    /// So often at most.
+    pub allowed: u32,
 }
 
 /// A worker's place among the others.
@@ -286,6 +301,17 @@ pub struct FromAgent {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
+    /// A process has attached to its agent: it has the SDK. Only if [`Setup::groups`] asks for it.
+    Attached {
+        /// Which one.
+        process: Process,
+    },
+    /// A port that was free and that was never named before, for a coordinator of the user's library. Comes before
+    /// each [`Report::Exited`], if [`Setup::groups`] asks for it.
+    FreePort {
+        /// Which one.
+        port: u16,
+    },
     /// Workers reached `run()`, or came back to it, and no plan is known to include them.
     Waiting {
         /// Which, and where their data plane listens.

@@ -291,6 +291,9 @@ impl Machine {
                 if let Some(worker) = self.workers.get_mut(&process) {
                     worker.attached(now);
                     memory.set_lease(process, until);
+                    if self.setup.groups {
+                        out.push(Command::Report(Report::Attached { process }));
+                    }
                     if self.at_risk {
                         memory.set_at_risk(process);
                     }

@@ -187,6 +187,11 @@ impl Machine {
         if self.by_itself {
             return;
         }
+        if self.setup.groups {
+            // Before the exit, after which the next group may be started.
+            let port = self.free_port;
+            out.push(Command::Report(Report::FreePort { port }));
+        }
         out.push(Command::Report(Report::Exited {
             process,
             exit,

@@ -176,7 +176,11 @@ impl Job {
     }
 
     /// Members hold the base of the round that trains and none leaves it: nobody has to fetch anything.
+    /// Workers in groups commit nothing.
     pub(super) fn base_is_held(&self) -> bool {
+        if self.groups.leads() {
+            return true;
+        }
         let Phase::Training(training) = &self.rounds.phase else {
             return false;
         };

@@ -20,6 +20,14 @@ pub(super) struct Early {
 }
 
 impl Early {
+    /// A group has started so many.
+    pub(super) fn of_group(starts: u32) -> Self {
+        Self {
+            starts,
+            failures: 0,
+        }
+    }
+
     /// So many as a round needs were started, and every one failed by itself: it is the program.
     fn all_failed(self, min_np: u32) -> bool {
         self.failures > 0 && self.failures >= self.starts && self.starts >= min_np
@@ -39,7 +47,11 @@ impl Job {
             }
             return;
         }
-        if self.registry.all_failed_by_themselves() && matches!(self.rounds.phase, Phase::Idle) {
+        let rounds_lead = !self.groups.leads();
+        if rounds_lead
+            && self.registry.all_failed_by_themselves()
+            && matches!(self.rounds.phase, Phase::Idle)
+        {
             return self.restart_or_fail(now, out);
         }
         let none_left = census.staying() == 0;

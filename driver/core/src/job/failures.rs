@@ -7,7 +7,7 @@ use elasticrun_protocol::{
 
 use super::{Job, Out};
 use crate::{
-    Command, FailureDomain, Note, Rejected, Time,
+    Command, Note, Rejected, Time,
     blacklist::Domain,
     fleet::{Life, Live},
     job::reject,
@@ -53,6 +53,9 @@ impl Job {
         tail: &[String],
         out: &mut Out,
     ) {
+        if self.groups.leads() {
+            return self.group_member_failed(now, host, live, exit, tail, out);
+        }
         let member = self.registry.state(host, live.process);
         if matches!(member, Some(State::Ready | State::Finished)) {
             self.member_failed(now, host, live, exit, tail, out);
@@ -80,14 +83,7 @@ impl Job {
         };
         self.registry.record(host, process, state);
         self.note_failure(host, process, exit, tail, out);
-        let domain = match self.settings.failure_domain {
-            _ if planted(Mutant::SlotForHost) => Domain::Slot(host.clone(), process.local_rank),
-            FailureDomain::Slot => Domain::Slot(host.clone(), process.local_rank),
-            FailureDomain::Auto if self.hosts.len() <= 1 => {
-                Domain::Slot(host.clone(), process.local_rank)
-            }
-            FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),
-        };
+        let domain = self.failure_domain(host, process);
         self.domain_failed(now, domain, live.since, out);
         self.suspect_until = None;
         self.rounds.disturb(
@@ -191,6 +187,9 @@ impl Job {
             self.domain_failed(now, Domain::Host(host.clone()), begun, out);
         }
         let trained = |live: &Live| matches!(live.life, Life::Training { .. });
+        if lost.iter().any(trained) && self.groups.leads() {
+            return self.group_lost_host(now, host, out);
+        }
         let concerned = match &self.rounds.phase {
             Phase::Idle => false,
             Phase::Training(_) => lost.iter().any(trained),
@@ -313,7 +312,7 @@ impl Job {
         self.stale = true;
     }
 
-    fn note_failure(
+    pub(super) fn note_failure(
         &mut self,
         host: &HostId,
         process: Process,

@@ -2,7 +2,8 @@
 //!
 //! [`Job::step`] applies one event, then [`settle`](Job::settle) brings intent and observation together.
 //! What one event means is in `reports`, `failures` and `ending`; what follows from the new state is in
-//! `slots` (agents, processes), `draining` (hosts that go away), `planning` and `starting` (rounds).
+//! `slots` (agents, processes), `draining` (hosts that go away), `planning` and `starting` (rounds), `grouping` and
+//! `group_members` (workers without the SDK).
 //!
 //! Cost: an event costs O(log hosts + its own workers); only a change of hosts, a failure, a plan and a
 //! start cost O(hosts + workers).
@@ -13,6 +14,8 @@ mod ending;
 mod expected;
 mod failures;
 mod fruitless;
+mod group_members;
+mod grouping;
 mod planning;
 mod reports;
 mod shortage;
@@ -29,6 +32,7 @@ use crate::{
     blacklist::Blacklist,
     budgets::Budgets,
     fleet::{Agent, Fleet},
+    groups::Groups,
     hosts::HostSet,
     lineage::Lineage,
     mutant::{Mutant, planted},
@@ -61,6 +65,7 @@ pub struct Job {
     fleet: Fleet,
     waitlist: WaitList,
     rounds: Rounds,
+    groups: Groups,
     lineage: Lineage,
     registry: Registry,
     budgets: Budgets,
@@ -120,6 +125,7 @@ impl Job {
             fleet: Fleet::default(),
             waitlist: WaitList::default(),
             rounds: Rounds::default(),
+            groups: Groups::new(&settings),
             lineage: Lineage::default(),
             registry: Registry::default(),
             budgets: Budgets::new(&settings),
@@ -184,6 +190,7 @@ impl Job {
             self.next_slow_start(),
             self.next_round_deadline(),
             self.next_wait_deadline(),
+            self.next_group_deadline(),
             self.calm_until,
         ])
     }
@@ -216,6 +223,11 @@ impl Job {
     /// Rounds that have started.
     pub fn rounds_started(&self) -> u32 {
         self.budgets.started()
+    }
+
+    /// Groups of workers without the SDK.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// What was asked for.
@@ -301,7 +313,11 @@ impl Job {
         if self.results.outcome().is_some() || ending {
             return;
         }
-        self.plan_or_hold(now, out);
+        if self.groups.leads() {
+            self.lead_group(now, out);
+        } else {
+            self.plan_or_hold(now, out);
+        }
         if self.results.outcome().is_none() {
             self.fill_slots(now, out);
             self.watch_shortage(now, out);

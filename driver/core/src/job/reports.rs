@@ -17,8 +17,14 @@ use crate::{
 impl Job {
     pub(super) fn reported(&mut self, now: Time, host: &HostId, report: Report, out: &mut Out) {
         match report {
+            Report::Attached { process } => self.worker_attached(now, host, process, out),
+            Report::FreePort { port } => self.set_free_port(host, port),
             Report::Waiting { workers } => {
                 for worker in workers {
+                    // An older agent does not say that one attached.
+                    if self.groups.leads() {
+                        self.worker_attached(now, host, worker.process, out);
+                    }
                     self.worker_waits(now, host, worker, out);
                 }
             }

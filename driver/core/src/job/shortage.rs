@@ -45,7 +45,7 @@ impl Shortage {
 impl Job {
     /// Starts or stops the clocks of the elastic timeout.
     pub(super) fn watch_shortage(&mut self, now: Time, out: &mut Out) {
-        if matches!(self.rounds.phase, Phase::Training(_)) {
+        if matches!(self.rounds.phase, Phase::Training(_)) || self.groups.is_running() {
             self.shortage = Shortage::default();
             return;
         }
@@ -74,8 +74,11 @@ impl Job {
         self.capacity.total().saturating_sub(done)
     }
 
-    /// Workers that are at `run()`, come back to it or train.
+    /// Workers that are at `run()`, come back to it or train; or that a group could begin with.
     fn workers_there(&self) -> u32 {
+        if self.groups.leads() {
+            return self.group_size();
+        }
         let census = self.fleet.census();
         let there = census.waiting + census.returning + census.training;
         let scripts = match self.settings.elastic {

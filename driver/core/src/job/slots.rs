@@ -165,6 +165,10 @@ impl Job {
                 out.push(Command::Launch { host });
             }
         }
+        if self.groups.leads() {
+            // They start together ([`Job::lead_group`]).
+            return;
+        }
         if !start.is_empty() {
             self.expected.update(&self.capacity, &self.registry);
         }
@@ -183,6 +187,7 @@ impl Job {
                     process,
                     place,
                     coordinator,
+                    restarts: None,
                 }),
                 out,
             );

@@ -123,6 +123,7 @@ fn setup(drain_timeout: Duration) -> Setup {
         drain_timeout,
         notice_file: None,
         instance: 1,
+        groups: true,
     }
 }
 
@@ -316,6 +317,7 @@ pub(crate) fn spawn(slot: u32, generation: u32) -> Order {
         process: process(slot, generation),
         place: place(slot),
         coordinator: ([127, 0, 0, 1], 1).into(),
+        restarts: None,
     })
 }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use elasticrun_core::agent::{Command, Event, Signal};
-use elasticrun_protocol::{FromWorker, Order, Report, Round, control::StopReason};
+use elasticrun_protocol::{
+    FromWorker, Order, Report, Round,
+    control::{Exit, StopReason},
+};
 
 use crate::bench::*;
 
@@ -90,4 +93,27 @@ fn who_is_removed_may_end_by_itself_then_is_asked_then_is_killed_once() {
     assert_eq!(bench.pass(seconds(2), true), [signal(0, Signal::Terminate)]);
     assert_eq!(bench.pass(seconds(2), true), [signal(0, Signal::Kill)]);
     assert_eq!(bench.pass(Duration::from_millis(900), true), []);
+}
+
+#[test]
+fn a_driver_that_starts_groups_hears_of_attaches_and_of_a_port_before_each_exit() {
+    let mut bench = Bench::new();
+    bench.order(spawn(0, 1));
+    let process = process(0, 1);
+    let attached = bench.event(Event::Attached { process });
+    assert!(attached.contains(&Command::Report(Report::Attached { process })));
+    let out = bench.event(exited(0, Exit::Code(1)));
+    let reports: Vec<_> = (out.iter())
+        .filter_map(|command| match command {
+            Command::Report(report) => Some(report),
+            _ => None,
+        })
+        .collect();
+    assert!(
+        matches!(
+            reports[..],
+            [Report::FreePort { port: 7 }, Report::Exited { .. }]
+        ),
+        "{reports:?}"
+    );
 }

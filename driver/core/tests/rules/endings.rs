@@ -1,7 +1,7 @@
 //! Rules 5, 6 and 9, and the ways a job ends.
 
 use elasticrun_core::{
-    Cooldown, Event, Settings,
+    Cooldown, Event, RestartMode, Settings,
     results::{Outcome, Reason},
 };
 use elasticrun_protocol::{Order, Report, control::Exit};
@@ -296,7 +296,10 @@ fn a_process_that_ends_well_before_it_joined_does_not_keep_the_job_waiting_for_e
 
 #[test]
 fn processes_that_all_fail_before_the_first_round_fail_the_job() {
-    let mut play = Play::new(elastic(2, 2, 2));
+    let mut play = Play::new(Settings {
+        restart_mode: RestartMode::InProcess,
+        ..elastic(2, 2, 2)
+    });
     play.slow = true;
     play.list(&[host("a", 1), host("b", 1)]);
     play.ends("a", 0, Exit::Code(2));

@@ -6,6 +6,7 @@ mod draining;
 mod endings;
 mod failures;
 mod fruitless;
+mod groups;
 mod hosts;
 mod play;
 mod rounds;

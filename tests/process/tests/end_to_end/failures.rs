@@ -5,7 +5,7 @@ use std::time::Duration;
 use elasticrun_process_tests::{Ended, Event, Fault, Job, Kind, Point, What, When, send_signal};
 use nix::sys::signal::Signal;
 
-use crate::support::{BOTH, USUAL, assert_nothing_lost, at_step, first, on_file};
+use crate::support::{BOTH, USUAL, assert_nothing_lost, at_step, first, on_file, parent_of};
 
 /// Four train, rank 0 dies at once, its host is out: the two of the other host go on.
 fn rank_0_dies(job: Job, what: What) {
@@ -430,13 +430,4 @@ fn a_process_that_dies_before_it_waits_costs_nobody_a_round() {
     let ended = job.end();
     ended.expect(0, &["succeeded", "1 failure"]);
     assert_eq!(ended.sizes(), [2]);
-}
-
-fn parent_of(pid: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let parent = status
-        .lines()
-        .find_map(|line| line.strip_prefix("PPid:"))
-        .unwrap();
-    parent.trim().parse().unwrap()
 }

@@ -14,6 +14,7 @@ mod output;
 mod plain;
 mod proxy;
 mod registration;
+mod scripts;
 mod secrets;
 mod signals;
 mod stalls;

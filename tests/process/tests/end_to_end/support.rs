@@ -83,3 +83,13 @@ pub(crate) fn assert_nothing_lost(events: &[Event], lost_hosts: u64) {
             .unwrap_or(begins[0]);
     }
 }
+
+/// The process that started another.
+pub(crate) fn parent_of(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let parent = status
+        .lines()
+        .find_map(|line| line.strip_prefix("PPid:"))
+        .unwrap();
+    parent.trim().parse().unwrap()
+}

@@ -94,6 +94,9 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
         {
             return Err("a restart is left".into());
         }
+        Outcome::WorkerFailed(Reason::NoRestartLeft { allowed }) => {
+            settings.elastic && memory.failures > *allowed
+        }
         Outcome::WorkerFailed(Reason::AllFailed) => return all_failed(world),
         Outcome::WorkerFailed(Reason::AllHostsOut) => world.reference.all_out_for_good(),
         Outcome::WorkerFailed(Reason::NotAllSucceeded) => memory.finished_ever,

@@ -203,6 +203,7 @@ impl World {
             drain_timeout: self.plan.drain_timeout,
             notice_file: None,
             instance: 1,
+            groups: self.plan.settings.elastic,
         }
     }
 

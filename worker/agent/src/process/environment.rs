@@ -76,10 +76,12 @@ pub(crate) fn variables(
     set("MASTER_ADDR", spawn.coordinator.ip().to_string());
     set("MASTER_PORT", spawn.coordinator.port().to_string());
     set("TORCHELASTIC_RUN_ID", setup.run_id.clone());
-    set(
-        "TORCHELASTIC_RESTART_COUNT",
-        process.generation.0.saturating_sub(1).to_string(),
-    );
+    let mut restarted = process.generation.0.saturating_sub(1);
+    if let Some(restarts) = spawn.restarts {
+        restarted = restarts.used;
+        set("TORCHELASTIC_MAX_RESTARTS", restarts.allowed.to_string());
+    }
+    set("TORCHELASTIC_RESTART_COUNT", restarted.to_string());
     set("TORCHELASTIC_USE_AGENT_STORE", "False".into());
     set("TORCHELASTIC_ERROR_FILE", error_file.display().to_string());
     all
@@ -111,6 +113,7 @@ mod tests {
             drain_timeout: Duration::ZERO,
             notice_file: None,
             instance: 1,
+            groups: false,
         };
         let spawn = Spawn {
             process: Process {
@@ -126,6 +129,7 @@ mod tests {
                 local_rank: None,
             },
             coordinator: "10.0.0.1:29500".parse().unwrap(),
+            restarts: None,
         };
         let around = Surroundings {
             host: &HostId::new("node2"),

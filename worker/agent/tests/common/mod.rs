@@ -182,6 +182,7 @@ impl Driver {
                 drain_timeout: Duration::ZERO,
                 notice_file: None,
                 instance: 1,
+                groups: false,
             },
             run_id,
         }
@@ -308,6 +309,7 @@ impl Control {
             process: process(slot, start),
             place: place(slot, size),
             coordinator: "127.0.0.1:29500".parse().unwrap(),
+            restarts: None,
         }))
         .await;
     }

@@ -1,0 +1,268 @@
+//! Groups: workers without the SDK, whose processes are started together and ended together (process mode).
+//!
+//! ```text
+//!           enough slots, none of the last group left           a failure, or a change of the members
+//!   none ------------------------------------------> running ------------------------------------------> none
+//! ```
+//! A script that knows nothing of this launcher reads its rank and the size of the world once, at its start. So every
+//! change of the members starts all processes anew, with ranks and a coordinator that belong together.
+//!
+//! # Invariants
+//! - A group is started only when no process of the one before is left (R4).
+//! - Groups lead from the start of a job, or never. Once a worker has attached, rounds lead, for good.
+//! - A growth is one group: it waits for the last call. Where it is not known yet whether the workers have the SDK, it
+//!   also waits until the group has run for [`UNDECIDED`]: a worker that imports its libraries loses nothing.
+//!
+//! - A failure that would end the job may be of a worker whose siblings have the SDK, which go on without it. So in
+//!   [`RestartMode::Auto`] the verdict waits for them to attach, at most until the group has run for [`UNDECIDED`].
+//!
+//! Not promised: that the processes of a group have met each other. That is up to their own library.
+
+use std::time::Duration;
+
+use elasticrun_protocol::Round;
+
+use crate::{
+    rounds::Cause,
+    settings::{RestartMode, Settings},
+    time::{Time, earliest},
+};
+
+/// How long a group runs in [`RestartMode::Auto`] before a growth restarts it and the operator is told of its mode.
+pub const UNDECIDED: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    size: u32,
+    began: Time,
+}
+
+/// Whether it is time to start a group, or to end one for a larger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Supply {
+    /// Workers that could be in a group now.
+    pub there: u32,
+    /// Workers that it needs.
+    pub needed: u32,
+    /// Workers that may be there soon, these included.
+    pub expected: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    leads: bool,
+    auto: bool,
+    running: Option<Running>,
+    round: Round,
+    /// When the first cause of the next group was seen.
+    cause: Option<(Time, Cause)>,
+    /// Since when there are enough workers.
+    enough_since: Option<Time>,
+    /// When the last call is over.
+    due: Option<Time>,
+    last_call: Duration,
+    /// So many were there when the last group was ended: others were waited for then.
+    called: u32,
+    /// A member has failed, no restart is left, and others may still attach.
+    verdict_waits: bool,
+    /// The operator knows of the mode.
+    told: bool,
+}
+
+impl Groups {
+    /// No group yet.
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            leads: settings.elastic && settings.restart_mode != RestartMode::InProcess,
+            auto: settings.restart_mode == RestartMode::Auto,
+            running: None,
+            round: Round(0),
+            cause: None,
+            enough_since: None,
+            due: None,
+            last_call: settings.last_call,
+            called: u32::MAX,
+            verdict_waits: false,
+            told: false,
+        }
+    }
+
+    /// Whether processes are started in groups.
+    pub fn leads(&self) -> bool {
+        self.leads
+    }
+
+    /// Whether workers may still attach and end process mode as expected.
+    pub fn is_undecided(&self) -> bool {
+        self.leads && self.auto
+    }
+
+    /// A worker has attached: from now on rounds lead. Gives whether that is news.
+    pub fn give_way(&mut self) -> bool {
+        self.running = None;
+        std::mem::replace(&mut self.leads, false)
+    }
+
+    /// Whether a group runs.
+    pub fn is_running(&self) -> bool {
+        self.leads && self.running.is_some()
+    }
+
+    /// Members of the group that runs; none: 0.
+    pub fn size(&self) -> u32 {
+        self.running.map_or(0, |running| running.size)
+    }
+
+    /// The number of the last group.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Whether the workers that are there are enough and no more need be waited for.
+    pub fn is_ripe(&mut self, now: Time, supply: Supply) -> bool {
+        self.due = None;
+        if supply.there < supply.needed {
+            self.enough_since = None;
+            return false;
+        }
+        let since = *self.enough_since.get_or_insert(now);
+        let called = if supply.there >= supply.expected.min(self.called) {
+            since
+        } else {
+            since + self.last_call
+        };
+        let undecided = self.undecided_until();
+        let due = undecided.map_or(called, |until| called.max(until));
+        if due > now {
+            self.due = Some(due);
+        }
+        due <= now
+    }
+
+    /// Until when a growth waits, since the workers that run may still attach.
+    fn undecided_until(&self) -> Option<Time> {
+        let running = self.running.filter(|_| self.auto)?;
+        Some(running.began + UNDECIDED)
+    }
+
+    /// Starts the next group. Gives its number, why, and when the first cause was seen.
+    pub fn start(&mut self, now: Time, size: u32) -> (Round, Cause, Time) {
+        self.round = self.round.next();
+        self.running = Some(Running { size, began: now });
+        (self.enough_since, self.due, self.called) = (None, None, u32::MAX);
+        let first = (now, Cause::First);
+        let (since, cause) = self.cause.take().unwrap_or(first);
+        (self.round, cause, since)
+    }
+
+    /// Ends the group that runs, when so many workers could be in the next one. Gives its number.
+    pub fn end(&mut self, now: Time, cause: Cause, there: u32) -> Option<Round> {
+        self.running.take()?;
+        self.called = there;
+        (self.enough_since, self.due) = (None, None);
+        self.cause.get_or_insert((now, cause));
+        Some(self.round)
+    }
+
+    /// A member has failed and no restart is left. Gives whether the verdict waits for others to attach.
+    pub fn defer_verdict(&mut self, now: Time) -> bool {
+        let waits = self.undecided_until().is_some_and(|until| now < until);
+        self.verdict_waits |= waits;
+        waits
+    }
+
+    /// Whether a failure waits for its verdict.
+    pub fn verdict_waits(&self) -> bool {
+        self.leads && self.verdict_waits
+    }
+
+    /// Whether it has waited for long enough.
+    pub fn verdict_is_due(&self, now: Time) -> bool {
+        self.verdict_waits() && self.undecided_until().is_none_or(|until| until <= now)
+    }
+
+    /// Whether the operator is to be told of the mode now; once. `certain`: it matters already.
+    pub fn tell(&mut self, now: Time, certain: bool) -> bool {
+        let runs_on = self.running.is_some() && self.undecided_until().is_none_or(|t| t <= now);
+        let tell = self.leads && !self.told && (certain || runs_on);
+        self.told |= tell;
+        tell
+    }
+
+    /// When something is due if nothing else happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let tell = self
+            .undecided_until()
+            .filter(|_| !self.told || self.verdict_waits);
+        earliest([self.due, tell]).filter(|_| self.leads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(mode: RestartMode) -> Groups {
+        Groups::new(&Settings {
+            restart_mode: mode,
+            ..Settings::elastic(2, 1, None)
+        })
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::from_start(Duration::from_secs(seconds))
+    }
+
+    fn supply(there: u32, needed: u32, expected: u32) -> Supply {
+        Supply {
+            there,
+            needed,
+            expected,
+        }
+    }
+
+    #[test]
+    fn all_that_can_come_are_not_waited_for() {
+        let mut groups = groups(RestartMode::Process);
+        assert!(!groups.is_ripe(at(0), supply(1, 2, 2)));
+        assert!(groups.is_ripe(at(5), supply(2, 2, 2)));
+    }
+
+    #[test]
+    fn others_are_waited_for_until_the_last_call_is_over() {
+        let mut groups = groups(RestartMode::Process);
+        assert!(!groups.is_ripe(at(5), supply(2, 2, 4)));
+        assert_eq!(groups.next_deadline(), Some(at(6)));
+        assert!(groups.is_ripe(at(6), supply(3, 2, 4)));
+    }
+
+    #[test]
+    fn a_growth_waits_while_the_workers_may_still_attach() {
+        for (mode, due) in [(RestartMode::Process, 11), (RestartMode::Auto, 40)] {
+            let mut groups = groups(mode);
+            groups.start(at(10), 2);
+            assert!(!groups.is_ripe(at(10), supply(3, 3, 4)));
+            assert!(!groups.is_ripe(at(due - 1), supply(3, 3, 4)));
+            assert!(groups.is_ripe(at(due), supply(3, 3, 4)));
+        }
+    }
+
+    #[test]
+    fn the_mode_is_told_once_it_matters() {
+        let mut groups = groups(RestartMode::Auto);
+        groups.start(at(0), 2);
+        assert!(!groups.tell(at(29), false));
+        assert!(groups.tell(at(29), true));
+        assert!(!groups.tell(at(30), true));
+    }
+
+    #[test]
+    fn once_given_way_groups_never_lead_again() {
+        let mut groups = groups(RestartMode::Auto);
+        groups.start(at(0), 2);
+        assert!(groups.is_running() && groups.give_way());
+        assert!(!groups.is_running() && !groups.give_way());
+        assert_eq!(groups.next_deadline(), None);
+    }
+}

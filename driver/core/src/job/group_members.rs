@@ -1,0 +1,118 @@
+//! Members of a group: one fails, one is lost with its host, one attaches.
+
+use elasticrun_protocol::{HostId, LocalRank, Process, control::Exit};
+
+use super::{Job, Out, reject};
+use crate::{
+    Command, Note, Rejected, Time,
+    blacklist::Domain,
+    fleet::{Life, Live},
+    mutant::{Mutant, planted},
+    registry::State,
+    results::{Outcome, Reason},
+    rounds::Cause,
+};
+
+impl Job {
+    /// A member failed by itself: the group is restarted, or the job fails at once.
+    pub(super) fn group_member_failed(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        live: Live,
+        exit: Option<Exit>,
+        tail: &[String],
+        out: &mut Out,
+    ) {
+        let process = live.process;
+        self.registry.record(host, process, State::Failed);
+        self.note_failure(host, process, exit, tail, out);
+        if self.is_ending() {
+            // No group follows this one; the others end by themselves or at the exit timeout.
+            return;
+        }
+        let allowed = self.budgets.max_restarts();
+        let Some(used) = self.budgets.restart() else {
+            if self.registry.alive() > 0 && self.groups.defer_verdict(now) {
+                // To workers with the SDK it is the failure of one slot.
+                self.early.failures += 1;
+                let domain = Domain::Slot(host.clone(), process.local_rank);
+                return self.domain_failed(now, domain, live.since, out);
+            }
+            return self.end_for_failure(out);
+        };
+        if !self.settings.nothing_is_blacklisted() {
+            let domain = self.failure_domain(host, process);
+            self.domain_failed(now, domain, live.since, out);
+        }
+        let host = host.clone();
+        self.end_group(now, Cause::WorkerFailed { host, process }, out);
+        out.push(Command::Note(Note::GroupRestarts { used, allowed }));
+    }
+
+    /// A worker failed and no restart is left.
+    pub(super) fn end_for_failure(&mut self, out: &mut Out) {
+        let allowed = self.budgets.max_restarts();
+        let reason = Reason::NoRestartLeft { allowed };
+        self.end(Outcome::WorkerFailed(reason), out);
+    }
+
+    /// What the failure of a worker takes out.
+    pub(super) fn failure_domain(&self, host: &HostId, process: Process) -> Domain {
+        use crate::FailureDomain;
+        match self.settings.failure_domain {
+            _ if planted(Mutant::SlotForHost) => Domain::Slot(host.clone(), process.local_rank),
+            FailureDomain::Slot => Domain::Slot(host.clone(), process.local_rank),
+            FailureDomain::Auto if self.hosts.len() <= 1 => {
+                Domain::Slot(host.clone(), process.local_rank)
+            }
+            FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),
+        }
+    }
+
+    /// Members went with their host. That is a change of the members, and no restart is used for it.
+    pub(super) fn group_lost_host(&mut self, now: Time, host: &HostId, out: &mut Out) {
+        if !self.is_ending() {
+            let host = host.clone();
+            self.end_group(now, Cause::HostFailed { host }, out);
+        }
+    }
+
+    /// A worker has attached: what runs are processes on their way to `run()`, and rounds lead from now on.
+    pub(super) fn worker_attached(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        process: Process,
+        out: &mut Out,
+    ) {
+        if self.fleet.current(host, process).is_none() {
+            return reject(out, host, Rejected::StaleProcess(process));
+        }
+        if !self.groups.give_way() {
+            return;
+        }
+        out.push(Command::Note(Note::Attached));
+        let mut members: Vec<(HostId, Live)> = Vec::new();
+        for (host, state) in self.fleet.hosts() {
+            let live = state.live().filter(|live| live.life != Life::Stopping);
+            members.extend(live.map(|live| (host.clone(), live)));
+        }
+        for (host, live) in members {
+            let since = live.since;
+            self.fleet
+                .set_life(&host, live.process, Life::Starting { since });
+            // The others have the start timeout from now on.
+            self.starts.push_back((now, host, Some(live.process)));
+        }
+        let successful = self.registry.successful();
+        let done: Vec<(HostId, LocalRank)> = successful.map(|(h, s)| (h.clone(), s)).collect();
+        for (host, slot) in done {
+            self.fleet.set_done(&host, slot);
+        }
+        self.registry = Default::default();
+        self.exits_since = None;
+        self.budgets.forget_rounds();
+        self.stale = true;
+    }
+}

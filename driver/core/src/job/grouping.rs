@@ -1,0 +1,219 @@
+//! Groups of workers without the SDK: when one is started, and when one is ended for another.
+
+use std::collections::BTreeSet;
+
+use elasticrun_protocol::{
+    HostId, LocalRank, Order, Process,
+    control::{Place, Restarts, Spawn, StopReason},
+};
+
+use super::{Job, Out};
+use crate::{
+    Command, Note, Time, assignment, fleet::Life, groups::Supply, registry::State,
+    results::Outcome, rounds::Cause, time::earliest,
+};
+
+impl Job {
+    /// Ends the group that runs if another one should, and starts the next if one can be.
+    pub(super) fn lead_group(&mut self, now: Time, out: &mut Out) {
+        if self.groups.verdict_is_due(now)
+            || self.groups.verdict_waits() && self.registry.alive() == 0
+        {
+            return self.end_for_failure(out);
+        }
+        if self.groups.is_running()
+            && let Some(cause) = self.group_change(now)
+        {
+            self.end_group(now, cause, out);
+        }
+        if self.results.outcome().is_some() {
+            return;
+        }
+        if self.groups.tell(now, false) {
+            out.push(Command::Note(Note::ProcessMode));
+        }
+        if !self.groups.is_running() && self.fleet.census().is_empty() {
+            self.start_group_when_possible(now, out);
+        }
+    }
+
+    /// Slots that could be in a group now, in the order of their ranks.
+    fn group_slots(&self) -> Vec<(HostId, LocalRank)> {
+        let up = |host: &HostId| self.fleet.host(host).filter(|state| state.up().is_some());
+        let hosts = self.capacity.order().iter();
+        let slots = hosts.filter_map(|host| Some((host, up(host)?)));
+        let slots = slots.flat_map(|(host, state)| {
+            let slots = self.capacity.slots(host).map(|(slot, _)| slot);
+            slots
+                .filter(|slot| !state.is_done(*slot))
+                .map(move |slot| (host.clone(), slot))
+        });
+        slots.take(self.largest_group()).collect()
+    }
+
+    /// Workers that could be in a group now.
+    pub(super) fn group_size(&self) -> u32 {
+        self.group_slots().len().try_into().unwrap_or(u32::MAX)
+    }
+
+    fn largest_group(&self) -> usize {
+        self.settings.max_np.map_or(usize::MAX, |max| max as usize)
+    }
+
+    /// What a first group or a next one could have. A growth is dear, so it waits for hosts that nothing is known of
+    /// yet; so does a start where hosts come by themselves, unless the workers may still attach.
+    fn supply(&self, there: usize, needed: u32) -> Supply {
+        let come = self.settings.self_registration && !self.groups.is_undecided();
+        let known = if come || self.groups.is_running() {
+            usize::MAX
+        } else {
+            self.capacity.total() as usize
+        };
+        let expected = known.min(self.largest_group());
+        Supply {
+            there: there as u32,
+            needed,
+            expected: expected.try_into().unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Why the group that runs is to be ended for another one, if it is.
+    fn group_change(&mut self, now: Time) -> Option<Cause> {
+        let there = self.group_slots().len();
+        let lost = self.lost_slots();
+        let removed = if self.may_wait(now, &lost) {
+            // Those that drain train on until others can: also if as many are there as are needed at all.
+            there >= self.needed() as usize
+        } else {
+            !lost.is_empty()
+        };
+        let supply = self.supply(there, self.groups.size() + 1);
+        let added = self.groups.is_ripe(now, supply);
+        (removed || added).then(|| Self::change(added, removed))
+    }
+
+    /// Hosts with a member whose slot may not be used any more.
+    fn lost_slots(&self) -> BTreeSet<HostId> {
+        let hosts = self.fleet.hosts().filter(|(host, state)| {
+            let mut live = state.live();
+            live.any(|live| {
+                self.registry.state(host, live.process) == Some(State::Ready)
+                    && !self.capacity.is_usable(host, live.process.local_rank)
+            })
+        });
+        hosts.map(|(host, _)| host.clone()).collect()
+    }
+
+    /// There are such hosts, and all of them drain and have time left.
+    fn may_wait(&self, now: Time, hosts: &BTreeSet<HostId>) -> bool {
+        let patient = |host: &HostId| self.hosts.drain_due(host).is_some_and(|due| now < due);
+        !hosts.is_empty() && hosts.iter().all(patient)
+    }
+
+    /// All processes of the group are told to end. The next group waits until they are reaped (R4).
+    pub(super) fn end_group(&mut self, now: Time, cause: Cause, out: &mut Out) {
+        if self.groups.tell(now, true) {
+            out.push(Command::Note(Note::ProcessMode));
+        }
+        if self.groups.verdict_waits() {
+            return self.end_for_failure(out);
+        }
+        let there = self.group_slots().len() as u32;
+        let Some(round) = self.groups.end(now, cause.clone(), there) else {
+            return;
+        };
+        out.push(Command::Note(Note::GroupEnded { round, cause }));
+        let mut stop: Vec<(HostId, Process)> = Vec::new();
+        for (host, state) in self.fleet.hosts() {
+            let live = state.live().filter(|live| live.life != Life::Stopping);
+            stop.extend(live.map(|live| (host.clone(), live.process)));
+        }
+        for (host, process) in stop {
+            self.fleet.set_life(&host, process, Life::Stopping);
+            self.registry.record(&host, process, State::Stopped);
+            let why = StopReason::Removed;
+            self.send(&host, Order::Stop { process, why }, out);
+        }
+        self.stale = true;
+    }
+
+    fn start_group_when_possible(&mut self, now: Time, out: &mut Out) {
+        let fenced = self.fenced_until.is_some_and(|until| now < until);
+        if fenced && self.registry.all_lost_with_hosts() {
+            // Members that are only cut off may run on until then (R11). Without the others, which are ended, they cannot.
+            return;
+        }
+        self.fenced_until = None;
+        let slots = self.group_slots();
+        let supply = self.supply(slots.len(), self.needed());
+        if !self.groups.is_ripe(now, supply) {
+            return;
+        }
+        if !self.budgets.allows_round() {
+            let limit = self.settings.reset_limit.unwrap_or(0);
+            return self.end(Outcome::ResetLimit { limit }, out);
+        }
+        self.start_group(now, &slots, out);
+    }
+
+    fn start_group(&mut self, now: Time, slots: &[(HostId, LocalRank)], out: &mut Out) {
+        let first = slots.first().and_then(|(host, _)| self.fleet.host(host));
+        let Some(up) = first.and_then(|state| state.up()) else {
+            return;
+        };
+        let coordinator = (up.address, up.free_port).into();
+        let (round, cause, since) = self.groups.start(now, slots.len() as u32);
+        let named: Vec<_> = slots.iter().map(|(host, slot)| (host, *slot)).collect();
+        let places: Vec<Place> = assignment::places(&named);
+        let mut members = Vec::with_capacity(slots.len());
+        for ((host, slot), place) in slots.iter().zip(places) {
+            let process = self.fleet.start(now, host, *slot);
+            self.fleet.set_life(host, process, Life::Training { round });
+            members.push((host.clone(), process, place.rank));
+            let restarts = Some(Restarts {
+                used: self.budgets.restarts(),
+                allowed: self.budgets.max_restarts(),
+            });
+            let spawn = Spawn {
+                process,
+                place,
+                coordinator,
+                restarts,
+            };
+            self.send(host, Order::Spawn(spawn), out);
+        }
+        self.early = super::ending::Early::of_group(members.len() as u32);
+        self.registry.round_started(round, members);
+        self.blacklist.round_started();
+        self.budgets.round_started();
+        self.shortage = Default::default();
+        out.push(Command::Note(Note::GroupStarted {
+            round,
+            size: slots.len() as u32,
+            cause,
+            took: now.since(since),
+        }));
+        if self.groups.tell(now, false) {
+            out.push(Command::Note(Note::ProcessMode));
+        }
+    }
+
+    /// When a drain, a fence or a last call is over.
+    pub(super) fn next_group_deadline(&self) -> Option<Time> {
+        if !self.groups.leads() || self.is_ending() {
+            return None;
+        }
+        let drains = || {
+            self.lost_slots()
+                .into_iter()
+                .filter_map(|host| self.hosts.drain_due(&host))
+        };
+        let later = |due: &Time| *due > self.settled;
+        let phase = if self.groups.is_running() {
+            drains().filter(later).min()
+        } else {
+            self.fenced_until.filter(later)
+        };
+        earliest([phase, self.groups.next_deadline()])
+    }
+}
