@@ -89,7 +89,12 @@ impl Scenario {
         let kind = dice.range(0, 99);
         let (calm, gentle) = (kind < 8, (8..16).contains(&kind));
         let quiet = calm || gentle;
-        let settings = draw_settings(dice, total);
+        // Lanes of the data are made for some dozens of workers.
+        let total = if many { total.min(24) } else { total };
+        let mut settings = draw_settings(dice, total);
+        if many {
+            settings.max_np = Some(settings.np.max(settings.max_np.unwrap_or(0)));
+        }
         let heal = Time::from_start(dice.millis(2_000, 30_000));
         let mut scenario = Self {
             heartbeat_interval: dice

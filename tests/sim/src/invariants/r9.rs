@@ -106,7 +106,9 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
     };
     let scripts = world.history.rounds() == 0 && world.driver.job.fleet().done() > 0;
     let goes_on = !has_enough(world) && !world.invariants.r10.finishing && !scripts;
-    if goes_on && over(memory.few_slots, settings.elastic_timeout) {
+    // The slot of a script that is done may be one of those that are out: then enough workers are there all the same.
+    let few = over(memory.few.flatten(), settings.elastic_timeout);
+    if goes_on && few && over(memory.few_slots, settings.elastic_timeout) {
         let since = memory.few_slots;
         return Err(format!(
             "too few slots since {since:?}, and the job goes on"
