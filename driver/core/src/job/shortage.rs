@@ -135,6 +135,10 @@ impl Job {
     /// When a shortage since then has lasted for too long, with regard to first starts that may end it.
     fn shortage_ends(&self, since: Time, needed: u32) -> Time {
         let plain = since + self.elastic_timeout();
+        if !self.settings.elastic {
+            // There a process counts as soon as it is started.
+            return plain;
+        }
         let missing = needed.saturating_sub(self.workers_there()) as usize;
         let processes = self.fleet.hosts().flat_map(|(_, state)| state.live());
         let mut ends: Vec<_> = processes

@@ -310,3 +310,20 @@ fn processes_that_all_fail_before_the_first_round_fail_the_job() {
         "a typo is not retried for minutes"
     );
 }
+
+/// Seed 513700 of the simulation.
+#[test]
+fn a_standard_job_with_too_few_slots_waits_for_no_start_timeout() {
+    let mut play = Play::new(Settings {
+        elastic_timeout: seconds(5),
+        start_timeout: seconds(60),
+        ..Settings::standard(2)
+    });
+    play.slow = true;
+    play.list(&[host("a", 1)]);
+    play.pass(seconds(5));
+    assert!(
+        matches!(play.outcome, Some(Outcome::TimedOut { .. })),
+        "its only process is there, and the other never comes"
+    );
+}
