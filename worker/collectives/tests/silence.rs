@@ -1,5 +1,8 @@
 //! Paths that are cut without a word, and neighbours that are only late.
 
+// A test panics where it fails; its helpers too.
+#![allow(clippy::unwrap_used)]
+
 // A process of its own each, as nextest runs them: connections are found by their ports in this process.
 #[path = "support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
