@@ -84,7 +84,9 @@ impl Registry {
             State::Ready => true,
             State::Finished => state != State::Ready && state != State::Finished,
             // It was dying by itself when it was told.
-            State::StoppedWithDomain => state == State::Failed,
+            State::StoppedWithDomain if state == State::Failed => true,
+            // Nobody has heard that it stopped: it may train on where its host is cut off.
+            State::StoppedWithDomain | State::Stopped => state == State::LostWithHost,
             _ => false,
         };
         if member.generation != process.generation || !open {
@@ -227,6 +229,20 @@ mod tests {
         assert!(!stopped.all_failed_by_themselves());
         assert!(registry.record(&host, process(1), State::Failed));
         assert!(registry.all_failed_by_themselves());
+    }
+
+    #[test]
+    fn who_is_told_to_stop_and_goes_with_its_host_may_train_unseen() {
+        for told in [State::Stopped, State::StoppedWithDomain] {
+            let (mut registry, host) = registry();
+            for slot in [0, 1] {
+                assert!(registry.record(&host, process(slot), told));
+            }
+            assert!(!registry.may_train_unseen(), "its agent ends it");
+            assert!(registry.record(&host, process(0), State::LostWithHost));
+            assert!(registry.may_train_unseen());
+            assert!(!registry.record(&host, process(0), State::Failed));
+        }
     }
 
     #[test]
