@@ -17,6 +17,7 @@
 //! | [`registry::Registry`] | how the members of the last round ended |
 //! | [`budgets::Budgets`] | resets and restarts |
 //! | [`results::Results`] | the outcome |
+//! | [`relapses::Relapses`] | whether it is the program that fails, wherever it runs |
 //! | [`lease::Lease`] | how long a silent agent is waited for, and its workers train |
 //! | [`RunningTime`] | which time counts: not that in which the driver stood still |
 //! | [`data::Ledger`] | which worker reads which rows; part of the workers' state |
@@ -58,6 +59,7 @@ pub mod mutant;
 pub mod permutation;
 pub mod random;
 pub mod registry;
+pub mod relapses;
 pub mod results;
 pub mod rounds;
 mod running_time;

@@ -122,6 +122,12 @@ mutants! {
     RestartMore: "5" "R10",
     /// One restart less than is allowed.
     RestartLess: "5" "R10",
+    /// What failed in earlier rounds without a commit is forgotten.
+    RelapsesForgotten: "5" "R9",
+    /// One round in which members fail by themselves shows that it is the program.
+    RelapseAtOnce: "5" "R10",
+    /// A host of which a signal has ended a process shows that it is the program.
+    RelapseBySignal: "5" "R10",
 
     // Blacklist.
     /// A cooldown that ends while the job waits for slots is not acted upon.

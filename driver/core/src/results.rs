@@ -52,6 +52,8 @@ pub enum Reason {
     Standard,
     /// All workers ended by themselves and no restart is left.
     AllFailed,
+    /// Workers ended by themselves wherever they ran, in rounds without a commit, and no restart is left.
+    FailsEverywhere,
     /// A worker of a group failed and no restart is left.
     NoRestartLeft {
         /// Restarts allowed.
@@ -145,7 +147,12 @@ impl Results {
     /// The failure to name as the reason of the outcome. Where all workers failed by themselves it is the first one of the
     /// round that they failed in: the job went on from earlier ones.
     pub fn named_failure(&self) -> Option<&Failure> {
-        let all = self.outcome == Some(Outcome::WorkerFailed(Reason::AllFailed));
+        let all = matches!(
+            self.outcome,
+            Some(Outcome::WorkerFailed(
+                Reason::AllFailed | Reason::FailsEverywhere
+            ))
+        );
         let recent = self.recent.as_ref().filter(|_| all);
         recent.or(self.first.as_ref())
     }

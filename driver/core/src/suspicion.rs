@@ -45,6 +45,8 @@ pub struct Blame {
 /// What the round that is over was good for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
+    /// It left a commit, or lasted.
+    pub fruitful: bool,
     /// It was fruitless.
     pub fruitless: bool,
     /// The hosts to blame.
@@ -82,8 +84,10 @@ pub struct Suspicion {
     proven: BTreeSet<HostId>,
     /// Fruitless rounds in a row, since somebody was blamed.
     fruitless: u32,
-    /// When the first of them started, whoever was blamed since.
+    /// When the first of them ended, whoever was blamed since.
     since: Option<Time>,
+    /// How many have followed it.
+    more: u32,
     names: BTreeSet<(HostId, HostId)>,
     /// Hosts that broke away first and named no host, and how often.
     unnamed: BTreeMap<HostId, u32>,
@@ -158,12 +162,12 @@ impl Suspicion {
         (PAUSE * 2u32.pow(more)).min(LONGEST_PAUSE)
     }
 
-    /// Since when rounds are fruitless.
-    pub fn since(&self) -> Option<Time> {
-        self.since
+    /// Since when fruitless rounds follow each other. One alone is a round that broke, however long it took to come back.
+    pub fn churns_since(&self) -> Option<Time> {
+        self.since.filter(|_| self.more > 0)
     }
 
-    /// The same, if none has started since the last one.
+    /// Since when there was no fruit, if no round has started since the last one.
     pub fn idle_since(&self) -> Option<Time> {
         self.since.filter(|_| self.idle)
     }
@@ -189,19 +193,24 @@ impl Suspicion {
         }
         if left_a_commit || lasted >= long {
             self.clear();
-            return Verdict::default();
+            return Verdict {
+                fruitful: true,
+                ..Verdict::default()
+            };
         }
         let Some(broken) = broken else {
             return Verdict::default();
         };
         self.fruitless += 1;
-        self.since.get_or_insert(last.started);
+        self.more += u32::from(self.since.is_some());
+        self.since.get_or_insert(last.ended.unwrap_or(last.started));
         self.idle = true;
         if let Some(reporter) = broken.reporter.filter(|_| broken.names.is_empty()) {
             *self.unnamed.entry(reporter).or_default() += 1;
         }
         self.names.extend(broken.names);
         Verdict {
+            fruitful: false,
             fruitless: true,
             blamed: self.blamed(),
         }
@@ -216,7 +225,7 @@ impl Suspicion {
 
     fn clear(&mut self) {
         self.blame_done();
-        (self.since, self.idle, self.told) = (None, false, false);
+        (self.since, self.more, self.idle, self.told) = (None, 0, false, false);
     }
 
     fn blamed(&self) -> Vec<Blame> {

@@ -68,6 +68,10 @@ pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
         Outcome::WorkerFailed(reason) => match reason {
             Reason::Standard => "failed: a worker failed".into(),
             Reason::AllFailed => "failed: all workers failed by themselves".into(),
+            Reason::FailsEverywhere => {
+                "failed: workers failed by themselves on every host, and no round left a commit"
+                    .into()
+            }
             Reason::NoRestartLeft { allowed } => {
                 format!("failed: a worker failed and no restart is left (--max-restarts {allowed})")
             }

@@ -65,6 +65,8 @@ pub(crate) struct Scenario {
     pub(crate) late: Duration,
     /// Workers have reset callbacks, which look at the state that they come back with.
     pub(crate) callbacks: bool,
+    /// From this step on the script raises: it can never end well.
+    pub(crate) raises_at: Option<u64>,
 }
 
 /// Workers stop with their agent: not yet, so no agent stands still.
@@ -152,6 +154,7 @@ impl Scenario {
             late: Duration::ZERO,
             data: DataSet::draw(data),
             callbacks: false,
+            raises_at: None,
         };
         if !quiet {
             // Of the dice for data, which are drawn from no more: what seeds mean stays as it is.
@@ -169,6 +172,9 @@ impl Scenario {
         if lasts && !quiet && scenario.settings.elastic {
             let fault = Fault::draw_lasting(data);
             scenario.faults.push((early(data), fault));
+        }
+        if !quiet && scenario.settings.elastic && data.percent(3) {
+            scenario.raises_at = Some(data.range(0, scenario.steps - 1));
         }
         if AGENTS_STALL && stalls && !quiet {
             let fault = Fault::StallAgent(data.millis(500, 30_000));

@@ -52,14 +52,14 @@ impl Job {
             && self.registry.all_failed_by_themselves()
             && matches!(self.rounds.phase, Phase::Idle)
         {
-            return self.restart_or_fail(now, out);
+            return self.restart_or_fail(now, Reason::AllFailed, out);
         }
         let none_left = census.staying() == 0;
         if self.budgets.started() == 0 && none_left && self.fleet.starts() > 0 {
             if self.scripts_have_succeeded() {
                 return self.end(Outcome::Succeeded, out);
             } else if census.stopping == 0 && self.early.all_failed(self.settings.min_np) {
-                return self.restart_or_fail(now, out);
+                return self.restart_or_fail(now, Reason::AllFailed, out);
             }
         }
         // Who is told to stop with its host may yet show that it was the program and not the host.
@@ -83,9 +83,9 @@ impl Job {
     }
 
     /// All workers ended by themselves: begin again from the last commit, if that is allowed.
-    fn restart_or_fail(&mut self, now: Time, out: &mut Out) {
+    pub(super) fn restart_or_fail(&mut self, now: Time, why: Reason, out: &mut Out) {
         let Some(used) = self.budgets.restart() else {
-            return self.end(Outcome::WorkerFailed(Reason::AllFailed), out);
+            return self.end(Outcome::WorkerFailed(why), out);
         };
         let allowed = self.budgets.max_restarts();
         out.push(Command::Note(Note::Restarting { used, allowed }));
@@ -93,6 +93,7 @@ impl Job {
         self.blacklist.forgive_episode();
         self.results.went_on();
         self.registry = Default::default();
+        self.relapses = Default::default();
         self.early = Default::default();
         self.rounds.disturb(now, Cause::Restart);
         self.count_capacity(out);

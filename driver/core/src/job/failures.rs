@@ -32,7 +32,9 @@ impl Job {
         self.blacklist.went(now, host, process.local_rank);
         if live.life == Life::Stopping {
             // It was failing by itself when it was told to stop.
-            self.registry.record(host, process, State::Failed);
+            if self.registry.record(host, process, State::Failed) {
+                self.may_relapse(host, process);
+            }
         } else {
             // The slot is free again only when the process is reaped (R4).
             self.fleet.set_life(host, process, Life::Stopping);
@@ -82,8 +84,12 @@ impl Job {
             () => State::Failed,
         };
         self.registry.record(host, process, state);
-        self.note_failure(host, process, exit, tail, out);
         let domain = self.failure_domain(host, process);
+        self.may_relapse(host, process);
+        if let Some(exit) = &exit {
+            self.relapses.exited(host, process, exit, domain.clone());
+        }
+        self.note_failure(host, process, exit, tail, out);
         self.domain_failed(now, domain, live.since, out);
         self.suspect_until = None;
         self.rounds.disturb(
@@ -100,6 +106,13 @@ impl Job {
         };
         if concerned || !self.settings.elastic {
             self.after_failure(now, out);
+        }
+    }
+
+    /// How a member that failed by itself has ended may be the program's fault.
+    fn may_relapse(&mut self, host: &HostId, process: Process) {
+        if let Some((_, round)) = self.registry.rank(host, process) {
+            self.relapses.failed(host, process, round);
         }
     }
 

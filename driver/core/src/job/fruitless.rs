@@ -1,4 +1,5 @@
-//! Rounds that end again and again without a commit: a host is failed for them, or they end the job.
+//! Rounds that end again and again without a commit: a host is failed for them, or they end the job. So do rounds whose
+//! members fail by themselves wherever they run.
 
 use elasticrun_protocol::{CommitId, HostId};
 
@@ -7,7 +8,7 @@ use crate::{
     Command, Note, Time,
     blacklist::Domain,
     results::{Outcome, Reason},
-    rounds::Cause,
+    rounds::{Cause, Phase},
     suspicion::Blame,
 };
 
@@ -21,16 +22,27 @@ impl Job {
     ) -> bool {
         let long = self.elastic_timeout();
         let verdict = self.suspicion.judge(base, long);
+        if verdict.fruitful {
+            self.relapses = Default::default();
+        } else if let Phase::Forming(forming) = &self.rounds.phase
+            && self.relapses.include(forming.slots())
+        {
+            self.abort_rounds(out);
+            self.restart_or_fail(now, Reason::FailsEverywhere, out);
+            return true;
+        }
         if !verdict.fruitless {
             return false;
         }
-        let since = self.suspicion.since().unwrap_or(now);
-        if since + long <= now {
+        if let Some(since) = self.suspicion.churns_since().filter(|t| *t + long <= now) {
             self.end_too_few(now, since, out);
             return true;
         }
         let spared = |blame: &Blame| !blame.replaceable || self.can_spare(&blame.host);
-        let (fail, keep): (Vec<_>, Vec<_>) = verdict.blamed.into_iter().partition(spared);
+        // A host that drains leaves anyway, and its loss is no failure.
+        let stays = |blame: &Blame| !self.hosts.is_draining(&blame.host);
+        let blamed = verdict.blamed.into_iter().filter(stays);
+        let (fail, keep): (Vec<_>, Vec<_>) = blamed.partition(spared);
         for Blame { host, others, .. } in keep {
             if self.suspicion.tells() {
                 out.push(Command::Note(Note::Fruitless { host, others }));

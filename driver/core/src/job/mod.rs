@@ -38,6 +38,7 @@ use crate::{
     mutant::{Mutant, planted},
     random::Random,
     registry::Registry,
+    relapses::Relapses,
     results::Results,
     rounds::Rounds,
     suspicion::Suspicion,
@@ -100,6 +101,8 @@ pub struct Job {
     calm_until: Option<Time>,
     /// Which hosts cannot reach each other.
     suspicion: Suspicion,
+    /// Whether it is the program that fails.
+    relapses: Relapses,
     /// Somebody lost a peer: wait until then for news of who it was.
     suspect_until: Option<Time>,
     /// Since when the members are given the exit time-out: one has succeeded, or not all can any more.
@@ -145,6 +148,7 @@ impl Job {
             fenced_until: None,
             calm_until: None,
             suspicion: Suspicion::default(),
+            relapses: Relapses::default(),
             suspect_until: None,
             exits_since: None,
             settings,

@@ -260,6 +260,8 @@ impl Job {
             return reject(out, host, Rejected::StaleProcess(process));
         };
         self.touched.insert(host.clone());
+        let domain = self.failure_domain(host, process);
+        self.relapses.exited(host, process, &exit, domain);
         self.fleet_exit(now, host, live, exit, tail, out);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasticrun_protocol::{
-    Boundary, HostId, Process, Round,
+    Boundary, HostId, LocalRank, Process, Round,
     control::{Held, Kept},
 };
 
@@ -41,6 +41,12 @@ pub struct Forming {
 }
 
 impl Forming {
+    /// Slots of the members.
+    pub fn slots(&self) -> impl Iterator<Item = (&HostId, LocalRank)> {
+        (self.members.iter())
+            .flat_map(|(host, members)| members.iter().map(move |p| (host, p.local_rank)))
+    }
+
     /// Whether a process is planned to be a member.
     pub fn has(&self, host: &HostId, process: Process) -> bool {
         let members = self.members.get(host);

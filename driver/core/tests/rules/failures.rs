@@ -339,3 +339,63 @@ fn a_member_that_waits_for_slots_and_fails_is_a_member_that_fails() {
         .and_then(|failure| failure.member);
     assert!(member.is_some());
 }
+
+/// A member raises; the others are told that the round is over.
+fn raises(play: &mut Play, host: &str, slot: u32) {
+    play.ends(host, slot, Exit::Code(1));
+    play.pass(seconds(1));
+}
+
+#[test]
+fn an_error_of_the_script_ends_the_job_in_the_second_round_without_a_commit() {
+    let mut play = Play::new(Settings {
+        cooldown: range(10, 300),
+        ..elastic(4, 2, 4)
+    });
+    play.list(&[host("a", 2), host("b", 2)]);
+    play.commit();
+    // In the round that made a commit it may have been anything.
+    raises(&mut play, "a", 0);
+    assert_eq!((play.started(), play.size()), (2, 2));
+    raises(&mut play, "b", 1);
+    assert_eq!(
+        play.outcome, None,
+        "how it goes on is known when somebody is there"
+    );
+    play.pass(seconds(9));
+    assert_eq!(play.started(), 3, "a has not failed without a commit");
+    raises(&mut play, "a", 1);
+    play.pass(seconds(25));
+    assert_eq!(
+        (play.started(), play.outcome.clone()),
+        (3, Some(Outcome::WorkerFailed(Reason::FailsEverywhere)))
+    );
+}
+
+#[test]
+fn failures_between_commits_or_by_signals_or_after_a_long_time_are_none_of_the_program() {
+    let mut play = Play::new(Settings {
+        cooldown: range(10, 300),
+        max_host_failures: None,
+        ..elastic(2, 1, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    for round in 0..4 {
+        for name in ["a", "b"] {
+            match round {
+                0 => play.commit(),
+                1 => play.kill(name, 0),
+                _ => play.pass(seconds(700)),
+            }
+            if round != 1 {
+                raises(&mut play, name, 0);
+            }
+            play.pass(seconds(310));
+            assert_eq!(
+                (play.outcome.clone(), play.size()),
+                (None, 2),
+                "{round} {name}"
+            );
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use elasticrun_core::{Note, Settings, results::Outcome};
 use elasticrun_protocol::Report;
 
-use crate::play::{Play, host, range, seconds};
+use crate::play::{Play, draining, host, range, seconds};
 
 fn settings(np: u32, min: u32) -> Settings {
     Settings {
@@ -217,5 +217,49 @@ fn names_of_another_round_or_of_no_host_change_nothing() {
             },
         );
     }
+    assert_eq!(failed_hosts(&play), []);
+}
+
+#[test]
+fn one_long_round_without_a_commit_is_no_row() {
+    let mut play = Play::new(settings(2, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    // A round without a commit, almost as long as the elastic timeout, and its survivors take their time.
+    play.breaks(&[("a", "b")]);
+    play.pass(seconds(1));
+    play.commit();
+    play.breaks(&[("a", "b")]);
+    play.pass(seconds(1));
+    assert_eq!(play.started(), 3);
+    play.pass(seconds(595));
+    play.passive.insert("b".into());
+    play.breaks(&[("a", "b")]);
+    play.pass(seconds(30));
+    assert_eq!(play.started(), 3);
+    play.passive.clear();
+    play.comes_back("b");
+    assert_eq!((play.started(), play.outcome.clone()), (4, None));
+}
+
+#[test]
+fn a_host_that_drains_is_not_failed() {
+    let mut play = Play::new(settings(3, 2));
+    let hosts = [host("a", 1), host("b", 1), host("c", 1)];
+    play.list(&hosts);
+    play.commit();
+    let cut = [("a", "c"), ("b", "c")];
+    play.breaks(&cut);
+    play.pass(seconds(1));
+    play.breaks(&cut);
+    play.pass(seconds(1));
+    play.passive.insert("c".into());
+    play.breaks(&cut);
+    let [a, b, _] = hosts;
+    play.list(&[a, b, draining("c", 1)]);
+    play.passive.clear();
+    play.comes_back("c");
+    play.pass(seconds(1));
+    assert_eq!(play.size(), 2);
     assert_eq!(failed_hosts(&play), []);
 }

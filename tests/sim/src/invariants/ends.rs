@@ -4,14 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use elasticrun_core::{Event, Note, Time, rounds::Phase};
+use elasticrun_core::{Event, FailureDomain, Note, Time, rounds::Phase};
 use elasticrun_protocol::{
-    HostId, Process, Report,
+    HostId, Process, Report, Round,
     control::{Exit, StopReason},
 };
 
 use super::r10;
-use crate::world::{World, host::index_of};
+use crate::world::{RoundSim, Seat, World, host::index_of};
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -27,6 +27,21 @@ pub(crate) struct Memory {
     broken: Option<Time>,
     /// Processes that were told to stop, and are no failures whatever becomes of them.
     told: BTreeSet<(HostId, Process)>,
+    /// The round that was planned last, and its members.
+    planned: (Round, Vec<(usize, Process)>),
+}
+
+/// The job plans a round.
+pub(super) fn planned(world: &mut World, host: &HostId, round: Round, members: &[Process]) {
+    let memory = &mut world.invariants.ends;
+    if memory.planned.0 != round {
+        memory.planned = (round, Vec::new());
+    }
+    let host = index_of(host);
+    (memory.planned.1).extend(
+        host.into_iter()
+            .flat_map(|host| members.iter().map(move |p| (host, *p))),
+    );
 }
 
 /// The driver has heard something, before the job takes it.
@@ -113,7 +128,9 @@ pub(super) fn note(world: &mut World, note: &Note) {
             if restarts > allowed || *used != restarts {
                 let what = format!("restart {restarts} of {allowed}, and the job counts {used}");
                 world.violate("rule 5", what);
-            } else if let Err(what) = r10::all_failed(world) {
+            } else if let Err(what) = r10::all_failed(world)
+                && fails_everywhere(world).is_err()
+            {
                 world.violate("rule 5", format!("it restarts, and {what}"));
             }
         }
@@ -152,6 +169,43 @@ pub(super) fn must_end(world: &World) -> Result<(), &'static str> {
         return Err("every host is out for good");
     }
     Ok(())
+}
+
+/// It is said to be the program: in at least two rounds since the last that left a commit members ended by themselves with
+/// a code, and on every host that was to begin the next one.
+pub(super) fn fails_everywhere(world: &World) -> Result<(), String> {
+    let fruitless = |round: &&RoundSim, next: &RoundSim| {
+        next.base == round.base || next.base.is_none_or(|base| base.count == 0)
+    };
+    let mut row: Vec<&RoundSim> = Vec::new();
+    for round in world.rounds.values().rev() {
+        if row.last().is_some_and(|next| !fruitless(&round, next)) {
+            break;
+        }
+        row.push(round);
+    }
+    let failed = |seat: &&Seat| {
+        let fate = world.fate(seat.host, seat.process);
+        let by_itself = !fate.obeyed && !fate.lost && !fate.signalled;
+        by_itself && matches!(fate.end, Some(Exit::Code(code)) if code != 0)
+    };
+    let failures = |round: &&&RoundSim| round.seats.iter().any(|seat| failed(&seat));
+    if row.iter().filter(failures).count() < 2 {
+        return Err("members failed in one round only".into());
+    }
+    let by_slot = world.plan.settings.failure_domain == FailureDomain::Slot;
+    let domain = |seat: &Seat| (seat.host, by_slot.then_some(seat.process.local_rank));
+    let all = row.iter().flat_map(|round| &round.seats);
+    let domains: BTreeSet<_> = all.filter(failed).map(domain).collect();
+    let (_, planned) = &world.invariants.ends.planned;
+    let slot = |(host, process): &(usize, Process)| (*host, by_slot.then_some(process.local_rank));
+    match planned
+        .iter()
+        .find(|member| !domains.contains(&slot(member)))
+    {
+        Some((host, _)) => Err(format!("h{host} has not failed")),
+        None => Ok(()),
+    }
 }
 
 /// The exit timeout is said to be over.

@@ -102,6 +102,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 }
             }
             Command::Send {
+                host,
+                order: Order::Plan { round, members },
+            } => ends::planned(world, host, *round, members),
+            Command::Send {
                 order: Order::Start(start),
                 ..
             } if started != Some(start.round) => {

@@ -89,7 +89,7 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
     let holds = match outcome {
         Outcome::Succeeded => return succeeded(world),
         Outcome::WorkerFailed(Reason::Standard) => !settings.elastic && memory.failures > 0,
-        Outcome::WorkerFailed(Reason::AllFailed)
+        Outcome::WorkerFailed(Reason::AllFailed | Reason::FailsEverywhere)
             if world.invariants.ends.restarts < settings.max_restarts =>
         {
             return Err("a restart is left".into());
@@ -98,6 +98,7 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
             settings.elastic && memory.failures > *allowed
         }
         Outcome::WorkerFailed(Reason::AllFailed) => return all_failed(world),
+        Outcome::WorkerFailed(Reason::FailsEverywhere) => return ends::fails_everywhere(world),
         Outcome::WorkerFailed(Reason::AllHostsOut) => world.reference.all_out_for_good(),
         Outcome::WorkerFailed(Reason::NotAllSucceeded) => memory.finished_ever,
         Outcome::WorkerFailed(Reason::ExitTimeout) => return ends::exit_timed_out(world),

@@ -28,6 +28,13 @@ pub(super) struct Memory {
     enough: Option<Time>,
     /// Commits that were seen, and when there was the last new one.
     fruits: (usize, Time),
+    /// An agent was told to end: it gives a worker that does not heed that some time, and answers nothing meanwhile.
+    agent_told: bool,
+}
+
+/// An agent gets SIGTERM.
+pub(crate) fn agent_told(world: &mut World) {
+    world.invariants.r9.agent_told = true;
 }
 
 /// Enough for a round are at `run()` or on their way there, survivors among them.
@@ -56,7 +63,9 @@ pub(super) fn note(world: &mut World, note: &Note) {
         } => {
             let recovery = *survivors > 0 && matches!(cause, Cause::WorkerFailed { .. });
             let plan = &world.plan;
-            let bound = plan.step * 2 + plan.seal + plan.delay * 10 + Duration::from_millis(500);
+            let obeys = plan.grace * u32::from(world.invariants.r9.agent_told);
+            let bound =
+                plan.step * 2 + plan.seal + plan.delay * 10 + obeys + Duration::from_millis(500);
             let since = world.invariants.r9.recovers.take();
             let took = since.map_or(Duration::ZERO, |since| world.now.since(since));
             if world.plan.gentle && recovery && took > bound {

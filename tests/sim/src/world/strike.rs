@@ -126,6 +126,7 @@ impl World {
                 if let Some(agent) = host.and_then(|host| self.hosts[host].agent.as_ref()) {
                     let number = agent.number;
                     let event = elasticrun_core::agent::Event::StopRequested;
+                    crate::invariants::r9::agent_told(self);
                     self.machine_event(host.unwrap_or(0), number, event);
                 }
             }

@@ -417,7 +417,11 @@ impl World {
         self.turn(host, process, Phase::Busy);
         let micros = self.plan.step.as_micros() as u64;
         let wait = self.dice.micros(micros / 2, micros * 3 / 2) + self.take_away(host, process);
-        self.act_after(host, process, wait, Act::Reach(2 + boundary));
+        let act = match self.plan.raises_at {
+            Some(at) if at <= step => Act::Exit(Exit::Code(1)),
+            _ => Act::Reach(2 + boundary),
+        };
+        self.act_after(host, process, wait, act);
     }
 
     fn finish(&mut self, host: usize, process: Process, round: Round) {

@@ -35,6 +35,8 @@ impl World {
     pub(super) fn ends(&mut self, host: usize, process: Process, end: &Exit, lost: bool) {
         let fate = self.fates.entry((host, process)).or_default();
         (fate.end, fate.lost) = (Some(end.clone()), lost);
+        // Something else was faster.
+        fate.obeyed &= matches!(end, Exit::Code(0 | 1));
     }
 
     /// A process is ended by a signal of its agent.
