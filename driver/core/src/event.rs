@@ -263,6 +263,24 @@ pub enum Note {
         /// From the first sight of the cause to the start.
         took: Duration,
     },
+    /// The next round would begin from an older commit than hosts out of reach may hold: it waits for them.
+    AwaitingNewer {
+        /// The newest commit in reach.
+        base: Option<CommitId>,
+        /// The round that started last, of which nothing is in reach.
+        newer: Round,
+        /// Its hosts that may come back.
+        hosts: Vec<HostId>,
+        /// How long it waits at most.
+        wait: Duration,
+    },
+    /// A round begins from an older commit, and what the round that started last has committed is void.
+    WentBack {
+        /// The commit it begins from.
+        base: Option<CommitId>,
+        /// The round that started last.
+        newer: Round,
+    },
     /// All workers are asked to leave the round at a common boundary.
     Interrupting {
         /// The round that trains.

@@ -287,6 +287,11 @@ mutants! {
     /// An agent answers a plan while its workers still run to the last boundary.
     EarlyAnswer: "R12" "R11" "4",
 
+    /// Hosts that may hold newer commits are not waited for.
+    NewerNotAwaited: "R12",
+    /// Hosts that may hold newer commits are waited for without end.
+    NewerAwaitedLong: "R9" "R12",
+
     // R13: who trains has seen the base.
     /// A round begins with the state of a process that has fetched its base and never took it over.
     UnseenBase: "R13",

@@ -95,7 +95,8 @@ impl Reporter {
             _ => {}
         }
         let first = self.rounds.len() <= 1;
-        if let Some(line) = note::line(note, first).filter(|_| !self.quiet) {
+        let told = !self.quiet || note::is_warning(note);
+        if let Some(line) = note::line(note, first).filter(|_| told) {
             self.terminal.line(&line);
         }
         note::log(note);

@@ -104,6 +104,28 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
                 count(*size as usize, "worker")
             )
         }
+        Note::AwaitingNewer {
+            base,
+            newer,
+            hosts,
+            wait,
+        } => {
+            let names: Vec<_> = hosts.iter().map(|host| host.as_str()).collect();
+            let reach = base.map_or("no commit is in reach".into(), |base| {
+                format!("the newest commit in reach is {base}")
+            });
+            format!(
+                "warning: {reach}; newer ones of round {newer} may be kept by {}: waiting for them, {} s at most",
+                names.join(", "),
+                wait.as_secs_f64()
+            )
+        }
+        Note::WentBack { base, newer } => {
+            let from = base.map_or("the beginning".into(), |base| format!("commit {base}"));
+            format!(
+                "warning: no host that may keep commits of round {newer} is in reach: the job goes back to {from}, and does the steps after it again"
+            )
+        }
         Note::Interrupting { round, cause } => {
             format!("round {round} is left at the next common commit: {cause}")
         }
@@ -140,6 +162,11 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
             )
         }
     })
+}
+
+/// Whether it is to be told also to those who want to hear nothing.
+pub(super) fn is_warning(note: &Note) -> bool {
+    matches!(note, Note::AwaitingNewer { .. } | Note::WentBack { .. })
 }
 
 /// `1 host`, `2 hosts`.

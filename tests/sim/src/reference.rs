@@ -137,6 +137,11 @@ impl Reference {
         known.due
     }
 
+    /// Whether a host will go away.
+    pub(crate) fn drains(&self, host: &HostId) -> bool {
+        self.known.get(host).is_some_and(|known| known.draining)
+    }
+
     /// How many hosts are known.
     pub(crate) fn hosts(&self) -> usize {
         self.known.len()

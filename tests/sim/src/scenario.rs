@@ -251,7 +251,9 @@ impl Scenario {
             Cooldown::Forever => Duration::ZERO,
             Cooldown::Range { high, .. } => high,
         };
+        // Each round that is lost with all its hosts may be waited for.
         let waits = settings.elastic_timeout * 3
+            + settings.elastic_timeout / 10 * 4
             + settings.start_timeout * 4
             + settings.abort_timeout * 4
             + settings.interrupt_timeout * 4

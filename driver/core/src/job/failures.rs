@@ -175,6 +175,7 @@ impl Job {
         }
         if had_memory {
             self.memory_lost.insert(host.clone());
+            self.going_back.lost(host, draining);
         }
         if !lost.is_empty() {
             let parts = 1 + u32::from(planted(Mutant::ShortFence));

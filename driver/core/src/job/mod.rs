@@ -14,6 +14,7 @@ mod ending;
 mod expected;
 mod failures;
 mod fruitless;
+mod going_back;
 mod group_members;
 mod grouping;
 mod planning;
@@ -48,6 +49,7 @@ use crate::{
 use capacity::Capacity;
 use ending::Early;
 use expected::Expected;
+use going_back::GoingBack;
 use shortage::Shortage;
 
 type Out = Vec<Command>;
@@ -97,6 +99,8 @@ pub struct Job {
     settle_for_less: bool,
     /// Members of the last round are lost with their hosts and may train on until then, unless others have left it (R11).
     fenced_until: Option<Time>,
+    /// Whether commits of the round that started last are out of reach.
+    going_back: GoingBack,
     /// Survivors of a failure have just begun a round: newcomers leave them the processor until then.
     calm_until: Option<Time>,
     /// Which hosts cannot reach each other.
@@ -146,6 +150,7 @@ impl Job {
             memory_lost: BTreeSet::new(),
             settle_for_less: false,
             fenced_until: None,
+            going_back: GoingBack::default(),
             calm_until: None,
             suspicion: Suspicion::default(),
             relapses: Relapses::default(),
@@ -340,6 +345,7 @@ impl Job {
         }
         self.recall_notices(out);
         self.stale = true;
+        self.look_for_newer(now, out);
     }
 
     fn discovery_failed(&mut self, fatal: bool, why: String, out: &mut Out) {

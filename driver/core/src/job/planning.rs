@@ -296,8 +296,11 @@ impl Job {
         let ripe = self.ripe_at().filter(|ripe| *ripe > self.settled);
         let phase = match &self.rounds.phase {
             Phase::Idle => ripe,
-            // All have answered: only the fence is waited for.
-            Phase::Forming(forming) if forming.missing.is_empty() => self.fenced_until,
+            // All have answered: only the fence is waited for, and those that may hold newer commits.
+            Phase::Forming(forming) if forming.missing.is_empty() => {
+                let ahead = |due: Option<Time>| due.filter(|due| *due > self.settled);
+                earliest([self.fenced_until, self.going_back.deadline()].map(ahead))
+            }
             Phase::Forming(forming) => Some(forming.deadline),
             Phase::Training(training) => match &training.hold {
                 Some(hold) => Some(hold.deadline),

@@ -114,7 +114,7 @@ impl Job {
     pub(super) fn fill_slots(&mut self, now: Time, out: &mut Out) {
         // While survivors form a round and sync it they need the processor more than a newcomer does.
         let busy = match self.rounds.phase {
-            Phase::Forming(_) => true,
+            Phase::Forming(_) => !self.going_back.waits(),
             Phase::Training(_) => self.calm_until.is_some_and(|until| now < until),
             Phase::Idle => false,
         };
@@ -265,6 +265,7 @@ impl Job {
             self.memory_lost.remove(&host);
         }
         self.touched.insert(host);
+        self.look_for_newer(now, out);
     }
 
     /// Processes and agents that take too long to start have failed.

@@ -8,7 +8,7 @@ use elasticrun_protocol::{
     topology,
 };
 
-use super::{Job, Out};
+use super::{Job, Out, going_back::GoingBack};
 use crate::{
     Command, Note, Time,
     assignment::{self, Candidate},
@@ -31,6 +31,13 @@ impl Job {
             return;
         };
         let base = self.base_of(forming);
+        let back = self.goes_back(forming, base);
+        if back.is_some_and(|newer| self.awaits_newer(now, base, newer, out)) {
+            return;
+        }
+        let Phase::Forming(forming) = &self.rounds.phase else {
+            return;
+        };
         let unnoticed = planted(Mutant::LossUnnoticed);
         if base.is_none() && self.has_lost_state(forming) && !unnoticed {
             return self.end(Outcome::NoStateLeft, out);
@@ -55,6 +62,10 @@ impl Job {
         let Some((forming, since)) = self.rounds.start(holders) else {
             return;
         };
+        if let Some(newer) = back {
+            out.push(Command::Note(Note::WentBack { base, newer }));
+        }
+        self.going_back = GoingBack::started(forming.round, forming.members.clone());
         self.lineage.started(forming.round, base);
         let mut order: Vec<_> = ordered.iter().map(|c| c.host.clone()).collect();
         order.dedup();

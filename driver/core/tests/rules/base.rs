@@ -202,9 +202,12 @@ fn state_that_is_lost_is_said_to_be_lost() {
     play.commit();
     play.passive.insert("c".into());
     play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.unreachable.insert("b".into());
     play.lose("b");
     play.connects("c");
     play.joins("c", 0);
+    assert_eq!(play.outcome, None, "b may come back");
+    play.pass(seconds(60));
     assert_eq!(play.outcome, Some(Outcome::NoStateLeft));
 }
 

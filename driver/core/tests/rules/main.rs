@@ -6,6 +6,7 @@ mod draining;
 mod endings;
 mod failures;
 mod fruitless;
+mod going_back;
 mod groups;
 mod hosts;
 mod play;

@@ -175,3 +175,37 @@ fn commits_of_hosts_that_were_all_out_of_reach_are_the_base_when_they_are_back()
     assert_nothing_lost(&ended.events, 0);
     assert!(ended.sizes().len() >= 2, "{}", ended.stderr);
 }
+
+#[test]
+fn a_host_with_an_older_commit_waits_for_those_with_the_newest() {
+    let flags = format!(
+        "-np 6 --min-np 2 --launcher agent --listen 127.0.0.1:0 {QUICK} --blacklist-cooldown-range 4s 5s --max-host-failures 0"
+    );
+    let job = Job::new(&flags);
+    let token = job.directory().join("token");
+    let mut job = job
+        .flag(["--join-token-file", &token.display().to_string()])
+        .start();
+    let driver = port(&mut job);
+    let proxy = Proxy::to(driver);
+    let agents = [(proxy.port, "one"), (proxy.port, "two"), (driver, "three")]
+        .map(|(port, name)| agent(port, &token, job.tag(), name));
+    let six = job.wait_training(6, 3);
+    let alone = six.iter().find(|event| event.host == "three").unwrap();
+    send_signal(alone.pid, Signal::SIGKILL);
+    let step = job.wait_training(4, six[0].step + 20)[0].step;
+    proxy.cut();
+    job.wait_said("newer ones of round 2 may be kept by one, two: waiting for them, 60 s at most");
+    proxy.mend();
+    job.wait_training(6, step + 20);
+    job.finish();
+    job.wait_said("succeeded");
+    for agent in agents {
+        assert_eq!(wait(agent).0, 0);
+    }
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert!(!ended.stderr.contains("goes back"), "{}", ended.stderr);
+    // The host that comes back first is enough, and the other one may be a step ahead of it.
+    assert_nothing_lost(&ended.events, 1);
+}

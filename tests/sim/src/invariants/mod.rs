@@ -42,6 +42,7 @@ pub(crate) struct Invariants {
     pub(crate) r7: r7::Memory,
     r9: r9::Memory,
     r10: r10::Memory,
+    r12: r12::Memory,
 }
 
 /// A round that is started by one step of the job: the orders to all its hosts.
@@ -94,6 +95,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 removal::note(world, note);
                 r9::note(world, note);
                 r10::note(world, note);
+                r12::note(world, note);
             }
             Command::Disconnect { host, .. } => {
                 world.reference.agent_gone(host);
@@ -180,8 +182,12 @@ pub(crate) fn watch(world: &mut World) {
         return;
     }
     r6::watch(world);
-    let waits = [r9::waits(world), ends::waits_for_exits(world)];
-    for (check, name) in waits.into_iter().zip(["R9", "R10"]) {
+    let waits = [
+        r9::waits(world),
+        ends::waits_for_exits(world),
+        r12::waits(world),
+    ];
+    for (check, name) in waits.into_iter().zip(["R9", "R10", "R12"]) {
         if let Err(what) = check {
             world.violate(name, what);
         }

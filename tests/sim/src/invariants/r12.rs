@@ -1,12 +1,96 @@
 //! R12: the base of a started round is the newest complete commit (not void) that any reachable agent held.
-//! Nor does an agent forget a commit that a later round may need.
+//! Nor does an agent forget a commit that a later round may need. Before a round goes back to an older commit than a host
+//! out of reach holds, the job waits for a tenth of the elastic timeout, and no longer.
 
-use elasticrun_protocol::{CommitId, HostId, Process};
+use std::collections::BTreeSet;
 
-use super::Started;
+use elasticrun_core::{Note, Time, rounds::Phase};
+use elasticrun_protocol::{CommitId, HostId, Process, Round};
+
+use super::{SLACK, Started};
 use crate::world::World;
 
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Commits of this round are waited for since then.
+    awaited: Option<(Round, Time)>,
+    /// Hosts that were to go away and did, since the last round began.
+    went: BTreeSet<HostId>,
+    /// When a host was lost last: there is a fence then.
+    lost: Time,
+}
+
+pub(super) fn note(world: &mut World, note: &Note) {
+    let memory = &mut world.invariants.r12;
+    if matches!(note, Note::HostFailed { .. } | Note::WentEarly { .. }) {
+        memory.lost = world.now;
+    }
+    match note {
+        Note::AwaitingNewer { newer, .. } => memory.awaited = Some((*newer, world.now)),
+        Note::WentEarly { host, .. } => drop(memory.went.insert(host.clone())),
+        Note::RoundStarted { .. } => memory.went.clear(),
+        _ => {}
+    }
+}
+
+/// A round that begins from an older commit has waited for hosts that are out of reach and hold a newer one.
+fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
+    let Some((last, sim)) = world.rounds.last_key_value() else {
+        return Ok(());
+    };
+    let answered = |process: Process, host: usize| {
+        world.reaches(host) && world.hosts[host].newest(process).is_some()
+    };
+    let members = started.members();
+    let heard = (sim.seats.iter()).any(|seat| {
+        members.contains(&(seat.host, seat.process)) || answered(seat.process, seat.host)
+    });
+    if heard || started.base.is_some_and(|base| base.round >= *last) {
+        return Ok(());
+    }
+    let tenth = world.plan.settings.elastic_timeout / 10;
+    let since = (world.invariants.r12.awaited).filter(|(round, _)| round == last);
+    if since.is_some_and(|(_, since)| world.now.since(since) >= tenth) {
+        return Ok(());
+    }
+    for (index, host) in world.hosts.iter().enumerate() {
+        let itself = world.plan.settings.self_registration;
+        let goes = world.reference.drains(&host.id) || world.invariants.r12.went.contains(&host.id);
+        let may_come = (itself || world.driver.job.has_host(&host.id)) && !goes;
+        if world.reaches(index) || !may_come {
+            continue;
+        }
+        let newer = (host.commits().into_iter())
+            .find(|commit| commit.round == *last && world.history.is_valid(*commit));
+        if let Some(newer) = newer {
+            let (base, id) = (started.base, &host.id);
+            return Err(format!(
+                "it goes back to {base:?} and did not wait for {id}, which has {newer:?} (waited since {since:?})"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The wait for newer commits has an end.
+pub(super) fn waits(world: &World) -> Result<(), String> {
+    let Phase::Forming(forming) = &world.driver.job.rounds().phase else {
+        return Ok(());
+    };
+    let (settings, memory) = (&world.plan.settings, &world.invariants.r12);
+    let Some((newer, since)) = memory.awaited else {
+        return Ok(());
+    };
+    let ends = (since + settings.elastic_timeout / 10).max(memory.lost + settings.fence);
+    let waits = world.history.latest() == Some(newer) && forming.missing.is_empty();
+    if waits && world.now > ends + SLACK + world.plan.late {
+        return Err(format!("{newer} is waited for since {since:?}"));
+    }
+    Ok(())
+}
+
 pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
+    waited(world, started)?;
     let mut held = false;
     for (index, host) in world.hosts.iter().enumerate() {
         if !world.reaches(index) {
