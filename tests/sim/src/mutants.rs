@@ -44,7 +44,10 @@ pub fn sightings(
                 while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut reports =
                         (0..seeds).map(|seed| run_mutant(seed, Detail::Brief, *mutant));
-                    let seen = reports.find(|report| report.violation.is_some());
+                    // A seed that violates without the mistake shows nothing of it.
+                    let well = |seed| run_seed(seed, Detail::Brief).violation.is_none();
+                    let shows = |report: &Report| report.violation.is_some() && well(report.seed);
+                    let seen = reports.find(shows);
                     let sighting = Sighting {
                         mutant: *mutant,
                         seen,
