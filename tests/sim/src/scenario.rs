@@ -70,7 +70,7 @@ pub(crate) struct Scenario {
 }
 
 /// Workers stop with their agent: not yet, so no agent stands still.
-const AGENTS_STALL: bool = false;
+const AGENTS_STALL: bool = true;
 
 /// One of so many scenarios has hundreds of hosts.
 const MANY_HOSTS: u64 = 3_000;
