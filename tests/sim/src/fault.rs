@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     LoseWay,
     /// An agent stands still for a while, and its workers do not.
     StallAgent(Duration),
+    /// The driver stands still for a while.
+    StallDriver(Duration),
     /// The connection of an agent breaks; both ends see it.
     Break,
     /// Agents cannot be launched for a while.

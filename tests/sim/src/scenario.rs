@@ -69,9 +69,6 @@ pub(crate) struct Scenario {
     pub(crate) raises_at: Option<u64>,
 }
 
-/// Workers stop with their agent: not yet, so no agent stands still.
-const AGENTS_STALL: bool = true;
-
 /// One of so many scenarios has hundreds of hosts.
 const MANY_HOSTS: u64 = 3_000;
 
@@ -176,8 +173,12 @@ impl Scenario {
         if !quiet && scenario.settings.elastic && data.percent(3) {
             scenario.raises_at = Some(data.range(0, scenario.steps - 1));
         }
-        if AGENTS_STALL && stalls && !quiet {
+        if stalls && !quiet {
             let fault = Fault::StallAgent(data.millis(500, 30_000));
+            scenario.faults.push((early(data), fault));
+        }
+        if !quiet && data.percent(5) {
+            let fault = Fault::StallDriver(data.millis(300, 30_000));
             scenario.faults.push((early(data), fault));
         }
         scenario

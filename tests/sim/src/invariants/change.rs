@@ -25,7 +25,11 @@ pub(super) fn lost_hosts(world: &World) -> Vec<HostId> {
         return Vec::new();
     };
     let lost = |host: &HostId, members: &[elasticrun_protocol::Process]| {
-        (members.iter()).any(|p| !world.reference.is_usable(world.now, host, p.local_rank))
+        (members.iter()).any(|p| {
+            !world
+                .reference
+                .is_usable(world.driver_now(), host, p.local_rank)
+        })
     };
     (training.members.iter())
         .filter(|(host, members)| lost(host, members))
@@ -49,7 +53,7 @@ fn waiting(world: &World) -> usize {
 
 /// Workers on slots that may be used.
 fn there(world: &World, which: impl Fn(Life) -> bool) -> usize {
-    let usable = |host: &HostId, slot| world.reference.is_usable(world.now, host, slot);
+    let usable = |host: &HostId, slot| world.reference.is_usable(world.driver_now(), host, slot);
     let hosts = world.driver.job.fleet().hosts();
     hosts
         .filter(|(_, state)| state.up().is_some())
@@ -63,13 +67,13 @@ fn there(world: &World, which: impl Fn(Life) -> bool) -> usize {
 
 /// Whether the workers of this host may still train on if too few others could.
 fn is_patient(world: &World, host: &HostId) -> bool {
-    (world.reference.drain_due(host)).is_some_and(|due| world.now < due)
+    (world.reference.drain_due(host)).is_some_and(|due| world.driver_now() < due)
 }
 
 pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
     match note {
         Note::Interrupting { round, cause } => {
-            world.invariants.change.interrupted = Some((*round, world.now));
+            world.invariants.change.interrupted = Some((*round, world.driver_now()));
             if let Err((rule, what)) = interrupts(world, cause) {
                 world.violate(
                     rule,
@@ -99,7 +103,7 @@ pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
 
 /// A round that was to be left at a boundary is aborted. Where nothing goes wrong there is time for all to reach it.
 fn timed_out(world: &mut World, round: Round, since: Time) {
-    let (plan, now) = (&world.plan, world.now);
+    let (plan, now) = (&world.plan, world.driver_now());
     let timeout = plan.settings.interrupt_timeout;
     let needs = (plan.step + plan.seal) * 3 + plan.sync + plan.delay * 4;
     if plan.calm && now.since(since) >= timeout && timeout > needs + Duration::from_millis(500) {

@@ -60,6 +60,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     if !current && world.driver.ended.is_none() {
         return;
     }
+    let now = world.driver_now();
     let memory = &mut world.invariants.ends;
     if memory.first == Some((host.clone(), Some(*process))) {
         memory.exit.get_or_insert_with(|| exit.clone());
@@ -70,12 +71,12 @@ pub(crate) fn event(world: &mut World, event: &Event) {
         (round.seats.iter()).any(|s| Some(s.host) == index_of(host) && s.process == *process)
     });
     if member && exit.is_success() && !told {
-        memory.succeeded.get_or_insert(world.now);
+        memory.succeeded.get_or_insert(now);
     }
 }
 
 pub(super) fn note(world: &mut World, note: &Note) {
-    let now = world.now;
+    let now = world.driver_now();
     let memory = &mut world.invariants.ends;
     match note {
         Note::WorkerFailed {
@@ -214,7 +215,7 @@ pub(super) fn exit_timed_out(world: &World) -> Result<(), String> {
     let Some(since) = memory.succeeded.into_iter().chain(memory.broken).min() else {
         return Err("no member has ended".into());
     };
-    let waited = world.now.since(since);
+    let waited = world.driver_now().since(since);
     if waited < world.plan.settings.exit_timeout {
         return Err(format!("it has waited for {waited:?}"));
     }
@@ -243,7 +244,7 @@ pub(super) fn waits_for_exits(world: &World) -> Result<(), String> {
         return Ok(());
     };
     let bound = world.plan.settings.exit_timeout + world.plan.late + super::SLACK;
-    if world.now.since(since) > bound {
+    if world.driver_now().since(since) > bound {
         return Err(format!(
             "a member has succeeded at {since:?}, and the job goes on"
         ));

@@ -36,8 +36,8 @@ pub(super) fn watch(world: &mut World) {
         slot,
     };
     let same = before.filter(|(other, _)| *other == idle);
-    let since = same.map_or(world.now, |(_, since)| since);
-    if world.now.since(since) > world.plan.late + SLACK {
+    let since = same.map_or(world.driver_now(), |(_, since)| since);
+    if world.driver_now().since(since) > world.plan.late + SLACK {
         let what = format!("{idle:?} may be used, is wanted, and nobody fills it");
         world.violate("R9", what);
     }
@@ -57,7 +57,7 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
         let agent = fleet.host(host).map(|state| &state.agent);
         matches!(agent, Some(Agent::Launching { .. }))
     };
-    let usable = world.reference.usable_slots(world.now);
+    let usable = world.reference.usable_slots(world.driver_now());
     let coming = usable.filter(|(host, _)| launching(host)).count();
     if target.is_some_and(|target| fleet.census().staying() + coming >= target) {
         return None;
@@ -72,5 +72,8 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
             }
         },
     };
-    world.reference.usable_slots(world.now).find(is_free)
+    world
+        .reference
+        .usable_slots(world.driver_now())
+        .find(is_free)
 }

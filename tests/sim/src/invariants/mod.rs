@@ -82,7 +82,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         && !commands.iter().any(ends);
     let mut started = None;
     let itself = world.plan.settings.self_registration;
-    let (now, hosts) = (world.now, world.reference.hosts());
+    let (now, hosts) = (world.driver_now(), world.reference.hosts());
     for command in commands {
         if let Err(what) = world.blame.command(now, hosts, command) {
             world.violate("rule 6", what);

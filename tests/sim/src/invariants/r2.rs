@@ -80,7 +80,9 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             !away
                 && !world.fate(*host, *process).told
                 && world.reaches(*host)
-                && world.reference.is_usable(world.now, id, process.local_rank)
+                && world
+                    .reference
+                    .is_usable(world.driver_now(), id, process.local_rank)
                 && world.waits_well(*host, *process)
                 && world.hosts[*host].newest(*process) == started.base
                 && started.base.is_some()

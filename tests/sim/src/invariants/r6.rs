@@ -36,7 +36,7 @@ pub(super) fn on_step(world: &mut World) {
     let over = world.driver.ended.is_some() || world.invariants.r10.finishing;
     let grows = !held && !over && world.driver.job.fleet().census().waiting > 0;
     let grows = grows && change::can_grow(world);
-    let now = world.now;
+    let now = world.driver_now();
     let since = |before: Option<(Round, Time)>| match before {
         Some((other, since)) if other == round => Some((round, since)),
         _ => Some((round, now)),
@@ -58,7 +58,7 @@ pub(crate) fn watch(world: &mut World) {
     let (round, held) = (training.round, training.hold.is_some());
     let slack = SLACK + world.plan.late;
     let overdue = |since: Option<(Round, Time)>, bound: Duration| {
-        since.is_some_and(|(_, since)| world.now.since(since) > bound + slack)
+        since.is_some_and(|(_, since)| world.driver_now().since(since) > bound + slack)
     };
     let (memory, settings) = (&world.invariants.r6, &world.plan.settings);
     let what = if overdue(memory.grows, settings.last_call) {
@@ -75,6 +75,7 @@ pub(crate) fn watch(world: &mut World) {
 
 fn lost_for_long(world: &World, slack: Duration) -> bool {
     // Only who drains, and may train on for a while, is not asked at once.
-    (change::lost_hosts(world).iter())
-        .any(|host| (world.reference.drain_due(host)).is_none_or(|due| due + slack < world.now))
+    (change::lost_hosts(world).iter()).any(|host| {
+        (world.reference.drain_due(host)).is_none_or(|due| due + slack < world.driver_now())
+    })
 }

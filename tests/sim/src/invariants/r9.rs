@@ -53,7 +53,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
     match note {
         // Replacements or changes may be waited for; only what follows the last failure counts.
         Note::WorkerFailed { .. } => {
-            world.invariants.r9.recovers = survivors_suffice(world).then_some(world.now);
+            world.invariants.r9.recovers = survivors_suffice(world).then_some(world.driver_now());
         }
         Note::HostsChanged { .. } if !survivors_suffice(world) => {
             world.invariants.r9.recovers = None;
@@ -67,7 +67,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
             let bound =
                 plan.step * 2 + plan.seal + plan.delay * 10 + obeys + Duration::from_millis(500);
             let since = world.invariants.r9.recovers.take();
-            let took = since.map_or(Duration::ZERO, |since| world.now.since(since));
+            let took = since.map_or(Duration::ZERO, |since| world.driver_now().since(since));
             if world.plan.gentle && recovery && took > bound {
                 world.violate(
                     "R9",
@@ -85,7 +85,7 @@ pub(super) fn on_step(world: &mut World) {
     if world.driver.ended.is_some() {
         return;
     }
-    let now = world.now;
+    let now = world.driver_now();
     let slots = has_enough(world);
     let (job, settings) = (&world.driver.job, &world.plan.settings);
     let census = job.fleet().census();
@@ -111,7 +111,7 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
     let slack = SLACK + world.plan.late;
     let memory = &world.invariants.r9;
     let over = |since: Option<Time>, bound: Duration| {
-        since.is_some_and(|since| world.now.since(since) > bound + slack)
+        since.is_some_and(|since| world.driver_now().since(since) > bound + slack)
     };
     let scripts = world.history.rounds() == 0 && world.driver.job.fleet().done() > 0;
     let goes_on = !has_enough(world) && !world.invariants.r10.finishing && !scripts;
@@ -136,7 +136,11 @@ fn has_enough(world: &World) -> bool {
         return true;
     }
     let done = world.driver.job.fleet().done() as u32;
-    world.reference.usable(world.now).saturating_sub(done) >= world.plan.settings.min_np
+    world
+        .reference
+        .usable(world.driver_now())
+        .saturating_sub(done)
+        >= world.plan.settings.min_np
 }
 
 /// The job says that it waited too long.
@@ -148,8 +152,8 @@ pub(super) fn timed_out(world: &World, outcome: &Outcome) -> Result<(), String> 
     let slots = world.invariants.r9.few_slots;
     // Rounds that leave no commit are no better than none.
     let fruitless = (world.history.rounds() > 1).then_some(world.invariants.r9.fruits.1);
-    let short =
-        (since.into_iter().chain(slots).chain(fruitless)).map(|since| world.now.since(since));
+    let short = (since.into_iter().chain(slots).chain(fruitless))
+        .map(|since| world.driver_now().since(since));
     let short = short.max().unwrap_or_default();
     if short < world.plan.settings.elastic_timeout {
         return Err(format!("a timeout after {short:?} of too few workers"));
@@ -162,7 +166,7 @@ pub(crate) fn describe(world: &World) -> String {
     let job = &world.driver.job;
     format!(
         "the job does not end: usable {}, phase {:?}, census {:?}",
-        world.reference.usable(world.now),
+        world.reference.usable(world.driver_now()),
         job.rounds().phase,
         job.fleet().census()
     )

@@ -63,7 +63,7 @@ fn hung(world: &World) -> Option<(&'static str, String)> {
         return None;
     }
     let bound = settings.start_timeout + world.plan.late + SLACK;
-    let now = world.now;
+    let now = world.driver_now();
     (world.driver.job.fleet().hosts())
         .flat_map(|(host, state)| state.live().map(move |live| (host, live)))
         .find(|(_, live)| matches!(live.life, Life::Starting { since } if now.since(since) > bound))

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Command, Event as JobEvent, Job, Note, Time, results::Outcome};
+use elasticrun_core::{Command, Event as JobEvent, Job, Note, RunningTime, Time, results::Outcome};
 use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, ToAgent};
 
-use super::{Ev, World, link::Down};
+use super::{Ev, World, clock::Clock, link::Down};
 use crate::{invariants, scenario::Scenario};
 
 /// A job as text, but for the time at which it looked at itself last.
@@ -34,6 +34,8 @@ pub(crate) struct Driver {
     /// The connection of each host.
     pub(super) current: Vec<Option<usize>>,
     pub(super) instances: u64,
+    /// Its own time, which is that of the job.
+    clock: Clock,
     tick_at: Option<Time>,
     /// The deadline that the next tick is for.
     due: Option<Time>,
@@ -53,6 +55,7 @@ impl Driver {
             job: Job::new(plan.settings.clone(), "run", EPOCH, seed),
             current: vec![None; plan.hosts.len()],
             instances: 0,
+            clock: Clock::default(),
             tick_at: None,
             due: None,
             ticks: 0,
@@ -70,10 +73,10 @@ impl World {
             return;
         }
         self.note(format_args!("driver < {event:?}"));
-        self.reference.event(self.now, &event);
+        self.reference.event(self.driver_now(), &event);
         invariants::ends::event(self, &event);
         if let JobEvent::AgentConnected(agent) = &event {
-            self.blame.agent_came(self.now, &agent.host);
+            self.blame.agent_came(self.driver_now(), &agent.host);
         }
         let broken = |report: &Report| matches!(report, Report::Broken { .. });
         self.driver.broken = matches!(&event, JobEvent::Reported { report, .. } if broken(report));
@@ -90,17 +93,18 @@ impl World {
                 .and_then(|host| host.up())
             && up.instance == *instance
         {
-            self.reference.agent_noticed(self.now, host, *notice);
+            self.reference
+                .agent_noticed(self.driver_now(), host, *notice);
         }
         let mut out = Vec::new();
         let came = match &event {
             JobEvent::AgentConnected(agent) => Some(agent.host.clone()),
             _ => None,
         };
-        self.driver.job.step(self.now, event, &mut out);
+        self.driver.job.step(self.driver_now(), event, &mut out);
         self.obey(out);
         if let Some(host) = came {
-            self.blame.agent_came(self.now, &host);
+            self.blame.agent_came(self.driver_now(), &host);
         }
     }
 
@@ -111,7 +115,7 @@ impl World {
         (self.driver.tick_at, self.driver.due) = (None, None);
         self.driver.broken = false;
         let mut out = Vec::new();
-        self.driver.job.tick(self.now, &mut out);
+        self.driver.job.tick(self.driver_now(), &mut out);
         if !out.is_empty() {
             self.note(format_args!("driver ticks"));
         }
@@ -125,20 +129,49 @@ impl World {
         }
     }
 
+    /// The driver's time.
+    pub(crate) fn driver_now(&self) -> Time {
+        self.driver.clock.time(self.now)
+    }
+
+    /// The driver stands still for a while, but not beyond the time of faults.
+    pub(super) fn stall_driver(&mut self, wait: Duration) {
+        let until = self.now + wait.min(self.plan.heal.since(self.now));
+        let settles = RunningTime::threshold(self.plan.heartbeat_timeout);
+        if self.driver.clock.stall(self.now, until, settles) {
+            for host in &mut self.hosts {
+                host.disturbed = host.disturbed.max(until);
+            }
+            self.at(until, Ev::DriverWakes);
+        }
+    }
+
+    /// What it was to do while it stood still has waited, and follows.
+    pub(super) fn driver_wakes(&mut self) {
+        (self.driver.tick_at, self.driver.due) = (None, None);
+        self.note(format_args!("driver goes on"));
+        self.schedule_job_tick();
+    }
+
+    /// Until when the driver stands still.
+    pub(super) fn driver_stalls(&self) -> Option<Time> {
+        self.driver.clock.stalls(self.now)
+    }
+
     pub(super) fn schedule_job_tick(&mut self) {
         let Some(due) = self.driver.job.next_deadline() else {
             (self.driver.tick_at, self.driver.due) = (None, None);
             return;
         };
-        let due = due.max(self.now);
-        if due > self.now {
+        let due = due.max(self.driver_now());
+        if due > self.driver_now() {
             self.driver.ticks = 0;
         }
         if self.driver.due == Some(due) {
             return;
         }
         self.driver.due = Some(due);
-        let due = due + self.lateness();
+        let due = self.driver.clock.back(due) + self.lateness();
         if self.driver.tick_at != Some(due) {
             self.driver.tick_at = Some(due);
             self.at(due, Ev::JobTick);
@@ -241,12 +274,12 @@ impl World {
                 .driver
                 .job
                 .next_deadline()
-                .is_none_or(|due| due > self.now)
+                .is_none_or(|due| due > self.driver_now())
             {
                 break;
             }
             let mut out = Vec::new();
-            self.driver.job.tick(self.now, &mut out);
+            self.driver.job.tick(self.driver_now(), &mut out);
             self.obey(out);
         }
         if self.driver.ended.is_some() {

@@ -20,6 +20,7 @@
 //! Not modelled: loss inside a connection (TCP hides it), several threads of one process, output.
 
 mod agent;
+mod clock;
 mod collective;
 mod death;
 mod discovery;
@@ -173,11 +174,20 @@ impl World {
         }
     }
 
-    /// Until when an agent that stands still does nothing of this.
+    /// Until when a driver or an agent that stands still does nothing of this.
     fn stands_still(&self, ev: &Ev) -> Option<Time> {
         let host = match ev {
             Ev::Down(link) => self.links[*link].host,
             Ev::AgentTick { host, .. } | Ev::Flush { host, .. } | Ev::Machine { host, .. } => *host,
+            Ev::Up(_)
+            | Ev::RepeatUp(..)
+            | Ev::JobTick
+            | Ev::Job(_)
+            | Ev::Poll
+            | Ev::Heart(_)
+            | Ev::DriverExit => {
+                return self.driver_stalls();
+            }
             _ => return None,
         };
         let until = self.hosts[host].stalled;
@@ -190,6 +200,7 @@ impl World {
         }
         match ev {
             Ev::JobTick => self.job_tick(),
+            Ev::DriverWakes => self.driver_wakes(),
             Ev::Job(event) => self.job_event(event),
             Ev::Poll => self.poll(),
             Ev::Up(link) => self.up(link),

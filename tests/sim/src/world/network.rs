@@ -54,7 +54,7 @@ impl World {
             down: Lane::default(),
             driver_open: true,
             agent_open: true,
-            heard: self.now,
+            heard: self.driver_now(),
         });
         self.push_up(link, Up::Register);
         link
@@ -71,7 +71,7 @@ impl World {
         if self.driver.exited {
             return;
         }
-        self.links[link].heard = self.now;
+        self.links[link].heard = self.driver_now();
         let (host, instance) = (self.links[link].host, self.links[link].instance);
         let id = self.hosts[host].id.clone();
         match (message, instance) {
@@ -219,7 +219,7 @@ impl World {
         if !driver_open {
             return;
         }
-        if self.now.since(heard) >= self.plan.heartbeat_timeout {
+        if self.driver_now().since(heard) >= self.plan.heartbeat_timeout {
             let id = self.hosts[host].id.clone();
             self.close_driver_end(link);
             self.links[link].driver_open = true;

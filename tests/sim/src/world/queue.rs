@@ -12,6 +12,7 @@ use crate::fault::Fault;
 #[derive(Clone, Debug)]
 pub(super) enum Ev {
     JobTick,
+    DriverWakes,
     Job(JobEvent),
     Poll,
     Up(usize),

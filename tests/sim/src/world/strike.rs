@@ -169,6 +169,7 @@ impl World {
                     (self.hosts[host].stalled, self.hosts[host].awake) = (until, until);
                 }
             }
+            Fault::StallDriver(wait) => self.stall_driver(wait),
             Fault::CutMembers { up, down, heal } => self.cut_members(up, down, heal),
             Fault::KillMembers { back } => {
                 for host in self.member_hosts() {
