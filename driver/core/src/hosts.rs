@@ -217,6 +217,17 @@ impl HostSet {
             .map(|(id, _)| id)
     }
 
+    /// A host that was given free keeps something after all.
+    pub fn drains_again(&mut self, id: &HostId) {
+        if let Some(draining) = self
+            .known
+            .get_mut(id)
+            .and_then(|known| known.draining.as_mut())
+        {
+            draining.drained = false;
+        }
+    }
+
     /// A draining host runs nothing any more, and nothing there is needed.
     pub fn drained(&mut self, id: &HostId) {
         if let Some(draining) = self

@@ -16,6 +16,7 @@ use elasticrun_protocol::{CommitId, HostId, Process, Round};
 use super::{Job, Out};
 use crate::{
     Command, Note, Time,
+    fleet::Host,
     mutant::{Mutant, planted},
     rounds::{Forming, Phase},
 };
@@ -83,8 +84,7 @@ impl Job {
         })
     }
 
-    /// Whether the round from `base` does not start yet: it waits for hosts that may hold a commit of `newer`, or is planned
-    /// anew since one has come back.
+    /// Whether the round from `base` does not start yet, since it waits for hosts that may hold a commit of `newer`.
     pub(super) fn awaits_newer(
         &mut self,
         now: Time,
@@ -92,10 +92,6 @@ impl Job {
         newer: Round,
         out: &mut Out,
     ) -> bool {
-        if self.has_come_back() {
-            self.abort_rounds(out);
-            return true;
-        }
         let hosts: Vec<_> = (self.going_back.lost.iter())
             .filter(|(host, draining)| !**draining && self.may_come_back(host))
             .map(|(host, _)| host.clone())
@@ -124,16 +120,13 @@ impl Job {
         }
     }
 
-    /// A lost host is back with what it keeps, and this plan has not asked it.
-    fn has_come_back(&self) -> bool {
+    /// A host is back with what it keeps, and this plan has not asked it.
+    pub(super) fn has_come_back(&self) -> bool {
         let Phase::Forming(forming) = &self.rounds.phase else {
             return false;
         };
-        let keeps = |host: &HostId| {
-            let state = self.fleet.host(host);
-            state.is_some_and(|state| state.up().is_some() && state.has_memory)
-        };
-        (self.going_back.lost.keys()).any(|host| keeps(host) && !forming.ready.contains_key(host))
+        let keeps = |state: &Host| state.up().is_some() && state.has_memory;
+        (self.fleet.hosts()).any(|(host, state)| keeps(state) && !forming.ready.contains_key(host))
     }
 
     /// The host is lost, and nothing says that it will not be back.

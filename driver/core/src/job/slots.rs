@@ -239,8 +239,9 @@ impl Job {
                 self.capacity.add(&host, agent.slots, &self.blacklist);
                 self.note_capacity(out);
             }
-        } else if !self.hosts.contains(&host) || self.hosts.is_drained(&host) {
-            // Its launch took until after it was removed or drained. If it may be used again, its agent is launched anew.
+        } else if (!self.hosts.contains(&host) || self.hosts.is_drained(&host)) && !agent.keeps {
+            // Its launch took until after it was removed or drained. If it may be used again, its agent is launched anew. One
+            // that was out of reach meanwhile is asked for what it keeps before it is let go.
             self.fleet.lose_agent(&host);
             reject(out, &host, Rejected::UnknownHost);
             self.send(&host, Order::Shutdown, out);
@@ -263,6 +264,7 @@ impl Job {
             // It was only out of reach: what its workers committed can be a base as before.
             state.has_memory = true;
             self.memory_lost.remove(&host);
+            self.hosts.drains_again(&host);
         }
         self.touched.insert(host);
         self.look_for_newer(now, out);

@@ -31,6 +31,9 @@ impl Job {
             return;
         };
         let base = self.base_of(forming);
+        if self.has_come_back() {
+            return self.abort_rounds(out);
+        }
         let back = self.goes_back(forming, base);
         if back.is_some_and(|newer| self.awaits_newer(now, base, newer, out)) {
             return;

@@ -1,9 +1,9 @@
 //! Rule 8: a round waits a while for newer commits that are out of reach, and says when it goes back to an older one.
 
 use elasticrun_core::{Note, Settings, results::Outcome};
-use elasticrun_protocol::{CommitId, HostId, Round};
+use elasticrun_protocol::{CommitId, HostId, Order, Round};
 
-use crate::play::{Play, commit, host, range, seconds};
+use crate::play::{Play, commit, draining, host, range, seconds};
 
 /// A tenth of the elastic timeout.
 const WAIT: u64 = 60;
@@ -157,4 +157,30 @@ fn a_member_that_answers_is_enough() {
     play.comes_back("c");
     assert_eq!((play.started(), play.base()), (2, Some(commit(1, 0))));
     assert_eq!((waits(&play), went_back(&play)), (vec![], vec![]));
+}
+
+#[test]
+fn a_host_that_is_given_up_meanwhile_still_brings_its_commit_back() {
+    for drains in [true, false] {
+        let mut play = Play::new(Settings::elastic(1, 1, Some(1)));
+        play.list(&[host("a", 1)]);
+        play.commit();
+        let left: &[_] = if drains { &[draining("a", 1)] } else { &[] };
+        play.passive.insert("a".into());
+        play.list(left);
+        play.list(left);
+        play.out_of_reach("a");
+        play.passive.clear();
+        play.connects_again("a", true);
+        let dismissed = |play: &Play| {
+            let told = |(name, order): &(HostId, Order)| {
+                *name == HostId::new("a") && matches!(order, Order::Shutdown)
+            };
+            play.orders.iter().any(told)
+        };
+        assert!(!dismissed(&play), "it keeps the only commit");
+        play.list(&[left, &[host("b", 1)]].concat());
+        play.pass(seconds(15));
+        assert_eq!((play.started(), play.base()), (2, Some(commit(1, 1))));
+    }
 }

@@ -21,12 +21,13 @@ pub(super) struct Memory {
 }
 
 pub(super) fn note(world: &mut World, note: &Note) {
+    let now = world.driver_now();
     let memory = &mut world.invariants.r12;
     if matches!(note, Note::HostFailed { .. } | Note::WentEarly { .. }) {
-        memory.lost = world.now;
+        memory.lost = now;
     }
     match note {
-        Note::AwaitingNewer { newer, .. } => memory.awaited = Some((*newer, world.now)),
+        Note::AwaitingNewer { newer, .. } => memory.awaited = Some((*newer, now)),
         Note::WentEarly { host, .. } => drop(memory.went.insert(host.clone())),
         Note::RoundStarted { .. } => memory.went.clear(),
         _ => {}
@@ -50,7 +51,7 @@ fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
     }
     let tenth = world.plan.settings.elastic_timeout / 10;
     let since = (world.invariants.r12.awaited).filter(|(round, _)| round == last);
-    if since.is_some_and(|(_, since)| world.now.since(since) >= tenth) {
+    if since.is_some_and(|(_, since)| world.driver_now().since(since) >= tenth) {
         return Ok(());
     }
     for (index, host) in world.hosts.iter().enumerate() {
@@ -83,7 +84,7 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
     };
     let ends = (since + settings.elastic_timeout / 10).max(memory.lost + settings.fence);
     let waits = world.history.latest() == Some(newer) && forming.missing.is_empty();
-    if waits && world.now > ends + SLACK + world.plan.late {
+    if waits && world.driver_now() > ends + SLACK + world.plan.late {
         return Err(format!("{newer} is waited for since {since:?}"));
     }
     Ok(())

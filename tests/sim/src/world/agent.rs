@@ -46,7 +46,8 @@ impl World {
         if let Order::Setup(setup) = &order.order
             && !self.has_machine(host)
         {
-            let machine = Machine::new(self.now, EPOCH, (**setup).clone(), 7);
+            let mut machine = Machine::new(self.now, EPOCH, (**setup).clone(), 7);
+            machine.keep(self.hosts[host].memories.of.keys().copied());
             if let Some(agent) = &mut self.hosts[host].agent {
                 agent.machine = Some(machine);
             }
@@ -55,6 +56,9 @@ impl World {
         if !matches!(order.order, Order::Beat { .. }) && self.repeats() {
             let wait = self.dice.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatDown(link, order.clone()));
+        }
+        if let (Order::Shutdown, Some(agent)) = (&order.order, &mut self.hosts[host].agent) {
+            agent.told = true;
         }
         self.machine_event(host, agent, AgentEvent::Ordered(order));
     }
@@ -231,7 +235,7 @@ impl World {
                     self.hosts[host].memories.of.remove(&process);
                 }
             }
-            Command::Exit => self.agent_ends(host),
+            Command::Exit => self.agent_exits(host),
         }
     }
 

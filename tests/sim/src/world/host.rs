@@ -18,6 +18,8 @@ pub(crate) struct AgentSim {
     pub(super) tick_at: Option<Time>,
     pub(super) flushing: bool,
     pub(super) reports: u64,
+    /// It was told to end.
+    pub(super) told: bool,
 }
 
 /// See the module.

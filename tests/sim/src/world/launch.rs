@@ -54,6 +54,7 @@ impl World {
             tick_at: None,
             flushing: false,
             reports: 0,
+            told: false,
         });
         if self.driver.exited {
             self.agent_ends(host);
@@ -66,6 +67,28 @@ impl World {
         {
             self.begin_agent(host);
         }
+    }
+
+    /// The machine of an agent has ended all. If only its driver is lost, the process joins again: for what it keeps, or
+    /// since it came by itself.
+    pub(super) fn agent_exits(&mut self, host: usize) {
+        let state = &mut self.hosts[host];
+        let Some(agent) = state.agent.as_ref().filter(|agent| !agent.told) else {
+            return self.agent_ends(host);
+        };
+        let old = agent.link;
+        (state.memories.of).retain(|_, shared| !shared.complete().is_empty());
+        // One that a driver has started tries once.
+        let reached = state.cut_up == 0 && state.cut_down == 0 && !state.memories.of.is_empty();
+        let again = reached || self.plan.settings.self_registration;
+        if !again || self.driver.exited || self.driver.ended.is_some() {
+            return self.agent_ends(host);
+        }
+        if std::mem::replace(&mut self.links[old].agent_open, false) {
+            self.push_up(old, Up::Closed);
+        }
+        self.hosts[host].answered = None;
+        self.begin_agent(host);
     }
 
     /// The agent process of a host is gone, whatever ended it; its workers follow it.

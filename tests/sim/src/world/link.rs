@@ -8,7 +8,10 @@ use elasticrun_protocol::{FromAgent, ToAgent};
 /// What an agent sends.
 #[derive(Clone, Debug)]
 pub(crate) enum Up {
-    Register,
+    Register {
+        /// It has been part of the job before, and still keeps commits of it.
+        keeps: bool,
+    },
     Report(FromAgent),
     Closed,
 }

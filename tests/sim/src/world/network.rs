@@ -11,8 +11,8 @@ use super::{
     link::{Down, Lane, Link, Up},
 };
 
-/// As the driver's shell has it.
-const KEEP: Duration = Duration::from_secs(60);
+/// Orphan timeouts for which an agent keeps the workers of a driver that it cannot reach, as the driver's shell has it.
+const KEEP: u32 = 12;
 
 impl World {
     pub(super) fn close_driver_end(&mut self, link: usize) {
@@ -43,8 +43,9 @@ impl World {
         self.dice.micros(most / 4, most)
     }
 
-    /// A new connection of an agent.
+    /// A new connection of an agent, which may keep commits of an earlier one.
     pub(super) fn dial(&mut self, host: usize, agent: u64) -> usize {
+        let keeps = !self.hosts[host].memories.of.is_empty();
         let link = self.links.len();
         self.links.push(Link {
             host,
@@ -56,7 +57,7 @@ impl World {
             agent_open: true,
             heard: self.driver_now(),
         });
-        self.push_up(link, Up::Register);
+        self.push_up(link, Up::Register { keeps });
         link
     }
 
@@ -75,7 +76,7 @@ impl World {
         let (host, instance) = (self.links[link].host, self.links[link].instance);
         let id = self.hosts[host].id.clone();
         match (message, instance) {
-            (Up::Register, _) => self.agent_registers(link),
+            (Up::Register { keeps }, _) => self.agent_registers(link, keeps),
             (Up::Report(report), Some(instance)) => self.reported(link, id, instance, report),
             (Up::Closed, Some(instance)) => {
                 self.lost(link, id, instance, "it closed its connection")
@@ -156,7 +157,7 @@ impl World {
         self.exit_when_alone();
     }
 
-    fn agent_registers(&mut self, link: usize) {
+    fn agent_registers(&mut self, link: usize, keeps: bool) {
         let index = self.links[link].host;
         let host = self.hosts[index].id.clone();
         if let Some(old) = self.driver.current[index].take() {
@@ -184,7 +185,7 @@ impl World {
             free_port: 2,
             slots: self.hosts[index].slots,
             itself: self.plan.settings.self_registration,
-            keeps: false,
+            keeps,
         }));
     }
 
@@ -197,7 +198,7 @@ impl World {
             heartbeat_interval: self.plan.heartbeat_interval,
             heartbeat_timeout: self.plan.heartbeat_timeout,
             orphan_timeout: self.plan.orphan_timeout,
-            keep_timeout: KEEP,
+            keep_timeout: self.plan.orphan_timeout * KEEP,
             abort_timeout: self.plan.settings.abort_timeout,
             grace: self.plan.grace,
             drain_timeout: self.plan.drain_timeout,

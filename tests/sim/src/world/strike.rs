@@ -123,7 +123,8 @@ impl World {
             }
             Fault::TermAgent => {
                 let host = self.some_agent();
-                if let Some(agent) = host.and_then(|host| self.hosts[host].agent.as_ref()) {
+                if let Some(agent) = host.and_then(|host| self.hosts[host].agent.as_mut()) {
+                    agent.told = true;
                     let number = agent.number;
                     let event = elasticrun_core::agent::Event::StopRequested;
                     crate::invariants::r9::agent_told(self);
