@@ -48,6 +48,8 @@ pub(crate) enum Fault {
         down: bool,
         heal: Duration,
     },
+    /// The hosts of the round that trains hear nothing, and soon are not heard either; what was sent to them comes at last.
+    CrossMembers { after: Duration, heal: Duration },
     /// The hosts of the round that trains die and come back.
     KillMembers { back: Duration },
     /// From now on every process of a host hangs at its start, also when all else is well again.
@@ -158,6 +160,10 @@ impl Fault {
             3..=4 => Self::KillWorker,
             5 => Self::KillMembers {
                 back: dice.millis(100, 20_000),
+            },
+            6 if dice.percent(50) => Self::CrossMembers {
+                after: dice.millis(0, 3_000),
+                heal: dice.millis(8_000, 25_000),
             },
             6 => Self::Break,
             _ => Self::CutMembers {

@@ -220,7 +220,7 @@ impl World {
         if !driver_open {
             return;
         }
-        if self.driver_now().since(heard) >= self.plan.heartbeat_timeout {
+        if self.driver_now().since(heard) >= self.plan.lease().silence() {
             let id = self.hosts[host].id.clone();
             self.close_driver_end(link);
             self.links[link].driver_open = true;

@@ -172,6 +172,11 @@ impl World {
             }
             Fault::StallDriver(wait) => self.stall_driver(wait),
             Fault::CutMembers { up, down, heal } => self.cut_members(up, down, heal),
+            Fault::CrossMembers { after, heal } => {
+                self.cut_members(false, true, heal);
+                let (up, down, heal) = (true, false, heal + after);
+                self.after(after, Ev::Fault(Fault::CutMembers { up, down, heal }));
+            }
             Fault::KillMembers { back } => {
                 for host in self.member_hosts() {
                     self.kill_host(host, Some(back));
