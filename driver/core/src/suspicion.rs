@@ -1,7 +1,7 @@
 //! Suspicion: which host is to blame when rounds end because workers cannot reach each other.
 //!
 //! A round is *fruitless* if a worker broke away from it, no failure explains that, no member has committed, and it was
-//! shorter than the elastic timeout. Each report of a broken round names the hosts that its worker could not reach. A
+//! shorter than the elastic timeout, or than the time in which a path that is cut is found out. Each report of a broken round names the hosts that its worker could not reach. A
 //! name is a broken link between two hosts; which end is at fault is judged when the next round is about to start:
 //!
 //! 1. A broken link between a newcomer and a host of the last round that left a commit: the newcomer is blamed at once,

@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     HangHost,
     /// From now on no agent of a host ever connects.
     LoseWay,
+    /// From now on nothing passes between the workers of a host and those of others.
+    LoseData,
     /// An agent stands still for a while, and its workers do not.
     StallAgent(Duration),
     /// The driver stands still for a while.
@@ -176,9 +178,10 @@ impl Fault {
 
     /// What does not heal.
     pub(crate) fn draw_lasting(dice: &mut Dice) -> Self {
-        match dice.percent(60) {
-            true => Self::HangHost,
-            false => Self::LoseWay,
+        match dice.range(0, 9) {
+            0..=3 => Self::HangHost,
+            4..=6 => Self::LoseWay,
+            _ => Self::LoseData,
         }
     }
 

@@ -21,7 +21,8 @@ impl Job {
         out: &mut Out,
     ) -> bool {
         let long = self.elastic_timeout();
-        let verdict = self.suspicion.judge(base, long);
+        // Shorter ones may have waited for a path that is cut.
+        let verdict = self.suspicion.judge(base, long.max(self.answer_timeout()));
         if verdict.fruitful {
             self.relapses = Default::default();
         } else if let Phase::Forming(forming) = &self.rounds.phase

@@ -263,3 +263,20 @@ fn a_host_that_drains_is_not_failed() {
     assert_eq!(play.size(), 2);
     assert_eq!(failed_hosts(&play), []);
 }
+
+#[test]
+fn rounds_that_break_later_than_the_elastic_timeout_are_fruitless_all_the_same() {
+    let mut play = Play::new(Settings {
+        elastic_timeout: seconds(3),
+        ..settings(2, 2)
+    });
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.commit();
+    // It takes the workers five seconds to see that a path is cut.
+    pass(&mut play, &[("a", "b")], 60);
+    assert!(
+        matches!(play.outcome, Some(Outcome::TimedOut { .. })),
+        "{} rounds",
+        play.started()
+    );
+}

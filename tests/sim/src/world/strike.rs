@@ -164,6 +164,10 @@ impl World {
                 let host = self.lateness_dice.range(0, self.hosts.len() as u64 - 1);
                 self.hosts[host as usize].no_way = true;
             }
+            Fault::LoseData => {
+                let host = self.lateness_dice.range(0, self.hosts.len() as u64 - 1) as usize;
+                self.hosts[host].cut_data += 1;
+            }
             Fault::StallAgent(wait) => {
                 if let Some(host) = self.some_agent() {
                     let until = self.now + wait;
