@@ -66,6 +66,11 @@ impl Addresses {
                         rewrite(&mut keeper.address, to, &own);
                     }
                 }
+                Order::Probe { hosts, .. } => {
+                    for probed in hosts {
+                        rewrite(&mut probed.address, to, &own);
+                    }
+                }
                 _ => {}
             }
         }

@@ -239,6 +239,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
         interrupt_timeout: timeouts.interrupt,
         exit_timeout: timeouts.exit,
         fence: lease_of(settings).fence(),
+        probe_timeout: timeouts.heartbeat,
         last_call: timeouts.last_call,
         reset_limit: failures.reset_limit,
         max_restarts: failures.max_restarts,

@@ -86,6 +86,8 @@ pub struct AgentConnected {
     pub itself: bool,
     /// It has been part of the job before, and still keeps commits of it.
     pub keeps: bool,
+    /// It can be asked which hosts it reaches.
+    pub probes: bool,
 }
 
 /// What the shell must do.
@@ -135,6 +137,9 @@ pub enum Rejected {
     /// It is about another round.
     #[error("it is about round {0}, which is not the current one")]
     StaleRound(Round),
+    /// It answers a probe that is not the last one of its host.
+    #[error("it answers probe {0}, which is not the current one")]
+    StaleProbe(u64),
     /// It is the second of its kind.
     #[error("it repeats what was said")]
     Repeated,

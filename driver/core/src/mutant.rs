@@ -235,6 +235,16 @@ mutants! {
     /// Newcomers are looked at only when something else happens.
     GrowthUnscheduled: "R6" "3",
 
+    // A newcomer is admitted when it reaches the round.
+    /// Newcomers are admitted unasked.
+    NewcomerUnasked: "newcomers",
+    /// Newcomers are admitted whatever they reach.
+    ProbeIgnored: "newcomers",
+    /// An answer to an older probe counts for the current one.
+    StaleProbe: "newcomers" "R3",
+    /// A probe that is not answered is waited for without end.
+    ProbeWithoutEnd: "newcomers" "R9",
+
     // R9: the job ends.
     /// A second failure while a round is formed is overlooked.
     SecondFailure: "R9",

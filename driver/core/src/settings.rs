@@ -64,6 +64,8 @@ pub struct Settings {
     /// How long workers of an agent that is lost may train on by themselves at most: until the agent misses its
     /// driver, and then the orphan time-out.
     pub fence: Duration,
+    /// How long a host of the round may take to answer a newcomer that dials it.
+    pub probe_timeout: Duration,
     /// How long a growth waits for more after the first newcomer.
     pub last_call: Duration,
     /// Started rounds after the first; the next fails the job.
@@ -97,6 +99,7 @@ impl Settings {
             interrupt_timeout: Duration::from_secs(60),
             exit_timeout: Duration::from_secs(300),
             fence: Duration::from_secs(11),
+            probe_timeout: Duration::from_secs(5),
             last_call: Duration::from_secs(1),
             reset_limit: None,
             max_restarts: 0,

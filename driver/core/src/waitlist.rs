@@ -33,6 +33,11 @@ impl WaitList {
         }
     }
 
+    /// Who waits, by host.
+    pub fn iter(&self) -> impl Iterator<Item = &(HostId, Process)> {
+        self.waiting.iter()
+    }
+
     /// How many wait.
     pub fn len(&self) -> usize {
         self.waiting.len()

@@ -143,6 +143,7 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
         slots: register.slots,
         itself: register.itself,
         keeps: register.keeps_run.as_deref() == Some(run_id),
+        probes: register.probes,
     }
 }
 

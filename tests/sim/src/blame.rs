@@ -42,6 +42,8 @@ pub(crate) struct Blame {
     started: BTreeMap<(HostId, Process), Time>,
     /// When an agent was asked for, or came by itself; while it is there or on its way.
     asked: BTreeMap<HostId, Time>,
+    /// When a host was asked last whom it reaches.
+    probed: BTreeMap<HostId, Time>,
     expected: Option<Expected>,
 }
 
@@ -52,6 +54,7 @@ impl Blame {
             counts: BTreeMap::new(),
             started: BTreeMap::new(),
             asked: BTreeMap::new(),
+            probed: BTreeMap::new(),
             expected: None,
         }
     }
@@ -93,6 +96,12 @@ impl Blame {
             } => {
                 self.started.insert((host.clone(), spawn.process), now);
             }
+            Command::Send {
+                host,
+                order: Order::Probe { .. },
+            } => {
+                self.probed.insert(host.clone(), now);
+            }
             Command::Note(note) => self.note(now, hosts, note),
             _ => {}
         }
@@ -119,7 +128,10 @@ impl Blame {
             }
             Note::HostFailed { host, .. } => {
                 let before = self.started.get(&(host.clone(), AGENT)).copied();
-                let begun = self.asked.remove(host).or(before).unwrap_or(now);
+                // Its agent may be there, and what has failed may be a probe.
+                let agent = self.asked.get(host).copied();
+                let probe = self.probed.get(host).copied().filter(|_| agent.is_some());
+                let begun = probe.max(agent).or(before).unwrap_or(now);
                 self.expected = Some(self.fail(now, Domain::Host(host.clone()), begun));
             }
             Note::RoundStarted { .. } => {

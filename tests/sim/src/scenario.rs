@@ -163,6 +163,7 @@ impl Scenario {
             scenario.split(dice);
         }
         scenario.settings.fence = scenario.lease().fence();
+        scenario.settings.probe_timeout = scenario.heartbeat_timeout;
         scenario.faults = scenario.draw_faults(dice);
         let (lasts, stalls) = (data.percent(5), data.percent(10));
         let early = |dice: &mut Dice| Time::from_start(dice.millis(0, 4_000));

@@ -4,6 +4,9 @@ use std::{net::Ipv4Addr, process::Command};
 
 use crate::net::ip;
 
+/// An address of no network card.
+pub(crate) const NOWHERE: &str = "02:00:00:00:00:63";
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Host {
@@ -31,6 +34,33 @@ impl Host {
     /// When `ip` fails.
     pub fn mend(&self) {
         ip(&["-n", &self.driver, "link", "set", &self.cable, "up"]);
+    }
+
+    /// Packets from this host to the other go to nobody, and nobody is told. The driver is reached as before.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn lose_way(&self, to: &Self) {
+        let address = to.address.to_string();
+        // To a machine that is not there.
+        self.neighbour(
+            "replace",
+            &address,
+            &["lladdr", NOWHERE, "nud", "permanent"],
+        );
+    }
+
+    /// Mends the way to the other host.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn find_way(&self, to: &Self) {
+        self.neighbour("del", &to.address.to_string(), &[]);
+    }
+
+    fn neighbour(&self, verb: &str, address: &str, more: &[&str]) {
+        let words = ["-n", &self.namespace, "neigh", verb, address, "dev", "eth0"];
+        ip(&[&words, more].concat());
     }
 
     /// The processes of the host with their command lines, without sshd.

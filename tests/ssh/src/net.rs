@@ -16,7 +16,11 @@ use nix::{
 };
 use tempfile::TempDir;
 
-use crate::{Host, Sshd, host::processes, sshd};
+use crate::{
+    Host, Sshd,
+    host::{NOWHERE, processes},
+    sshd,
+};
 
 /// Why no namespace can be made here.
 #[derive(Debug)]
@@ -141,7 +145,7 @@ impl Net {
             "replace",
             &text,
             "lladdr",
-            "02:00:00:00:00:63",
+            NOWHERE,
             "dev",
             "bridge",
             "nud",

@@ -3,6 +3,9 @@
 // A test panics where it fails; its helpers too.
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
+use elasticrun_process_tests::{Event, Kind};
 use elasticrun_ssh_tests::Net;
 
 /// A net, or the end of the test with the reason.
@@ -37,5 +40,54 @@ fn ssh_a_job_that_begins_on_the_drivers_machine_goes_on_with_hosts_of_others() {
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
     assert!(!ended.stderr.contains("peer lost"), "{}", ended.stderr);
+    net.assert_empty();
+}
+
+/// The longest time between two steps of rank 0.
+fn longest_pause(events: &[Event]) -> Duration {
+    let steps = |event: &&Event| event.kind == Kind::Step && event.rank == 0;
+    let times: Vec<u64> = events.iter().filter(steps).map(|event| event.at).collect();
+    let pauses = times.windows(2).map(|two| two[1] - two[0]);
+    Duration::from_nanos(pauses.max().unwrap_or(u64::MAX))
+}
+
+#[test]
+fn ssh_a_newcomer_that_reaches_nobody_stops_no_training() {
+    let net = net!(4, "ssh_a_newcomer_that_reaches_nobody_stops_no_training");
+    let others = [0, 1, 2].map(|number| net.host(number));
+    let newcomer = net.host(3);
+    for other in others {
+        newcomer.lose_way(other);
+        other.lose_way(newcomer);
+    }
+    let list = |hosts: &[_]| -> String {
+        let line = |host: &&elasticrun_ssh_tests::Host| format!("{}:1\n", host.address);
+        hosts.iter().map(line).collect()
+    };
+    let flags = "-np 3 --min-np 2 --last-call 200ms --heartbeat-interval 200ms --heartbeat-timeout 2s \
+                 --blacklist-cooldown-range 1s 2s --max-host-failures 0";
+    let mut job = net.job(flags).discovered(&list(&others)).start();
+    let three = job.wait_training(3, 3);
+    let all = [others[0], others[1], others[2], newcomer];
+    job.set_hosts(&list(&all));
+    let names = others.map(|other| other.address.to_string()).join(", ");
+    let line = format!(
+        "host {} failed: it cannot reach {names}, where others train; check the network",
+        newcomer.address
+    );
+    job.wait_said(&line);
+    let pause = longest_pause(job.events());
+    // A round that breaks costs at least the heartbeat timeout.
+    assert!(pause < Duration::from_secs(2), "{pause:?}");
+    for other in others {
+        newcomer.find_way(other);
+        other.find_way(newcomer);
+    }
+    let four = job.wait_training(4, three[0].step + 1);
+    assert_eq!(four[0].pid, three[0].pid, "nobody was restarted");
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_eq!(ended.sizes(), [3, 4], "{}", ended.stderr);
     net.assert_empty();
 }

@@ -32,6 +32,7 @@ use crate::{
     memory::Memories,
     output::Output,
     ports::Ports,
+    probe::Prober,
     process::{Hosted, Life, Starter},
     rundir::RunDir,
     store::Store,
@@ -63,6 +64,7 @@ pub(crate) struct Agent {
     pub(crate) starter: Starter,
     pub(crate) output: Output,
     pub(crate) store: Store,
+    pub(crate) prober: Prober,
     pub(crate) deaths: Deaths,
     pub(crate) inbox: mpsc::Receiver<inbox::Note>,
     /// Word that the host will go away.
@@ -326,6 +328,16 @@ impl Agent {
         match note {
             inbox::Note::Knock(knock) => self.knocked(knock),
             inbox::Note::Started { process, result } => self.started(process, result),
+            inbox::Note::Probed {
+                number,
+                unreachable,
+            } => self.step(
+                Event::Probed {
+                    number,
+                    unreachable,
+                },
+                out,
+            ),
             inbox::Note::OutputEnded { process, tail } => {
                 let Some(hosted) = self.processes.remove(&process) else {
                     return;

@@ -138,6 +138,7 @@ impl Reached {
             address: (address != self.local).then_some(address),
             task: options.task.clone(),
             keeps_run,
+            probes: true,
         };
         let candidate = self.candidate;
         let joined = async {

@@ -48,6 +48,14 @@ impl Agent {
                     self.tell(process, &ToWorker::Stop { why }, Vec::new());
                 }
                 Command::Forget { process } => self.memories.forget(process),
+                Command::Probe {
+                    number,
+                    hosts,
+                    within,
+                } => {
+                    let secret = data_secret(&self.secret);
+                    self.prober.probe(number, hosts, within, secret);
+                }
                 Command::Exit => self.done = true,
             }
         }

@@ -1,6 +1,6 @@
 //! What the agent's own tasks and threads tell its loop.
 
-use elasticrun_protocol::Process;
+use elasticrun_protocol::{HostId, Process};
 
 use crate::{local::Knock, process::Started};
 
@@ -15,6 +15,13 @@ pub(crate) enum Note {
         process: Process,
         /// Its descriptors, or what to tell people.
         result: Result<Started, String>,
+    },
+    /// Hosts were dialled ([`crate::probe`]).
+    Probed {
+        /// Which probe.
+        number: u64,
+        /// Those that did not answer.
+        unreachable: Vec<HostId>,
     },
     /// All that a dead process wrote has been read.
     OutputEnded {

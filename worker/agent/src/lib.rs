@@ -44,6 +44,7 @@ mod memory_port;
 mod options;
 mod output;
 mod ports;
+mod probe;
 mod process;
 mod run;
 mod rundir;

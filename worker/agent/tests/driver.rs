@@ -6,16 +6,16 @@ mod common;
 
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
     time::Duration,
 };
 
 use common::{Agent, Driver, Peer, SOON, left_of, process, shell, worker};
 use elasticrun_protocol::{
-    CommitId, Order, Report, Round,
+    CommitId, HostId, Order, Report, Round,
     auth::{self, Purpose, Secret},
-    control::{MemoryAnswer, MemoryRequest},
+    control::{MemoryAnswer, MemoryRequest, ProbeHost},
 };
 use tokio::time::{Instant, timeout};
 
@@ -468,4 +468,38 @@ async fn a_hold_counts_and_all_leave_at_the_boundary() {
         })
         .await;
     control.all_wait(2).await;
+}
+
+#[tokio::test]
+async fn an_agent_says_which_hosts_it_does_not_reach() {
+    let driver = Driver::new(shell("sleep 1000")).await;
+    let (_agent, mut control, _lines) = driver.with_agent().await;
+    assert!(control.register.probes);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = closed.local_addr().unwrap().port();
+    drop(closed);
+    let host = |name: &str, port: u16| ProbeHost {
+        host: HostId::new(name),
+        address: ([127, 0, 0, 1], port).into(),
+    };
+    let itself = host("itself", control.register.memory_port);
+    for (number, hosts, missing) in [
+        (1, vec![itself.clone()], None),
+        (2, vec![itself, host("gone", nobody)], Some("gone")),
+    ] {
+        let within = SOON;
+        control
+            .order(Order::Probe {
+                number,
+                hosts,
+                within,
+            })
+            .await;
+        let unreachable = missing.into_iter().map(HostId::new).collect();
+        let probed = Report::Probed {
+            number,
+            unreachable,
+        };
+        assert_eq!(control.report().await, Some(probed));
+    }
 }

@@ -41,6 +41,9 @@ pub struct Register {
     /// It has been part of this run before, and still keeps commits of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_run: Option<String>,
+    /// It knows [`Order::Probe`].
+    #[serde(default)]
+    pub probes: bool,
 }
 
 /// An agent as a task of a cluster: one of several on a machine, and one of several attempts at the same thing.
@@ -127,10 +130,30 @@ pub enum Order {
         #[serde(with = "millis::option", default)]
         lease: Option<Duration>,
     },
+    /// Dial the memory ports of these hosts and report [`Report::Probed`]. Only to an agent that knows it
+    /// ([`Register::probes`]).
+    Probe {
+        /// Grows with each probe of the job. A newer one replaces an older.
+        number: u64,
+        /// Whom to dial.
+        hosts: Vec<ProbeHost>,
+        /// How long each may take to answer.
+        #[serde(with = "millis")]
+        within: Duration,
+    },
     /// End all processes, then yourself.
     Shutdown,
     /// Kill all processes, then end yourself: the user has asked twice.
     Kill,
+}
+
+/// A host that another one dials, to see whether it can.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProbeHost {
+    /// Which one.
+    pub host: HostId,
+    /// Where its agent hands out commits.
+    pub address: SocketAddr,
 }
 
 /// All that an agent must know of the job.
@@ -381,6 +404,13 @@ pub enum Report {
     Noticed {
         /// What was heard.
         notice: Notice,
+    },
+    /// What a probe has shown.
+    Probed {
+        /// Which one.
+        number: u64,
+        /// The hosts that did not answer as agents of the job, in time. That they can dial this host is not shown.
+        unreachable: Vec<HostId>,
     },
     /// The agent lives. Sent every heartbeat interval.
     Beat {

@@ -18,9 +18,9 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    Boundary, CommitId, DriverEpoch, FromWorker, Generation, LocalRank, Notice, NoticeKind,
+    Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId, LocalRank, Notice, NoticeKind,
     Process, Report, Round, ToAgent,
-    control::{Exit, Setup, Spawn, Start, StopReason},
+    control::{Exit, ProbeHost, Setup, Spawn, Start, StopReason},
 };
 
 use crate::{
@@ -97,6 +97,13 @@ pub enum Event {
         /// What the system said.
         why: String,
     },
+    /// What [`Command::Probe`] has shown.
+    Probed {
+        /// Which one.
+        number: u64,
+        /// Those that did not answer in time as what they should be.
+        unreachable: Vec<HostId>,
+    },
     /// The host will go away, or may.
     Noticed(Notice),
     /// The host asks the agent to end (SIGTERM). The first time that is a notice, if the job can do without
@@ -138,6 +145,15 @@ pub enum Command {
     Forget {
         /// Whose.
         process: Process,
+    },
+    /// Dial these hosts at once, instead of those of an earlier probe, and say which of them do not answer.
+    Probe {
+        /// Which one.
+        number: u64,
+        /// Whom.
+        hosts: Vec<ProbeHost>,
+        /// How long each may take.
+        within: Duration,
     },
     /// All is ended; the agent ends.
     Exit,
@@ -181,6 +197,8 @@ pub struct Machine {
     /// Rounds up to this one were planned or aborted: an older one changes nothing (R3).
     seen: Round,
     waiting: Vec<Process>,
+    /// The newest probe: an older one is a repeat (R3).
+    probe: u64,
     next_beat: Time,
     /// Beats that were sent.
     beats: u64,
@@ -233,6 +251,7 @@ impl Machine {
             plan: None,
             seen: Round(0),
             waiting: Vec::new(),
+            probe: 0,
             beats: 0,
             unanswered: VecDeque::new(),
             heard: now,
@@ -309,6 +328,16 @@ impl Machine {
                 self.exited(process, exit, tail, memory, out);
             }
             Event::CannotBegin { round, why } => self.cannot_begin(round, why, out),
+            Event::Probed {
+                number,
+                unreachable,
+            } if number == self.probe => {
+                out.push(Command::Report(Report::Probed {
+                    number,
+                    unreachable,
+                }));
+            }
+            Event::Probed { .. } => {}
             Event::Noticed(notice) => self.noticed(notice, memory, out),
             Event::StopRequested => self.stop_requested(now, memory, out),
         }

@@ -69,6 +69,20 @@ impl Machine {
                 }
             }
             Order::Abort { round } => self.abort(now, round, out),
+            Order::Probe {
+                number,
+                hosts,
+                within,
+            } => {
+                if number > self.probe {
+                    self.probe = number;
+                    out.push(Command::Probe {
+                        number,
+                        hosts,
+                        within,
+                    });
+                }
+            }
             Order::Shutdown => self.end_all(now, out),
             Order::Kill => {
                 self.end_all(now, out);

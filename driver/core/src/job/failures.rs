@@ -160,6 +160,7 @@ impl Job {
         let draining = self.hosts.is_draining(host);
         self.disconnect(host, out);
         let lost = self.fleet.lose_agent(host);
+        self.probing.forget(host);
         for live in &lost {
             self.waitlist.leave(host, live.process);
             self.blacklist.went(now, host, live.process.local_rank);

@@ -2,8 +2,8 @@
 //!
 //! [`Job::step`] applies one event, then [`settle`](Job::settle) brings intent and observation together.
 //! What one event means is in `reports`, `failures` and `ending`; what follows from the new state is in
-//! `slots` (agents, processes), `draining` (hosts that go away), `planning` and `starting` (rounds), `grouping` and
-//! `group_members` (workers without the SDK).
+//! `slots` (agents, processes), `draining` (hosts that go away), `planning`, `probing`, `starting` and `going_back` (rounds),
+//! `grouping` and `group_members` (workers without the SDK).
 //!
 //! Cost: an event costs O(log hosts + its own workers); only a change of hosts, a failure, a plan and a
 //! start cost O(hosts + workers).
@@ -18,6 +18,7 @@ mod going_back;
 mod group_members;
 mod grouping;
 mod planning;
+mod probing;
 mod reports;
 mod shortage;
 mod slots;
@@ -50,6 +51,7 @@ use capacity::Capacity;
 use ending::Early;
 use expected::Expected;
 use going_back::GoingBack;
+use probing::Probing;
 use shortage::Shortage;
 
 type Out = Vec<Command>;
@@ -103,6 +105,8 @@ pub struct Job {
     going_back: GoingBack,
     /// Survivors of a failure have just begun a round: newcomers leave them the processor until then.
     calm_until: Option<Time>,
+    /// Which newcomers reach the round that trains.
+    probing: Probing,
     /// Which hosts cannot reach each other.
     suspicion: Suspicion,
     /// Whether it is the program that fails.
@@ -152,6 +156,7 @@ impl Job {
             fenced_until: None,
             going_back: GoingBack::default(),
             calm_until: None,
+            probing: Probing::default(),
             suspicion: Suspicion::default(),
             relapses: Relapses::default(),
             suspect_until: None,
@@ -183,6 +188,7 @@ impl Job {
         self.now = now;
         self.end_cooldowns(now, out);
         self.end_slow_starts(now, out);
+        self.end_slow_probes(now, out);
         self.end_slow_rounds(now, out);
         self.end_waits(now, out);
         self.calm_until = self.calm_until.filter(|until| *until > now);
@@ -198,6 +204,7 @@ impl Job {
             self.blacklist.next_deadline(),
             self.next_slow_start(),
             self.next_round_deadline(),
+            self.probing.next_deadline(),
             self.next_wait_deadline(),
             self.next_group_deadline(),
             self.calm_until,

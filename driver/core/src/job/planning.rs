@@ -23,8 +23,13 @@ impl Job {
     pub(super) fn plan_or_hold(&mut self, now: Time, out: &mut Out) {
         match &self.rounds.phase {
             Phase::Idle => self.plan_when_possible(now, out),
-            Phase::Training(training) if training.hold.is_none() => self.hold_when_useful(now, out),
-            Phase::Training(_) => {}
+            Phase::Training(training) => {
+                let is_held = training.hold.is_some();
+                self.ask_newcomers(now, out);
+                if !is_held {
+                    self.hold_when_useful(now, out);
+                }
+            }
             Phase::Forming(forming) => {
                 // A member whose slot went while the round was being formed must not start in it (R5).
                 let unusable =
@@ -91,7 +96,9 @@ impl Job {
     /// after the last call. A usable slot that is not filled yet is somebody who can come.
     fn ripe_at(&self) -> Option<Time> {
         let census = self.fleet.census();
-        let there = census.waiting + census.returning + census.training;
+        // A newcomer that is being asked what it reaches is one who can come.
+        let asked = usize::from(self.is_asking());
+        let there = (census.waiting + census.returning + census.training).saturating_sub(asked);
         let max = self.settings.max_np.map_or(usize::MAX, |max| max as usize);
         let most =
             max.min((self.capacity.total() as usize).saturating_sub(self.fleet.done() as usize));
@@ -101,8 +108,20 @@ impl Job {
 
     /// Candidates for a round, cut and in order of what they would become.
     pub(super) fn choose(&self) -> Vec<Candidate> {
+        let chosen = self.choose_of(|host| self.may_join(host));
+        if chosen.len() < self.needed() as usize && self.trains_on().is_none() {
+            // Nobody trains meanwhile: who is being asked is better than nobody.
+            return self.choose_of(|_| true);
+        }
+        chosen
+    }
+
+    fn choose_of(&self, may_join: impl Fn(&HostId) -> bool) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for host in self.capacity.order() {
+            if !may_join(host) {
+                continue;
+            }
             let Some(state) = self.fleet.host(host).filter(|state| state.up().is_some()) else {
                 continue;
             };
@@ -135,6 +154,7 @@ impl Job {
         self.rounds.disturb(now, cause.clone());
         let mut members: BTreeMap<HostId, Vec<Process>> = BTreeMap::new();
         for candidate in chosen {
+            self.probing.planned(&candidate.host);
             members
                 .entry(candidate.host)
                 .or_default()
@@ -197,7 +217,7 @@ impl Job {
         self.recheck = false;
         let room = room + usize::from(planted(Mutant::SpareInterrupts));
         let added =
-            room > 0 && !self.waitlist.is_empty() && self.ripe_at().is_some_and(|ripe| ripe <= now);
+            room > 0 && self.ripe_at().is_some_and(|ripe| ripe <= now) && self.has_admitted();
         if !added && !removed {
             return;
         }

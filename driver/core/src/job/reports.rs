@@ -59,6 +59,10 @@ impl Job {
             } => {
                 self.worker_exited(now, host, process, exit, &tail, out);
             }
+            Report::Probed {
+                number,
+                unreachable,
+            } => self.probed(now, host, number, &unreachable, out),
             Report::Noticed { notice } => self.noticed_by_agent(now, host, notice, out),
             Report::Beat { .. } => {}
         }
@@ -92,6 +96,7 @@ impl Job {
                     .set_data_port(host, worker.process, worker.data_port);
                 self.fleet.set_life(host, worker.process, Life::Waiting);
                 self.waitlist.join(now, host, worker.process);
+                self.probing.look(host);
                 self.blacklist.came(now, host, worker.process.local_rank);
                 if !std::mem::replace(&mut self.joined, true) && self.fleet.done() > 0 {
                     // Who ended without joining did no work: others are needed in its place.

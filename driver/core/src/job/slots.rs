@@ -260,6 +260,7 @@ impl Job {
             free_port: agent.free_port,
             notice: None,
         });
+        self.probing.connected(&host, agent.probes);
         if agent.keeps {
             // It was only out of reach: what its workers committed can be a base as before.
             state.has_memory = true;

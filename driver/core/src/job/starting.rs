@@ -107,6 +107,8 @@ impl Job {
             self.budgets.round_started();
         }
         self.shortage = Default::default();
+        let waiting = self.waitlist.iter().map(|(host, _)| host);
+        self.probing.round_started(waiting);
         // Who trained in the round before and is not in this one has left it by now. If its slot is there (again)
         // it will say that it waits.
         self.stop_left_behind(forming.round, out);

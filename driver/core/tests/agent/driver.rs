@@ -6,7 +6,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{
     DriverEpoch, Order, Report, Round, ToAgent,
-    control::{Exit, StopReason},
+    control::{Exit, ProbeHost, StopReason},
 };
 
 use crate::bench::*;
@@ -196,4 +196,32 @@ fn an_agent_that_stood_still_blames_no_worker_for_it() {
         out.iter().any(lost),
         "who never beats again is lost: {out:?}"
     );
+}
+
+#[test]
+fn an_older_probe_is_not_run_and_an_older_answer_not_given() {
+    let mut bench = Bench::training();
+    let probe = |number| Order::Probe {
+        number,
+        hosts: vec![ProbeHost {
+            host: "b".into(),
+            address: ([10, 0, 0, 2], 7).into(),
+        }],
+        within: seconds(5),
+    };
+    let answer = |number| Event::Probed {
+        number,
+        unreachable: vec!["b".into()],
+    };
+    let runs = |out: &[Command]| matches!(out, [Command::Probe { .. }]);
+    assert!(runs(&bench.order(probe(3))));
+    assert_eq!(bench.order(probe(3)), [], "R3");
+    assert_eq!(bench.order(probe(2)), [], "R3");
+    assert!(runs(&bench.order(probe(5))));
+    assert_eq!(bench.event(answer(3)), []);
+    let report = Report::Probed {
+        number: 5,
+        unreachable: vec!["b".into()],
+    };
+    assert_eq!(bench.event(answer(5)), [Command::Report(report)]);
 }

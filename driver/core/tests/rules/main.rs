@@ -10,6 +10,7 @@ mod going_back;
 mod groups;
 mod hosts;
 mod play;
+mod probing;
 mod rounds;
 mod silence;
 mod waiting;

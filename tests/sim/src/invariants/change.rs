@@ -11,6 +11,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{HostId, Round};
 
+use super::newcomers;
 use crate::world::World;
 
 #[derive(Debug, Default)]
@@ -47,16 +48,25 @@ pub(super) fn can_grow(world: &World) -> bool {
     max.is_none_or(|max| training.size < max) && waiting(world) > 0
 }
 
+/// Workers that wait and are known to reach the round.
 fn waiting(world: &World) -> usize {
-    there(world, |life| life == Life::Waiting)
+    there(
+        world,
+        |life| life == Life::Waiting,
+        |host| newcomers::is_admitted(world, host),
+    )
 }
 
 /// Workers on slots that may be used.
-fn there(world: &World, which: impl Fn(Life) -> bool) -> usize {
+fn there(
+    world: &World,
+    which: impl Fn(Life) -> bool,
+    host_counts: impl Fn(&HostId) -> bool,
+) -> usize {
     let usable = |host: &HostId, slot| world.reference.is_usable(world.driver_now(), host, slot);
     let hosts = world.driver.job.fleet().hosts();
     hosts
-        .filter(|(_, state)| state.up().is_some())
+        .filter(|(host, state)| state.up().is_some() && host_counts(host))
         .map(|(host, state)| {
             (state.live())
                 .filter(|live| which(live.life) && usable(host, live.process.local_rank))
@@ -149,7 +159,7 @@ fn interrupts(world: &World, cause: &Cause) -> Result<(), (&'static str, &'stati
             Life::Waiting | Life::Returning | Life::Training { .. }
         )
     };
-    let enough = there(world, comes) >= world.plan.settings.min_np as usize;
+    let enough = there(world, comes, |_| true) >= world.plan.settings.min_np as usize;
     if removed && !lost.is_empty() && !enough && lost.iter().all(|host| is_patient(world, host)) {
         return Err(("rule 7", "too few can go on, and there is time"));
     }

@@ -6,6 +6,7 @@
 mod change;
 pub(crate) mod ends;
 mod filling;
+pub(crate) mod newcomers;
 mod r1;
 pub(crate) mod r10;
 pub(crate) mod r11;
@@ -36,6 +37,7 @@ pub(crate) struct Invariants {
     change: change::Memory,
     pub(crate) ends: ends::Memory,
     filling: filling::Memory,
+    newcomers: newcomers::Memory,
     r2: r2::Memory,
     r3: r3::Memory,
     r6: r6::Memory,
@@ -124,6 +126,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         {
             r12::dismissed(world, host);
         }
+        newcomers::on_command(world, command);
         r3::on_command(world, command);
         r10::on_command(world, command);
     }
@@ -165,8 +168,10 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
         r5::started,
         r11::started,
         r12::started,
+        newcomers::started,
     ];
-    for (check, name) in checks.into_iter().zip(["R1", "R2", "R5", "R11", "R12"]) {
+    let names = ["R1", "R2", "R5", "R11", "R12", "newcomers"];
+    for (check, name) in checks.into_iter().zip(names) {
         if let Err(what) = check(world, &started) {
             world.violate(name, format!("{round:?}: {what}"));
         }
@@ -186,8 +191,9 @@ pub(crate) fn watch(world: &mut World) {
         r9::waits(world),
         ends::waits_for_exits(world),
         r12::waits(world),
+        newcomers::watch(world),
     ];
-    for (check, name) in waits.into_iter().zip(["R9", "R10", "R12"]) {
+    for (check, name) in waits.into_iter().zip(["R9", "R10", "R12", "newcomers"]) {
         if let Err(what) = check {
             world.violate(name, what);
         }

@@ -48,7 +48,8 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
     let unknown = matches!(
         command,
         Command::Reject {
-            why: Rejected::UnknownHost,
+            // What a host says of a round that was left meanwhile is refused, too.
+            why: Rejected::UnknownHost | Rejected::StaleProbe(_),
             ..
         }
     );

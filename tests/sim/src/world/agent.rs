@@ -235,6 +235,11 @@ impl World {
                     self.hosts[host].memories.of.remove(&process);
                 }
             }
+            Command::Probe {
+                number,
+                hosts,
+                within,
+            } => self.probe(host, number, hosts, within),
             Command::Exit => self.agent_exits(host),
         }
     }

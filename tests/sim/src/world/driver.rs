@@ -75,6 +75,7 @@ impl World {
         self.note(format_args!("driver < {event:?}"));
         self.reference.event(self.driver_now(), &event);
         invariants::ends::event(self, &event);
+        invariants::newcomers::event(self, &event);
         if let JobEvent::AgentConnected(agent) = &event {
             self.blame.agent_came(self.driver_now(), &agent.host);
         }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `queue` | what can happen, and in which order |
 //! | `driver` | the driver's shell: the job, its commands |
+//! | `probe` | whom a host reaches |
 //! | `network`, `link` | connections: order kept, delay, cuts, heartbeats |
 //! | `agent`, `launch` | the agent's shell, and how it begins and ends |
 //! | `memory` | pages and commit memories |
@@ -30,6 +31,7 @@ mod launch;
 mod link;
 pub(crate) mod memory;
 mod network;
+mod probe;
 mod queue;
 pub(crate) mod reading;
 mod strike;
@@ -213,6 +215,12 @@ impl World {
             Ev::AgentTick { host, agent } => self.agent_tick(host, agent),
             Ev::Flush { host, agent } => self.flush(host, agent),
             Ev::Machine { host, agent, event } => self.machine_event(host, agent, event),
+            Ev::Dialled {
+                host,
+                agent,
+                number,
+                unreachable,
+            } => self.dialled(host, agent, number, unreachable),
             Ev::Worker {
                 host,
                 process,

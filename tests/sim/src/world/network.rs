@@ -186,6 +186,7 @@ impl World {
             slots: self.hosts[index].slots,
             itself: self.plan.settings.self_registration,
             keeps,
+            probes: Self::knows_probes(index),
         }));
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent};
-use elasticrun_protocol::{FromAgent, Process, Round, ToAgent};
+use elasticrun_protocol::{FromAgent, HostId, Process, Round, ToAgent};
 
 use super::{turns::Act, worker::Tell};
 use crate::fault::Fault;
@@ -37,6 +37,13 @@ pub(super) enum Ev {
         host: usize,
         agent: u64,
         event: AgentEvent,
+    },
+    /// An agent has dialled whom it was asked to.
+    Dialled {
+        host: usize,
+        agent: u64,
+        number: u64,
+        unreachable: Vec<HostId>,
     },
     Worker {
         host: usize,

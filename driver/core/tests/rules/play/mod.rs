@@ -53,6 +53,12 @@ pub(crate) struct Play {
     pub(crate) slow: bool,
     /// Hosts whose agents cannot be launched.
     pub(crate) unreachable: BTreeSet<HostId>,
+    /// Hosts whose agents know no probes.
+    pub(crate) older: BTreeSet<String>,
+    /// Ways from one host to another that are cut.
+    pub(crate) cut: BTreeSet<(String, String)>,
+    /// Hosts whose agents answer no probe.
+    pub(crate) mute: BTreeSet<String>,
     pub(crate) notes: Vec<Note>,
     pub(crate) rejected: Vec<Rejected>,
     pub(crate) outcome: Option<Outcome>,
@@ -74,6 +80,9 @@ impl Play {
             passive: BTreeSet::new(),
             slow: false,
             unreachable: BTreeSet::new(),
+            older: BTreeSet::new(),
+            cut: BTreeSet::new(),
+            mute: BTreeSet::new(),
             notes: Vec::new(),
             rejected: Vec::new(),
             outcome: None,
@@ -369,6 +378,7 @@ impl Play {
             slots: 1,
             itself: self.job.settings().self_registration,
             keeps,
+            probes: !self.older.contains(name),
         }));
     }
 }

@@ -118,6 +118,18 @@ impl Play {
                     self.answer(id);
                 }
             }
+            Order::Probe { number, hosts, .. } if !self.mute.contains(&name) => {
+                let way = |to: &HostId| (name.clone(), to.to_string());
+                let named = hosts.into_iter().map(|probed| probed.host);
+                let unreachable = named.filter(|to| self.cut.contains(&way(to))).collect();
+                self.report(
+                    &name,
+                    Report::Probed {
+                        number,
+                        unreachable,
+                    },
+                );
+            }
             Order::Stop { process, why }
                 if !self.passive.contains(id) && self.hosts[id].workers.contains_key(&process) =>
             {

@@ -1,0 +1,255 @@
+//! Probing: a newcomer is admitted to a round that trains when it reaches the hosts of it.
+//!
+//! Workers of a host outside of the round that wait make the job ask their agent to dial hosts of the round
+//! ([`Order::Probe`]). A host that reaches all of them may join; one that does not has failed, and the round trains on. A host
+//! is asked once for each round that trains without it.
+//!
+//! Nobody is asked where that would cost time or change nothing: before the first round, in a recovery, hosts of the round
+//! that trains, agents that do not know the order. A host that is being asked is left out of a recovery that can do
+//! without it.
+//!
+//! Not promised: that hosts of the round can dial the newcomer, that its workers reach the ports of theirs, or that it reaches
+//! all hosts of a large round. What a probe does not see breaks the first round, and [`crate::suspicion`] blames the newcomer.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
+
+use elasticrun_protocol::{HostId, Order, Process, control::ProbeHost};
+
+use super::{Job, Out, reject};
+use crate::{
+    Rejected, Time,
+    blacklist::Domain,
+    mutant::{Mutant, planted},
+    rounds::Phase,
+};
+
+/// Hosts of the round that a newcomer dials at most.
+const MOST: usize = 8;
+
+/// A host that was asked whom it reaches.
+#[derive(Clone, Debug)]
+struct Asked {
+    host: HostId,
+    members: Vec<HostId>,
+    since: Time,
+    until: Time,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probing {
+    /// The last probe of the job.
+    last: u64,
+    /// Hosts whose agents know the order.
+    able: BTreeSet<HostId>,
+    /// Probes that are not answered, by number: the oldest ends first.
+    asked: BTreeMap<u64, Asked>,
+    /// Hosts outside of the round that trains and the number of their probe: not answered, or passed.
+    hosts: BTreeMap<HostId, u64>,
+    /// Hosts of workers that wait: they may have to be asked.
+    look: BTreeSet<HostId>,
+}
+
+impl Probing {
+    /// The agent of a host has connected.
+    pub(super) fn connected(&mut self, host: &HostId, probes: bool) {
+        self.forget(host);
+        if probes {
+            self.able.insert(host.clone());
+        }
+    }
+
+    /// The agent of a host is gone.
+    pub(super) fn forget(&mut self, host: &HostId) {
+        self.able.remove(host);
+        self.look.remove(host);
+        self.drop_probe(host);
+    }
+
+    /// A worker of a host waits.
+    pub(super) fn look(&mut self, host: &HostId) {
+        if self.able.contains(host) {
+            self.look.insert(host.clone());
+        }
+    }
+
+    /// A host is planned for a round without its answer, which is late now.
+    pub(super) fn planned(&mut self, host: &HostId) {
+        if self.is_asked(host) {
+            self.drop_probe(host);
+        }
+    }
+
+    /// What was asked was about another round. These wait.
+    pub(super) fn round_started<'a>(&mut self, waiting: impl Iterator<Item = &'a HostId>) {
+        self.asked.clear();
+        self.hosts.clear();
+        self.look.clear();
+        waiting.for_each(|host| self.look(host));
+    }
+
+    /// When an answer is waited for no longer.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.asked.first_key_value().map(|(_, asked)| asked.until)
+    }
+
+    fn is_asked(&self, host: &HostId) -> bool {
+        (self.hosts.get(host)).is_some_and(|number| self.asked.contains_key(number))
+    }
+
+    fn has_passed(&self, host: &HostId) -> bool {
+        (self.hosts.get(host)).is_some_and(|number| !self.asked.contains_key(number))
+    }
+
+    fn drop_probe(&mut self, host: &HostId) {
+        if let Some(number) = self.hosts.remove(host) {
+            self.asked.remove(&number);
+        }
+    }
+}
+
+impl Job {
+    /// The round that trains, also while its members run to the boundary where they leave it.
+    pub(super) fn trains_on(&self) -> Option<&BTreeMap<HostId, Vec<Process>>> {
+        match &self.rounds.phase {
+            Phase::Idle => None,
+            Phase::Training(training) => Some(&training.members),
+            Phase::Forming(forming) => forming.leaving.as_ref().map(|left| &left.members),
+        }
+    }
+
+    /// Whether a host may be in the next round: it is in the one that trains or reaches it. If none trains it must only not
+    /// be about to say that it reaches nobody.
+    pub(super) fn may_join(&self, host: &HostId) -> bool {
+        match self.trains_on() {
+            _ if planted(Mutant::NewcomerUnasked) => true,
+            Some(members) => {
+                let able = self.settings.elastic && self.probing.able.contains(host);
+                !able || members.contains_key(host) || self.probing.has_passed(host)
+            }
+            None => !self.probing.is_asked(host),
+        }
+    }
+
+    /// Whether a worker waits that may join.
+    pub(super) fn has_admitted(&self) -> bool {
+        self.waitlist.iter().any(|(host, _)| self.may_join(host))
+    }
+
+    /// Whether a newcomer is being asked what it reaches: somebody who can still come.
+    pub(super) fn is_asking(&self) -> bool {
+        self.trains_on().is_some() && !self.probing.asked.is_empty()
+    }
+
+    /// Asks the hosts of workers that wait, if nobody has asked them for this round.
+    pub(super) fn ask_newcomers(&mut self, now: Time, out: &mut Out) {
+        for host in std::mem::take(&mut self.probing.look) {
+            if !self.may_join(&host) && !self.probing.hosts.contains_key(&host) {
+                self.ask(now, host, out);
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Time, newcomer: HostId, out: &mut Out) {
+        self.probing.last += 1;
+        let (number, within) = (self.probing.last, self.settings.probe_timeout);
+        let hosts = self.hosts_to_dial(number);
+        // Twice: for what each of them may take, and for the way there and back.
+        let endless = planted(Mutant::ProbeWithoutEnd);
+        let asked = Asked {
+            host: newcomer.clone(),
+            members: hosts.iter().map(|probed| probed.host.clone()).collect(),
+            since: now,
+            until: now + within * if endless { 2000 } else { 2 },
+        };
+        self.probing.asked.insert(number, asked);
+        self.probing.hosts.insert(newcomer.clone(), number);
+        let probe = Order::Probe {
+            number,
+            hosts,
+            within,
+        };
+        self.send(&newcomer, probe, out);
+    }
+
+    /// Hosts of the round that trains, evenly chosen if they are many, and others each time.
+    fn hosts_to_dial(&self, number: u64) -> Vec<ProbeHost> {
+        let address = |host: &HostId| {
+            let up = self.fleet.host(host)?.up()?;
+            Some(ProbeHost {
+                host: host.clone(),
+                address: SocketAddr::new(up.address, up.memory_port),
+            })
+        };
+        let members = self.trains_on().into_iter().flat_map(BTreeMap::keys);
+        let all: Vec<_> = members.filter_map(address).collect();
+        let stride = all.len().div_ceil(MOST).max(1);
+        let first = (number % stride as u64) as usize;
+        all.into_iter().skip(first).step_by(stride).collect()
+    }
+
+    /// A host says which of those it was asked about it does not reach.
+    pub(super) fn probed(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        number: u64,
+        unreachable: &[HostId],
+        out: &mut Out,
+    ) {
+        let current = self.probing.hosts.get(host).copied();
+        let number = match current {
+            Some(current) if planted(Mutant::StaleProbe) => current,
+            _ => number,
+        };
+        if current != Some(number) {
+            return reject(out, host, Rejected::StaleProbe(number));
+        }
+        let Some(asked) = self.probing.asked.get(&number) else {
+            return reject(out, host, Rejected::Repeated);
+        };
+        // Who is gone meanwhile was not reached for that.
+        let missing = |member: &&HostId| {
+            let up = self.fleet.host(member).and_then(|state| state.up());
+            unreachable.contains(member) && up.is_some()
+        };
+        let missing: Vec<_> = (asked.members.iter())
+            .filter(missing)
+            .map(HostId::as_str)
+            .collect();
+        if missing.is_empty() || planted(Mutant::ProbeIgnored) {
+            self.probing.asked.remove(&number);
+            return;
+        }
+        let why = format!(
+            "it cannot reach {}, where others train; check the network and --network-interface",
+            missing.join(", ")
+        );
+        self.refuse_newcomer(now, number, why, out);
+    }
+
+    /// Hosts that have not answered in time.
+    pub(super) fn end_slow_probes(&mut self, now: Time, out: &mut Out) {
+        while let Some((number, asked)) = self.probing.asked.first_key_value()
+            && asked.until <= now
+        {
+            let why = "it did not say in time whether it reaches the hosts that train".to_owned();
+            self.refuse_newcomer(now, *number, why, out);
+        }
+    }
+
+    /// It may try again after its cooldown. What has failed began when it was asked. If nobody waits there any more nothing has.
+    fn refuse_newcomer(&mut self, now: Time, number: u64, why: String, out: &mut Out) {
+        let Some(Asked { host, since, .. }) = self.probing.asked.remove(&number) else {
+            return;
+        };
+        self.probing.hosts.remove(&host);
+        if self.waitlist.iter().any(|(other, _)| *other == host) {
+            self.note_host_failure(&host, why, out);
+            self.domain_failed(now, Domain::Host(host), since, out);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A host that was not in the round that trains joins it only when it has said that it reaches the hosts of it, if its agent
+//! can say so. It is asked at once, and waited for no longer than twice the time to answer.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use elasticrun_core::{Command, Event, Note, Time, fleet::Life, rounds::Phase};
+use elasticrun_protocol::{HostId, Order, Report};
+
+use super::{SLACK, Started};
+use crate::world::World;
+
+/// A host that was asked whom it reaches.
+#[derive(Debug)]
+struct Asked {
+    number: u64,
+    since: Time,
+    /// Whether it reaches all, once it has said so.
+    reaches: Option<bool>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Since the last round began.
+    asked: BTreeMap<HostId, Asked>,
+    /// Others trained when the next round was planned.
+    others_train: bool,
+    /// Since when workers of a host wait that nobody asks.
+    unasked: Option<(HostId, Time)>,
+}
+
+/// An event comes to the job.
+pub(crate) fn event(world: &mut World, event: &Event) {
+    match event {
+        Event::AgentConnected(agent) => {
+            world.invariants.newcomers.asked.remove(&agent.host);
+        }
+        Event::Reported {
+            host,
+            instance,
+            report:
+                Report::Probed {
+                    number,
+                    unreachable,
+                },
+        } => {
+            let up = world
+                .driver
+                .job
+                .fleet()
+                .host(host)
+                .and_then(|host| host.up());
+            let current = up.is_some_and(|up| up.instance == *instance);
+            let asked = world.invariants.newcomers.asked.get_mut(host);
+            if let Some(asked) = asked.filter(|asked| current && asked.number == *number) {
+                asked.reaches.get_or_insert(unreachable.is_empty());
+            }
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn on_command(world: &mut World, command: &Command) {
+    let now = world.driver_now();
+    match command {
+        Command::Send {
+            host,
+            order: Order::Probe { number, .. },
+        } => {
+            let asked = Asked {
+                number: *number,
+                since: now,
+                reaches: None,
+            };
+            world.invariants.newcomers.asked.insert(host.clone(), asked);
+        }
+        Command::Note(Note::RoundPlanned { .. }) => {
+            world.invariants.newcomers.others_train =
+                world.driver.job.fleet().census().training > 0;
+        }
+        Command::Note(Note::RoundStarted { .. }) => world.invariants.newcomers.asked.clear(),
+        _ => {}
+    }
+}
+
+/// Whether a host was in the round that trains, cannot be asked, or has said that it reaches the round.
+pub(super) fn is_admitted(world: &World, host: &HostId) -> bool {
+    let Phase::Training(training) = &world.driver.job.rounds().phase else {
+        return true;
+    };
+    let asked = world.invariants.newcomers.asked.get(host);
+    let reaches = asked.is_some_and(|asked| asked.reaches == Some(true));
+    let able = world.host_index(host).is_none_or(World::knows_probes);
+    training.members.contains_key(host) || !able || reaches
+}
+
+pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), String> {
+    let Some((_, last)) = world.rounds.last_key_value() else {
+        return Ok(());
+    };
+    if !world.invariants.newcomers.others_train {
+        return Ok(());
+    }
+    for (index, _) in &started.orders {
+        let known = last.seats.iter().any(|seat| seat.host == *index);
+        if known || !World::knows_probes(*index) {
+            continue;
+        }
+        let host = &world.hosts[*index].id;
+        let asked = world.invariants.newcomers.asked.get(host);
+        if asked.and_then(|asked| asked.reaches) != Some(true) {
+            return Err(format!("{host} joins others that train: {asked:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Looks at the job from time to time.
+pub(super) fn watch(world: &mut World) -> Result<(), String> {
+    let slack = SLACK + world.plan.late;
+    let (asked, unasked, now) = (late(world, slack), unasked(world), world.driver_now());
+    let memory = &mut world.invariants.newcomers;
+    let before = memory.unasked.take();
+    memory.unasked = unasked.map(|host| match before {
+        Some((other, since)) if other == host => (host, since),
+        _ => (host, now),
+    });
+    if let Some((host, since)) = &memory.unasked
+        && now.since(*since) > slack
+    {
+        return Err(format!(
+            "workers of {host} wait since {since:?} and nobody asks"
+        ));
+    }
+    asked.map_or(Ok(()), Err)
+}
+
+/// A host that has not answered for too long, and whose workers wait all the same.
+fn late(world: &World, slack: Duration) -> Option<String> {
+    let bound = world.plan.settings.probe_timeout * 2 + slack;
+    let late = |(host, asked): &(&HostId, &Asked)| {
+        let waits = waiting(world).any(|waiting| waiting == *host);
+        asked.reaches.is_none() && world.driver_now().since(asked.since) > bound && waits
+    };
+    let (host, asked) = world.invariants.newcomers.asked.iter().find(late)?;
+    Some(format!("{host} is waited for: {asked:?}"))
+}
+
+fn unasked(world: &World) -> Option<HostId> {
+    let asked = &world.invariants.newcomers.asked;
+    let unasked = |host: &&HostId| !is_admitted(world, host) && !asked.contains_key(*host);
+    waiting(world).find(unasked).cloned()
+}
+
+/// Hosts of workers that wait while others train.
+fn waiting(world: &World) -> impl Iterator<Item = &HostId> {
+    let trains = matches!(world.driver.job.rounds().phase, Phase::Training(_));
+    let hosts = world.driver.job.fleet().hosts().filter(move |_| trains);
+    hosts
+        .filter(|(_, state)| state.live().any(|live| live.life == Life::Waiting))
+        .map(|(host, _)| host)
+}
