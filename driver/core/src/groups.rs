@@ -66,6 +66,8 @@ pub struct Groups {
     called: u32,
     /// A member has failed, no restart is left, and others may still attach.
     verdict_waits: bool,
+    /// A member of the last group is known to be gone, so the others cannot go on.
+    reaped: bool,
     /// The operator knows of the mode.
     told: bool,
 }
@@ -84,6 +86,7 @@ impl Groups {
             last_call: settings.last_call,
             called: u32::MAX,
             verdict_waits: false,
+            reaped: false,
             told: false,
         }
     }
@@ -150,10 +153,21 @@ impl Groups {
     pub fn start(&mut self, now: Time, size: u32) -> (Round, Cause, Time) {
         self.round = self.round.next();
         self.running = Some(Running { size, began: now });
+        self.reaped = false;
         (self.enough_since, self.due, self.called) = (None, None, u32::MAX);
         let first = (now, Cause::First);
         let (since, cause) = self.cause.take().unwrap_or(first);
         (self.round, cause, since)
+    }
+
+    /// A member of the last group has ended, and its agent said so.
+    pub fn member_reaped(&mut self) {
+        self.reaped = true;
+    }
+
+    /// Whether a member of the last group is known to be gone.
+    pub fn is_reaped(&self) -> bool {
+        self.reaped
     }
 
     /// Ends the group that runs, when so many workers could be in the next one. Gives its number.

@@ -175,12 +175,6 @@ impl Registry {
         lost > 0 && lost + told == self.counts.iter().sum::<u32>()
     }
 
-    /// Every member went with its host or agent.
-    pub fn all_lost_with_hosts(&self) -> bool {
-        let lost = self.count(State::LostWithHost);
-        lost > 0 && lost == self.counts.iter().sum::<u32>()
-    }
-
     /// Members that have neither ended nor been told to stop.
     pub fn alive(&self) -> u32 {
         self.count(State::Ready) + self.count(State::Finished)

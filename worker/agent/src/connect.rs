@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::{AgentOptions, Error, error::PeerError, wire};
+use crate::{AgentOptions, Error, clock::Clock, error::PeerError, wire};
 
 /// How long one address may take to answer at all.
 const ONE_ADDRESS: Duration = Duration::from_secs(3);
@@ -42,6 +42,8 @@ pub(crate) struct Joined {
     pub(crate) frames: FrameBuffer,
     pub(crate) epoch: DriverEpoch,
     pub(crate) setup: Setup,
+    /// It began when the registration was sent.
+    pub(crate) clock: Clock,
 }
 
 /// Tries all addresses until one answers as our driver does.
@@ -141,6 +143,7 @@ impl Reached {
             probes: true,
         };
         let candidate = self.candidate;
+        let clock = Clock::start();
         let joined = async {
             wire::write(&mut self.stream, &register).await?;
             wire::read::<ToAgent>(&mut self.stream, &mut self.frames).await
@@ -161,6 +164,7 @@ impl Reached {
                 frames: self.frames,
                 epoch: first.epoch,
                 setup: *setup,
+                clock,
             }),
             _ => Err(Error::NoSetup { address: candidate }),
         }

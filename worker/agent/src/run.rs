@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_core::agent::Machine;
+use elasticrun_core::{Time, agent::Machine};
 use elasticrun_notices::{Notices, Sources};
 use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
 use tokio::{
@@ -19,7 +19,6 @@ use tokio::{
 use crate::{
     AgentOptions, Error,
     agent::{Agent, Deaths},
-    clock::Clock,
     connect::{self, free_port, reach},
     discard::Discard,
     execute::data_secret,
@@ -161,7 +160,7 @@ async fn serve(
     let call_key = options.secret.call_key(&joined.setup.run_id);
     let call_key = Bytes32(*call_key.expose());
     local::open(&dir.socket(), call_key, notes.clone(), &mut tasks)?;
-    let clock = Clock::start();
+    let clock = joined.clock;
     let discard = Discard::start()?;
     let port = free_port(listen).await.unwrap_or(0);
     let store_of = StoreOf {
@@ -173,6 +172,7 @@ async fn serve(
         file: setup.notice_file.clone().map(Into::into),
     });
     let mut machine = Machine::new(clock.now(), joined.epoch, setup.clone(), port);
+    machine.registered(Time::ZERO);
     machine.keep(kept.processes());
     let mut agent = Agent {
         machine,

@@ -25,11 +25,6 @@ use crate::{
 /// Beats that a silent driver is sent. They lie in its socket until it reads again; more of them would fill that.
 const MOST_UNANSWERED: usize = 32;
 
-/// It has no page that it would look at: it has not come to the SDK yet, and perhaps never will.
-fn ignores_lease(worker: &Worker) -> bool {
-    worker.life == Life::Starting && !worker.is_attached()
-}
-
 impl Machine {
     /// Until when workers may train, as far as the driver has said.
     pub(super) fn lease_end(&self) -> Time {
@@ -131,7 +126,8 @@ impl Machine {
 
     /// When processes that look at no lease are stopped.
     pub(super) fn freeze_deadline(&self) -> Option<Time> {
-        let concerned = !self.frozen && !self.ending && self.workers.values().any(ignores_lease);
+        let concerned =
+            !self.frozen && !self.ending && self.workers.values().any(Worker::ignores_lease);
         concerned.then(|| self.lease_end())
     }
 
@@ -148,7 +144,7 @@ impl Machine {
     }
 
     fn signal_unattached(&self, signal: Signal, out: &mut Vec<Command>) {
-        let all = self.workers.iter().filter(|(_, w)| ignores_lease(w));
+        let all = self.workers.iter().filter(|(_, w)| w.ignores_lease());
         out.extend(all.map(|(process, _)| Command::Signal {
             process: *process,
             signal,

@@ -265,6 +265,12 @@ impl Machine {
         }
     }
 
+    /// When it sent its registration, which the driver has answered with the settings: as with beats, the lease counts from
+    /// then, however late the answer came. Orders that were held up with it start nothing that outlives the fence (R11).
+    pub fn registered(&mut self, at: Time) {
+        self.heard = at;
+    }
+
     /// Takes over what earlier sessions of this agent in the same run have kept.
     pub fn keep(&mut self, kept: impl IntoIterator<Item = Process>) {
         self.kept.extend(kept);
@@ -473,17 +479,19 @@ impl Machine {
 
     fn end_all(&mut self, now: Time, out: &mut Vec<Command>) {
         self.ending = true;
-        self.thaw(out);
+        // Who is stopped since the lease is over is not continued to end: the next group may have begun (R11).
+        let frozen = std::mem::take(&mut self.frozen);
         for (process, worker) in &mut self.workers {
-            if worker.stop(now, StopReason::JobEnded, self.setup.grace) {
-                out.push(Command::TellStop {
-                    process: *process,
-                    why: StopReason::JobEnded,
-                });
-                out.push(Command::Signal {
-                    process: *process,
-                    signal: Signal::Terminate,
-                });
+            let (process, kill) = (*process, frozen && worker.ignores_lease());
+            if worker.stop(now, StopReason::JobEnded, self.setup.grace) && !kill {
+                let why = StopReason::JobEnded;
+                out.push(Command::TellStop { process, why });
+                let signal = Signal::Terminate;
+                out.push(Command::Signal { process, signal });
+            }
+            if kill {
+                let signal = Signal::Kill;
+                out.push(Command::Signal { process, signal });
             }
         }
     }

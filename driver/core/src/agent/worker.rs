@@ -94,6 +94,11 @@ impl Worker {
         self.beat.is_some()
     }
 
+    /// It has no page that it would look at: it has not come to the SDK yet, and perhaps never will.
+    pub(super) fn ignores_lease(&self) -> bool {
+        self.life == Life::Starting && !self.is_attached()
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.is_some()
     }

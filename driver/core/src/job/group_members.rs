@@ -100,6 +100,7 @@ impl Job {
         }
         for (host, live) in members {
             let since = live.since;
+            self.blacklist.went(now, &host, live.process.local_rank);
             self.fleet
                 .set_life(&host, live.process, Life::Starting { since });
             // The others have the start timeout from now on.

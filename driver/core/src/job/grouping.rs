@@ -130,23 +130,24 @@ impl Job {
         }
         for (host, process) in stop {
             self.fleet.set_life(&host, process, Life::Stopping);
+            self.blacklist.went(now, &host, process.local_rank);
             self.registry.record(&host, process, State::Stopped);
             let why = StopReason::Removed;
             self.send(&host, Order::Stop { process, why }, out);
         }
-        self.stale = true;
     }
 
     fn start_group_when_possible(&mut self, now: Time, out: &mut Out) {
+        let slots = self.group_slots();
+        let supply = self.supply(slots.len(), self.needed());
+        let ripe = self.groups.is_ripe(now, supply);
         let fenced = self.fenced_until.is_some_and(|until| now < until);
-        if fenced && self.registry.all_lost_with_hosts() {
-            // Members that are only cut off may run on until then (R11). Without the others, which are ended, they cannot.
+        if fenced && !self.groups.is_reaped() {
+            // Members that are only cut off may run on until then (R11). Without one that is known to be gone they cannot.
             return;
         }
         self.fenced_until = None;
-        let slots = self.group_slots();
-        let supply = self.supply(slots.len(), self.needed());
-        if !self.groups.is_ripe(now, supply) {
+        if !ripe {
             return;
         }
         if !self.budgets.allows_round() {
@@ -169,6 +170,8 @@ impl Job {
         for ((host, slot), place) in slots.iter().zip(places) {
             let process = self.fleet.start(now, host, *slot);
             self.fleet.set_life(host, process, Life::Training { round });
+            // Nothing tells when a script begins to train: it does from its start.
+            self.blacklist.came(now, host, *slot);
             members.push((host.clone(), process, place.rank));
             let restarts = Some(Restarts {
                 used: self.budgets.restarts(),

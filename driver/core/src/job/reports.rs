@@ -281,6 +281,7 @@ impl Job {
     ) {
         let process = live.process;
         self.blacklist.went(now, host, process.local_rank);
+        self.groups.member_reaped();
         match live.life {
             Life::Stopping if exit.is_success() || !planted(Mutant::RemovedFails) => {
                 self.fleet.end(host, process);

@@ -180,6 +180,33 @@ fn processes_without_the_sdk_are_stopped_beyond_the_lease_and_go_on_with_the_dri
 }
 
 #[test]
+fn orders_that_were_held_up_since_the_registration_start_nothing_that_runs() {
+    let mut bench = Bench::keeping(seconds(60));
+    bench.now = bench.now + seconds(30);
+    bench.machine.registered(Time::ZERO);
+    bench.order(spawn(2, 1));
+    let mut out = Vec::new();
+    bench.machine.tick(bench.now, &mut bench.memory, &mut out);
+    assert!(out.contains(&signal(2, Signal::Stop)), "R11: {out:?}");
+}
+
+#[test]
+fn who_is_stopped_beyond_the_lease_is_killed_when_its_agent_ends() {
+    let mut bench = Bench::keeping(seconds(60));
+    bench.order(spawn(2, 1));
+    bench.pass(seconds(20), false);
+    let out = bench.order(Order::Shutdown);
+    let signals: Vec<_> = (out.iter())
+        .filter(|command| matches!(command, Command::Signal { process, .. } if process.local_rank.0 == 2))
+        .collect();
+    assert_eq!(
+        signals,
+        [&signal(2, Signal::Kill)],
+        "R11: it does not run again"
+    );
+}
+
+#[test]
 fn an_agent_that_stood_still_blames_no_worker_for_it() {
     let mut bench = Bench::keeping(seconds(60));
     bench.pass(seconds(10), true);

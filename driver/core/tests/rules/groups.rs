@@ -360,6 +360,54 @@ fn members_that_are_only_cut_off_are_fenced() {
 }
 
 #[test]
+fn members_that_are_told_to_end_and_then_cut_off_are_fenced() {
+    let mut play = scripts(Settings {
+        self_registration: true,
+        last_call: seconds(5),
+        ..process(1, 1, 2)
+    });
+    play.connects("a");
+    play.pass(seconds(5));
+    play.passive.insert("a".into());
+    play.connects("b");
+    let ended = |note: &&Note| matches!(note, Note::GroupEnded { .. });
+    assert_eq!(play.notes.iter().filter(ended).count(), 1, "for a growth");
+    play.lose("a");
+    play.pass(seconds(10));
+    assert_eq!(groups(&play), 1, "R11: who heard nothing trains on");
+    play.pass(seconds(1));
+    assert_eq!(groups(&play), 2, "the last call is over by then");
+}
+
+#[test]
+fn a_failure_is_forgiven_after_a_long_time_in_a_group() {
+    for (health, failures) in [(90, 2), (110, 1)] {
+        let mut play = scripts(Settings {
+            max_restarts: 9,
+            cooldown: range(10, 100),
+            max_host_failures: Some(2),
+            ..process(2, 1, 2)
+        });
+        play.list(&[host("a", 1), host("b", 1)]);
+        play.ends("b", 0, Exit::Code(1));
+        play.pass(seconds(10));
+        play.pass(seconds(1));
+        assert_eq!(last_group(&play, 2).len(), 2, "b is back");
+        play.pass(seconds(health));
+        play.ends("b", 0, Exit::Code(1));
+        play.pass(seconds(60));
+        let is_back = failures == 1;
+        let size = if is_back { 2 } else { 1 };
+        last_group(&play, size);
+        assert_eq!(
+            play.runs("b"),
+            usize::from(is_back),
+            "after {health} s of health"
+        );
+    }
+}
+
+#[test]
 fn a_host_that_is_gone_from_the_lists_is_left() {
     let mut play = scripts(process(2, 1, 2));
     play.list(&[host("a", 1), host("b", 1)]);
