@@ -13,6 +13,8 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{HostId, LocalRank, Order, Process};
 
+use crate::invariants::groups::TakesOut;
+
 /// What is expected of a domain that has just failed.
 #[derive(Clone, Debug)]
 enum Expected {
@@ -70,6 +72,7 @@ impl Blame {
         now: Time,
         hosts: usize,
         command: &Command,
+        takes_out: TakesOut,
     ) -> Result<(), String> {
         let out = match command {
             Command::Note(Note::Blacklisted { domain, out }) => Some((domain, *out)),
@@ -102,14 +105,15 @@ impl Blame {
             } => {
                 self.probed.insert(host.clone(), now);
             }
-            Command::Note(note) => self.note(now, hosts, note),
+            Command::Note(note) => self.note(now, hosts, note, takes_out),
             _ => {}
         }
         Ok(())
     }
 
-    fn note(&mut self, now: Time, hosts: usize, note: &Note) {
+    fn note(&mut self, now: Time, hosts: usize, note: &Note, takes_out: TakesOut) {
         match note {
+            Note::WorkerFailed { .. } if takes_out == TakesOut::Nothing => {}
             Note::WorkerFailed {
                 host,
                 process,
@@ -118,7 +122,7 @@ impl Blame {
             } => {
                 let slot = Domain::Slot(host.clone(), process.local_rank);
                 let domain = match self.settings.failure_domain {
-                    _ if member.is_none() => slot,
+                    _ if member.is_none() || takes_out == TakesOut::Slot => slot,
                     FailureDomain::Slot => slot,
                     FailureDomain::Auto if hosts <= 1 => slot,
                     FailureDomain::Auto | FailureDomain::Host => Domain::Host(host.clone()),
@@ -134,7 +138,7 @@ impl Blame {
                 let begun = probe.max(agent).or(before).unwrap_or(now);
                 self.expected = Some(self.fail(now, Domain::Host(host.clone()), begun));
             }
-            Note::RoundStarted { .. } => {
+            Note::RoundStarted { .. } | Note::GroupStarted { .. } => {
                 for count in self.counts.values_mut() {
                     count.this_episode = false;
                 }

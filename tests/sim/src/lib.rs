@@ -10,6 +10,7 @@
 mod blame;
 mod dice;
 mod fault;
+mod groups;
 mod history;
 mod invariants;
 #[cfg(feature = "mutants")]

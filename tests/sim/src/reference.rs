@@ -209,7 +209,7 @@ impl Reference {
                     self.arrives_last(&fresh);
                 }
             }
-            Note::RoundStarted { .. } => self.recent.clear(),
+            Note::RoundStarted { .. } | Note::GroupStarted { .. } => self.recent.clear(),
             Note::Restarting { .. } => {
                 for domain in std::mem::take(&mut self.recent) {
                     self.out.remove(&domain);

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Cooldown, FailureDomain, RestartMode, Settings, Time, lease::Lease};
+use elasticrun_core::{
+    Cooldown, FailureDomain, RestartMode, Settings, Time, groups::UNDECIDED, lease::Lease,
+};
 
 use crate::{
     dice::Dice,
     fault::{Fault, LONGEST_NOTICE},
+    groups::GroupPlan,
     world::reading::DataSet,
 };
 
@@ -63,6 +66,8 @@ pub(crate) struct Scenario {
     pub(crate) data: DataSet,
     /// How late the driver notices a deadline at most.
     pub(crate) late: Duration,
+    /// Processes are started as groups at first.
+    pub(crate) groups: Option<GroupPlan>,
     /// Workers have reset callbacks, which look at the state that they come back with.
     pub(crate) callbacks: bool,
     /// From this step on the script raises: it can never end well.
@@ -150,6 +155,7 @@ impl Scenario {
             settings,
             late: Duration::ZERO,
             data: DataSet::draw(data),
+            groups: None,
             callbacks: false,
             raises_at: None,
         };
@@ -182,6 +188,7 @@ impl Scenario {
             let fault = Fault::StallDriver(data.millis(300, 30_000));
             scenario.faults.push((early(data), fault));
         }
+        scenario.draw_groups(data.clone());
         scenario
     }
 
@@ -215,7 +222,7 @@ impl Scenario {
         }
     }
 
-    fn draw_faults(&self, dice: &mut Dice) -> Vec<(Time, Fault)> {
+    pub(crate) fn draw_faults(&self, dice: &mut Dice) -> Vec<(Time, Fault)> {
         let count = match dice.range(0, 9) {
             0 => 0,
             1..=4 => dice.range(1, 3),
@@ -267,7 +274,15 @@ impl Scenario {
             + LONGEST_NOTICE * 4
             + (self.connect_timeout + self.stall_timeout) * 4
             + self.import * 6;
-        waits + settings.fence * 3 + self.step * (self.steps as u32) * 4 + Duration::from_secs(60)
+        let groups = self
+            .groups
+            .as_ref()
+            .map_or(Duration::ZERO, |groups| UNDECIDED * 3 + groups.late * 3);
+        waits
+            + groups
+            + settings.fence * 3
+            + self.step * (self.steps as u32) * 4
+            + Duration::from_secs(60)
     }
 }
 
@@ -321,7 +336,7 @@ fn draw_settings(dice: &mut Dice, total: u32) -> Settings {
             ])
             .unwrap_or(FailureDomain::Auto),
         self_registration: dice.percent(15),
-        // Groups are not simulated yet: their workers attach to nothing.
+        // Some are made jobs of groups at last.
         restart_mode: RestartMode::InProcess,
         ..Settings::elastic(np, min_np, max_np)
     }

@@ -70,6 +70,8 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     let member = last.is_some_and(|(_, round)| {
         (round.seats.iter()).any(|s| Some(s.host) == index_of(host) && s.process == *process)
     });
+    let member = member || super::groups::is_member(world, host, *process);
+    let memory = &mut world.invariants.ends;
     if member && exit.is_success() && !told {
         memory.succeeded.get_or_insert(now);
     }
@@ -113,6 +115,10 @@ pub(super) fn note(world: &mut World, note: &Note) {
         Note::Stopped { host, process, why } if *why != StopReason::TimedOut => {
             memory.told.insert((host.clone(), *process));
         }
+        Note::Attached | Note::GroupStarted { .. } => {
+            memory.failed.clear();
+            (memory.succeeded, memory.broken) = (None, None);
+        }
         Note::RoundStarted { .. } => {
             memory.failed.clear();
             (memory.succeeded, memory.broken) = (None, None);
@@ -125,7 +131,8 @@ pub(super) fn note(world: &mut World, note: &Note) {
         Note::Restarting { used, .. } => {
             memory.failed.clear();
             memory.restarts += 1;
-            let (restarts, allowed) = (memory.restarts, world.plan.settings.max_restarts);
+            let restarts = memory.restarts + world.invariants.groups.restarts;
+            let allowed = world.plan.settings.max_restarts;
             if restarts > allowed || *used != restarts {
                 let what = format!("restart {restarts} of {allowed}, and the job counts {used}");
                 world.violate("rule 5", what);

@@ -51,6 +51,7 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
     if forming || world.invariants.r10.finishing || fleet.done() > 0 {
         return None;
     }
+    let groups = super::groups::lead(world);
     let target = settings.max_np.map(|max| (max + settings.spares) as usize);
     // Slots whose agents are on their way are filled soon.
     let launching = |host: &HostId| {
@@ -59,7 +60,16 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
     };
     let usable = world.reference.usable_slots(world.driver_now());
     let coming = usable.filter(|(host, _)| launching(host)).count();
-    if target.is_some_and(|target| fleet.census().staying() + coming >= target) {
+    let connected = |host: &HostId| fleet.host(host).is_some_and(|state| state.up().is_some());
+    let there = match groups {
+        // Slots of agents that are connected are there for the next group. Spares are not.
+        true => (world.reference.usable_slots(world.now))
+            .filter(|(host, _)| connected(host))
+            .count(),
+        false => fleet.census().staying(),
+    };
+    let target = target.map(|target| target - if groups { settings.spares as usize } else { 0 });
+    if target.is_some_and(|target| there + coming >= target) {
         return None;
     }
     let is_free = |(host, slot): &(HostId, LocalRank)| match fleet.host(host) {
@@ -67,6 +77,8 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
         Some(state) => match state.agent {
             Agent::Absent => !settings.self_registration,
             Agent::Launching { .. } => false,
+            // Processes of a group start together.
+            Agent::Up(_) if groups => false,
             Agent::Up(_) => {
                 state.is_free(*slot) || !state.live().any(|l| l.process.local_rank == *slot)
             }

@@ -6,6 +6,7 @@
 mod change;
 pub(crate) mod ends;
 mod filling;
+pub(crate) mod groups;
 pub(crate) mod newcomers;
 mod r1;
 pub(crate) mod r10;
@@ -38,6 +39,7 @@ pub(crate) struct Invariants {
     pub(crate) ends: ends::Memory,
     filling: filling::Memory,
     newcomers: newcomers::Memory,
+    groups: groups::Memory,
     r2: r2::Memory,
     r3: r3::Memory,
     r6: r6::Memory,
@@ -86,7 +88,8 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     let itself = world.plan.settings.self_registration;
     let (now, hosts) = (world.driver_now(), world.reference.hosts());
     for command in commands {
-        if let Err(what) = world.blame.command(now, hosts, command) {
+        let takes_out = groups::takes_out(world, command);
+        if let Err(what) = world.blame.command(now, hosts, command, takes_out) {
             world.violate("rule 6", what);
         }
         match command {
@@ -98,6 +101,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 r9::note(world, note);
                 r10::note(world, note);
                 r12::note(world, note);
+                groups::note(world, note);
             }
             Command::Disconnect { host, .. } => {
                 world.reference.agent_gone(host);
@@ -129,6 +133,9 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         newcomers::on_command(world, command);
         r3::on_command(world, command);
         r10::on_command(world, command);
+    }
+    if world.plan.groups.is_some() {
+        groups::on_commands(world, commands);
     }
     if let Err(what) = world.blame.look(now, world.driver.job.fleet()) {
         world.violate("rule 6", what);
@@ -199,5 +206,8 @@ pub(crate) fn watch(world: &mut World) {
         }
     }
     removal::watch(world);
+    if world.plan.groups.is_some() {
+        groups::watch(world);
+    }
     filling::watch(world);
 }

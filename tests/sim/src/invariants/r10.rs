@@ -9,7 +9,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{Order, control::Exit};
 
-use super::{ends, r9};
+use super::{ends, groups, r9};
 use crate::world::{World, host::index_of};
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
             let what = format!("a member has finished and the job goes on: {note:?}");
             world.violate("R10", what);
         }
-        Note::RoundStarted { .. } => memory.finishing = false,
+        Note::RoundStarted { .. } | Note::Attached => memory.finishing = false,
         Note::WorkerFailed { .. } => memory.failures += 1,
         Note::HostFailed { .. } => memory.failures += 1,
         Note::Stopped { host, process, .. } => {
@@ -87,10 +87,12 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
     let memory = &world.invariants.r10;
     let settings = &world.plan.settings;
     let holds = match outcome {
+        Outcome::Succeeded if groups::lead(world) => true,
         Outcome::Succeeded => return succeeded(world),
         Outcome::WorkerFailed(Reason::Standard) => !settings.elastic && memory.failures > 0,
         Outcome::WorkerFailed(Reason::AllFailed | Reason::FailsEverywhere)
-            if world.invariants.ends.restarts < settings.max_restarts =>
+            if world.invariants.ends.restarts + world.invariants.groups.restarts
+                < settings.max_restarts =>
         {
             return Err("a restart is left".into());
         }
@@ -103,6 +105,9 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
         Outcome::WorkerFailed(Reason::NotAllSucceeded) => memory.finished_ever,
         Outcome::WorkerFailed(Reason::ExitTimeout) => return ends::exit_timed_out(world),
         Outcome::TimedOut { .. } => true,
+        Outcome::ResetLimit { limit } if groups::lead(world) => {
+            world.invariants.groups.started == limit + 1
+        }
         Outcome::ResetLimit { limit } => world.history.rounds() as u32 == limit + 1,
         Outcome::DiscoveryFailed { .. } => world.reference.fatal,
         Outcome::NoStateLeft => return no_state_left(world),

@@ -11,7 +11,7 @@ use elasticrun_core::{
     rounds::{Cause, Phase},
 };
 
-use super::SLACK;
+use super::{SLACK, groups};
 use crate::world::World;
 
 #[derive(Debug, Default)]
@@ -90,15 +90,17 @@ pub(super) fn on_step(world: &mut World) {
     let (job, settings) = (&world.driver.job, &world.plan.settings);
     let census = job.fleet().census();
     let (waiting, min_np) = (census.waiting, settings.min_np as usize);
-    let there = waiting + census.returning + census.training >= min_np;
-    let first = world.history.rounds() == 0 && job.fleet().done() == 0;
+    let workers = groups::there(world);
+    let there = workers.unwrap_or(waiting + census.returning + census.training) >= min_np;
+    let none = workers.is_none() || world.invariants.groups.started == 0;
+    let first = none && world.history.rounds() == 0 && job.fleet().done() == 0;
     let short = first && world.reference.usable(now) < settings.np;
     let memory = &mut world.invariants.r9;
     let since = |holds: bool, before: Option<Time>| holds.then(|| before.unwrap_or(now));
     memory.few = Some(since(!there, memory.few.unwrap_or(Some(Time::ZERO))));
     memory.few_slots = since(!slots, memory.few_slots);
     memory.short = since(short, memory.short);
-    memory.enough = since(first && waiting >= min_np, memory.enough);
+    memory.enough = since(first && workers.unwrap_or(waiting) >= min_np, memory.enough);
     let steps = world.history.steps();
     if memory.fruits.0 != steps {
         memory.fruits = (steps, now);
@@ -123,7 +125,12 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
             "too few slots since {since:?}, and the job goes on"
         ));
     }
-    let settled = settings.elastic_timeout + settings.last_call;
+    // A group is started one last call after the timeout, and both may be noticed late.
+    let late = match groups::lead(world) {
+        true => world.plan.late,
+        false => Duration::ZERO,
+    };
+    let settled = settings.elastic_timeout + settings.last_call + late;
     let idle = matches!(world.driver.job.rounds().phase, Phase::Idle);
     if idle && over(memory.short, settled) && over(memory.enough, settings.last_call) {
         return Err("enough for min_np wait, np never comes, and no round is formed".into());
@@ -132,7 +139,7 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
 }
 
 fn has_enough(world: &World) -> bool {
-    if matches!(world.driver.job.rounds().phase, Phase::Training(_)) {
+    if matches!(world.driver.job.rounds().phase, Phase::Training(_)) || groups::is_running(world) {
         return true;
     }
     let done = world.driver.job.fleet().done() as u32;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Note, fleet::Life, rounds::Phase};
+use elasticrun_core::{Note, Time, fleet::Life, rounds::Phase};
 use elasticrun_protocol::{Process, control::StopReason};
 
 use super::SLACK;
@@ -64,9 +64,12 @@ fn hung(world: &World) -> Option<(&'static str, String)> {
     }
     let bound = settings.start_timeout + world.plan.late + SLACK;
     let now = world.driver_now();
+    // While none had attached there was no bound.
+    let attached = world.invariants.groups.attached;
+    let begun = |since: Time| attached.map_or(since, |at| at.max(since));
     (world.driver.job.fleet().hosts())
         .flat_map(|(host, state)| state.live().map(move |live| (host, live)))
-        .find(|(_, live)| matches!(live.life, Life::Starting { since } if now.since(since) > bound))
+        .find(|(_, live)| matches!(live.life, Life::Starting { since } if now.since(begun(since)) > bound))
         .map(|(host, live)| {
             (
                 "R9",
@@ -113,6 +116,7 @@ fn undrained(world: &World) -> Option<(&'static str, String)> {
         Phase::Training(training) => training.holders > 0 && training.hold.is_none(),
         _ => false,
     };
+    let held = held || super::groups::lead(world);
     if !held || world.invariants.r10.finishing {
         return None;
     }

@@ -46,9 +46,11 @@ impl World {
         if let Order::Setup(setup) = &order.order
             && !self.has_machine(host)
         {
-            let mut machine = Machine::new(self.now, EPOCH, (**setup).clone(), 7);
+            let port = self.fresh_port(host);
+            let mut machine = Machine::new(self.now, EPOCH, (**setup).clone(), port);
             machine.keep(self.hosts[host].memories.of.keys().copied());
             if let Some(agent) = &mut self.hosts[host].agent {
+                machine.registered(agent.registered);
                 agent.machine = Some(machine);
             }
             return self.schedule_agent_tick(host);
@@ -191,11 +193,20 @@ impl World {
         match command {
             Command::Report(report) => self.report(host, report),
             Command::Spawn(spawn) => self.spawn(host, spawn),
-            // It has not come to `run()` yet, and does no harm.
             Command::Signal {
-                signal: Signal::Stop | Signal::Continue,
-                ..
-            } => {}
+                process,
+                signal: signal @ (Signal::Stop | Signal::Continue),
+            } => {
+                // Of those that attach: it has not come to `run()` yet, and does no harm.
+                if self
+                    .plan
+                    .groups
+                    .as_ref()
+                    .is_some_and(|groups| !groups.attach)
+                {
+                    self.freeze(host, process, signal == Signal::Stop);
+                }
+            }
             Command::Signal { process, signal } => {
                 let wait = self.dice.micros(5, 2_000);
                 let term = signal == Signal::Terminate;
@@ -247,6 +258,13 @@ impl World {
     fn report(&mut self, host: usize, report: Report) {
         if let Report::Ready { round, .. } = &report {
             self.hosts[host].answered = Some((*round, self.hosts[host].commits()));
+        }
+        if matches!(report, Report::FreePort { .. } | Report::Ready { .. }) {
+            let port = self.fresh_port(host);
+            let agent = self.hosts[host].agent.as_mut();
+            if let Some(machine) = agent.and_then(|agent| agent.machine.as_mut()) {
+                machine.set_free_port(port);
+            }
         }
         if let Report::Lost {
             process,

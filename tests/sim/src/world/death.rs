@@ -39,7 +39,7 @@ impl World {
         let Some(worker) = self.worker(host, process) else {
             return;
         };
-        let (attached, agent) = (worker.attached, worker.agent);
+        let (attached, agent, script) = (worker.attached, worker.agent, worker.script);
         let seat = worker
             .round
             .as_ref()
@@ -56,6 +56,9 @@ impl World {
         }
         if let Some((round, rank)) = seat.filter(|_| from != Phase::Finished) {
             self.seat_gone(round, rank, from);
+        }
+        if script && from != Phase::Finished {
+            self.script_gone(host, process);
         }
         if attached && self.dice.percent(90) {
             let wait = self.dice.micros(50, 2_000);
@@ -84,7 +87,9 @@ impl World {
 
     pub(super) fn resume(&mut self, host: usize, process: Process) {
         let now = self.now;
-        let Some(worker) = self.worker(host, process).filter(|worker| worker.suspended) else {
+        // What its agent has stopped nobody else continues.
+        let stopped = |worker: &&mut super::worker::Worker| worker.suspended && !worker.frozen;
+        let Some(worker) = self.worker(host, process).filter(stopped) else {
             return;
         };
         worker.set_suspended(None);
@@ -99,5 +104,6 @@ impl World {
         for ev in deferred {
             self.at(now, ev);
         }
+        self.retry_groups();
     }
 }

@@ -76,6 +76,9 @@ impl World {
         self.reference.event(self.driver_now(), &event);
         invariants::ends::event(self, &event);
         invariants::newcomers::event(self, &event);
+        if self.plan.groups.is_some() {
+            invariants::groups::event(self, &event);
+        }
         if let JobEvent::AgentConnected(agent) = &event {
             self.blame.agent_came(self.driver_now(), &agent.host);
         }
@@ -321,6 +324,8 @@ impl World {
                 | Note::Interrupting { .. }
                 | Note::RoundAborted { .. }
                 | Note::Finishing
+                | Note::GroupStarted { .. }
+                | Note::GroupEnded { .. }
         );
         if !busy || self.healed || self.plan.ambushes == 0 || !self.dice.percent(40) {
             return;

@@ -13,6 +13,8 @@ pub(crate) struct AgentSim {
     /// Counts the agent processes of the host.
     pub(crate) number: u64,
     pub(super) link: usize,
+    /// When it sent its registration.
+    pub(super) registered: Time,
     /// There once the driver has welcomed it.
     pub(super) machine: Option<Machine>,
     pub(super) tick_at: Option<Time>,
@@ -46,6 +48,8 @@ pub(crate) struct Host {
     pub(crate) awake: Time,
     pub(crate) agent: Option<AgentSim>,
     pub(super) agents: u64,
+    /// The last port that was offered for a coordinator.
+    pub(super) ports: u16,
     pub(super) memories: Memories,
     /// Processes that are not reaped yet.
     pub(crate) workers: BTreeMap<Process, Worker>,
@@ -73,6 +77,7 @@ impl Host {
             awake: Time::ZERO,
             agent: None,
             agents: 0,
+            ports: 0,
             memories: Memories::default(),
             workers: BTreeMap::new(),
             launch: 0,

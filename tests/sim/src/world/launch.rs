@@ -50,6 +50,7 @@ impl World {
         self.hosts[host].agent = Some(AgentSim {
             number,
             link,
+            registered: self.now,
             machine: None,
             tick_at: None,
             flushing: false,

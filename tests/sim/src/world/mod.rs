@@ -14,6 +14,7 @@
 //! | `memory` | pages and commit memories |
 //! | `worker`, `turns`, `training`, `death` | a training process, how it goes from one thing to the next, what it does in a round, how it ends |
 //! | `collective` | what workers of a round do together |
+//! | `group` | what scripts without the SDK do together |
 //! | `reading` | how they read their data |
 //! | `discovery` | the source of hosts |
 //! | `strike` | how faults are done |
@@ -26,6 +27,7 @@ mod collective;
 mod death;
 mod discovery;
 mod driver;
+pub(crate) mod group;
 pub(crate) mod host;
 mod launch;
 mod link;
@@ -60,6 +62,7 @@ use crate::{
 pub(crate) use collective::{RoundSim, Seat};
 use discovery::Discovery;
 use driver::Driver;
+use group::GroupSim;
 use host::Host;
 use link::Link;
 use queue::{Entry, Ev};
@@ -89,6 +92,9 @@ pub(crate) struct World {
     pub(crate) hosts: Vec<Host>,
     links: Vec<Link>,
     pub(crate) rounds: BTreeMap<Round, RoundSim>,
+    pub(crate) groups: BTreeMap<Round, GroupSim>,
+    /// Steps that groups have saved.
+    group_steps: u64,
     discovery: Discovery,
     pub(crate) reference: Reference,
     pub(crate) blame: Blame,
@@ -127,6 +133,8 @@ impl World {
             entered: 0,
             links: Vec::new(),
             rounds: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            group_steps: 0,
             discovery: Discovery::new(&plan),
             reference: Reference::of(plan.settings.elastic),
             blame: Blame::new(&plan.settings),
@@ -244,6 +252,8 @@ impl World {
                 term,
             } => self.worker_signalled(host, process, term),
             Ev::Reap { host, process } => self.reap(host, process),
+            Ev::GroupStep(round) => self.group_step(round),
+            Ev::GroupStalled { round, step } => self.group_stalled(round, step),
             Ev::Stalled { round, index } => self.stalled(round, index),
             Ev::Fault(fault) => self.strike(fault),
             Ev::Uncut {

@@ -108,7 +108,9 @@ impl World {
         if !open && self.dice.percent(50) {
             return;
         }
-        if self.repeats() {
+        // A port is an offer, and a later one takes its place.
+        let offer = matches!(report.report, Report::FreePort { .. });
+        if self.repeats() && !offer {
             let wait = self.dice.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatUp(link, report.clone()));
         }
@@ -177,12 +179,13 @@ impl World {
         let setup = Order::Setup(Box::new(self.setup()));
         self.send_order(&host, setup);
         self.after(self.plan.heartbeat_interval, Ev::Heart(link));
+        let free_port = self.fresh_port(index);
         self.job_event(JobEvent::AgentConnected(AgentConnected {
             host,
             instance,
             address: IpAddr::from([10, 0, 0, index as u8]),
             memory_port: 1,
-            free_port: 2,
+            free_port,
             slots: self.hosts[index].slots,
             itself: self.plan.settings.self_registration,
             keeps,

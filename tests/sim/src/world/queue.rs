@@ -74,6 +74,11 @@ pub(super) enum Ev {
         host: usize,
         process: Process,
     },
+    GroupStep(Round),
+    GroupStalled {
+        round: Round,
+        step: u64,
+    },
     Stalled {
         round: Round,
         index: u64,

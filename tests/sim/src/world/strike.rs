@@ -168,6 +168,7 @@ impl World {
                 let host = self.lateness_dice.range(0, self.hosts.len() as u64 - 1) as usize;
                 self.hosts[host].cut_data += 1;
             }
+            Fault::StallAgent(_) if self.plan.groups.as_ref().is_some_and(|plan| !plan.attach) => {}
             Fault::StallAgent(wait) => {
                 if let Some(host) = self.some_agent() {
                     let until = self.now + wait;
@@ -248,7 +249,10 @@ impl World {
     /// Hosts of the members of the last round, with their agents.
     fn member_hosts(&self) -> Vec<usize> {
         let seats = self.rounds.values().next_back().map(|round| &round.seats);
-        let hosts = seats.into_iter().flatten().map(|seat| seat.host);
+        let seats = seats.into_iter().flatten().map(|seat| seat.host);
+        let group = self.last_group().filter(|_| self.rounds.is_empty());
+        let members = group.into_iter().flat_map(|(_, group)| &group.members);
+        let hosts = seats.chain(members.map(|(host, _)| *host));
         let mut hosts: Vec<_> = hosts
             .filter(|host| self.hosts[*host].agent.is_some())
             .collect();
@@ -305,6 +309,7 @@ impl World {
             }
         }
         self.retry_collectives();
+        self.retry_groups();
     }
 
     fn break_connection(&mut self) {

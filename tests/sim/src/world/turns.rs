@@ -10,6 +10,7 @@ use super::{Ev, World, worker::Phase};
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Attach,
+    Meet,
     Join,
     Reach(u64),
     Fetched,
@@ -86,6 +87,7 @@ impl World {
         }
         match act {
             Act::Attach => self.attach(host, process),
+            Act::Meet => self.meet(host, process),
             Act::Join => self.join(host, process, true),
             Act::Reach(index) => self.reach(host, process, index),
             Act::Fetched => self.fetched(host, process),

@@ -18,6 +18,12 @@ impl World {
         open && state.alive && state.cut_up == 0 && state.cut_down == 0
     }
 
+    /// Whether the driver has a connection with the agent that this process belongs to.
+    pub(crate) fn is_connected(&self, host: usize, worker: &super::worker::Worker) -> bool {
+        let link = self.driver.current[host].map(|link| &self.links[link]);
+        link.is_some_and(|link| link.driver_open && link.agent == worker.agent)
+    }
+
     /// Whether a worker is at `run()` and nobody told it to go.
     pub(crate) fn waits_well(&self, host: usize, process: Process) -> bool {
         let worker = self.hosts[host].workers.get(&process);

@@ -63,6 +63,10 @@ pub(crate) struct Worker {
     /// Grows with every turn it takes, so that what it meant to do before is forgotten.
     pub(super) token: u64,
     pub(super) suspended: bool,
+    /// It is stopped by its agent.
+    pub(super) frozen: bool,
+    /// It knows nothing of its agent, and attaches to nothing.
+    pub(super) script: bool,
     suspended_at: Option<Time>,
     /// Its agent has ended the round that it is in.
     aborted: Option<(Round, Time)>,
@@ -142,6 +146,12 @@ impl World {
             phase: Phase::Starting,
             token: 0,
             suspended: false,
+            frozen: false,
+            script: self
+                .plan
+                .groups
+                .as_ref()
+                .is_some_and(|groups| !groups.attach),
             suspended_at: None,
             aborted: None,
             removed: None,
@@ -162,6 +172,9 @@ impl World {
         self.hosts[host].workers.insert(process, worker);
         let import = self.plan.import.as_micros() as u64;
         let import = self.dice.micros(import / 2, import);
+        if self.plan.groups.is_some() {
+            return self.begin_of_group(host, process, import);
+        }
         let hangs = self.hosts[host].starts_hang.then_some(None);
         let act = hangs.or_else(|| self.pending.next_start(&mut self.dice));
         match act {
@@ -171,6 +184,34 @@ impl World {
                 self.act_after(host, process, import / 2, Act::Attach);
                 self.act_after(host, process, import, Act::Join);
             }
+        }
+    }
+
+    /// Processes of a job that begins with groups: scripts, or workers that attach, perhaps late. A hang has an end here:
+    /// as long as none has attached it may be a script that takes its time.
+    fn begin_of_group(&mut self, host: usize, process: Process, import: Duration) {
+        let Some(groups) = self.plan.groups.clone() else {
+            return;
+        };
+        let back = self.plan.heal.since(self.now) + Duration::from_secs(1);
+        let act = self.pending.next_start(&mut self.dice);
+        if let Some(Some(exit)) = act {
+            return self.act_after(host, process, import / 2, Act::Exit(exit));
+        }
+        let hangs = act.is_some();
+        if !groups.attach {
+            let import = if hangs { import + back } else { import };
+            return self.act_after(host, process, import, Act::Meet);
+        }
+        let late = match self.dice.percent(groups.late_percent) {
+            true => self.dice.micros(0, groups.late.as_micros() as u64),
+            false => Duration::ZERO,
+        };
+        let unattached = hangs && self.dice.percent(50);
+        let late = if unattached { late + back } else { late };
+        self.act_after(host, process, late + import / 2, Act::Attach);
+        if unattached || !(hangs || self.hosts[host].starts_hang) {
+            self.act_after(host, process, late + import, Act::Join);
         }
     }
 
@@ -309,6 +350,10 @@ impl World {
                 let Some(worker) = self.worker(host, process) else {
                     return;
                 };
+                if worker.script {
+                    // It has no ear for that.
+                    return;
+                }
                 worker.told_to_stop = true;
                 if worker.phase == Phase::Joined {
                     self.end_as_told(host, process);

@@ -1,0 +1,189 @@
+//! What a group comes to: a failure ends it as a whole and uses one restart, or the job; a loss or a removal ends it and
+//! uses none; a growth waits for the last call and no longer (R6); and the next one starts as soon as it can (R9).
+
+use std::time::Duration;
+
+use elasticrun_core::{Command, Note, Time, groups::UNDECIDED, rounds::Cause};
+use elasticrun_protocol::{HostId, Process, Round};
+
+use super::{Current, alive, could_be, is_auto, lead, running};
+use crate::{invariants::SLACK, world::World};
+
+pub(super) fn ended(world: &mut World, round: Round, cause: &Cause, commands: &[Command]) {
+    if let Err((rule, what)) = ends(world, round, cause, commands) {
+        world.violate(rule, format!("group {round:?} ends for {cause:?}: {what}"));
+    }
+    if let Some(current) = &mut world.invariants.groups.current {
+        current.over = true;
+    }
+}
+
+/// The job says that it has used a restart.
+pub(super) fn restarted(world: &mut World, used: u32, allowed: u32) {
+    let most = world.plan.settings.max_restarts;
+    let memory = &mut world.invariants.groups;
+    memory.restarts += 1;
+    let (count, failed) = (memory.restarts, memory.failure.take().is_some());
+    if !failed || count > most || (used, allowed) != (count, most) {
+        let what = format!(
+            "restart {count} of {most}, a member failed: {failed}, and the job counts {used} of {allowed}"
+        );
+        world.violate("rule 5", what);
+    }
+}
+
+/// A member that failed has ended its group, or the job, unless a verdict is waited for.
+pub(super) fn failed(world: &mut World, commands: &[Command]) {
+    let Some((host, process)) = world.invariants.groups.failure.take() else {
+        return;
+    };
+    let over = (commands.iter()).any(|command| matches!(command, Command::End(_)));
+    let over = over || world.driver.ended.is_some() || world.invariants.r10.finishing;
+    if running(world).is_some() && !over && !verdict_waits(world, None) {
+        let what = format!("{host} {process:?} has failed, and its group goes on");
+        world.violate("rule 5", what);
+    }
+}
+
+fn ends(
+    world: &World,
+    round: Round,
+    cause: &Cause,
+    commands: &[Command],
+) -> Result<(), (&'static str, &'static str)> {
+    let Some(current) = running(world).filter(|current| current.round == round) else {
+        return Err(("R11", "it does not run"));
+    };
+    if !current.done.is_empty() {
+        return Err(("rule 5", "a member has succeeded"));
+    }
+    let told = |which: fn(&Note) -> bool| {
+        let mut notes = commands.iter();
+        notes.any(|command| matches!(command, Command::Note(note) if which(note)))
+    };
+    let (added, removed) = match cause {
+        Cause::WorkerFailed { .. } => {
+            let counted = told(|note| matches!(note, Note::GroupRestarts { .. }));
+            return match counted {
+                true => Ok(()),
+                false => Err(("rule 5", "no restart is counted for it")),
+            };
+        }
+        Cause::HostFailed { .. } => {
+            let lost =
+                told(|note| matches!(note, Note::HostFailed { .. } | Note::WentEarly { .. }));
+            return match lost {
+                true => Ok(()),
+                false => Err(("rule 3", "no host was lost")),
+            };
+        }
+        Cause::Added => (true, false),
+        Cause::Removed => (false, true),
+        Cause::Mixed => (true, true),
+        _ => return Err(("rule 3", "that is no change")),
+    };
+    let early = is_auto(world) && world.driver_now().since(current.began) < UNDECIDED;
+    if added && early {
+        return Err(("rule 3", "it is not known yet whether its workers attach"));
+    }
+    // Deadlines that are due take effect before an event that may undo what they meant.
+    let could = world.invariants.groups.grows.is_some() || could_grow(world, current);
+    if added && !could && world.plan.late.is_zero() {
+        return Err(("rule 3", "there is no room, or nothing to fill it"));
+    }
+    if removed && !has_lost(world, &current.members) && world.plan.late.is_zero() {
+        return Err(("rule 3", "no member has lost its slot"));
+    }
+    Ok(())
+}
+
+/// No restart is left, and others may attach: a failure waits for its verdict. `besides`: who fails just now.
+pub(super) fn verdict_waits(world: &World, besides: Option<(&HostId, Process)>) -> bool {
+    let Some(current) = running(world).filter(|_| is_auto(world)) else {
+        return false;
+    };
+    let left = world.invariants.groups.restarts < world.plan.settings.max_restarts;
+    let mut others = alive(world, current);
+    let other = others.any(|(host, process)| besides != Some((host, *process)));
+    !left && other && world.driver_now().since(current.began) < UNDECIDED
+}
+
+/// One of these has lost its slot.
+fn has_lost(world: &World, members: &[(HostId, Process)]) -> bool {
+    let usable = |(host, process): &(HostId, Process)| {
+        (world.reference).is_usable(world.driver_now(), host, process.local_rank)
+    };
+    !members.iter().all(usable)
+}
+
+/// A member has lost its slot since so long, and if its host drains the time for that is over.
+fn lost(world: &World, current: &Current, since: Duration) -> bool {
+    alive(world, current).any(|(host, process)| {
+        let usable = (world.reference).is_usable(world.driver_now(), host, process.local_rank);
+        let due = world.reference.drain_due(host);
+        !usable && (due.is_none_or(|due| due + since < world.driver_now()))
+    })
+}
+
+fn could_grow(world: &World, current: &Current) -> bool {
+    could_be(world) > current.members.len()
+}
+
+/// Since when a group could start, and since when a larger one could.
+pub(super) fn note_clocks(world: &mut World) {
+    let over = world.driver.ended.is_some() || world.invariants.r10.finishing || !lead(world);
+    let grows = !over && running(world).is_some_and(|current| could_grow(world, current));
+    let ripe = !over && running(world).is_none() && could_start(world);
+    let now = world.driver_now();
+    let memory = &mut world.invariants.groups;
+    let since = |holds: bool, before: Option<Time>| holds.then(|| before.unwrap_or(now));
+    memory.ripe = since(ripe, memory.ripe);
+    memory.grows = since(grows, memory.grows);
+}
+
+fn could_start(world: &World) -> bool {
+    let settings = &world.plan.settings;
+    let needed = match world.invariants.groups.started {
+        0 => settings.np,
+        _ => settings.min_np,
+    };
+    world.driver.job.fleet().census().is_empty() && could_be(world) >= needed as usize
+}
+
+/// Looks at the job from time to time.
+pub(crate) fn watch(world: &mut World) {
+    if !lead(world) || world.invariants.r10.finishing {
+        return;
+    }
+    let slack = SLACK + world.plan.late;
+    let (memory, now) = (&world.invariants.groups, world.driver_now());
+    let last_call = world.plan.settings.last_call;
+    let over = |since: Option<Time>, bound: Duration, at_least: Option<Time>| {
+        let due = since.map(|since| at_least.map_or(since + bound, |at| at.max(since + bound)));
+        due.is_some_and(|due| due + slack < now)
+    };
+    if over(memory.ripe, last_call, memory.fenced) {
+        let what = format!("a group could start since {:?}, and none does", memory.ripe);
+        return world.violate("R9", what);
+    }
+    let Some(current) = running(world) else {
+        return;
+    };
+    let round = current.round;
+    let undecided = is_auto(world).then_some(current.began + UNDECIDED);
+    let what = if over(memory.grows, last_call, undecided) {
+        "could be larger, and the last call is over"
+    } else if lost(world, current, slack) && lasts(world) {
+        "has a member whose slot is gone, and goes on"
+    } else if !current.failed.is_empty() && undecided.is_none_or(|until| until + slack < now) {
+        "has a member that failed, and waits for its verdict"
+    } else {
+        return;
+    };
+    world.violate("R6", format!("group {round:?} {what}"));
+}
+
+/// Nothing is due that will have an effect only when the driver wakes.
+fn lasts(world: &World) -> bool {
+    world.plan.late.is_zero()
+}

@@ -1,0 +1,246 @@
+//! Groups of workers without the SDK (process mode): the same invariants in their terms, with counts of their own.
+//!
+//! - R1, R4, R5, R9, R11 of a group that starts: `start`.
+//! - What a failure, a loss and a change lead to, and within which time (R6, R9, rule 5): `change`.
+//! - The outcome (R10): `ends`.
+//!
+//! Groups lead from the start of a job until a worker has attached; from then on all is as in other jobs.
+
+mod change;
+pub(crate) mod ends;
+mod start;
+
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use elasticrun_core::{Command, Event, Note, RestartMode, Time, fleet::Life};
+use elasticrun_protocol::{HostId, LocalRank, Process, Report, Round};
+
+pub(super) use change::watch;
+
+use crate::world::{World, host::index_of};
+
+/// The group that was started last.
+#[derive(Clone, Debug)]
+struct Current {
+    round: Round,
+    began: Time,
+    members: Vec<(HostId, Process)>,
+    /// It is to end, or has ended.
+    over: bool,
+    /// Members that failed by themselves, as the driver heard.
+    failed: BTreeSet<(HostId, Process)>,
+    /// Members that ended with 0 by themselves.
+    done: BTreeSet<(HostId, Process)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// A worker has attached.
+    gave_way: bool,
+    pub(super) started: u32,
+    /// Restarts after a failure, counted here.
+    pub(super) restarts: u32,
+    coordinators: BTreeSet<SocketAddr>,
+    current: Option<Current>,
+    /// The event that is being applied tells of a member that failed.
+    failure: Option<(HostId, Process)>,
+    /// The next group could start since then.
+    ripe: Option<Time>,
+    /// A larger group could run since then.
+    grows: Option<Time>,
+    /// Members that were lost with their hosts may run until then.
+    fenced: Option<Time>,
+    /// When a worker attached.
+    pub(super) attached: Option<Time>,
+}
+
+/// Whether processes are started in groups still.
+pub(crate) fn lead(world: &World) -> bool {
+    let settings = &world.plan.settings;
+    let gave_way = world.invariants.groups.gave_way;
+    settings.elastic && settings.restart_mode != RestartMode::InProcess && !gave_way
+}
+
+fn is_auto(world: &World) -> bool {
+    world.plan.settings.restart_mode == RestartMode::Auto
+}
+
+/// The group that runs and is not to end.
+fn running(world: &World) -> Option<&Current> {
+    let current = world.invariants.groups.current.as_ref();
+    current.filter(|current| !current.over && lead(world))
+}
+
+/// Members of a group that live, as far as the driver knows.
+fn alive<'a>(
+    world: &'a World,
+    current: &'a Current,
+) -> impl Iterator<Item = &'a (HostId, Process)> {
+    let fleet = world.driver.job.fleet();
+    current.members.iter().filter(move |(host, process)| {
+        let live = fleet.current(host, *process);
+        live.is_some_and(|live| matches!(live.life, Life::Training { .. }))
+    })
+}
+
+/// Slots of agents that are connected, as many as a group may have.
+fn could_be(world: &World) -> usize {
+    let fleet = world.driver.job.fleet();
+    let up = |host: &HostId| fleet.host(host).is_some_and(|state| state.up().is_some());
+    let slots = world.reference.usable_slots(world.driver_now());
+    let count = slots.filter(|(host, _)| up(host)).count();
+    let max = world.plan.settings.max_np;
+    max.map_or(count, |max| count.min(max as usize))
+}
+
+/// Workers of the group that runs, or of one that could; none if groups do not lead.
+pub(super) fn there(world: &World) -> Option<usize> {
+    if !lead(world) {
+        return None;
+    }
+    Some(running(world).map_or_else(|| could_be(world), |current| current.members.len()))
+}
+
+/// Whether a group runs.
+pub(super) fn is_running(world: &World) -> bool {
+    running(world).is_some()
+}
+
+/// Whether a process is in the group that was started last.
+pub(super) fn is_member(world: &World, host: &HostId, process: Process) -> bool {
+    let current = running(world);
+    current.is_some_and(|current| current.members.contains(&(host.clone(), process)))
+}
+
+/// A script of this group did a step with all its peers (R11).
+pub(crate) fn step_done(world: &mut World, round: Round) {
+    let latest = world.last_group().map(|(latest, _)| latest);
+    if latest.is_some_and(|latest| latest > round) {
+        let what = format!("the group of {round:?} does a step after {latest:?} was started");
+        world.violate("R11", what);
+    }
+}
+
+/// The driver has heard something, before the job takes it.
+pub(crate) fn event(world: &mut World, event: &Event) {
+    world.invariants.groups.failure = None;
+    if !lead(world) || world.driver.ended.is_some() {
+        return;
+    }
+    let Event::Reported {
+        host,
+        instance,
+        report,
+    } = event
+    else {
+        return;
+    };
+    let fleet = world.driver.job.fleet();
+    let up = fleet.host(host).and_then(|state| state.up());
+    if up.is_none_or(|up| up.instance != *instance) {
+        return;
+    }
+    let (process, well) = match report {
+        Report::Exited { process, exit, .. } => (*process, exit.is_success()),
+        Report::Lost { process, .. } => (*process, false),
+        _ => return,
+    };
+    let who = (host.clone(), process);
+    let memory = &mut world.invariants.groups;
+    let Some(current) = memory.current.as_mut().filter(|current| !current.over) else {
+        return;
+    };
+    if !current.members.contains(&who) {
+        return;
+    }
+    if well {
+        current.done.insert(who);
+    } else if current.failed.insert(who.clone()) {
+        memory.failure = Some(who);
+    }
+}
+
+/// One step of the job.
+pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
+    for (index, command) in commands.iter().enumerate() {
+        match command {
+            Command::Note(Note::Attached) => attached(world),
+            Command::Note(Note::GroupStarted { round, size, .. }) => {
+                let (before, behind) = commands.split_at(index);
+                start::check(world, *round, *size, before, behind);
+            }
+            Command::End(outcome) => ends::check(world, outcome, commands),
+            Command::Note(Note::GroupEnded { round, cause }) => {
+                change::ended(world, *round, cause, commands);
+            }
+            Command::Note(Note::GroupRestarts { used, allowed }) => {
+                change::restarted(world, *used, *allowed);
+            }
+            _ => {}
+        }
+    }
+    start::apart(world, commands);
+    change::failed(world, commands);
+    change::note_clocks(world);
+}
+
+fn attached(world: &mut World) {
+    let attach = world
+        .plan
+        .groups
+        .as_ref()
+        .is_some_and(|groups| groups.attach);
+    let now = world.driver_now();
+    let memory = &mut world.invariants.groups;
+    (memory.gave_way, memory.attached) = (true, Some(now));
+    if !attach {
+        world.violate("R3", "no worker has attached".into());
+    }
+}
+
+/// A decision of the job, in the order in which they are told.
+pub(super) fn note(world: &mut World, note: &Note) {
+    let now = world.driver_now();
+    let fence = world.plan.settings.fence;
+    let memory = &mut world.invariants.groups;
+    if matches!(note, Note::HostFailed { .. } | Note::WentEarly { .. }) {
+        memory.fenced = Some(now + fence);
+    }
+}
+
+/// What a failure takes out, if that differs from other jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakesOut {
+    Usual,
+    Slot,
+    Nothing,
+}
+
+/// What the failure of a worker takes out.
+pub(super) fn takes_out(world: &World, command: &Command) -> TakesOut {
+    let Command::Note(Note::WorkerFailed { host, process, .. }) = command else {
+        return TakesOut::Usual;
+    };
+    if !lead(world) {
+        return TakesOut::Usual;
+    }
+    let (memory, settings) = (&world.invariants.groups, &world.plan.settings);
+    if world.invariants.r10.finishing {
+        return TakesOut::Nothing;
+    }
+    if memory.restarts < settings.max_restarts {
+        return match settings.nothing_is_blacklisted() {
+            true => TakesOut::Nothing,
+            false => TakesOut::Usual,
+        };
+    }
+    match change::verdict_waits(world, Some((host, *process))) {
+        true => TakesOut::Slot,
+        false => TakesOut::Nothing,
+    }
+}
+
+/// A slot of a member, by the index of its host.
+fn slot(member: &(HostId, Process)) -> (Option<usize>, LocalRank) {
+    (index_of(&member.0), member.1.local_rank)
+}
