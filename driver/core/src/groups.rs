@@ -23,6 +23,7 @@ use std::time::Duration;
 use elasticrun_protocol::Round;
 
 use crate::{
+    mutant::{Mutant, planted},
     rounds::Cause,
     settings::{RestartMode, Settings},
     time::{Time, earliest},
@@ -136,6 +137,7 @@ impl Groups {
             since + self.last_call
         };
         let undecided = self.undecided_until();
+        let undecided = undecided.filter(|_| !planted(Mutant::GroupGrowsEarly));
         let due = undecided.map_or(called, |until| called.max(until));
         if due > now {
             self.due = Some(due);
@@ -182,6 +184,7 @@ impl Groups {
     /// A member has failed and no restart is left. Gives whether the verdict waits for others to attach.
     pub fn defer_verdict(&mut self, now: Time) -> bool {
         let waits = self.undecided_until().is_some_and(|until| now < until);
+        let waits = waits && !planted(Mutant::GroupVerdictHasty);
         self.verdict_waits |= waits;
         waits
     }
@@ -193,7 +196,8 @@ impl Groups {
 
     /// Whether it has waited for long enough.
     pub fn verdict_is_due(&self, now: Time) -> bool {
-        self.verdict_waits() && self.undecided_until().is_none_or(|until| until <= now)
+        let never = planted(Mutant::GroupVerdictNever);
+        !never && self.verdict_waits() && self.undecided_until().is_none_or(|until| until <= now)
     }
 
     /// Whether the operator is to be told of the mode now; once. `certain`: it matters already.

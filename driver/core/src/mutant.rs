@@ -201,6 +201,64 @@ mutants! {
     /// A removed worker that does not end is left alone.
     RemovedLeftAlone: "10" "R9",
 
+    // Groups: how one starts.
+    /// A group has the coordinator of the one before.
+    GroupOldPort: "4",
+    /// A group has more members than max_np.
+    GroupOverMax: "R1",
+    /// A group counts hosts whose agents are not connected.
+    GroupUnconnected: "R1" "R9",
+    /// A group does not wait until the one before is reaped.
+    GroupBesideLast: "R4" "R11",
+    /// A group is started while the one before may train where nobody hears of it.
+    GroupNoFence: "R11",
+    /// Who was told to end with its group is taken to be gone.
+    GroupToldIsGone: "R11",
+    /// An agent that ends continues what it had stopped at the end of the lease.
+    FrozenContinued: "R11",
+    /// Starts of groups are not counted.
+    GroupResetForgotten: "9" "R10",
+
+    // Groups: what a failure leads to.
+    /// A member that failed is started alone, beside the others.
+    GroupMemberAlone: "5" "R1",
+    /// A member that failed is overlooked.
+    GroupFailureIgnored: "5" "R9",
+    /// A restart of a group is not counted.
+    GroupRestartUncounted: "5" "R10",
+    /// The loss of a host uses a restart of the group.
+    GroupLossCounts: "5" "8",
+    /// What a member ends with that was told to end counts for the next group.
+    GroupOldMemberFails: "5" "10",
+    /// A failure after the first success restarts the group.
+    GroupRestartsAtEnd: "5" "R10",
+    /// The first member that succeeds is the success of its group.
+    GroupFirstSuccess: "5" "R10",
+    /// In mode auto the last failure ends the job at once.
+    GroupVerdictHasty: "5" "R10",
+    /// In mode auto the last failure waits for ever.
+    GroupVerdictNever: "5" "R9",
+
+    // Groups: what a change leads to.
+    /// A growth starts processes beside those that run.
+    GroupGrowsAlone: "3" "R1",
+    /// In mode auto a growth does not wait for workers to attach.
+    GroupGrowsEarly: "3",
+    /// A group never grows.
+    GroupNeverGrows: "3" "R6",
+    /// A group goes on with members whose slots are gone.
+    GroupKeepsRemoved: "3" "R6",
+    /// A group leaves a draining host at once, also when too few could go on.
+    GroupDrainImpatient: "7",
+    /// A group never leaves a draining host that it needs.
+    GroupDrainNeverDue: "7" "R6",
+    /// That a worker has attached is overlooked.
+    GroupAttachIgnored: "R9",
+    /// Groups before the first worker has attached count as rounds.
+    GroupsAreRounds: "9" "R10",
+    /// A script must come to run() within the start timeout.
+    GroupStartTimeout: "R9" "R10",
+
     // R3: what is stale changes nothing.
     /// An answer to a plan that comes twice counts twice.
     RepeatedReady: "R3",

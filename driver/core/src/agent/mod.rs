@@ -480,6 +480,9 @@ impl Machine {
     fn end_all(&mut self, now: Time, out: &mut Vec<Command>) {
         self.ending = true;
         // Who is stopped since the lease is over is not continued to end: the next group may have begun (R11).
+        if planted(Mutant::FrozenContinued) {
+            self.thaw(out);
+        }
         let frozen = std::mem::take(&mut self.frozen);
         for (process, worker) in &mut self.workers {
             let (process, kill) = (*process, frozen && worker.ignores_lease());

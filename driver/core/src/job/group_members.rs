@@ -1,6 +1,9 @@
 //! Members of a group: one fails, one is lost with its host, one attaches.
 
-use elasticrun_protocol::{HostId, LocalRank, Process, control::Exit};
+use elasticrun_protocol::{
+    HostId, LocalRank, Order, Process,
+    control::{Exit, Spawn},
+};
 
 use super::{Job, Out, reject};
 use crate::{
@@ -27,12 +30,19 @@ impl Job {
         let process = live.process;
         self.registry.record(host, process, State::Failed);
         self.note_failure(host, process, exit, tail, out);
-        if self.is_ending() {
+        if planted(Mutant::GroupFailureIgnored) {
+            return;
+        }
+        if self.is_ending() && !planted(Mutant::GroupRestartsAtEnd) {
             // No group follows this one; the others end by themselves or at the exit timeout.
             return;
         }
         let allowed = self.budgets.max_restarts();
-        let Some(used) = self.budgets.restart() else {
+        let used = match planted(Mutant::GroupRestartUncounted) {
+            true => Some(allowed),
+            false => self.budgets.restart(),
+        };
+        let Some(used) = used else {
             if self.registry.alive() > 0 && self.groups.defer_verdict(now) {
                 // To workers with the SDK it is the failure of one slot.
                 self.early.failures += 1;
@@ -45,9 +55,33 @@ impl Job {
             let domain = self.failure_domain(host, process);
             self.domain_failed(now, domain, live.since, out);
         }
+        if planted(Mutant::GroupMemberAlone) {
+            self.fleet.end(host, process);
+            let process = self.fleet.start(now, host, process.local_rank);
+            let life = Life::Training {
+                round: self.groups.round(),
+            };
+            self.fleet.set_life(host, process, life);
+            return self.start_alone(host, process, out);
+        }
         let host = host.clone();
         self.end_group(now, Cause::WorkerFailed { host, process }, out);
         out.push(Command::Note(Note::GroupRestarts { used, allowed }));
+    }
+
+    /// A mistake: a process is started in the place of one that failed.
+    fn start_alone(&mut self, host: &HostId, process: Process, out: &mut Out) {
+        let mut slots = self.capacity.slots(host);
+        let up = self.fleet.host(host).and_then(|state| state.up());
+        if let (Some((_, place)), Some(up)) = (slots.next(), up) {
+            let spawn = Spawn {
+                process,
+                place,
+                coordinator: (up.address, up.free_port).into(),
+                restarts: None,
+            };
+            self.send(host, Order::Spawn(spawn), out);
+        }
     }
 
     /// A worker failed and no restart is left.
@@ -73,6 +107,9 @@ impl Job {
     /// Members went with their host. That is a change of the members, and no restart is used for it.
     pub(super) fn group_lost_host(&mut self, now: Time, host: &HostId, out: &mut Out) {
         if !self.is_ending() {
+            if planted(Mutant::GroupLossCounts) {
+                self.budgets.restart();
+            }
             let host = host.clone();
             self.end_group(now, Cause::HostFailed { host }, out);
         }
@@ -89,7 +126,7 @@ impl Job {
         if self.fleet.current(host, process).is_none() {
             return reject(out, host, Rejected::StaleProcess(process));
         }
-        if !self.groups.give_way() {
+        if planted(Mutant::GroupAttachIgnored) && self.groups.leads() || !self.groups.give_way() {
             return;
         }
         out.push(Command::Note(Note::Attached));
@@ -113,7 +150,9 @@ impl Job {
         }
         self.registry = Default::default();
         self.exits_since = None;
-        self.budgets.forget_rounds();
+        if !planted(Mutant::GroupsAreRounds) {
+            self.budgets.forget_rounds();
+        }
         self.stale = true;
     }
 }

@@ -9,21 +9,32 @@ use elasticrun_protocol::{
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Time, assignment, fleet::Life, groups::Supply, registry::State,
-    results::Outcome, rounds::Cause, time::earliest,
+    Command, Note, Time, assignment,
+    fleet::{Host, Life},
+    groups::Supply,
+    mutant::{Mutant, planted},
+    registry::State,
+    results::Outcome,
+    rounds::Cause,
+    time::earliest,
 };
 
 impl Job {
     /// Ends the group that runs if another one should, and starts the next if one can be.
     pub(super) fn lead_group(&mut self, now: Time, out: &mut Out) {
         if self.groups.verdict_is_due(now)
-            || self.groups.verdict_waits() && self.registry.alive() == 0
+            || self.groups.verdict_waits()
+                && self.registry.alive() == 0
+                && !planted(Mutant::GroupVerdictNever)
         {
             return self.end_for_failure(out);
         }
         if self.groups.is_running()
             && let Some(cause) = self.group_change(now)
         {
+            if cause == Cause::Added && planted(Mutant::GroupGrowsAlone) {
+                return self.start_beside(now, out);
+            }
             self.end_group(now, cause, out);
         }
         if self.results.outcome().is_some() {
@@ -32,14 +43,18 @@ impl Job {
         if self.groups.tell(now, false) {
             out.push(Command::Note(Note::ProcessMode));
         }
-        if !self.groups.is_running() && self.fleet.census().is_empty() {
+        let census = self.fleet.census();
+        let beside = census.staying() == 0 && planted(Mutant::GroupBesideLast);
+        if !self.groups.is_running() && (census.is_empty() || beside) {
             self.start_group_when_possible(now, out);
         }
     }
 
     /// Slots that could be in a group now, in the order of their ranks.
     fn group_slots(&self) -> Vec<(HostId, LocalRank)> {
-        let up = |host: &HostId| self.fleet.host(host).filter(|state| state.up().is_some());
+        let absent = planted(Mutant::GroupUnconnected);
+        let there = |state: &&Host| state.up().is_some() || absent;
+        let up = |host: &HostId| self.fleet.host(host).filter(there);
         let hosts = self.capacity.order().iter();
         let slots = hosts.filter_map(|host| Some((host, up(host)?)));
         let slots = slots.flat_map(|(host, state)| {
@@ -57,7 +72,9 @@ impl Job {
     }
 
     fn largest_group(&self) -> usize {
-        self.settings.max_np.map_or(usize::MAX, |max| max as usize)
+        let max = self.settings.max_np;
+        let max = max.filter(|_| !planted(Mutant::GroupOverMax));
+        max.map_or(usize::MAX, |max| max as usize)
     }
 
     /// What a first group or a next one could have. A growth is dear, so it waits for hosts that nothing is known of
@@ -88,7 +105,8 @@ impl Job {
             !lost.is_empty()
         };
         let supply = self.supply(there, self.groups.size() + 1);
-        let added = self.groups.is_ripe(now, supply);
+        let added = self.groups.is_ripe(now, supply) && !planted(Mutant::GroupNeverGrows);
+        let removed = removed && !planted(Mutant::GroupKeepsRemoved);
         (removed || added).then(|| Self::change(added, removed))
     }
 
@@ -106,8 +124,10 @@ impl Job {
 
     /// There are such hosts, and all of them drain and have time left.
     fn may_wait(&self, now: Time, hosts: &BTreeSet<HostId>) -> bool {
-        let patient = |host: &HostId| self.hosts.drain_due(host).is_some_and(|due| now < due);
-        !hosts.is_empty() && hosts.iter().all(patient)
+        let never_due = planted(Mutant::GroupDrainNeverDue);
+        let due = |due: Time| now < due || never_due;
+        let patient = |host: &HostId| self.hosts.drain_due(host).is_some_and(due);
+        !planted(Mutant::GroupDrainImpatient) && !hosts.is_empty() && hosts.iter().all(patient)
     }
 
     /// All processes of the group are told to end. The next group waits until they are reaped (R4).
@@ -132,9 +152,22 @@ impl Job {
             self.fleet.set_life(&host, process, Life::Stopping);
             self.blacklist.went(now, &host, process.local_rank);
             self.registry.record(&host, process, State::Stopped);
+            if planted(Mutant::GroupToldIsGone) {
+                self.groups.member_reaped();
+            }
             let why = StopReason::Removed;
             self.send(&host, Order::Stop { process, why }, out);
         }
+    }
+
+    /// A mistake: processes are started on the free slots, with places that the others know nothing of.
+    fn start_beside(&mut self, now: Time, out: &mut Out) {
+        let slots = self.group_slots();
+        let free = |(host, slot): &&(HostId, LocalRank)| {
+            (self.fleet.host(host)).is_some_and(|state| state.is_free(*slot))
+        };
+        let free: Vec<_> = slots.iter().filter(free).cloned().collect();
+        self.start_group(now, &free, out);
     }
 
     fn start_group_when_possible(&mut self, now: Time, out: &mut Out) {
@@ -142,7 +175,7 @@ impl Job {
         let supply = self.supply(slots.len(), self.needed());
         let ripe = self.groups.is_ripe(now, supply);
         let fenced = self.fenced_until.is_some_and(|until| now < until);
-        if fenced && !self.groups.is_reaped() {
+        if fenced && !self.groups.is_reaped() && !planted(Mutant::GroupNoFence) {
             // Members that are only cut off may run on until then (R11). Without one that is known to be gone they cannot.
             return;
         }
@@ -172,6 +205,9 @@ impl Job {
             self.fleet.set_life(host, process, Life::Training { round });
             // Nothing tells when a script begins to train: it does from its start.
             self.blacklist.came(now, host, *slot);
+            if planted(Mutant::GroupStartTimeout) {
+                self.starts.push_back((now, host.clone(), Some(process)));
+            }
             members.push((host.clone(), process, place.rank));
             let restarts = Some(Restarts {
                 used: self.budgets.restarts(),
@@ -188,7 +224,9 @@ impl Job {
         self.early = super::ending::Early::of_group(members.len() as u32);
         self.registry.round_started(round, members);
         self.blacklist.round_started();
-        self.budgets.round_started();
+        if !planted(Mutant::GroupResetForgotten) {
+            self.budgets.round_started();
+        }
         self.shortage = Default::default();
         out.push(Command::Note(Note::GroupStarted {
             round,

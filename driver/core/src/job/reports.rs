@@ -69,6 +69,9 @@ impl Job {
     }
 
     fn set_free_port(&mut self, host: &HostId, port: u16) {
+        if self.groups.leads() && planted(Mutant::GroupOldPort) {
+            return;
+        }
         if let crate::fleet::Agent::Up(up) = &mut self.fleet.host_mut(host).agent {
             up.free_port = port;
         }
@@ -282,8 +285,9 @@ impl Job {
         let process = live.process;
         self.blacklist.went(now, host, process.local_rank);
         self.groups.member_reaped();
+        let old = self.groups.leads() && planted(Mutant::GroupOldMemberFails);
         match live.life {
-            Life::Stopping if exit.is_success() || !planted(Mutant::RemovedFails) => {
+            Life::Stopping if exit.is_success() || !(planted(Mutant::RemovedFails) || old) => {
                 self.fleet.end(host, process);
             }
             Life::Starting { .. } if exit.is_success() => self.fleet.end_done(host, process),
@@ -302,6 +306,9 @@ impl Job {
         let first = !self.is_ending();
         self.registry.record(host, process, State::Successful);
         self.exits_since.get_or_insert(now);
+        if self.groups.leads() && planted(Mutant::GroupFirstSuccess) {
+            return self.end(crate::results::Outcome::Succeeded, out);
+        }
         if first {
             self.begin_ending(out);
         }

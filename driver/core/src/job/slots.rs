@@ -294,7 +294,14 @@ impl Job {
                 // A script without the SDK never waits; in a standard job it may run as long as it likes.
                 Some(process) if self.settings.elastic && !planted(Mutant::HungStartKept) => {
                     let live = self.fleet.current(&host, process);
-                    let slow = live.filter(|live| matches!(live.life, Life::Starting { .. }));
+                    let hung = |live: &crate::fleet::Live| match live.life {
+                        Life::Starting { .. } => true,
+                        Life::Training { .. } => {
+                            self.groups.leads() && planted(Mutant::GroupStartTimeout)
+                        }
+                        _ => false,
+                    };
+                    let slow = live.filter(hung);
                     if let Some(live) = slow {
                         self.stop(&host, process, StopReason::TimedOut, out);
                         self.slot_failed(now, &host, live, None, &[], out);

@@ -94,6 +94,14 @@ fn ends(
     if removed && !has_lost(world, &current.members) && world.plan.late.is_zero() {
         return Err(("rule 3", "no member has lost its slot"));
     }
+    let patient = |(host, process): &(HostId, Process)| {
+        let usable = (world.reference).is_usable(world.now, host, process.local_rank);
+        usable || (world.reference.drain_due(host)).is_some_and(|due| world.now < due)
+    };
+    let few = could_be(world) < world.plan.settings.min_np as usize;
+    if removed && few && current.members.iter().all(patient) && world.plan.late.is_zero() {
+        return Err(("rule 7", "too few can go on, and there is time"));
+    }
     Ok(())
 }
 
