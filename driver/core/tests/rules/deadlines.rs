@@ -1,7 +1,7 @@
 //! Deadlines that take effect in the step of an event.
 
-use elasticrun_core::{Event, Settings, results::Outcome};
-use elasticrun_protocol::HostId;
+use elasticrun_core::{Settings, results::Outcome};
+use elasticrun_protocol::{HostId, Report};
 
 use crate::{
     hosts::elastic,
@@ -39,12 +39,9 @@ fn an_event_in_the_step_that_ends_the_job_begins_nothing() {
     play.ends("a", 0, elasticrun_protocol::control::Exit::Code(0));
     let (orders, notes) = (play.orders.len(), play.notes.len());
     play.now = play.now + seconds(300);
-    let instance = 2;
-    play.event(Event::AgentLost {
-        host: "b".into(),
-        instance,
-        why: "gone".into(),
-    });
+    let process = play.current("b", 0);
+    let silent = false;
+    play.report("b", Report::Lost { process, silent });
     assert!(matches!(play.outcome, Some(Outcome::WorkerFailed(_))));
     assert_eq!(play.notes.len(), notes, "R10");
     let begun = |(_, order): &&(HostId, _)| *order != elasticrun_protocol::Order::Shutdown;

@@ -126,6 +126,28 @@ fn after_a_restart_the_job_goes_on_from_the_last_commit() {
 }
 
 #[test]
+fn a_mistake_of_the_script_ends_the_job_once_it_fails_on_every_host() {
+    let flags = "-np 4 --min-np 2 --max-np 4 -H localhost:2,127.0.0.1:2 --blacklist-cooldown-range 100ms 400ms";
+    let when = When {
+        rank: Some(0),
+        step: Some(10),
+        ..When::default()
+    };
+    let raises = Fault::new(Point::Step, when, What::Exit(3)).always();
+    let ended = Job::new(flags).fault(raises).run();
+    ended.expect(
+        1,
+        &[
+            "workers failed by themselves on every host, and no round left a commit",
+            "exit code 3",
+        ],
+    );
+    // The first one left commits; two more show that it is the script, or three if both hosts were back for one of them.
+    let rounds = ended.sizes().len();
+    assert!((3..=4).contains(&rounds), "{rounds} rounds");
+}
+
+#[test]
 fn one_rank_of_each_host_dies_and_no_host_is_left() {
     // At once, not after a timeout: each is longer than the harness waits.
     let mut job = Job::new(USUAL)
