@@ -92,7 +92,9 @@ impl Job {
         // It was the program, not the hosts.
         self.blacklist.forgive_episode();
         self.results.went_on();
-        self.registry = Default::default();
+        if self.registry.all_failed_by_themselves() {
+            self.registry = Default::default();
+        }
         self.relapses = Default::default();
         self.early = Default::default();
         self.rounds.disturb(now, Cause::Restart);

@@ -31,6 +31,8 @@ pub(super) struct GoingBack {
     lost: BTreeMap<HostId, bool>,
     /// They are waited for until then.
     until: Option<Time>,
+    /// Hosts have come or gone since that was judged.
+    pub(super) changed: bool,
 }
 
 impl GoingBack {
@@ -139,12 +141,15 @@ impl Job {
         !up && known && !self.hosts.is_draining(host)
     }
 
-    /// Something has changed of the hosts that are waited for, perhaps.
-    pub(super) fn look_for_newer(&mut self, now: Time, out: &mut Out) {
+    /// Judges the wait anew if hosts have come or gone. Gives whether a round is to be planned anew.
+    pub(super) fn look_for_newer(&mut self, now: Time, out: &mut Out) -> bool {
         let answered =
             matches!(&self.rounds.phase, Phase::Forming(forming) if forming.missing.is_empty());
-        if answered && self.going_back.waits() {
-            self.start_round(now, out);
+        let changed = std::mem::take(&mut self.going_back.changed);
+        if !changed || !answered || !self.going_back.waits() {
+            return false;
         }
+        self.start_round(now, out);
+        self.results.outcome().is_none() && matches!(self.rounds.phase, Phase::Idle)
     }
 }

@@ -319,11 +319,7 @@ impl Job {
         }
         self.settled = now;
         self.finish_drains(out);
-        if std::mem::take(&mut self.stale) {
-            self.count_capacity(out);
-            self.stop_unusable(out);
-            self.recheck = true;
-        }
+        self.count_anew(out);
         self.conclude(now, out);
         let ending = self.is_ending() && !planted(Mutant::LateSpare);
         if self.results.outcome().is_some() || ending {
@@ -333,10 +329,23 @@ impl Job {
             self.lead_group(now, out);
         } else {
             self.plan_or_hold(now, out);
+            if self.look_for_newer(now, out) {
+                self.count_anew(out);
+                self.plan_or_hold(now, out);
+            }
         }
         if self.results.outcome().is_none() {
             self.fill_slots(now, out);
             self.watch_shortage(now, out);
+        }
+    }
+
+    /// Counts the capacity if hosts or blacklist have changed.
+    fn count_anew(&mut self, out: &mut Out) {
+        if std::mem::take(&mut self.stale) {
+            self.count_capacity(out);
+            self.stop_unusable(out);
+            self.recheck = true;
         }
     }
 
@@ -352,7 +361,7 @@ impl Job {
         }
         self.recall_notices(out);
         self.stale = true;
-        self.look_for_newer(now, out);
+        self.going_back.changed = true;
     }
 
     fn discovery_failed(&mut self, fatal: bool, why: String, out: &mut Out) {

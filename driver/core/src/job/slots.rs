@@ -268,7 +268,7 @@ impl Job {
             self.hosts.drains_again(&host);
         }
         self.touched.insert(host);
-        self.look_for_newer(now, out);
+        self.going_back.changed = true;
     }
 
     /// Processes and agents that take too long to start have failed.

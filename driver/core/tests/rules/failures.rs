@@ -399,3 +399,25 @@ fn failures_between_commits_or_by_signals_or_after_a_long_time_are_none_of_the_p
         }
     }
 }
+
+#[test]
+fn a_restart_for_the_program_leaves_rank_0_where_it_is() {
+    let mut play = Play::new(Settings {
+        cooldown: range(1, 1),
+        max_restarts: 1,
+        max_host_failures: None,
+        ..elastic(3, 1, 3)
+    });
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    for name in ["b", "c"] {
+        raises(&mut play, name, 0);
+        play.pass(seconds(3));
+    }
+    assert_eq!(play.outcome, None);
+    assert_eq!(
+        play.members()[0],
+        ("a".to_owned(), 0),
+        "it has trained all along"
+    );
+}

@@ -184,3 +184,11 @@ fn a_host_that_is_given_up_meanwhile_still_brings_its_commit_back() {
         assert_eq!((play.started(), play.base()), (2, Some(commit(1, 1))));
     }
 }
+
+#[test]
+fn a_list_that_takes_all_hosts_away_begins_nothing() {
+    let mut play = cut_off();
+    play.list(&[]);
+    play.list(&[]);
+    assert_eq!(play.started(), 2, "c may not be used any more (R5)");
+}

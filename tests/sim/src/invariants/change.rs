@@ -84,7 +84,9 @@ pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
     match note {
         Note::Interrupting { round, cause } => {
             world.invariants.change.interrupted = Some((*round, world.driver_now()));
-            if let Err((rule, what)) = interrupts(world, cause) {
+            // A failure behind it in this step came after the deadline that it follows from.
+            let failed = step.iter().any(is_failure);
+            if !failed && let Err((rule, what)) = interrupts(world, cause) {
                 world.violate(
                     rule,
                     format!("{round:?} is interrupted for {cause:?}: {what}"),
@@ -116,7 +118,9 @@ fn timed_out(world: &mut World, round: Round, since: Time) {
     let (plan, now) = (&world.plan, world.driver_now());
     let timeout = plan.settings.interrupt_timeout;
     let needs = (plan.step + plan.seal) * 3 + plan.sync + plan.delay * 4;
-    if plan.calm && now.since(since) >= timeout && timeout > needs + Duration::from_millis(500) {
+    // Who is told to end while it is to count does not.
+    let calm = plan.calm && !world.invariants.r9.agent_told;
+    if calm && now.since(since) >= timeout && timeout > needs + Duration::from_millis(500) {
         let what = format!("{round:?} is calm and does not reach its boundary since {since:?}");
         world.violate("rule 4", what);
     }

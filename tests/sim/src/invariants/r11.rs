@@ -13,9 +13,12 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     }
 }
 
-/// All members of a round have completed a step.
+/// All members of a round have completed a step. It counts if one of them may pass the boundary behind it: a step that is
+/// under way as the lease ends cannot be stopped, and comes to nothing.
 pub(crate) fn step_done(world: &mut World, round: Round) {
-    if let Some(latest) = world.history.latest().filter(|latest| *latest > round) {
+    if let Some(latest) = world.history.latest().filter(|latest| *latest > round)
+        && world.may_pass(round)
+    {
         world.violate(
             "R11",
             format!("{round:?} completes a step after {latest:?} was started"),

@@ -94,7 +94,8 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     waited(world, started)?;
     let mut held = false;
     for (index, host) in world.hosts.iter().enumerate() {
-        if !world.reaches(index) {
+        let connects = world.driver.connects.as_ref() == Some(&host.id);
+        if !world.reaches(index) || connects {
             continue;
         }
         // An agent's answer counts as it was given; whom nobody asked counts as it is.

@@ -29,7 +29,7 @@ pub(super) struct Memory {
     /// Commits that were seen, and when there was the last new one.
     fruits: (usize, Time),
     /// An agent was told to end: it gives a worker that does not heed that some time, and answers nothing meanwhile.
-    agent_told: bool,
+    pub(super) agent_told: bool,
 }
 
 /// An agent gets SIGTERM.

@@ -45,6 +45,8 @@ pub(crate) struct Driver {
     pub(super) exited: bool,
     /// The event that is being applied says that a peer was lost.
     pub(crate) broken: bool,
+    /// Whose agent connects by the event that is being applied: what is due takes effect before it.
+    pub(crate) connects: Option<HostId>,
     /// What the event that is being applied may not do.
     pub(crate) inert: Option<&'static str>,
 }
@@ -62,6 +64,7 @@ impl Driver {
             ended: None,
             exited: false,
             broken: false,
+            connects: None,
             inert: None,
         }
     }
@@ -105,8 +108,10 @@ impl World {
             JobEvent::AgentConnected(agent) => Some(agent.host.clone()),
             _ => None,
         };
+        self.driver.connects.clone_from(&came);
         self.driver.job.step(self.driver_now(), event, &mut out);
         self.obey(out);
+        self.driver.connects = None;
         if let Some(host) = came {
             self.blame.agent_came(self.driver_now(), &host);
         }

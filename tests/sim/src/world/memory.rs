@@ -135,11 +135,15 @@ impl Shared {
         self.count = (round, count);
     }
 
+    pub(crate) fn lease_is_over(&self, now: Time) -> bool {
+        self.lease.is_some_and(|until| until <= now)
+    }
+
     pub(crate) fn judge(&self, now: Time, round: Round, count: u64) -> Verdict {
         if self.aborted(round) {
             return Verdict::Aborted;
         }
-        if self.lease.is_some_and(|until| until <= now) {
+        if self.lease_is_over(now) {
             return Verdict::Wait;
         }
         match self.hold {

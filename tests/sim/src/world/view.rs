@@ -24,6 +24,17 @@ impl World {
         link.is_some_and(|link| link.driver_open && link.agent == worker.agent)
     }
 
+    /// Whether the lease of a member of a round lasts.
+    pub(crate) fn may_pass(&self, round: elasticrun_protocol::Round) -> bool {
+        let lasts = |seat: &super::Seat| {
+            let shared = self.hosts[seat.host].memories.of.get(&seat.process);
+            shared.is_some_and(|shared| !shared.lease_is_over(self.now))
+        };
+        self.rounds
+            .get(&round)
+            .is_some_and(|round| round.seats.iter().any(lasts))
+    }
+
     /// Whether a worker is at `run()` and nobody told it to go.
     pub(crate) fn waits_well(&self, host: usize, process: Process) -> bool {
         let worker = self.hosts[host].workers.get(&process);
