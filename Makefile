@@ -129,9 +129,9 @@ test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard 
 wheel: ## dist/elasticrun-*.whl, for pip install
 	worker/python/build.sh release dist
 
-test: check unit process python spark ## What CI runs
+test: check unit process python spark test-cloud ## What CI runs
 
-test-full: test test-cloud test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All tests there are; hours. Horovod's want HOROVOD_SRC
+test-full: test test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All tests there are; hours. Horovod's want HOROVOD_SRC
 
 # A run of the tests at a time when the machine is free shows few of the races that users meet.
 flaky: setup ## Tests with processes 50 times beside 8 burning ones: RUNS, PYTHON_RUNS, BURNERS, MINUTES, FILTER=regex; goes on where it stopped
