@@ -141,7 +141,7 @@ impl Job {
         !up && known && !self.hosts.is_draining(host)
     }
 
-    /// Judges the wait anew if hosts have come or gone. Gives whether a round is to be planned anew.
+    /// Judges the wait anew if hosts have come or gone. Gives whether it did, and what follows is to be looked at again.
     pub(super) fn look_for_newer(&mut self, now: Time, out: &mut Out) -> bool {
         let answered =
             matches!(&self.rounds.phase, Phase::Forming(forming) if forming.missing.is_empty());
@@ -150,6 +150,6 @@ impl Job {
             return false;
         }
         self.start_round(now, out);
-        self.results.outcome().is_none() && matches!(self.rounds.phase, Phase::Idle)
+        self.results.outcome().is_none()
     }
 }

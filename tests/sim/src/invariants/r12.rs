@@ -62,6 +62,8 @@ fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
             continue;
         }
         let newer = (host.commits().into_iter())
+            // The start of a round is its base over again.
+            .filter(|commit| commit.count > 0)
             .find(|commit| commit.round == *last && world.history.is_valid(*commit));
         if let Some(newer) = newer {
             let (base, id) = (started.base, &host.id);
