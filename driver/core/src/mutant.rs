@@ -359,6 +359,8 @@ mutants! {
     NewerNotAwaited: "R12",
     /// Hosts that may hold newer commits are waited for without end.
     NewerAwaitedLong: "R9" "R12",
+    /// A round whose commits are out of reach is taken for one that left none.
+    UnknownIsFruitless: "R9",
 
     // R13: who trains has seen the base.
     /// A round begins with the state of a process that has fetched its base and never took it over.

@@ -156,6 +156,12 @@ impl Suspicion {
         }
     }
 
+    /// All that the last round left is out of reach, and nobody knows whether it was fruitful: its members had found
+    /// each other, and were lost. The fruitless rounds before it and after it do not follow each other.
+    pub fn unknown(&mut self) {
+        (self.since, self.more, self.idle) = (None, 0, false);
+    }
+
     /// How long to wait for news of a death: longer if rounds break again and again.
     pub fn pause(&self) -> Duration {
         let more = (self.fruitless + 1).saturating_sub(PATIENCE).min(6);

@@ -94,11 +94,8 @@ impl Reference {
             (known.slots, known.missing) = (slots, 0);
             return;
         }
-        if !self.known.contains_key(host) {
+        if self.known.get(host).is_none_or(|known| known.draining) {
             self.fresh.push(host.clone());
-        }
-        let draining = self.known.get(host).is_some_and(|known| known.draining);
-        if draining || !self.known.contains_key(host) {
             self.moved(host);
         }
         let known = Known {

@@ -52,6 +52,9 @@ impl Job {
             return;
         }
         self.fenced_until = None;
+        if back.is_some() && !planted(Mutant::UnknownIsFruitless) {
+            self.suspicion.unknown();
+        }
         if self.judge_last_round(now, base, out) {
             return;
         }

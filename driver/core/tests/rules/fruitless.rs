@@ -3,7 +3,10 @@
 use elasticrun_core::{Note, Settings, results::Outcome};
 use elasticrun_protocol::Report;
 
-use crate::play::{Play, draining, host, range, seconds};
+use crate::{
+    going_back::lose_at_once,
+    play::{Play, draining, host, range, seconds},
+};
 
 fn settings(np: u32, min: u32) -> Settings {
     Settings {
@@ -114,6 +117,33 @@ fn two_hosts_that_are_both_needed_end_with_the_elastic_timeout() {
         let told = |note: &&Note| matches!(note, Note::Fruitless { .. });
         assert_eq!(play.notes.iter().filter(told).count(), 1);
     }
+}
+
+#[test]
+fn a_round_whose_commits_are_out_of_reach_is_not_fruitless() {
+    let mut play = Play::new(Settings {
+        cooldown: range(2000, 2000),
+        ..settings(3, 1)
+    });
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    for started in 2..4 {
+        play.breaks(&[("b", "a")]);
+        play.pass(seconds(1));
+        assert_eq!(play.started(), started);
+    }
+    play.kill("c", 0);
+    assert_eq!((play.started(), play.size()), (4, 2));
+    play.pass(seconds(400));
+    play.commit();
+    lose_at_once(&mut play, &["a", "b"]);
+    let all = ["a", "b", "c", "d", "e"].map(|name| host(name, 1));
+    play.list(&all);
+    play.pass(seconds(210));
+    assert_eq!((play.started(), play.size()), (5, 2), "d and e went back");
+    play.breaks(&[("d", "e")]);
+    play.pass(seconds(2));
+    assert_eq!((play.started(), play.outcome.clone()), (6, None));
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn cut_off() -> Play {
 }
 
 /// Hosts are cut off before any of them can say that it has left the round.
-fn lose_at_once(play: &mut Play, names: &[&str]) {
+pub(crate) fn lose_at_once(play: &mut Play, names: &[&str]) {
     for name in names {
         play.passive.insert((*name).into());
         play.unreachable.insert((*name).into());

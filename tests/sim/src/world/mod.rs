@@ -198,6 +198,11 @@ impl World {
             | Ev::DriverExit => {
                 return self.driver_stalls();
             }
+            // It reaps its own children; those of an agent before it are others'.
+            Ev::Reap { host, process } => {
+                let worker = self.hosts[*host].workers.get(process)?;
+                self.hosts[*host].is_agent(worker.agent).then_some(*host)?
+            }
             _ => return None,
         };
         let until = self.hosts[host].stalled;
