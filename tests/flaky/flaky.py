@@ -1,8 +1,9 @@
 #!/usr/bin/env -S python3 -B
 """Runs the tests that are about processes again and again on a busy machine, and keeps count: `make flaky`.
 
-What is counted belongs to the code: the tally's name is the hash of all files but documents, committed or not. A later run
-goes on where the last one stopped, so that hours can be collected in pieces; other code begins anew. Invariants:
+What is counted belongs to the code: the name of a suite's tally has the hash of what is shipped and of the suite's own
+folders, committed or not. A later run goes on where the last one stopped, so that hours can be collected in pieces; a
+suite whose code is another begins anew. Invariants:
 
 - A run that was cut short by the end of MINUTES, by Ctrl-C or by a signal counts for no test.
 - The burning processes end with this one, even when it is killed.
@@ -19,7 +20,7 @@ import sys
 import time
 
 from runners import Nextest, Pytest, burning
-from tally import CACHE, Tally, code
+from tally import Tally, lock
 
 #: Passes of one call of a runner at most.
 PASSES = 5
@@ -27,6 +28,15 @@ PASSES = 5
 
 class OutOfTime(Exception):
     """MINUTES are over."""
+
+
+#: Names of suites, the packages of those in Rust, and their folders.
+RUST = (
+    ("processes", "elasticrun-process-tests", ["tests/process"]),
+    ("agent", "elasticrun-agent", ["worker/agent/tests"]),
+    ("ssh", "elasticrun-ssh-tests", ["tests/ssh", "tests/process"]),
+)
+PYTHON = ["worker/python/tests"]
 
 
 def complete(suite: Nextest | Pytest, tests: list[str], runs: int, tally: Tally) -> None:
@@ -46,10 +56,15 @@ def main() -> int:
     parser.add_argument("--burners", type=int, default=8, help="processes that burn beside the tests")
     parser.add_argument("--minutes", type=float, default=0, help="stop tests after so many; 0 is at the end")
     parser.add_argument("--filter", default="", help="a regular expression; only tests whose name it finds")
-    parser.add_argument("--profile", default="default", help="the profile of nextest")
+    parser.add_argument("--profile", default="flaky", help="the profile of nextest")
+    parser.add_argument("--files", type=int, default=6, help="files of tests in Python at once")
     options = parser.parse_args()
 
-    tally = Tally(CACHE / "flaky", code())
+    held = lock()
+    suites: list[tuple[Nextest | Pytest, Tally, int]] = [
+        (Nextest(package, options.profile), Tally(name, folders), options.runs) for name, package, folders in RUST
+    ]
+    suites.append((Pytest(options.files), Tally("python", PYTHON), options.python_runs))
     left = options.minutes * 60
     done = False
 
@@ -60,7 +75,7 @@ def main() -> int:
         signal.signal(number, over)
     wanted = re.compile(options.filter)
     try:
-        for suite, runs in ((Nextest(options.profile), options.runs), (Pytest(), options.python_runs)):
+        for suite, tally, runs in suites:
             if not runs:
                 continue
             chosen = [test for test in suite.tests() if wanted.search(test)]
@@ -77,12 +92,16 @@ def main() -> int:
         sys.exit(f"what is tested cannot be built: {failed.cmd[0]} ended with {failed.returncode}; see the lines above")
     except (OutOfTime, KeyboardInterrupt) as why:
         print("the time is over" if isinstance(why, OutOfTime) else "interrupted", flush=True)
-    earlier, states = tally.earlier()
-    print(tally.table())
-    print(f"{tally.seconds / 3600:.2f} hours at this code, {earlier / 3600:.2f} at {states} others; {tally.path}")
+    print(f"{'program':<44} {'tests':>5} {'fewest runs':>11} {'runs':>7} {'failures':>8} {'hours':>6}")
+    for _, tally, _ in suites:
+        print("\n".join(tally.lines() or [f"{tally.path.stem}: no runs yet"]))
+    for _, tally, _ in suites:
+        earlier, states = tally.earlier()
+        print(f"{tally.seconds / 3600:.2f} hours at this code, {earlier / 3600:.2f} at {states} others; {tally.path}")
+    held.close()
     if not done:
         print("not all runs are made: the same command goes on")
-    return 1 if tally.failed() else 0
+    return 1 if any(tally.failed() for _, tally, _ in suites) else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from tally import ROOT, Tally
-
-#: The packages whose tests start processes.
-SCOPE = "package(elasticrun-process-tests) | package(elasticrun-agent) | package(elasticrun-ssh-tests)"
 
 #: A line of nextest about a test that has ended. Slow ones have lines of their own before.
 ENDED = re.compile(
@@ -68,17 +66,18 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 class Nextest:
-    """Tests in Rust."""
+    """Tests in Rust, of one package."""
 
-    def __init__(self, profile: str) -> None:
+    def __init__(self, package: str, profile: str) -> None:
         self.skipped: set[str] = set()
+        self._scope = f"package({package})"
         self._cargo = ["cargo", "nextest"]
         self._options = ["--locked", "--workspace", "--profile", profile]
 
     def tests(self) -> list[str]:
         # Also the programs that tests start.
         subprocess.run(["cargo", "build", "--locked", "--workspace"], cwd=ROOT, check=True)
-        command = [*self._cargo, "list", *self._options, "-E", SCOPE, "--message-format", "json"]
+        command = [*self._cargo, "list", *self._options, "-E", self._scope, "--message-format", "json"]
         listed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
         suites = json.loads(listed.stdout)["rust-suites"]
         return [
@@ -124,8 +123,9 @@ class Nextest:
 class Pytest:
     """Tests of the Python package, on the wheel as a user gets it."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int) -> None:
         self.skipped: set[str] = set()
+        self._at_once = at_once
         self._folder = ROOT / "worker/python"
         self._scratch = tempfile.TemporaryDirectory(prefix="elasticrun-flaky-")
         self._command: list[str] = []
@@ -159,30 +159,59 @@ class Pytest:
         return tests
 
     def run(self, tests: list[str], passes: int, tally: Tally) -> None:
-        """Runs each of ``tests`` so often and counts it at the end of a pass."""
-        names = [test.split(" ", 1)[1] for test in tests]
+        """Runs each of ``tests`` so often, some files at once, and counts it when its file has been run."""
+        files: dict[str, list[str]] = {}
+        for test in tests:
+            files.setdefault(test.split("::")[0], []).append(test)
+        # The longest first, as far as it is known.
+        known = {file: sum(tally.mean(test) for test in of) for file, of in files.items()}
+        names = sorted(files, key=lambda file: -known[file])
         for _ in range(passes):
-            report = Path(self._scratch.name) / "report.xml"
-            report.unlink(missing_ok=True)
-            runner = start(
+            running: dict[str, subprocess.Popen[str]] = {}
+            waiting = list(names)
+            try:
+                while waiting or running:
+                    while waiting and len(running) < self._at_once:
+                        file = waiting.pop(0)
+                        running[file] = self._start(file, files[file])
+                    file = next((file for file in running if running[file].poll() is not None), "")
+                    if not file:
+                        time.sleep(0.1)
+                        continue
+                    self._ended(file, running.pop(file), tally)
+            finally:
+                for file, runner in running.items():
+                    stop(runner)
+                    self._read(file, tally)
+
+    def _place(self, file: str, kind: str) -> Path:
+        return Path(self._scratch.name) / f"{re.sub(r'[^a-z_]+', '-', file)}.{kind}"
+
+    def _start(self, file: str, tests: list[str]) -> subprocess.Popen[str]:
+        report = self._place(file, "xml")
+        report.unlink(missing_ok=True)
+        names = [test.split(" ", 1)[1] for test in tests]
+        with open(self._place(file, "log"), "w") as said:
+            return start(
                 [*self._command, f"--junitxml={report}", "-o", "junit_family=xunit1", *names],
                 signal.SIGTERM,
                 cwd=self._folder,
                 env={**os.environ, **self._env},
-                stdout=subprocess.PIPE,
+                stdout=said,
                 stderr=subprocess.STDOUT,
             )
-            try:
-                said, _ = runner.communicate()
-                if not report.exists():
-                    sys.exit(f"pytest ended with {runner.returncode}:\n{said}")
-            finally:
-                stop(runner)
-                # Of a pass that was cut short, those that had ended.
-                if report.exists():
-                    self._read(report, tally)
 
-    def _read(self, report: Path, tally: Tally) -> None:
+    def _ended(self, file: str, runner: subprocess.Popen[str], tally: Tally) -> None:
+        if not self._place(file, "xml").exists():
+            sys.exit(f"pytest ended with {runner.returncode}:\n{self._place(file, 'log').read_text()}")
+        self._read(file, tally)
+        tally.save()
+
+    def _read(self, file: str, tally: Tally) -> None:
+        """Counts what a file's run has reported; of one that was cut short, those that had ended."""
+        report = self._place(file, "xml")
+        if not report.exists():
+            return
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             test = f"python {case.get('file')}::{case.get('name')}"
             if case.find("skipped") is not None:

@@ -11,26 +11,39 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elasticrun"
 
 
-class Tally:
-    """Runs, failures and seconds of each test at one state of the code."""
+FOLDER = CACHE / "flaky"
 
-    def __init__(self, folder: Path, code: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{code}.json"
-        self.logs = folder / f"{code}.failures"
-        # Two runs at once would overwrite each other's counts, and each is the other's noise.
-        self._lock = open(folder / "lock", "w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit("make flaky runs already: its tally is in use")
+#: What no test here runs: other tests, and what is read or measured.
+APART = re.compile(r"\.md$|^(tests|benches|docs)/|/tests/")
+
+
+def lock() -> IO[str]:
+    """Two runs at once would overwrite each other's counts, and each is the other's noise. Hold what this gives."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    held = open(FOLDER / "lock", "w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("make flaky runs already: its tally is in use")
+    return held
+
+
+class Tally:
+    """Runs, failures and seconds of each test of a suite at one state of the code."""
+
+    def __init__(self, suite: str, folders: Sequence[str]) -> None:
+        self._suite = suite
+        name = f"{suite}-{code(folders)}"
+        self.path = FOLDER / f"{name}.json"
+        self.logs = FOLDER / f"{name}.failures"
         empty: dict[str, Any] = {"seconds": 0.0, "tests": {}}
         self._all: dict[str, Any] = json.loads(self.path.read_text()) if self.path.exists() else empty
 
@@ -45,6 +58,11 @@ class Tally:
 
     def runs(self, test: str) -> int:
         return int(self.tests.get(test, {}).get("runs", 0))
+
+    def mean(self, test: str) -> float:
+        """Seconds that a run of it takes; 0 is unknown."""
+        entry = self.tests.get(test, {})
+        return entry.get("seconds", 0.0) / max(entry.get("runs", 0), 1)
 
     def count(self, test: str, passed: bool, seconds: float) -> None:
         entry = self.tests.setdefault(test, {"runs": 0, "failures": 0, "seconds": 0.0})
@@ -71,37 +89,42 @@ class Tally:
         new.write_text(json.dumps(self._all, indent=1, sort_keys=True))
         new.rename(self.path)
 
-    def table(self) -> str:
-        """One line for each suite, then one for each test that has failed."""
-        suites: dict[str, list[dict[str, float]]] = {}
+    def lines(self) -> list[str]:
+        """One line for each program of the suite, then one for each test that has failed."""
+        programs: dict[str, list[dict[str, float]]] = {}
         for test, entry in self.tests.items():
-            suites.setdefault(test.split(" ")[0], []).append(entry)
-        lines = [f"{'suite':<44} {'tests':>5} {'fewest runs':>11} {'runs':>7} {'failures':>8} {'hours':>6}"]
-        for suite, entries in sorted(suites.items()):
+            programs.setdefault(test.split(" ")[0], []).append(entry)
+        lines = []
+        for program, entries in sorted(programs.items()):
             runs = [int(entry["runs"]) for entry in entries]
             failures = sum(int(entry["failures"]) for entry in entries)
             hours = sum(entry["seconds"] for entry in entries) / 3600
-            lines.append(f"{suite:<44} {len(runs):>5} {min(runs):>11} {sum(runs):>7} {failures:>8} {hours:>6.2f}")
+            lines.append(f"{program:<44} {len(runs):>5} {min(runs):>11} {sum(runs):>7} {failures:>8} {hours:>6.2f}")
         for test, entry in sorted(self.failed().items()):
             lines.append(f"FAILED {entry['failures']:.0f} of {entry['runs']:.0f} runs: {test}")
-        return "\n".join(lines)
+        return lines
 
     def failed(self) -> dict[str, dict[str, float]]:
         return {test: entry for test, entry in self.tests.items() if entry["failures"]}
 
     def earlier(self) -> tuple[float, int]:
         """Seconds at all other code, and at how many states of it."""
-        others = [path for path in self.path.parent.glob("*.json") if path != self.path]
+        others = [path for path in FOLDER.glob(f"{self._suite}-*.json") if path != self.path]
         return sum(json.loads(path.read_text())["seconds"] for path in others), len(others)
 
 
-def code() -> str:
-    """Names the files of the working tree by their content, but documents."""
+def code(folders: Sequence[str]) -> str:
+    """Names the files of the working tree by their content: those that are shipped, and these folders of tests."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "GIT_INDEX_FILE": f"{folder}/index"}
         subprocess.run(["git", "add", "--all"], cwd=ROOT, env=env, check=True)
         files = subprocess.run(
             ["git", "ls-files", "--stage"], cwd=ROOT, env=env, check=True, capture_output=True, text=True
         )
-    lines = (line for line in files.stdout.splitlines() if not line.endswith(".md"))
+
+    def counts(line: str) -> bool:
+        path = line.split("\t", 1)[1]
+        return not APART.search(path) or path.startswith(tuple(f"{folder}/" for folder in folders))
+
+    lines = filter(counts, files.stdout.splitlines())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use elasticrun_process_tests::{Event, Kind};
-use elasticrun_ssh_tests::Net;
+use elasticrun_ssh_tests::{Host, Net};
 
 /// A net, or the end of the test with the reason.
 macro_rules! net {
@@ -43,6 +43,12 @@ fn ssh_a_job_that_begins_on_the_drivers_machine_goes_on_with_hosts_of_others() {
     net.assert_empty();
 }
 
+/// Hosts of one slot as a script prints them.
+fn list(hosts: &[&Host]) -> String {
+    let line = |host: &&Host| format!("{}:1\n", host.address);
+    hosts.iter().map(line).collect()
+}
+
 /// The longest time between two steps of rank 0.
 fn longest_pause(events: &[Event]) -> Duration {
     let steps = |event: &&Event| event.kind == Kind::Step && event.rank == 0;
@@ -60,10 +66,6 @@ fn ssh_a_newcomer_that_reaches_nobody_stops_no_training() {
         newcomer.lose_way(other);
         other.lose_way(newcomer);
     }
-    let list = |hosts: &[_]| -> String {
-        let line = |host: &&elasticrun_ssh_tests::Host| format!("{}:1\n", host.address);
-        hosts.iter().map(line).collect()
-    };
     let flags = "-np 3 --min-np 2 --last-call 200ms --heartbeat-interval 200ms --heartbeat-timeout 2s \
                  --blacklist-cooldown-range 1s 2s --max-host-failures 0";
     let mut job = net.job(flags).discovered(&list(&others)).start();
@@ -90,4 +92,53 @@ fn ssh_a_newcomer_that_reaches_nobody_stops_no_training() {
     ended.expect(0, &["succeeded"]);
     assert_eq!(ended.sizes(), [3, 4], "{}", ended.stderr);
     net.assert_empty();
+}
+
+#[test]
+fn ssh_of_two_hosts_that_lose_their_way_one_is_failed_and_comes_back() {
+    let net = net!(
+        3,
+        "ssh_of_two_hosts_that_lose_their_way_one_is_failed_and_comes_back"
+    );
+    let all = [0, 1, 2].map(|number| net.host(number));
+    // Those of ranks 0 and 2: small sums of three hosts meet at rank 0.
+    let [one, _, other] = all;
+    let flags = "-np 3 --min-np 2 --last-call 200ms --heartbeat-interval 200ms --heartbeat-timeout 2s \
+                 --blacklist-cooldown-range 1s 2s --max-host-failures 0";
+    let mut job = net.job(flags).discovered(&list(&all)).start();
+    let three = job.wait_training(3, 3);
+    one.lose_way(other);
+    other.lose_way(one);
+    let since = job.events().len();
+    job.wait_said(&format!(
+        "its workers and those of {} cannot reach each other; check the network",
+        one.address
+    ));
+    let two = job.wait_training(2, three[0].step + 1);
+    assert_eq!(two[0].pid, three[0].pid, "rank 0 was never restarted");
+    let pause = longest_pause(&job.events()[since.saturating_sub(3)..]);
+    println!("the longest pause was {pause:?}");
+    one.find_way(other);
+    other.find_way(one);
+    let again = job.wait_training(3, two[0].step + 1);
+    assert_eq!(again[0].pid, three[0].pid);
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert_nothing_is_done_twice(&ended.events);
+    net.assert_empty();
+}
+
+/// Each step of rank 0 is in the log once, and none is left out.
+fn assert_nothing_is_done_twice(events: &[Event]) {
+    let steps = |event: &&Event| event.kind == Kind::Step && event.rank == 0;
+    let steps: Vec<u64> = events
+        .iter()
+        .filter(steps)
+        .map(|event| event.step)
+        .collect();
+    assert!(
+        steps.windows(2).all(|two| two[1] == two[0] + 1),
+        "{steps:?}"
+    );
 }

@@ -1,6 +1,6 @@
 //! Workers, hosts and agents that fail: the others go on from memory, or the job ends with a clear word.
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use elasticrun_process_tests::{Ended, Event, Fault, Job, Kind, Point, What, When, send_signal};
 use nix::sys::signal::Signal;
@@ -452,4 +452,36 @@ fn a_process_that_dies_before_it_waits_costs_nobody_a_round() {
     let ended = job.end();
     ended.expect(0, &["succeeded", "1 failure"]);
     assert_eq!(ended.sizes(), [2]);
+}
+
+/// From now on the process cannot open anything.
+fn exhaust_descriptors(pid: u32) {
+    let limited = Command::new("prlimit")
+        .args(["--nofile=3:3", "--pid", &pid.to_string()])
+        .status();
+    assert!(limited.expect("prlimit can be run").success());
+}
+
+#[test]
+fn a_host_whose_agent_is_out_of_descriptors_is_failed_and_the_others_go_on() {
+    let mut job = Job::new("-np 3 --min-np 1 --blacklist forever --last-call 200ms")
+        .discovered("localhost:1\n127.0.0.1:2\n")
+        .start();
+    let three = job.wait_training(3, 3);
+    assert_eq!(three[0].host, "localhost");
+    exhaust_descriptors(parent_of(three[1].pid));
+    job.set_hosts("localhost:2\n127.0.0.1:2\n");
+    job.wait_said("host 127.0.0.1 failed");
+    let alone = job.wait_training(2, three[0].step + 1);
+    assert!(alone.iter().all(|event| event.host == "localhost"));
+    assert_eq!(alone[0].pid, three[0].pid, "it goes on from memory");
+    job.finish();
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    assert!(
+        ended.stderr.contains("Too many open files"),
+        "{}",
+        ended.stderr
+    );
+    assert_nothing_lost(&ended.events, 0);
 }
