@@ -132,6 +132,8 @@ wheel: ## dist/elasticrun-*.whl, for pip install
 test: check unit process python spark test-cloud ## What CI runs
 
 test-full: test test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All tests there are; hours. Horovod's want HOROVOD_SRC
+	# Those that take more than 2 GB of memory.
+	worker/python/test.sh -m full
 
 # A run of the tests at a time when the machine is free shows few of the races that users meet.
 flaky: setup ## Tests with processes 50 times beside 8 burning ones: RUNS, PYTHON_RUNS, BURNERS, MINUTES, FILTER=regex; goes on where it stopped

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use elasticrun_process_tests::{Event, Fault, Job, Kind, Point, What, When, send_signal};
+use elasticrun_process_tests::{Event, Fault, Job, Kind, Point, What, When, binaries, send_signal};
 use nix::sys::signal::Signal;
 
 use crate::support::{assert_nothing_lost, on_file};
@@ -198,5 +198,22 @@ fn nothing_is_left_when_the_driver_is_killed() {
     assert!(
         took > Duration::from_millis(500),
         "agents keep their workers for --orphan-timeout: {took:?}"
+    );
+}
+
+#[test]
+fn a_process_that_hangs_at_each_start_ends_the_job() {
+    let flags = "-np 2 --min-np 2 -H localhost:1,127.0.0.1:1 --start-timeout 300ms --elastic-timeout 2s \
+                 --blacklist-cooldown-range 10ms 20ms --max-host-failures 0";
+    let script = format!(
+        "[ $HOROVOD_HOSTNAME = localhost ] || exec sleep 1000; exec {}",
+        binaries::worker().display()
+    );
+    let ended = Job::new(flags).command(["sh", "-c", &script]).run();
+    ended.expect(3, &["failed: 1 worker at run(), 2 needed"]);
+    assert!(
+        ended.stderr.contains("it took too long"),
+        "{}",
+        ended.stderr
     );
 }
