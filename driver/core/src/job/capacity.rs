@@ -135,6 +135,12 @@ impl Capacity {
         })
     }
 
+    /// The same slots alone.
+    pub(super) fn local_ranks(&self, host: &HostId) -> impl Iterator<Item = LocalRank> + '_ {
+        let slots = self.slots.get(host);
+        slots.into_iter().flat_map(|slots| slots.keys().copied())
+    }
+
     /// Whether a slot may be used.
     pub(super) fn is_usable(&self, host: &HostId, slot: LocalRank) -> bool {
         self.slots

@@ -153,7 +153,7 @@ impl Job {
                 self.send(&host, Order::Shutdown, out);
                 self.disconnect(&host, out);
             }
-            self.fleet.lose_agent(&host);
+            self.lose_agent(&host);
             if self.settings.self_registration {
                 self.hosts.forget(&host);
                 self.stale = true;

@@ -159,7 +159,7 @@ impl Job {
         let had_memory = self.fleet.host(host).is_some_and(|state| state.has_memory);
         let draining = self.hosts.is_draining(host);
         self.disconnect(host, out);
-        let lost = self.fleet.lose_agent(host);
+        let lost = self.lose_agent(host);
         self.probing.forget(host);
         for live in &lost {
             self.waitlist.leave(host, live.process);

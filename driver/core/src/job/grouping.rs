@@ -19,9 +19,28 @@ use crate::{
     time::earliest,
 };
 
+/// What has been counted for groups, until hosts or slots go: an event of one among ten thousand hosts looks at that host alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted {
+    /// Slots that could be in a group, whatever its largest size is.
+    there: Option<usize>,
+    /// Every member of the group that runs has a slot that may be used.
+    none_lost: bool,
+}
+
+impl Counted {
+    /// Hosts or slots have gone, or all were counted anew.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
 impl Job {
     /// Ends the group that runs if another one should, and starts the next if one can be.
     pub(super) fn lead_group(&mut self, now: Time, out: &mut Out) {
+        if self.counted.there.is_none() {
+            self.counted.there = Some(self.count_there());
+        }
         if self.groups.verdict_is_due(now)
             || self.groups.verdict_waits()
                 && self.registry.alive() == 0
@@ -58,7 +77,7 @@ impl Job {
         let hosts = self.capacity.order().iter();
         let slots = hosts.filter_map(|host| Some((host, up(host)?)));
         let slots = slots.flat_map(|(host, state)| {
-            let slots = self.capacity.slots(host).map(|(slot, _)| slot);
+            let slots = self.capacity.local_ranks(host);
             slots
                 .filter(|slot| !state.is_done(*slot))
                 .map(move |slot| (host.clone(), slot))
@@ -66,9 +85,38 @@ impl Job {
         slots.take(self.largest_group()).collect()
     }
 
-    /// Workers that could be in a group now.
-    pub(super) fn group_size(&self) -> u32 {
-        self.group_slots().len().try_into().unwrap_or(u32::MAX)
+    /// How many slots could be in a group now.
+    pub(super) fn group_size(&self) -> usize {
+        if planted(Mutant::GroupUnconnected) {
+            return self.group_slots().len();
+        }
+        let there = self.counted.there.unwrap_or_else(|| self.count_there());
+        let size = there.min(self.largest_group());
+        debug_assert_eq!(size, self.group_slots().len());
+        size
+    }
+
+    fn count_there(&self) -> usize {
+        let hosts = self.capacity.order().iter();
+        hosts.map(|host| self.group_slots_of(host)).sum()
+    }
+
+    /// How many slots of a host could be in a group now.
+    fn group_slots_of(&self, host: &HostId) -> usize {
+        let up = |state: &&Host| state.up().is_some();
+        let Some(state) = self.fleet.host(host).filter(up) else {
+            return 0;
+        };
+        let usable = self.capacity.local_ranks(host);
+        usable.filter(|slot| !state.is_done(*slot)).count()
+    }
+
+    /// A host's agent is connected, which was not.
+    pub(super) fn count_connected(&mut self, host: &HostId) {
+        let more = self.group_slots_of(host);
+        if let Some(there) = &mut self.counted.there {
+            *there += more;
+        }
     }
 
     fn largest_group(&self) -> usize {
@@ -96,8 +144,13 @@ impl Job {
 
     /// Why the group that runs is to be ended for another one, if it is.
     fn group_change(&mut self, now: Time) -> Option<Cause> {
-        let there = self.group_slots().len();
-        let lost = self.lost_slots();
+        let there = self.group_size();
+        let lost = if self.counted.none_lost {
+            BTreeSet::new()
+        } else {
+            self.lost_slots()
+        };
+        self.counted.none_lost = lost.is_empty();
         let removed = if self.may_wait(now, &lost) {
             // Those that drain train on until others can: also if as many are there as are needed at all.
             there >= self.needed() as usize
@@ -138,7 +191,7 @@ impl Job {
         if self.groups.verdict_waits() {
             return self.end_for_failure(out);
         }
-        let there = self.group_slots().len() as u32;
+        let there = self.group_size() as u32;
         let Some(round) = self.groups.end(now, cause.clone(), there) else {
             return;
         };
@@ -171,8 +224,8 @@ impl Job {
     }
 
     fn start_group_when_possible(&mut self, now: Time, out: &mut Out) {
-        let slots = self.group_slots();
-        let supply = self.supply(slots.len(), self.needed());
+        let there = self.group_size();
+        let supply = self.supply(there, self.needed());
         let ripe = self.groups.is_ripe(now, supply);
         let fenced = self.fenced_until.is_some_and(|until| now < until);
         if fenced && !self.groups.is_reaped() && !planted(Mutant::GroupNoFence) {
@@ -187,6 +240,7 @@ impl Job {
             let limit = self.settings.reset_limit.unwrap_or(0);
             return self.end(Outcome::ResetLimit { limit }, out);
         }
+        let slots = self.group_slots();
         self.start_group(now, &slots, out);
     }
 
@@ -197,6 +251,7 @@ impl Job {
         };
         let coordinator = (up.address, up.free_port).into();
         let (round, cause, since) = self.groups.start(now, slots.len() as u32);
+        self.counted.none_lost = true;
         let named: Vec<_> = slots.iter().map(|(host, slot)| (host, *slot)).collect();
         let places: Vec<Place> = assignment::places(&named);
         let mut members = Vec::with_capacity(slots.len());
@@ -251,7 +306,8 @@ impl Job {
         };
         let later = |due: &Time| *due > self.settled;
         let phase = if self.groups.is_running() {
-            drains().filter(later).min()
+            let lost = (!self.counted.none_lost).then(drains);
+            lost.into_iter().flatten().filter(later).min()
         } else {
             self.fenced_until.filter(later)
         };

@@ -51,6 +51,7 @@ use capacity::Capacity;
 use ending::Early;
 use expected::Expected;
 use going_back::GoingBack;
+use grouping::Counted;
 use probing::Probing;
 use shortage::Shortage;
 
@@ -71,6 +72,7 @@ pub struct Job {
     waitlist: WaitList,
     rounds: Rounds,
     groups: Groups,
+    counted: Counted,
     lineage: Lineage,
     registry: Registry,
     budgets: Budgets,
@@ -137,6 +139,7 @@ impl Job {
             waitlist: WaitList::default(),
             rounds: Rounds::default(),
             groups: Groups::new(&settings),
+            counted: Counted::default(),
             lineage: Lineage::default(),
             registry: Registry::default(),
             budgets: Budgets::new(&settings),
@@ -269,7 +272,7 @@ impl Job {
                 self.results.exited(&host, process, &exit, &tail);
             }
             Event::AgentLost { host, instance, .. } if self.is_current(&host, instance) => {
-                self.fleet.lose_agent(&host);
+                self.lose_agent(&host);
                 self.finish_drains_after_end(out);
             }
             _ => {}

@@ -290,7 +290,10 @@ impl Job {
             Life::Stopping if exit.is_success() || !(planted(Mutant::RemovedFails) || old) => {
                 self.fleet.end(host, process);
             }
-            Life::Starting { .. } if exit.is_success() => self.fleet.end_done(host, process),
+            Life::Starting { .. } if exit.is_success() => {
+                self.counted.forget();
+                self.fleet.end_done(host, process);
+            }
             _ if exit.is_success() && self.registry.rank(host, process).is_some() => {
                 self.fleet.end(host, process);
                 self.worker_succeeded(now, host, process, out);

@@ -77,7 +77,7 @@ impl Job {
     /// Workers that are at `run()`, come back to it or train; or that a group could begin with.
     fn workers_there(&self) -> u32 {
         if self.groups.leads() {
-            return self.group_size();
+            return self.group_size().try_into().unwrap_or(u32::MAX);
         }
         let census = self.fleet.census();
         let there = census.waiting + census.returning + census.training;

@@ -24,6 +24,7 @@ impl Job {
             |host: &HostId| !waits || self.fleet.host(host).is_some_and(|h| h.up().is_some());
         let max = self.settings.max_np;
         self.expected.forget();
+        self.counted.forget();
         self.capacity = Capacity::count(&self.hosts, &self.blacklist, max, may_use);
         self.touched.extend(self.capacity.order().iter().cloned());
         if self.capacity.total() != before {
@@ -106,7 +107,7 @@ impl Job {
         for host in idle {
             self.send(&host, Order::Shutdown, out);
             self.disconnect(&host, out);
-            self.fleet.lose_agent(&host);
+            self.lose_agent(&host);
         }
     }
 
@@ -242,7 +243,7 @@ impl Job {
         } else if (!self.hosts.contains(&host) || self.hosts.is_drained(&host)) && !agent.keeps {
             // Its launch took until after it was removed or drained. If it may be used again, its agent is launched anew. One
             // that was out of reach meanwhile is asked for what it keeps before it is let go.
-            self.fleet.lose_agent(&host);
+            self.lose_agent(&host);
             reject(out, &host, Rejected::UnknownHost);
             self.send(&host, Order::Shutdown, out);
             let instance = Some(agent.instance);
@@ -267,8 +268,15 @@ impl Job {
             self.memory_lost.remove(&host);
             self.hosts.drains_again(&host);
         }
+        self.count_connected(&host);
         self.touched.insert(host);
         self.going_back.changed = true;
+    }
+
+    /// The agent of a host is gone, and all its processes with it.
+    pub(super) fn lose_agent(&mut self, host: &HostId) -> Vec<crate::fleet::Live> {
+        self.counted.forget();
+        self.fleet.lose_agent(host)
     }
 
     /// Processes and agents that take too long to start have failed.
