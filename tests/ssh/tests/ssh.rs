@@ -122,7 +122,7 @@ fn ssh_a_host_is_cut_without_a_packet_and_comes_back() {
 #[test]
 fn ssh_the_driver_is_cut_off_and_its_host_ends_by_itself() {
     let net = net!(1, "ssh_the_driver_is_cut_off_and_its_host_ends_by_itself");
-    let flags = format!("-np 2 --elastic-timeout 2s --min-np 2 {QUICK} --blacklist forever");
+    let flags = format!("-np 2 --min-np 2 {QUICK} --blacklist forever");
     let mut job = net
         .job(&flags)
         .flag(["-H", &format!("{}:2", net.host(0).address)])
