@@ -69,7 +69,6 @@ struct Draining {
 #[derive(Clone, Debug)]
 struct Known {
     slots: u32,
-    draining: Option<Draining>,
     missing: u8,
     /// Place in the order; grows with every arrival.
     arrival: u64,
@@ -88,6 +87,8 @@ impl Known {
 #[derive(Clone, Debug, Default)]
 pub struct HostSet {
     known: BTreeMap<HostId, Known>,
+    /// Those of them that will go away; mostly none.
+    draining: BTreeMap<HostId, Draining>,
     arrivals: u64,
 }
 
@@ -145,7 +146,7 @@ impl HostSet {
             .map(|(id, _)| id.clone())
             .collect();
         for id in &changes.removed {
-            self.known.remove(id);
+            self.forget(id);
         }
         changes
     }
@@ -162,79 +163,61 @@ impl HostSet {
         within: Option<Duration>,
         noticed: bool,
     ) -> bool {
-        let Some(known) = self.known.get_mut(id) else {
+        if !self.known.contains_key(id) {
             return false;
-        };
+        }
         let left = within.unwrap_or_default();
         let due = now + left.saturating_sub(MARGIN.min(left / 2));
-        match &mut known.draining {
-            Some(draining) => {
-                draining.noticed |= noticed;
-                draining.due = draining.due.min(due);
-                false
-            }
-            None => {
-                known.draining = Some(Draining {
-                    due,
-                    noticed,
-                    drained: false,
-                });
-                true
-            }
+        if let Some(draining) = self.draining.get_mut(id) {
+            draining.noticed |= noticed;
+            draining.due = draining.due.min(due);
+            return false;
         }
+        let draining = Draining {
+            due,
+            noticed,
+            drained: false,
+        };
+        self.draining.insert(id.clone(), draining);
+        true
     }
 
     /// Whether a host will go away.
     pub fn is_draining(&self, id: &HostId) -> bool {
-        self.known
-            .get(id)
-            .is_some_and(|known| known.draining.is_some())
+        self.draining.contains_key(id)
     }
 
     /// Whether a notice has said so.
     pub fn is_noticed(&self, id: &HostId) -> bool {
-        let draining = self.known.get(id).and_then(|known| known.draining);
-        draining.is_some_and(|draining| draining.noticed)
+        (self.draining.get(id)).is_some_and(|draining| draining.noticed)
     }
 
     /// Until when the workers of a draining host may train on if too few others could.
     pub fn drain_due(&self, id: &HostId) -> Option<Time> {
-        self.known.get(id)?.draining.map(|draining| draining.due)
+        Some(self.draining.get(id)?.due)
     }
 
     /// Whether a draining host runs nothing any more, and nothing there is needed.
     pub fn is_drained(&self, id: &HostId) -> bool {
-        let draining = self.known.get(id).and_then(|known| known.draining);
-        draining.is_some_and(|draining| draining.drained)
+        (self.draining.get(id)).is_some_and(|draining| draining.drained)
     }
 
     /// Hosts that will go away and are not drained yet.
     pub fn draining(&self) -> impl Iterator<Item = &HostId> {
-        let not_yet = |known: &Known| known.draining.is_some_and(|draining| !draining.drained);
-        self.known
-            .iter()
-            .filter(move |(_, known)| not_yet(known))
-            .map(|(id, _)| id)
+        let not_yet = self.draining.iter().filter(|(_, host)| !host.drained);
+        not_yet.map(|(id, _)| id)
     }
 
     /// A host that was given free keeps something after all.
     pub fn drains_again(&mut self, id: &HostId) {
-        if let Some(draining) = self
-            .known
-            .get_mut(id)
-            .and_then(|known| known.draining.as_mut())
-        {
+        if let Some(draining) = self.draining.get_mut(id) {
             draining.drained = false;
         }
     }
 
     /// A draining host runs nothing any more, and nothing there is needed.
     pub fn drained(&mut self, id: &HostId) {
-        if let Some(draining) = self
-            .known
-            .get_mut(id)
-            .and_then(|known| known.draining.as_mut())
-        {
+        if let Some(draining) = self.draining.get_mut(id) {
             draining.drained = true;
         }
     }
@@ -242,9 +225,9 @@ impl HostSet {
     /// A host is there with so many slots: a list says so, or it came by itself.
     pub fn see(&mut self, id: &HostId, slots: u32) {
         if let Some(known) = self.known.get_mut(id) {
-            let listed = |draining: Draining| !draining.noticed || planted(Mutant::NoticeTakenBack);
-            if known.draining.is_some_and(listed) {
-                known.draining = None;
+            let listed = |host: &Draining| !host.noticed || planted(Mutant::NoticeTakenBack);
+            if self.draining.get(id).is_some_and(listed) {
+                self.draining.remove(id);
                 known.arrival = self.arrivals;
                 self.arrivals += 1;
             }
@@ -255,7 +238,6 @@ impl HostSet {
         }
         let known = Known {
             slots,
-            draining: None,
             missing: 0,
             arrival: self.arrivals,
         };
@@ -266,6 +248,7 @@ impl HostSet {
     /// A host that came by itself has gone.
     pub fn forget(&mut self, id: &HostId) {
         self.known.remove(id);
+        self.draining.remove(id);
     }
 
     /// A host that could not be used for a while returns at the end of the order.
@@ -278,10 +261,10 @@ impl HostSet {
 
     /// Slots that may be used: 0 for a host that is unknown or draining.
     pub fn slots(&self, id: &HostId) -> u32 {
-        self.known
-            .get(id)
-            .filter(|known| known.draining.is_none() || planted(Mutant::DrainingUsed))
-            .map_or(0, |known| known.slots)
+        if self.is_draining(id) && !planted(Mutant::DrainingUsed) {
+            return 0;
+        }
+        self.known_slots(id)
     }
 
     /// Slots that it has, also while it is draining.

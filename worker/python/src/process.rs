@@ -35,6 +35,8 @@ struct Process {
     worker: Option<Worker>,
     /// The thread of the last call that used it.
     user: Option<ThreadId>,
+    /// How many threads wait for it.
+    awaited: usize,
     standing: Standing,
     lane: Option<Py<Lane>>,
     /// A thread waits for holds.
@@ -151,11 +153,13 @@ fn use_worker<R>(py: Python<'_>, body: impl FnOnce(&mut Worker) -> PyResult<R>) 
         py.check_signals()?;
     };
     let result = body(&mut worker);
-    with(py, |process| {
+    // System calls would double the cost of a boundary: whose process it is was asked above, and mostly nobody waits.
+    if let Some(process) = &mut *lock(py) {
         process.worker = Some(worker);
-        RETURNED.notify_all();
-        Ok(())
-    })?;
+        if process.awaited > 0 {
+            RETURNED.notify_all();
+        }
+    }
     result
 }
 
@@ -178,12 +182,19 @@ fn take_worker(py: Python<'_>) -> PyResult<Option<Worker>> {
 
 /// Returns when the worker is put back, or after a moment.
 fn wait_for_worker() {
-    let process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(known) = process.as_mut() else {
+        return;
+    };
+    known.awaited += 1;
     let busy = |process: &mut Option<Process>| {
         (process.as_ref()).is_some_and(|process| process.worker.is_none())
     };
     let waited = RETURNED.wait_timeout_while(process, LOOK, busy);
-    drop(waited);
+    let (mut process, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = process.as_mut() {
+        known.awaited = known.awaited.saturating_sub(1);
+    }
 }
 
 /// Attaches this process to the agent that started it; without one it is a world of one. Once; again it does
@@ -206,6 +217,7 @@ pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
         pid: std::process::id(),
         worker: Some(worker),
         user: None,
+        awaited: 0,
         standing: Standing::expected(),
         lane: None,
         watches_holds: false,
