@@ -151,7 +151,7 @@ sim-data: ## 10,000 simulated jobs on data, tens of thousands of epochs: each ro
 
 sim-mutants: ## Plants known mistakes into the core, one by one: the simulation must see each
 	cargo nextest run --locked --release -p elasticrun-sim --features mutants -E 'binary(mutants)'
-	cargo run --locked --release -q -p elasticrun-sim --features mutants -- --mutants --seeds 200000
+	cargo run --locked --release -q -p elasticrun-sim --features mutants -- --mutants --seeds 1000000
 
 bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All benchmarks
 
