@@ -48,7 +48,6 @@ pub(crate) fn link() -> Result<Link, Error> {
         listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system)?,
         key: Bytes32([0; 32]),
         connect_timeout: Duration::from_secs(1),
-        failed_fetches: 0,
     })
 }
 

@@ -2,24 +2,11 @@
 
 use std::io;
 
+pub use elasticrun_core::worker::Interrupt;
+use elasticrun_core::worker::{Ended, Over};
 use elasticrun_protocol::control::StopReason;
 
 use crate::state;
-
-/// The round of this worker is over and there may be a next one: [`crate::run`] sees to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Interrupt {
-    /// A worker of the round failed. Training goes on from the newest commit.
-    #[error(
-        "a worker of the round failed: return this error to run(), which continues from the newest commit"
-    )]
-    WorkersFailed,
-    /// The job's hosts change. All workers stopped at this boundary, and it is committed.
-    #[error(
-        "the hosts of the job change: return this error to run(), which continues in the next round"
-    )]
-    HostsUpdated,
-}
 
 /// Why a call of the SDK failed.
 #[derive(Debug, thiserror::Error)]
@@ -154,6 +141,11 @@ impl Error {
         }
     }
 
+    /// A call that belongs to a round came outside of one.
+    pub(crate) const NO_ROUND: Self = Self::OutOfRound {
+        what: "commit, sync, use the round's store or come to a boundary outside of a round",
+    };
+
     /// Whether the process was told to end: the job goes on without it or is over, nothing is wrong here, and the
     /// exit code does not count.
     pub fn is_stop(&self) -> bool {
@@ -165,6 +157,25 @@ impl Error {
         match self {
             Self::Interrupted(interrupt) => Some(*interrupt),
             _ => None,
+        }
+    }
+}
+
+impl From<Ended> for Error {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Stopped(why) => Self::stopped(why),
+            Ended::AgentLost(why) => Self::AgentLost { why },
+        }
+    }
+}
+
+impl From<Over> for Error {
+    fn from(over: Over) -> Self {
+        match over {
+            Over::Interrupted(interrupt) => interrupt.into(),
+            Over::Ended(ended) => ended.into(),
+            Over::OutOfRound => Self::NO_ROUND,
         }
     }
 }

@@ -1,24 +1,17 @@
 //! The commits of this process, in memory that the agent owns.
 
+use elasticrun_core::worker::{Commits, Fingerprint};
 use elasticrun_protocol::{CommitId, DriverEpoch, Round};
 use elasticrun_shared::commit::{CommitFds, CommitWrite, CommitWriter};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Error, State};
 
-/// A commit as members compare it before a round: equal if both fields are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Print {
-    pub(crate) len: u64,
-    pub(crate) digest: u64,
-}
-
-impl Print {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
-        Self {
-            len: bytes.len() as u64,
-            digest: xxh3_64(bytes),
-        }
+/// What a commit's bytes are compared by.
+pub(crate) fn fingerprint(bytes: &[u8]) -> Fingerprint {
+    Fingerprint {
+        len: bytes.len() as u64,
+        digest: xxh3_64(bytes),
     }
 }
 
@@ -27,7 +20,7 @@ impl Print {
 pub(crate) struct Memory {
     writer: CommitWriter,
     /// The last print computed, since a round may fail and its successor have the same base.
-    print: Option<(CommitId, Print)>,
+    print: Option<(CommitId, Fingerprint)>,
 }
 
 impl Memory {
@@ -54,22 +47,18 @@ impl Memory {
         (self.newest()).is_some_and(|id| self.bytes(id).is_ok_and(<[u8]>::is_empty))
     }
 
-    pub(crate) fn holds(&self, id: CommitId) -> bool {
-        self.writer.read(id).is_ok()
-    }
-
     pub(crate) fn bytes(&self, id: CommitId) -> Result<&[u8], Error> {
         Ok(self.writer.read(id)?.1)
     }
 
     /// What a commit is compared by, if it is here.
-    pub(crate) fn print(&mut self, id: CommitId) -> Option<Print> {
+    pub(crate) fn print(&mut self, id: CommitId) -> Option<Fingerprint> {
         if let Some((of, print)) = self.print
             && of == id
         {
             return Some(print);
         }
-        let print = Print::of(self.bytes(id).ok()?);
+        let print = fingerprint(self.bytes(id).ok()?);
         self.print = Some((id, print));
         Some(print)
     }
@@ -95,18 +84,6 @@ impl Memory {
         Ok(())
     }
 
-    /// A round starts from `base`: what is newer here is void.
-    pub(crate) fn discard_newer(&mut self, base: Option<CommitId>) {
-        self.forget_print();
-        self.writer.discard_newer(base.unwrap_or(FIRST));
-    }
-
-    /// Gives up a commit which is not what the others have, and all newer ones.
-    pub(crate) fn discard(&mut self, id: CommitId) {
-        self.print = None;
-        self.writer.discard_newer(before(id));
-    }
-
     /// The print may be of a commit that is discarded, and its id come again with other bytes.
     fn forget_print(&mut self) {
         if let Some((id, _)) = self.print
@@ -114,6 +91,22 @@ impl Memory {
         {
             self.print = None;
         }
+    }
+}
+
+impl Commits for Memory {
+    fn holds(&self, id: CommitId) -> bool {
+        self.writer.read(id).is_ok()
+    }
+
+    fn discard_newer(&mut self, base: Option<CommitId>) {
+        self.forget_print();
+        self.writer.discard_newer(base.unwrap_or(FIRST));
+    }
+
+    fn discard(&mut self, id: CommitId) {
+        self.print = None;
+        self.writer.discard_newer(before(id));
     }
 }
 
@@ -189,7 +182,7 @@ mod tests {
         assert_ne!(memory.print(id(1, 1)).unwrap(), print);
         assert_eq!(
             memory.print(id(1, 1)).unwrap(),
-            Print::of(&2_u64.to_le_bytes())
+            fingerprint(&2_u64.to_le_bytes())
         );
     }
 

@@ -3,10 +3,7 @@
 use elasticrun_collectives::{Element, Group, Op};
 use elasticrun_protocol::CommitId;
 
-use crate::{
-    Error, State, Store, Worker, World,
-    worker::{Boundary, NO_ROUND},
-};
+use crate::{Error, State, Store, Worker, World, worker::Boundary};
 
 /// A worker's place in a round: commits, boundaries and collectives.
 ///
@@ -26,7 +23,7 @@ impl<'a> Session<'a> {
     /// Of a worker that has joined and synced.
     pub(crate) fn new(worker: &'a mut Worker, group: Group) -> Result<Self, Error> {
         let next = worker.next_commit()?;
-        let world = worker.world().cloned().ok_or(NO_ROUND)?;
+        let world = worker.world().cloned().ok_or(Error::NO_ROUND)?;
         let store = worker.store()?;
         Ok(Self {
             worker,

@@ -13,39 +13,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_collectives::{Error as GroupError, Group, Session};
-use elasticrun_core::live_state::LiveState;
+use elasticrun_collectives::{Error as GroupError, Group};
+use elasticrun_core::worker::{Event, Machine, RoundId};
 use elasticrun_protocol::{CommitId, store::Namespace};
 use elasticrun_shared::page::{AtBoundary, InRound, Phase, WorkerPage};
 
 use crate::{
-    Error, Interrupt, State, Store, World,
-    agent::{Inbox, Left, Link, Started},
+    Error, State, Store, World,
+    agent::{Inbox, Link, NextJoin, Started},
     hurry::{Hurry, Start},
-    round::{connect, judge, reach_base, sync},
+    round::{connect, failed, judge, reach_base, sync},
     state,
 };
 
 /// See the module.
 #[derive(Debug)]
 pub struct Worker {
+    /// What decides is its machine: [`Inbox::ask`].
     link: Link,
-    live: LiveState,
-    left: Option<Left>,
-    /// The agent knows that this process waits for a round.
-    waiting: bool,
     round: Option<Course>,
 }
 
-/// A round that this process is a member of.
+/// What the shell has of a round that this process is a member of.
 #[derive(Debug)]
 struct Course {
     started: Started,
     world: World,
     boundaries: InRound,
-    /// The commit made last, or the one that the round began with.
-    last: CommitId,
-    interrupt: Option<Interrupt>,
     /// Up to the first boundary.
     beginning: Option<Start>,
 }
@@ -80,9 +74,6 @@ impl Worker {
     pub fn attach() -> Result<Self, Error> {
         Ok(Self {
             link: Link::open()?,
-            live: LiveState::default(),
-            left: None,
-            waiting: false,
             round: None,
         })
     }
@@ -100,40 +91,34 @@ impl Worker {
             });
         }
         let deadline = patience.map(|patience| Instant::now() + patience);
+        let inbox = Arc::clone(&self.link.inbox);
         loop {
-            let hurry = Hurry::new(self.left.is_some());
-            if !self.waiting {
-                self.link.wait_for_round(self.left)?;
-                self.waiting = true;
-            }
-            let after = self.left.map(|left| left.round);
-            let Some(mut started) = self.link.inbox.wait_for_start(after, deadline)? else {
-                return Ok(None);
+            let hurry = Hurry::new(inbox.ask(|machine| machine.departure()).is_some());
+            let mut started = match inbox.next_join(deadline)? {
+                NextJoin::Announce(announcement) => {
+                    self.link.announce(announcement)?;
+                    continue;
+                }
+                NextJoin::Late => return Ok(None),
+                NextJoin::Connect(started) => started,
             };
-            self.waiting = false;
-            let round = started.start.round;
-            let boundaries = self.link.page.enter(round);
+            let boundaries = self.link.page.enter(started.start.round);
             let region = started.region.take();
             match connect(&self.link, &started, region) {
                 Ok(group) => {
                     self.round = Some(Course {
                         world: World::new(&started.start, &started.member),
                         boundaries,
-                        last: CommitId {
-                            epoch: started.start.epoch,
-                            round,
-                            count: 0,
-                        },
                         started,
-                        interrupt: None,
                         beginning: Some(hurry.until(group.soft_barrier())),
                     });
                     return Ok(Some(group));
                 }
-                Err(error) if error.interrupt().is_some() || error.is_stop() => {
-                    self.leave_round(round, false);
+                Err(_) if self.leave_machine(started.id(), false) => {}
+                Err(error) => {
+                    inbox.ask(Machine::give_up);
+                    return Err(error);
                 }
-                Err(error) => return Err(error),
             }
         }
     }
@@ -151,16 +136,8 @@ impl Worker {
         state: &mut (impl State + ?Sized),
         fresh: bool,
     ) -> Result<bool, Error> {
-        let course = self.round.as_mut().ok_or(NO_ROUND)?;
-        let done = sync(
-            &mut self.link,
-            &mut course.started,
-            group,
-            state,
-            &mut self.live,
-            fresh,
-        );
-        done.inspect_err(|error| course.note(error, &self.link.inbox))
+        let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        sync(&mut self.link, &mut course.started, group, state, fresh)
     }
 
     /// Has the memory of this process, if it is rank 0, hold the base of the round, which may be kept for one that
@@ -169,17 +146,16 @@ impl Worker {
     /// # Errors
     /// As of [`sync`](Self::sync).
     pub fn reach_base(&mut self) -> Result<(), Error> {
-        let course = self.round.as_mut().ok_or(NO_ROUND)?;
+        let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
         if course.world.rank() != 0 {
             return Ok(());
         }
-        let reached = reach_base(&mut self.link, &mut course.started);
-        reached.inspect_err(|error| course.note(error, &self.link.inbox))
+        reach_base(&mut self.link, &mut course.started)
     }
 
     /// The state is about to change: what it is will be known again at the next common boundary or sync.
     pub fn train(&mut self) {
-        self.live.changes();
+        self.link.inbox.ask(Machine::train);
     }
 
     /// The members of the round, if this process is one.
@@ -199,8 +175,7 @@ impl Worker {
     /// # Errors
     /// [`Error::OutOfRound`] outside of a round, which has no commits.
     pub fn next_commit(&self) -> Result<CommitId, Error> {
-        let course = self.round.as_ref().ok_or(NO_ROUND)?;
-        Ok(course.next())
+        Ok(self.link.inbox.ask(|machine| machine.next_commit())?)
     }
 
     /// Commits a state, without a look at the hosts of the job: [`Worker::boundary`] follows. It blocks while the lease of
@@ -212,17 +187,13 @@ impl Worker {
     /// An interrupt if a call of this process has found the round over; [`Error::Save`] and [`Error::Commit`], and the
     /// commit before is the newest.
     pub fn seal(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
-        let course = self.round.as_mut().ok_or(NO_ROUND)?;
+        let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
         let inbox = &self.link.inbox;
-        if course.interrupt.is_some() || !inbox.takes_commits(course.started.session()) {
-            return Err(course.over(inbox));
-        }
+        let id = inbox.ask_in(course.started.id(), Machine::commit)?;
         course.boundaries.wait_until_leased();
-        let id = course.next();
         self.link.memory.save(id, state)?;
         self.link.page.count_commit();
-        course.last = id;
-        self.live.derived_from(id);
+        inbox.ask(|machine| machine.committed(id));
         Ok(id)
     }
 
@@ -232,27 +203,21 @@ impl Worker {
     /// # Errors
     /// An interrupt if the round is over.
     pub fn boundary(&mut self) -> Result<Boundary, Error> {
-        let course = self.round.as_mut().ok_or(NO_ROUND)?;
-        if course.interrupt.is_some() {
-            return Err(course.over(&self.link.inbox));
-        }
+        let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        self.link.inbox.ask(Machine::check)?;
         if let Some(beginning) = course.beginning.take() {
             beginning.end();
         }
         match course.boundaries.boundary() {
             AtBoundary::Continue => Ok(Boundary::Continue),
             AtBoundary::Leave => Ok(Boundary::Leave),
-            AtBoundary::Aborted => Err(course.over(&self.link.inbox)),
+            AtBoundary::Aborted => Err(self.link.inbox.ask(Machine::over).into()),
         }
     }
 
     /// The state is that of the last commit, made at the common boundary: no member has to restore it.
     pub fn leave_at_commit(&mut self) -> Error {
-        if let Some(course) = &mut self.round {
-            self.live.became(course.last);
-            course.interrupt = Some(Interrupt::HostsUpdated);
-        }
-        Interrupt::HostsUpdated.into()
+        self.link.inbox.ask(Machine::leave_at_commit).into()
     }
 
     /// Has `restore` make the state of the newest commit of this process; `None` if there is none.
@@ -267,10 +232,8 @@ impl Worker {
             return Ok(None);
         };
         let restored = restore(id, self.link.memory.bytes(id)?);
-        match restored {
-            Ok(_) => self.live.derived_from(id),
-            Err(_) => self.live.lost(),
-        }
+        let whole = restored.is_ok();
+        self.link.inbox.ask(|machine| machine.restored(id, whole));
         Ok(Some(restored))
     }
 
@@ -280,8 +243,7 @@ impl Worker {
     /// # Errors
     /// [`Error::OutOfRound`] outside of a round.
     pub fn lacks_base(&self) -> Result<bool, Error> {
-        let course = self.round.as_ref().ok_or(NO_ROUND)?;
-        Ok(self.live.lacks(course.started.start.base))
+        Ok(self.link.inbox.ask(|machine| machine.lacks_base())?)
     }
 
     /// Restores from the newest commit of this process. `false` if there is none.
@@ -300,20 +262,12 @@ impl Worker {
     /// # Errors
     /// The interrupt that has ended it.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
-        match &mut self.round {
-            Some(course) if course.interrupt.is_some() => Err(course.over(&self.link.inbox)),
-            Some(_) => Ok(()),
-            None => Err(NO_ROUND),
-        }
+        Ok(self.link.inbox.ask(Machine::check)?)
     }
 
     /// A collective of the round failed with this error.
     pub fn failed(&mut self, error: GroupError) -> Error {
-        let error = judge(error, &self.link.inbox);
-        if let Some(course) = &mut self.round {
-            course.note(&error, &self.link.inbox);
-        }
-        error
+        failed(&self.link.inbox, error)
     }
 
     /// The keys of the round in the job's key-value store.
@@ -321,7 +275,7 @@ impl Worker {
     /// # Errors
     /// [`Error::OutOfRound`] outside of one.
     pub fn store(&self) -> Result<Store, Error> {
-        let course = self.round.as_ref().ok_or(NO_ROUND)?;
+        let course = self.round.as_ref().ok_or(Error::NO_ROUND)?;
         let namespace = Namespace::Round {
             epoch: course.started.start.epoch,
             round: course.started.start.round,
@@ -343,43 +297,42 @@ impl Worker {
         Judge {
             inbox: Arc::clone(&self.link.inbox),
             page: self.link.page.clone(),
-            session: self.round.as_ref().map(|course| course.started.session()),
+            round: self.round.as_ref().map(|course| course.started.id()),
         }
     }
 
     /// Whether the round was aborted or this process was told to stop, without a boundary.
     pub fn is_over(&self) -> bool {
-        self.link.inbox.ended().is_some()
-            || self
-                .round
-                .as_ref()
-                .is_some_and(|course| course.interrupt.is_some() || course.boundaries.aborted())
+        let in_round = self.round.as_ref();
+        let ended = |machine: &mut Machine| machine.ended().is_some();
+        self.link.inbox.ask(ended)
+            || in_round.is_some_and(|course| {
+                course.boundaries.aborted() || self.link.inbox.ask(Machine::check).is_err()
+            })
     }
 
     /// Leaves a round that an interrupt has ended, or, if `anyway`, one that this process cannot go on with for a
     /// reason of its own. The group must have been dropped before: its last sign to peers of this round comes
     /// before the first one of the next. `false` if this process stays a member.
     pub fn leave(&mut self, anyway: bool) -> bool {
-        let Some(course) = &self.round else {
+        let Some(id) = self.round.as_ref().map(|course| course.started.id()) else {
             return false;
         };
-        let told = self.link.inbox.store().has_told(course.started.session());
-        if course.interrupt.is_none() && !told && !anyway {
-            return false;
+        let left = self.leave_machine(id, anyway);
+        if left {
+            self.round = None;
         }
-        let round = course.world.round();
-        let updated = course.interrupt == Some(Interrupt::HostsUpdated);
-        self.round = None;
-        self.leave_round(round, updated);
-        true
+        left
     }
 
-    fn leave_round(&mut self, round: elasticrun_protocol::Round, told: bool) {
-        self.link.page.set_phase(Phase::Left);
-        self.left = Some(Left {
-            round,
-            told: told || self.link.page.aborted(round),
-        });
+    fn leave_machine(&self, id: RoundId, anyway: bool) -> bool {
+        let page = &self.link.page;
+        let leave = |machine: &mut Machine| machine.leave(anyway, page.aborted(id.round));
+        let left = self.link.inbox.ask_in(id, leave).is_some();
+        if left {
+            page.set_phase(Phase::Left);
+        }
+        left
     }
 
     /// This process has failed and ends soon, with a non-zero exit code. The others go on at once, and do not wait until
@@ -403,53 +356,26 @@ impl Worker {
     }
 }
 
-impl Course {
-    fn next(&self) -> CommitId {
-        CommitId {
-            count: self.last.count + 1,
-            ..self.last
-        }
-    }
-
-    /// What an error says of the round. Who is told to stop leaves it as well, and its agent hears that it came back
-    /// for that: else its end would count as a failure of its own.
-    fn note(&mut self, error: &Error, inbox: &Inbox) {
-        let stopped = || inbox.ended().map(|_| Interrupt::WorkersFailed);
-        let interrupt = self.interrupt.or(error.interrupt());
-        self.interrupt = interrupt.or_else(stopped);
-    }
-
-    /// The error of a round that is over.
-    fn over(&mut self, inbox: &Inbox) -> Error {
-        let interrupt = *self.interrupt.get_or_insert(Interrupt::WorkersFailed);
-        inbox.ended().unwrap_or(interrupt.into())
-    }
-}
-
-pub(crate) const NO_ROUND: Error = Error::OutOfRound {
-    what: "commit, sync, use the round's store or come to a boundary outside of a round",
-};
-
 /// What failed collectives mean to this worker. See [`Worker::judge`].
 #[derive(Clone, Debug)]
 pub struct Judge {
     inbox: Arc<Inbox>,
     page: WorkerPage,
     /// The round it was made in.
-    session: Option<Session>,
+    round: Option<RoundId>,
 }
 
 impl Judge {
     /// The error to hand on: an interrupt, unless a new round would not change it.
     pub fn error(&self, error: GroupError) -> Error {
-        judge(error, &self.inbox)
+        judge(&self.inbox, error)
     }
 
     /// From now on commits of the round that this was made in are refused (W4): an operation has failed, or is about to be
     /// cut short without anybody being told.
     pub fn refuse_commits(&self) {
-        if let Some(session) = self.session {
-            self.inbox.refuse_commits(session);
+        if let Some(id) = self.round {
+            self.inbox.tell(Event::CutShort { id });
         }
     }
 

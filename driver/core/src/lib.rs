@@ -1,7 +1,7 @@
 //! The pure core of elasticrun: what a job decides, without a clock, a socket or a random source.
 //!
 //! The main loop of the job is [`Job::step`]: an [`Event`] in, [`Command`]s out, in virtual time. An agent
-//! decides by [`agent::Machine`] in the same shape. Shells fold the world into events and execute commands;
+//! decides by [`agent::Machine`] in the same shape, a worker by [`worker::Machine`]. Shells fold the world into events and execute commands;
 //! nothing else decides anything. A run is a function of its events, so a seed replays it.
 //!
 //! | machine | decides |
@@ -13,7 +13,7 @@
 //! | [`rounds::Rounds`] | plan, ready, start, hold, abort |
 //! | [`groups::Groups`] | when workers without the SDK are started together |
 //! | [`lineage::Lineage`] | which commits are still part of the history |
-//! | [`live_state::LiveState`] | in a worker: whether a round may begin with its state as it is |
+//! | [`worker::Machine`] | in a worker: joining, commits, leaving, and what a round begins with |
 //! | [`registry::Registry`] | how the members of the last round ended |
 //! | [`budgets::Budgets`] | resets and restarts |
 //! | [`results::Results`] | the outcome |
@@ -39,7 +39,7 @@
 //! - **R10** a job ends in exactly one outcome.
 //! - **R11** no two rounds of one run train at the same time.
 //! - **R12** the base of a started round is the newest complete commit that any reachable agent held.
-//! - **R13** a worker that trains has seen the base of its round: [`live_state`].
+//! - **R13** a worker that trains has seen the base of its round: [`worker::LiveState`].
 
 pub mod agent;
 pub mod assignment;
@@ -53,7 +53,6 @@ pub mod hosts;
 mod job;
 pub mod lease;
 pub mod lineage;
-pub mod live_state;
 #[doc(hidden)]
 pub mod mutant;
 pub mod permutation;
@@ -68,6 +67,7 @@ pub mod store;
 pub mod suspicion;
 mod time;
 pub mod waitlist;
+pub mod worker;
 
 pub use event::{AgentConnected, Command, Event, Note, Rejected};
 pub use job::Job;

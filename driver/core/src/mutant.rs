@@ -3,7 +3,8 @@
 //! turns on; without it [`planted`] is `false` at compile time.
 //!
 //! A mistake is planted for the current thread: the machines are pure, so a run is the work of one thread.
-//! Each names the rules that it breaks: a number is an elastic rule of the contract, `R` and a number an invariant.
+//! Each names the rules that it breaks: a number is an elastic rule of the contract, `R` and a number an invariant of the
+//! job, `W` and a number one of a worker ([`crate::worker`]).
 
 #[cfg(feature = "mutants")]
 thread_local! {
@@ -365,6 +366,28 @@ mutants! {
     // R13: who trains has seen the base.
     /// A round begins with the state of a process that has fetched its base and never took it over.
     UnseenBase: "R13",
+    /// The live state is taken for that of the base, whatever it was before.
+    NoRestore: "R13" "W2",
+
+    // W2 and W4: what a worker commits, and what it says of how it left.
+    /// A commit is granted although an operation of the round was cut short.
+    HalfCommit: "W4",
+    /// A commit is refused in a round that is over elsewhere, though nothing of this process was cut short.
+    AbortedCommitRefused: "W4",
+    /// A failed operation does not end the round for a worker.
+    FailureUnnoted: "W1" "W4",
+    /// Two commits of a round have one id.
+    CommitIdReused: "W2" "R12",
+    /// All members that come back make commit 0 of a round that has no base, each of its own state.
+    FirstByAll: "W2" "R12",
+    /// A worker takes what it holds itself for what rank 0 holds.
+    RootNotFollowed: "W2" "R12",
+    /// Training is not taken for a change of the live state.
+    TrainUnnoted: "W2" "R13",
+
+    // What a worker tells its agent.
+    /// A worker that is told to stop does not come back to say that it heard it.
+    StopUnannounced: "R9",
 
     // R7 and R8: the ledger.
     /// A commit holds the ledger of the agreement before its own.

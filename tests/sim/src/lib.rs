@@ -1,7 +1,7 @@
 //! Deterministic simulation of driver, agents and workers.
 //!
-//! The shipped state machines (`elasticrun_core::Job` and one `elasticrun_core::agent::Machine` per host)
-//! run over a simulated network, clock, discovery and training processes. A seed decides the settings,
+//! The shipped state machines (`elasticrun_core::Job`, one `elasticrun_core::agent::Machine` per host and one
+//! `elasticrun_core::worker::Machine` per process) run over a simulated network, clock, discovery and scripts. A seed decides the settings,
 //! every delay and every fault; the same seed gives the same run. Invariants are checked all the time, one
 //! file each in [`invariants`]; at last the faults stop and the job must end.
 //!

@@ -70,6 +70,8 @@ pub(crate) struct Scenario {
     pub(crate) groups: Option<GroupPlan>,
     /// Workers have reset callbacks, which look at the state that they come back with.
     pub(crate) callbacks: bool,
+    /// The script does something beside the training, which fails when a peer is lost, and commits all the same.
+    pub(crate) careless: bool,
     /// From this step on the script raises: it can never end well.
     pub(crate) raises_at: Option<u64>,
 }
@@ -157,6 +159,7 @@ impl Scenario {
             data: DataSet::draw(data),
             groups: None,
             callbacks: false,
+            careless: false,
             raises_at: None,
         };
         if !quiet {
@@ -165,6 +168,7 @@ impl Scenario {
             scenario.late = Duration::from_millis(late);
         }
         scenario.callbacks = data.percent(50);
+        scenario.careless = data.percent(20);
         if !quiet && scenario.settings.elastic && scenario.listed >= 3 && data.percent(15) {
             scenario.split(dice);
         }

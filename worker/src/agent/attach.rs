@@ -80,7 +80,6 @@ pub(crate) fn attach() -> Result<Option<Link>, Error> {
         listener: listen(&welcome.listen)?,
         key: welcome.data_key,
         connect_timeout: welcome.connect_timeout,
-        failed_fetches: 0,
     }))
 }
 

@@ -1,9 +1,9 @@
-//! Where the SDK's thread leaves for the training thread what the agent said.
+//! Where the machine of this process is, between the two threads that use it.
 //!
-//! Level-triggered: what has come stays until it is taken or outdated.
+//! The SDK's thread hands in what the agent says, and executes at once what follows from that. The training thread asks,
+//! and waits here for what is to come. With the machine lies what cannot be part of it: descriptors and sockets.
 
 use std::{
-    collections::BTreeSet,
     fmt,
     net::Shutdown,
     os::fd::OwnedFd,
@@ -12,9 +12,12 @@ use std::{
 };
 
 use elasticrun_collectives::{Aborter, Session};
+use elasticrun_core::worker::{
+    Announcement, BaseSource, Command, Ended, Event, Join, Machine, Over, RoundId, RoundStart,
+};
 use elasticrun_protocol::{
     Round,
-    control::{Member, Start, StopReason},
+    control::{Member, Start},
 };
 use elasticrun_shared::{commit::CommitFds, page::WorkerPage};
 
@@ -34,35 +37,57 @@ pub(crate) struct Started {
 }
 
 impl Started {
+    pub(crate) fn id(&self) -> RoundId {
+        RoundId {
+            epoch: self.start.epoch,
+            round: self.start.round,
+        }
+    }
+
     /// The round, as collectives name it.
     pub(crate) fn session(&self) -> Session {
-        Session {
-            epoch: self.start.epoch.0,
-            round: self.start.round.0,
+        session_of(self.id())
+    }
+
+    /// What of it concerns the machine.
+    fn facts(&self) -> RoundStart {
+        let source = match (&self.keeper, &self.start.keeper) {
+            (Some(_), _) => BaseSource::SameHost,
+            (None, Some(_)) => BaseSource::OtherHost,
+            (None, None) => BaseSource::None,
+        };
+        RoundStart {
+            id: self.id(),
+            rank: self.member.place.rank,
+            base: self.start.base,
+            source,
         }
     }
 }
 
-/// Why no further round will come.
-#[derive(Clone, Debug)]
-pub(crate) enum Ended {
-    Stopped(StopReason),
-    AgentLost(String),
+/// A round, as collectives name it.
+pub(crate) fn session_of(id: RoundId) -> Session {
+    Session {
+        epoch: id.epoch.0,
+        round: id.round.0,
+    }
 }
 
-impl Ended {
-    pub(crate) fn error(&self) -> Error {
-        match self {
-            Self::Stopped(why) => Error::stopped(*why),
-            Self::AgentLost(why) => Error::AgentLost { why: why.clone() },
-        }
-    }
+/// What a process that wants to join a round does next.
+#[derive(Debug)]
+pub(crate) enum NextJoin {
+    /// Tell the agent, and come again.
+    Announce(Announcement),
+    /// Enter this round.
+    Connect(Started),
+    /// The time is over: come again.
+    Late,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    heard: Mutex<Heard>,
+    inner: Mutex<Inner>,
     changed: Condvar,
     aborter: Aborter,
     store: Arc<Client>,
@@ -82,18 +107,12 @@ impl fmt::Debug for Hook {
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct Inner {
+    machine: Machine,
     welcome: Option<Result<Welcome, Error>>,
     page: Option<WorkerPage>,
-    start: Option<Started>,
-    /// The newest round that was started.
-    current: Option<Session>,
-    aborted: Option<Session>,
-    /// The newest round whose commits are refused from now on.
-    refused: Option<Session>,
-    ended: Option<Ended>,
-    /// Hosts of a round that this process could not reach, by their place in it.
-    unreachable: Option<(Session, BTreeSet<u32>)>,
+    /// What came with the start that the machine heard of last.
+    started: Option<Started>,
     /// Cut when the round is over.
     transfer: Option<socket2::Socket>,
 }
@@ -107,8 +126,8 @@ impl Inbox {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends collectives; the training thread gives it to its groups.
@@ -121,72 +140,97 @@ impl Inbox {
         &self.store
     }
 
-    /// Why no further round will come, if so.
-    pub(crate) fn ended(&self) -> Option<Error> {
-        self.lock().ended.as_ref().map(Ended::error)
+    /// Asks the machine. Briefly: the SDK's thread waits for the answer, too.
+    pub(crate) fn ask<R>(&self, request: impl FnOnce(&mut Machine) -> R) -> R {
+        request(&mut self.lock().machine)
     }
 
-    /// Whether the newest round that was started is over.
-    pub(crate) fn is_over(&self) -> bool {
-        let heard = self.lock();
-        heard
-            .current
-            .is_some_and(|current| heard.aborted >= Some(current))
+    /// As [`ask`](Self::ask), of a round: what calls of its store have told their callers counts (W4).
+    pub(crate) fn ask_in<R>(&self, id: RoundId, request: impl FnOnce(&mut Machine) -> R) -> R {
+        if self.store.has_told(session_of(id)) {
+            self.tell(Event::CutShort { id });
+        }
+        self.ask(request)
     }
 
-    /// Hosts of the newest round do not answer this process.
-    pub(crate) fn cannot_reach(&self, hosts: impl IntoIterator<Item = u32>) {
-        let mut heard = self.lock();
-        let Some(current) = heard.current else {
-            return;
-        };
-        match &mut heard.unreachable {
-            Some((session, known)) if *session == current => known.extend(hosts),
-            known => *known = Some((current, hosts.into_iter().collect())),
+    /// Tells the machine, and executes what follows.
+    pub(crate) fn tell(&self, event: Event) {
+        let mut commands = Vec::new();
+        let mut inner = self.lock();
+        inner.machine.step(event, &mut commands);
+        for command in &commands {
+            match command {
+                Command::EndRound(id) => inner.end_round(&self.aborter, *id),
+                Command::EndCalls(ended) => self.store.end(ended),
+            }
+        }
+        drop(inner);
+        self.changed.notify_all();
+        for command in commands {
+            if let Command::EndRound(id) = command {
+                self.store.round_over(session_of(id));
+                self.call_hook(id);
+            }
         }
     }
 
-    /// The hosts of a round that this process could not reach, once.
-    pub(crate) fn take_unreachable(&self, round: Round) -> Vec<u32> {
-        let known = self.lock().unreachable.take();
-        let of_round = known.filter(|(session, _)| session.round == round.0);
-        of_round.map_or_else(Vec::new, |(_, hosts)| hosts.into_iter().collect())
+    /// A round is started with this process.
+    pub(crate) fn started(&self, started: Started) {
+        let mut inner = self.lock();
+        inner
+            .machine
+            .step(Event::Started(started.facts()), &mut Vec::new());
+        inner.started = Some(started);
+        drop(inner);
+        self.changed.notify_all();
     }
 
-    /// Something of a round was or will be cut short in this process (W4).
-    pub(crate) fn refuse_commits(&self, session: Session) {
-        let mut heard = self.lock();
-        heard.refused = heard.refused.max(Some(session));
-    }
-
-    /// Whether what this process has computed in a round is whole, and somebody may go on from it.
-    pub(crate) fn takes_commits(&self, session: Session) -> bool {
-        let heard = self.lock();
-        heard.ended.is_none() && heard.refused < Some(session) && !self.store.has_told(session)
+    /// Waits for what a process that wants to join a round does next, until `deadline`, or without end.
+    pub(crate) fn next_join(&self, deadline: Option<Instant>) -> Result<NextJoin, Over> {
+        let mut inner = self.lock();
+        loop {
+            match inner.machine.join()? {
+                Join::Announce(announcement) => return Ok(NextJoin::Announce(announcement)),
+                Join::Connect(_) => {
+                    // They came together, under this lock.
+                    let started = inner.started.take();
+                    return started.map(NextJoin::Connect).ok_or(Over::OutOfRound);
+                }
+                Join::Wait => {}
+            }
+            let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            inner = match time {
+                Some(Duration::ZERO) => return Ok(NextJoin::Late),
+                Some(time) => {
+                    let waited = self.changed.wait_timeout(inner, time);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let waited = self.changed.wait(inner);
+                    waited.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        }
     }
 
     /// Waits until the agent has said that the newest round is over, or that no further one comes.
     pub(crate) fn wait_until_over(&self, patience: Duration) {
-        let heard = self.lock();
-        let goes_on = |heard: &mut Heard| {
-            heard.ended.is_none()
-                && heard
-                    .current
-                    .is_some_and(|current| heard.aborted < Some(current))
-        };
+        let goes_on = |inner: &mut Inner| !inner.machine.newest_is_over();
         // Over or not: who waits does not need to know.
-        let _ = self.changed.wait_timeout_while(heard, patience, goes_on);
+        let _ = self
+            .changed
+            .wait_timeout_while(self.lock(), patience, goes_on);
     }
 
     /// Waits for the answer to the attach.
     pub(super) fn wait_for_welcome(&self, deadline: Instant) -> Result<Welcome, Error> {
-        let mut heard = self.lock();
+        let mut inner = self.lock();
         loop {
-            if let Some(welcome) = heard.welcome.take() {
+            if let Some(welcome) = inner.welcome.take() {
                 return welcome;
             }
-            if let Some(ended) = &heard.ended {
-                return Err(ended.error());
+            if let Some(ended) = inner.machine.ended() {
+                return Err(ended.clone().into());
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -194,42 +238,8 @@ impl Inbox {
                     why: "it does not answer".to_owned(),
                 });
             }
-            heard = match self.changed.wait_timeout(heard, left) {
-                Ok((heard, _)) => heard,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
-    }
-
-    /// Waits for a round after `left`, until `deadline`: then there is `None`. Without one it waits until the
-    /// agent says that this is over.
-    pub(crate) fn wait_for_start(
-        &self,
-        left: Option<Round>,
-        deadline: Option<Instant>,
-    ) -> Result<Option<Started>, Error> {
-        let mut heard = self.lock();
-        loop {
-            if let Some(ended) = &heard.ended {
-                return Err(ended.error());
-            }
-            if let Some(started) = heard.start.take()
-                && Some(started.start.round) > left
-            {
-                return Ok(Some(started));
-            }
-            let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            heard = match time {
-                Some(Duration::ZERO) => return Ok(None),
-                Some(time) => {
-                    let waited = self.changed.wait_timeout(heard, time);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => {
-                    let waited = self.changed.wait(heard);
-                    waited.unwrap_or_else(PoisonError::into_inner)
-                }
-            };
+            let waited = self.changed.wait_timeout(inner, left);
+            inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -239,12 +249,12 @@ impl Inbox {
     }
 
     /// Has a connection cut when the round is over. `false` if it is over already.
-    pub(crate) fn watch_transfer(&self, session: Session, socket: socket2::Socket) -> bool {
-        let mut heard = self.lock();
-        if heard.ended.is_some() || heard.aborted >= Some(session) {
+    pub(crate) fn watch_transfer(&self, id: RoundId, socket: socket2::Socket) -> bool {
+        let mut inner = self.lock();
+        if inner.machine.is_over(id) {
             return false;
         }
-        heard.transfer = Some(socket);
+        inner.transfer = Some(socket);
         true
     }
 
@@ -254,62 +264,35 @@ impl Inbox {
     }
 
     pub(super) fn welcome(&self, welcome: Result<Welcome, Error>, page: Option<WorkerPage>) {
-        let mut heard = self.lock();
-        heard.welcome = Some(welcome);
-        heard.page = page;
+        let mut inner = self.lock();
+        inner.welcome = Some(welcome);
+        inner.page = page;
         self.changed.notify_all();
     }
 
-    pub(crate) fn started(&self, started: Started) {
-        let mut heard = self.lock();
-        heard.current = heard.current.max(Some(started.session()));
-        heard.start = Some(started);
-        self.changed.notify_all();
-    }
-
-    /// A round is over. What is older is so, too.
     pub(super) fn abort(&self, round: Round) {
-        let mut heard = self.lock();
-        // A round that never started here has nothing to end, and one that is over has ended.
-        if let Some(current) = heard.current.filter(|current| current.round == round.0) {
-            heard.abort(&self.aborter, current);
-            drop(heard);
-            self.changed.notify_all();
-            self.store.round_over(current);
-            self.tell(current);
-        }
+        self.tell(Event::Aborted { round });
     }
 
     pub(super) fn end(&self, ended: Ended) {
-        let mut heard = self.lock();
-        self.store.end(heard.ended.get_or_insert(ended));
-        let current = heard.current;
-        if let Some(current) = current {
-            heard.abort(&self.aborter, current);
-        }
-        drop(heard);
-        self.changed.notify_all();
-        if let Some(current) = current {
-            self.tell(current);
-        }
+        self.tell(Event::Ended(ended));
     }
 
     /// No lock of the inbox is held: the hook may take a while, and our collectives have ended by now.
-    fn tell(&self, aborted: Session) {
+    fn call_hook(&self, aborted: RoundId) {
         let hook = self.on_abort.lock().unwrap_or_else(PoisonError::into_inner);
         if let Hook(Some(hook)) = &*hook {
-            hook(aborted.round);
+            hook(aborted.round.0);
         }
     }
 }
 
-impl Heard {
-    fn abort(&mut self, aborter: &Aborter, session: Session) {
-        self.aborted = self.aborted.max(Some(session));
+impl Inner {
+    fn end_round(&mut self, aborter: &Aborter, id: RoundId) {
         if let Some(page) = &self.page {
-            page.abort(Round(session.round));
+            page.abort(id.round);
         }
-        aborter.abort(session);
+        aborter.abort(session_of(id));
         if let Some(transfer) = self.transfer.take() {
             // Fails if it has ended by itself.
             let _ = transfer.shutdown(Shutdown::Both);

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use elasticrun_core::worker::Announcement;
 use elasticrun_protocol::{
     FromWorker, Round,
     auth::{Bytes32, Secret},
@@ -35,8 +36,6 @@ pub(crate) struct Link {
     pub(crate) key: Bytes32,
     /// How long a peer may take to answer at all.
     pub(crate) connect_timeout: Duration,
-    /// Rounds in a row whose base could not be fetched.
-    pub(crate) failed_fetches: u32,
 }
 
 /// Where rounds come from.
@@ -66,26 +65,27 @@ impl Link {
     }
 
     /// Says that it can be a member of a round, having left one if it was in one.
-    pub(crate) fn wait_for_round(&self, left: Option<Left>) -> Result<(), Error> {
+    pub(crate) fn announce(&self, announcement: Announcement) -> Result<(), Error> {
         self.page.set_phase(Phase::Waiting);
-        let round = left.map(|left| left.round);
+        let left = announcement.left;
         match &self.line {
             Line::Agent(stream) => {
                 let port = self.listener.local_addr();
                 let join = FromWorker::Join {
-                    left: round,
-                    told: left.is_none_or(|left| left.told),
+                    left: left.map(|left| left.round),
+                    told: left.is_none_or(|left| left.ordered),
                     data_port: port.map_err(Error::system("listen for peers"))?.port(),
                     commit: self.memory.newest(),
                     empty: self.memory.newest_is_empty(),
-                    unreachable: round
-                        .map_or_else(Vec::new, |round| self.inbox.take_unreachable(round)),
+                    unreachable: announcement.unreachable,
                 };
                 // What the agent said before it went tells more than a broken pipe.
-                say(stream, &join).map_err(|error| self.inbox.ended().unwrap_or(error))
+                let ended = || self.inbox.ask(|machine| machine.ended().cloned());
+                say(stream, &join).map_err(|error| ended().map_or(error, Error::from))
             }
             Line::Alone => {
-                self.inbox.started(alone::start(round));
+                self.inbox
+                    .started(alone::start(left.map(|left| left.round)));
                 Ok(())
             }
         }
@@ -116,14 +116,6 @@ impl Link {
             why: "the key of the data plane is none".to_owned(),
         })
     }
-}
-
-/// How a worker left its last round.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
-    pub(crate) round: Round,
-    /// At the common boundary or after an abort, and not because it lost a peer by itself.
-    pub(crate) told: bool,
 }
 
 pub(super) fn say(stream: &UnixStream, message: &FromWorker) -> Result<(), Error> {

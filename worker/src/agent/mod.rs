@@ -11,6 +11,6 @@ mod request;
 mod thread;
 
 pub(crate) use attach::SOCKET;
-pub(crate) use inbox::{Ended, Inbox, Started};
-pub(crate) use link::{Left, Line, Link};
+pub(crate) use inbox::{Inbox, NextJoin, Started};
+pub(crate) use link::{Line, Link};
 pub(crate) use request::request;

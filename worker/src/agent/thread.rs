@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use elasticrun_core::worker::Ended;
 use elasticrun_protocol::{ToWorker, frame::FrameBuffer};
 use elasticrun_shared::{alive::Alive, commit::CommitFds, fds, page::WorkerPage, slice};
 use nix::{
@@ -21,11 +22,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-use super::{
-    Inbox,
-    attach::Welcome,
-    inbox::{Ended, Started},
-};
+use super::{Inbox, attach::Welcome, inbox::Started};
 use crate::Error;
 
 /// See the module.

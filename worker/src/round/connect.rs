@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use elasticrun_collectives::{Group, GroupConfig, Topology};
 
-use super::judge;
+use super::failed;
 use crate::{
     Error,
     agent::{Link, Started},
@@ -25,7 +25,7 @@ pub(crate) fn connect(
         session: started.session(),
         timeout: link.connect_timeout,
     };
-    Group::connect(config, link.inbox.aborter()).map_err(|error| judge(error, &link.inbox))
+    Group::connect(config, link.inbox.aborter()).map_err(|error| failed(&link.inbox, error))
 }
 
 fn topology(started: &Started) -> Topology {

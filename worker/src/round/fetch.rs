@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use elasticrun_core::worker::{BaseSource, Machine};
 use elasticrun_protocol::{
     CommitId,
     auth::{self, Challenge, Dialler, Purpose, Secret, Verdict},
@@ -17,78 +18,79 @@ use serde::{Serialize, de::DeserializeOwned};
 use socket2::{Domain, Socket, Type};
 
 use crate::{
-    Error, Interrupt,
+    Error,
     agent::{Link, Started},
-    memory::Print,
+    memory::fingerprint,
 };
 
 /// How long the other side may be silent; it computes a digest over all before it answers.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Has this process hold the base of the round.
+/// Has this process hold the base of the round, which a keeper has.
 pub(super) fn bring_base(
     link: &mut Link,
     started: &mut Started,
     base: CommitId,
+    from: BaseSource,
 ) -> Result<(), Error> {
-    if let Some(fds) = started.keeper.take() {
-        let commit = CommitReader::open(fds)?.read(base)?;
-        return link.memory.write(base, |write| {
-            write
-                .append(commit.bytes().len())?
-                .copy_from_slice(commit.bytes());
-            match commit.is_intact() {
-                true => Ok(()),
-                false => Err(Error::Damaged {
-                    id: base,
-                    from: "a process of this host",
-                }),
-            }
-        });
+    match from {
+        BaseSource::SameHost => {
+            let fds = started.keeper.take();
+            let commit =
+                CommitReader::open(fds.ok_or(Error::BaseMissing { id: base })?)?.read(base)?;
+            link.memory.write(base, |write| {
+                write
+                    .append(commit.bytes().len())?
+                    .copy_from_slice(commit.bytes());
+                match commit.is_intact() {
+                    true => Ok(()),
+                    false => Err(Error::Damaged {
+                        id: base,
+                        from: "a process of this host",
+                    }),
+                }
+            })
+        }
+        BaseSource::OtherHost => fetch_from_host(link, started, base),
+        BaseSource::None => Err(Error::BaseMissing { id: base }),
     }
+}
+
+fn fetch_from_host(link: &mut Link, started: &Started, base: CommitId) -> Result<(), Error> {
     let Some(keeper) = &started.start.keeper else {
         return Err(Error::BaseMissing { id: base });
     };
     let secret = link.secret()?;
-    let session = started.session();
     let socket = Socket::new(Domain::for_address(keeper.address), Type::STREAM, None)
         .map_err(Error::system("open a connection"))?;
     let copy = socket
         .try_clone()
         .map_err(Error::system("open a connection"))?;
-    if !link.inbox.watch_transfer(session, copy) {
-        return Err(link
-            .inbox
-            .ended()
-            .unwrap_or(Interrupt::WorkersFailed.into()));
+    if !link.inbox.watch_transfer(started.id(), copy) {
+        return Err(link.inbox.ask(Machine::over).into());
     }
     let fetched = fetch(link, keeper, base, &secret, socket);
     link.inbox.forget_transfer();
     match fetched {
-        // The host may be gone, which the driver will see; or unreachable from here, which nobody else sees.
         Err(Error::Fetch {
             id,
             address,
             source,
         }) => {
             tracing::warn!(commit = %id, %address, error = %source, "the state cannot be fetched");
-            link.inbox
-                .cannot_reach(host_at(&started.start, address.ip()));
-            link.failed_fetches += 1;
-            if link.failed_fetches >= MOST_FAILED {
-                return Err(Error::Fetch {
+            let host = host_at(&started.start, address.ip());
+            let over = link.inbox.ask(|machine| machine.fetch_failed(host));
+            Err(over.map_or(
+                Error::Fetch {
                     id,
                     address,
                     source,
-                });
-            }
-            Err(link
-                .inbox
-                .ended()
-                .unwrap_or(Interrupt::WorkersFailed.into()))
+                },
+                Error::from,
+            ))
         }
         fetched => {
-            link.failed_fetches = 0;
+            link.inbox.ask(Machine::fetched);
             fetched
         }
     }
@@ -100,9 +102,6 @@ fn host_at(start: &Start, address: IpAddr) -> Option<u32> {
     let (host, _) = there.next()?;
     there.next().is_none().then_some(*host)
 }
-
-/// Rounds in a row that may fail so.
-const MOST_FAILED: u32 = 3;
 
 fn fetch(
     link: &mut Link,
@@ -130,7 +129,7 @@ fn fetch(
     link.memory.write(base, |write| {
         let body = write.append(len)?;
         source.read_exact(body).map_err(failed)?;
-        match Print::of(body).digest == digest {
+        match fingerprint(body).digest == digest {
             true => Ok(()),
             false => Err(Error::Damaged {
                 id: base,

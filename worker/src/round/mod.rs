@@ -1,4 +1,5 @@
-//! The start of a round: connecting to the members, and the same state in all of them.
+//! The start of a round, as [`elasticrun_core::worker`] decides it: connecting to the members, and the same state in all
+//! of them.
 
 mod connect;
 mod fetch;
@@ -8,32 +9,47 @@ pub(crate) use connect::connect;
 pub(crate) use sync::{reach_base, sync};
 
 use elasticrun_collectives::Error as GroupError;
+use elasticrun_core::worker::{Failure, Over};
 
-use crate::{Error, Interrupt, agent::Inbox};
+use crate::{Error, agent::Inbox};
 
-/// What a failed collective means to the worker.
-///
-/// A worker that was told to stop hears that. Whatever says that another member is not there is an
-/// interrupt, and which ones do not answer is told when this worker comes back; what a new round would not change (calls that do not match, no memory) is an error, unless the
-/// round is over anyway.
-pub(crate) fn judge(error: GroupError, inbox: &Inbox) -> Error {
+/// A collective of the training thread has failed: the error to hand on. The round may be over by it.
+pub(crate) fn failed(inbox: &Inbox, error: GroupError) -> Error {
+    let failure = failure_of(&error);
+    let over = inbox.ask(|machine| machine.failed(failure));
+    error_of(error, over)
+}
+
+/// As [`failed`], on any thread: nothing follows for the round.
+pub(crate) fn judge(inbox: &Inbox, error: GroupError) -> Error {
+    let failure = failure_of(&error);
+    let over = inbox.ask(|machine| machine.judge(failure));
+    error_of(error, over)
+}
+
+/// What a failed collective is to the machine.
+fn failure_of(error: &GroupError) -> Failure {
     match error {
-        GroupError::Unreachable {
-            ref host_indices, ..
-        } => {
-            tracing::debug!(%error, "the round is over");
-            inbox.cannot_reach(host_indices.iter().copied());
-            inbox.ended().unwrap_or(Interrupt::WorkersFailed.into())
-        }
+        GroupError::Unreachable { host_indices, .. } => Failure::Lost {
+            hosts: host_indices.clone(),
+        },
         GroupError::Aborted { .. }
         | GroupError::PeerLost { .. }
         | GroupError::PeerLeft { .. }
         | GroupError::TimedOut { .. }
-        | GroupError::Stale { .. } => {
+        | GroupError::Stale { .. } => Failure::Lost { hosts: Vec::new() },
+        GroupError::Mismatch { .. } => Failure::Mismatch,
+        _ => Failure::Fatal,
+    }
+}
+
+/// The error to hand on: what the machine says of a failed collective, else the failure itself.
+fn error_of(error: GroupError, over: Option<Over>) -> Error {
+    match over {
+        Some(over) => {
             tracing::debug!(%error, "the round is over");
-            inbox.ended().unwrap_or(Interrupt::WorkersFailed.into())
+            over.into()
         }
-        GroupError::Mismatch { .. } if inbox.is_over() => Interrupt::WorkersFailed.into(),
-        error => Error::Collective(error),
+        None => Error::Collective(error),
     }
 }

@@ -16,13 +16,14 @@ use std::{
 };
 
 use elasticrun_collectives::Session;
+use elasticrun_core::worker::Ended;
 use elasticrun_protocol::{
     Process, frame,
     store::{Answer, FromClient, Namespace, Op, Refused, Request, Value},
 };
 
 use super::{Call, alone::Alone, line::Line};
-use crate::{Error, Interrupt, agent::Ended};
+use crate::{Error, Interrupt};
 
 /// Where the store is.
 #[derive(Debug)]
@@ -249,7 +250,7 @@ impl Client {
         calls.ended.get_or_insert_with(|| ended.clone());
         for waiting in std::mem::take(&mut calls.waiting).into_values() {
             calls.end_told = true;
-            let _ = waiting.answer.send(Err(ended.error()));
+            let _ = waiting.answer.send(Err(ended.clone().into()));
         }
     }
 
@@ -293,7 +294,7 @@ impl Calls {
             return Ok(());
         };
         self.end_told = true;
-        Err(ended.error())
+        Err(ended.clone().into())
     }
 
     fn interrupt(&mut self, round: Session) -> Error {

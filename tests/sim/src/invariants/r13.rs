@@ -1,5 +1,5 @@
 //! R13: a worker that trains has seen the base of its round: its state is that of the base, whatever it was before. Memory
-//! that holds the base is not enough, nor is a state that was never synced.
+//! that holds the base is not enough, nor is a state that was never synced. W2: all members begin with the same state.
 
 use elasticrun_protocol::Process;
 
@@ -17,12 +17,26 @@ pub(crate) fn begins(world: &mut World, host: usize, process: Process) {
     let seen = match base {
         // Nothing was committed by anybody, so there is nothing to see.
         None => step == 0,
-        Some(base) => (world.history.state(base)).is_none_or(|expected| *state == expected),
+        // Reset callbacks may have changed what was made of it.
+        Some(base) => (world.history.state(base)).is_none_or(|expected| {
+            *state == expected || world.plan.callbacks && *state == expected.after_callbacks(number)
+        }),
     };
     if !seen {
         let what = format!(
             "h{host} {process:?} trains in {number:?} from step {step} and has not seen its base {base:?}"
         );
-        world.violate("R13", what);
+        return world.violate("R13", what);
+    }
+    let state = state.clone();
+    let began =
+        (world.rounds.get_mut(&number)).map(|round| round.began.get_or_insert(state.clone()));
+    if let Some(began) = began
+        && *began != state
+    {
+        let what = format!(
+            "h{host} {process:?} begins {number:?} with {state:?}, another member with {began:?}"
+        );
+        world.violate("W2", what);
     }
 }

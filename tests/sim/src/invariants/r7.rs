@@ -16,6 +16,8 @@ use crate::world::{World, memory::State, reading::Taken};
 pub(crate) struct Memory {
     /// Steps by the digest of the model behind them.
     steps: BTreeMap<u64, Step>,
+    /// What reset callbacks have made, and of what: no step.
+    callbacks: BTreeMap<u64, u64>,
     seen: BTreeSet<CommitId>,
     /// Epochs that some commit has behind it.
     pub(crate) epochs: u64,
@@ -55,6 +57,11 @@ pub(crate) fn step_done(
     Ok(())
 }
 
+/// Reset callbacks have changed the model between two steps.
+pub(crate) fn called_back(invariants: &mut Invariants, before: u64, after: u64) {
+    invariants.r7.callbacks.insert(after, before);
+}
+
 /// A commit is sealed, the first of its id.
 pub(crate) fn sealed(world: &mut World, id: CommitId, state: &State) -> Result<(), String> {
     let (total, lanes) = (world.plan.data.rows(), world.plan.data.lanes());
@@ -65,7 +72,14 @@ pub(crate) fn sealed(world: &mut World, id: CommitId, state: &State) -> Result<(
     let ledger = Ledger::decode(&state.data).map_err(|error| error.to_string())?;
     let mut processed: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     let mut digest = state.digest;
-    while let Some(step) = memory.steps.get(&digest) {
+    loop {
+        if let Some(before) = memory.callbacks.get(&digest) {
+            digest = *before;
+            continue;
+        }
+        let Some(step) = memory.steps.get(&digest) else {
+            break;
+        };
         let rows = processed.entry(step.epoch).or_default();
         if let Some(twice) = step.rows.iter().find(|row| !rows.insert(**row)) {
             return Err(format!(

@@ -11,8 +11,8 @@ use elasticrun_protocol::{
 use super::{
     Ev, World,
     driver::EPOCH,
+    joining::Tell,
     link::{Down, Up},
-    worker::Tell,
 };
 use crate::invariants;
 
@@ -234,11 +234,12 @@ impl World {
                     }
                     let wait = self.dice.micros(5, 2_000);
                     self.after(wait, Ev::Wake { host, process });
+                    self.tell(host, process, Tell::Abort(round));
                 }
             }
             Command::TellStop { process, why } => {
                 invariants::removal::told(self, host, process, why);
-                self.tell(host, process, Tell::Stop);
+                self.tell(host, process, Tell::Stop(why));
             }
             Command::Forget { process } => {
                 invariants::r12::may_forget(self, host, process);

@@ -1,12 +1,23 @@
-//! What the workers of a round do together: connect (0), sync (1), and one collective for every step.
+//! What the workers of a round do together: connect, tell each other what they hold, hand round the base if they hold
+//! different things, and one collective for every step.
 //!
 //! A collective is complete when all members have come to it; if one is gone it never is, and whether the
 //! others see that by themselves is a matter of luck: they must be told.
 
+use elasticrun_core::worker::Offer;
 use elasticrun_protocol::{CommitId, Process, Rank, Round};
 
 use super::{Ev, World, memory::State, reading::Taken, turns::Act, worker::Phase};
 use crate::invariants;
+
+/// The first collective of a round.
+pub(super) const CONNECT: u64 = 0;
+/// What the members hold.
+pub(super) const EXCHANGE: u64 = 1;
+/// What rank 0 holds, in rounds whose members hold different things.
+pub(super) const TRANSFER: u64 = 2;
+/// The collective of the first step.
+pub(super) const FIRST_STEP: u64 = 3;
 
 /// A member's seat in a round.
 #[derive(Clone, Debug)]
@@ -17,6 +28,8 @@ pub(crate) struct Seat {
     reached: u64,
     /// It left or died.
     gone: bool,
+    /// What it has told at the start.
+    offer: Option<Offer>,
     /// The rows of its last step.
     pub(super) taken: Taken,
 }
@@ -26,10 +39,10 @@ pub(crate) struct Seat {
 pub(crate) struct RoundSim {
     pub(crate) base: Option<CommitId>,
     pub(crate) seats: Vec<Seat>,
-    /// What the sync hands round.
-    pub(super) state: Option<State>,
-    /// It is the live state of rank 0, and commit 0 of the round: reset callbacks may have changed it.
-    pub(super) fresh: bool,
+    /// What the first member has begun to train with.
+    pub(crate) began: Option<State>,
+    /// What rank 0 broadcasts.
+    pub(super) sent: Option<State>,
     /// What the members say of themselves behind the sync.
     pub(super) introductions: Vec<Vec<u8>>,
     /// What they have said of their rows in the last step that is complete.
@@ -50,16 +63,22 @@ impl RoundSim {
                     process,
                     reached: 0,
                     gone: false,
+                    offer: None,
                     taken: Taken::default(),
                 })
                 .collect(),
-            state: None,
-            fresh: false,
+            began: None,
+            sent: None,
             introductions: Vec::new(),
             reports: Vec::new(),
             stalled: None,
             left_at: None,
         }
+    }
+
+    /// What all members have told, in the order of their ranks.
+    pub(super) fn offers(&self) -> Vec<Offer> {
+        self.seats.iter().filter_map(|seat| seat.offer).collect()
     }
 
     /// All are there, in this collective.
@@ -90,22 +109,8 @@ impl World {
         else {
             return;
         };
-        let (number, rank, start) = (own.start.round, own.rank, own.start.clone());
-        if index == 1 && rank == Rank(0) && self.is_fresh(host, process) {
-            self.begin_afresh(host, process);
-        } else if index == 1 && rank == Rank(0) && self.base_state(number).is_none() {
-            match self.own_base(host, process, &start) {
-                Some(state) => self.set_base_state(number, state),
-                None => {
-                    let what = format!(
-                        "rank 0 of {number:?} has no way to the base {:?}",
-                        start.base
-                    );
-                    return self.violate("R12", what);
-                }
-            }
-        }
-        let taken = (index >= 2).then(|| self.take_rows(host, process));
+        let (number, rank) = (own.start.round, own.rank);
+        let taken = (index >= FIRST_STEP).then(|| self.take_rows(host, process));
         let Some(round) = self.rounds.get_mut(&number) else {
             return;
         };
@@ -142,15 +147,14 @@ impl World {
         round.stalled = None;
         let seats = round.seats.clone();
         match index {
-            0 => {}
-            1 => self.introduce(number),
+            CONNECT | EXCHANGE | TRANSFER => {}
             _ => {
                 invariants::r11::step_done(self, number);
                 self.step_taken(number);
             }
         }
         let sync = self.plan.sync.as_micros() as u64;
-        let slow = if index == 1 { sync } else { 500 };
+        let slow = if index == TRANSFER { sync } else { 500 };
         for seat in seats {
             let wait = self.dice.micros(5, slow);
             self.act_after(seat.host, seat.process, wait, Act::Done(index));
@@ -205,8 +209,9 @@ impl World {
             seat.reached = index;
         }
         let reached = seat.reached;
+        let careless = self.plan.careless;
         let waiting: Vec<_> = (round.seats.iter())
-            .filter(|seat| !seat.gone && seat.reached > reached)
+            .filter(|seat| !seat.gone && (seat.reached > reached || careless))
             .map(|seat| (seat.host, seat.process))
             .collect();
         for (host, process) in waiting {
@@ -228,27 +233,15 @@ impl World {
         }
     }
 
-    pub(super) fn base_state(&self, round: Round) -> Option<State> {
-        self.rounds.get(&round)?.state.clone()
-    }
-
-    /// Whether a round begins with the live state of its rank 0.
-    pub(super) fn begins_afresh(&self, round: Round) -> bool {
-        self.rounds.get(&round).is_some_and(|round| round.fresh)
-    }
-
-    pub(super) fn set_base_state(&mut self, number: Round, state: State) {
-        let expected = self
-            .rounds
-            .get(&number)
-            .and_then(|round| self.history.state(round.base?));
-        if expected.as_ref().is_some_and(|expected| *expected != state) {
-            let what =
-                format!("{number:?} goes on from {state:?} and not from its base {expected:?}");
-            self.violate("R12", what);
-        }
+    /// What a member tells the others at the start of a round.
+    pub(super) fn offers(&mut self, host: usize, process: Process, offer: Offer) {
+        let Some(own) = (self.hosts[host].workers.get(&process)).and_then(|w| w.round.as_ref())
+        else {
+            return;
+        };
+        let (number, rank) = (own.start.round, own.rank);
         if let Some(round) = self.rounds.get_mut(&number) {
-            round.state = Some(state);
+            round.seats[rank.0 as usize].offer = Some(offer);
         }
     }
 

@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use elasticrun_core::{Time, agent};
+use elasticrun_core::{
+    Time, agent,
+    worker::{Commits, Fingerprint},
+};
 use elasticrun_protocol::{Boundary, CommitId, Process, Round};
 
 /// A training state: so many steps, by this way, and the position in the data.
@@ -20,6 +23,28 @@ impl State {
     pub(crate) fn advance(&mut self, round: Round) {
         self.step += 1;
         self.digest = (self.digest ^ round.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.step;
+    }
+}
+
+impl State {
+    /// What reset callbacks make of it in a round: in all workers the same of the same.
+    pub(crate) fn after_callbacks(&self, round: Round) -> Self {
+        let digest = (self.digest ^ !round.0).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        Self {
+            digest,
+            ..self.clone()
+        }
+    }
+
+    /// What its bytes are compared by.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let data = (self.data.iter()).fold(self.digest, |digest, byte| {
+            (digest ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Fingerprint {
+            len: self.step,
+            digest: data,
+        }
     }
 }
 
@@ -109,13 +134,11 @@ impl Shared {
         self.slots[slot] = Some(commit);
     }
 
-    /// What is newer than the base of a round that this process is in is void.
-    pub(crate) fn discard_newer(&mut self, base: CommitId) {
-        for slot in &mut self.slots {
-            if slot.as_ref().is_some_and(|commit| commit.id > base) {
-                *slot = None;
-            }
-        }
+    /// What a commit holds.
+    pub(crate) fn state(&self, id: CommitId) -> Option<&State> {
+        let mut commits = self.slots.iter().flatten();
+        let found = commits.find(|commit| commit.id == id);
+        found.map(|commit| &commit.state)
     }
 
     pub(crate) fn enter(&mut self, round: Round) {
@@ -180,6 +203,28 @@ impl Shared {
         }
         let (counted, count) = self.count;
         Boundary(if counted == round { count } else { 0 })
+    }
+}
+
+impl Commits for Shared {
+    fn holds(&self, id: CommitId) -> bool {
+        self.state(id).is_some()
+    }
+
+    fn discard_newer(&mut self, base: Option<CommitId>) {
+        for slot in &mut self.slots {
+            if slot.as_ref().is_some_and(|commit| Some(commit.id) > base) {
+                *slot = None;
+            }
+        }
+    }
+
+    fn discard(&mut self, id: CommitId) {
+        for slot in &mut self.slots {
+            if slot.as_ref().is_some_and(|commit| commit.id >= id) {
+                *slot = None;
+            }
+        }
     }
 }
 

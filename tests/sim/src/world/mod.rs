@@ -22,6 +22,7 @@
 //! Not modelled: loss inside a connection (TCP hides it), several threads of one process, output.
 
 mod agent;
+mod beginning;
 mod clock;
 mod collective;
 mod death;
@@ -29,6 +30,7 @@ mod discovery;
 mod driver;
 pub(crate) mod group;
 pub(crate) mod host;
+mod joining;
 mod launch;
 mod link;
 pub(crate) mod memory;

@@ -86,25 +86,6 @@ pub(crate) struct Taken {
 }
 
 impl World {
-    /// All members are at the sync: what they will say of themselves behind it.
-    pub(super) fn introduce(&mut self, number: Round) {
-        let Some(state) = self.rounds.get(&number).map(|round| round.state.clone()) else {
-            return;
-        };
-        let Some(position) = self.position_of(&state.unwrap_or_default()) else {
-            return;
-        };
-        let Some(round) = self.rounds.get(&number) else {
-            return;
-        };
-        let introductions = (round.seats.iter())
-            .map(|seat| position.introduce(&self.plan.data.introduction(seat.host, seat.process)))
-            .collect();
-        if let Some(round) = self.rounds.get_mut(&number) {
-            round.introductions = introductions;
-        }
-    }
-
     /// A worker has got the base: it goes on from there in the data, too.
     pub(super) fn share_out(&mut self, host: usize, process: Process) {
         let Some(worker) = self.hosts[host].workers.get(&process) else {
@@ -117,6 +98,16 @@ impl World {
         let Some(mut position) = self.position_of(&state) else {
             return;
         };
+        if let Some(round) = self.rounds.get_mut(&number)
+            && round.introductions.is_empty()
+        {
+            // All members have the same state now, so what each says of itself can be known from any of them.
+            round.introductions = (round.seats.iter())
+                .map(|seat| {
+                    position.introduce(&self.plan.data.introduction(seat.host, seat.process))
+                })
+                .collect();
+        }
         let entered = self
             .rounds
             .get(&number)

@@ -1,56 +1,19 @@
-//! What a worker does in a round: connects, is synced, trains, commits, leaves at a boundary, finishes.
+//! What a worker does in a round that has begun: steps, commits, boundaries, the end.
 
-use std::{rc::Rc, time::Duration};
+use std::time::Duration;
 
-use elasticrun_protocol::{
-    CommitId, FromWorker, Process, Rank, Round,
-    control::{Exit, Member, Start},
-};
+use elasticrun_core::worker::Interrupt;
+use elasticrun_protocol::{CommitId, FromWorker, Process, Round, control::Exit};
 
 use super::{
     Ev, World,
-    memory::{Commit, State, Verdict},
+    collective::{CONNECT, EXCHANGE, FIRST_STEP, TRANSFER},
+    memory::{Commit, Verdict},
     turns::{Act, Then},
-    worker::{InRound, Phase},
+    worker::Phase,
 };
-use crate::invariants::{r7, r13};
 
 impl World {
-    pub(super) fn enter(
-        &mut self,
-        host: usize,
-        process: Process,
-        start: Rc<Start>,
-        member: Member,
-    ) {
-        let round = start.round;
-        let Some(worker) = self.worker(host, process) else {
-            return;
-        };
-        if worker.phase != Phase::Joined {
-            let what = format!(
-                "h{host} {process:?} is told to start {round:?} and is not at run() but {:?}",
-                worker.phase
-            );
-            return self.violate("R3", what);
-        }
-        worker.round = Some(InRound {
-            start,
-            rank: member.place.rank,
-            boundary: 0,
-            commits: 0,
-        });
-        self.turn(host, process, Phase::Busy);
-        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
-            shared.enter(round);
-            if shared.aborted(round) {
-                return self.leave(host, process, true);
-            }
-        }
-        let wait = self.dice.micros(10, 2_000);
-        self.act_after(host, process, wait, Act::Reach(0));
-    }
-
     /// Comes to a collective.
     pub(super) fn reach(&mut self, host: usize, process: Process, index: u64) {
         // With its agent its memory is gone, and soon it will be.
@@ -61,10 +24,10 @@ impl World {
             return;
         }
         if self.is_aborted(host, process) {
-            return self.leave(host, process, true);
+            return self.collective_cut(host, process, index);
         }
         self.turn(host, process, Phase::Collective(index));
-        if index == 0 {
+        if index == CONNECT {
             let wait = self.plan.connect_timeout;
             self.act_after(host, process, wait, Act::ConnectTimeout);
         }
@@ -90,11 +53,19 @@ impl World {
         }
         match self.worker(host, process).map(|worker| worker.phase) {
             Some(Phase::Held) => self.judge(host, process),
-            Some(Phase::Collective(_)) if self.is_aborted(host, process) => {
-                self.leave(host, process, true);
+            Some(Phase::Collective(index)) if self.is_aborted(host, process) => {
+                self.collective_cut(host, process, index);
             }
             _ => {}
         }
+    }
+
+    /// A collective of a round that is over.
+    fn collective_cut(&mut self, host: usize, process: Process, index: u64) {
+        if index < FIRST_STEP {
+            self.sync_fails(host, process);
+        }
+        self.round_fails(host, process);
     }
 
     pub(super) fn peer_lost(&mut self, host: usize, process: Process, round: Round) {
@@ -112,9 +83,15 @@ impl World {
             .round
             .as_ref()
             .is_some_and(|own| own.start.round == round);
-        if same && matches!(worker.phase, Phase::Collective(_)) {
-            let told = self.is_aborted(host, process);
-            self.leave(host, process, told);
+        if let Phase::Collective(index) = worker.phase
+            && same
+        {
+            if index < FIRST_STEP {
+                self.sync_fails(host, process);
+            }
+            self.peers_fail(host, process);
+        } else if same && self.plan.careless {
+            self.is_cut_short(host, process);
         }
     }
 
@@ -122,15 +99,16 @@ impl World {
     pub(super) fn collective_done(&mut self, host: usize, process: Process, index: u64) {
         self.turn(host, process, Phase::Busy);
         // What a step computed is whole: its commit is made, and the boundary behind it says that the round is over.
-        if index < 2 && self.is_aborted(host, process) {
-            return self.leave(host, process, true);
+        if index < FIRST_STEP && self.is_aborted(host, process) {
+            return self.collective_cut(host, process, index);
         }
         let Some(round) = self.worker(host, process).and_then(|w| w.round.clone()) else {
             return;
         };
         match index {
-            0 => self.begin_sync(host, process, &round),
-            1 => self.synced(host, process, &round),
+            CONNECT => self.connected(host, process),
+            EXCHANGE => self.exchanged(host, process),
+            TRANSFER => self.transferred(host, process),
             _ => {
                 let steps = self.plan.commit_every;
                 let Some(worker) = self.worker(host, process) else {
@@ -138,7 +116,9 @@ impl World {
                 };
                 worker.state.advance(round.start.round);
                 if worker.state.step.is_multiple_of(steps) {
-                    self.commit(host, process, Then::Boundary);
+                    // Whatever a script does between a step and its commit.
+                    let wait = self.dice.micros(0, 300) + self.take_away(host, process);
+                    self.act_after(host, process, wait, Act::Commit);
                 } else {
                     self.boundary(host, process);
                 }
@@ -146,228 +126,72 @@ impl World {
         }
     }
 
-    fn begin_sync(&mut self, host: usize, process: Process, round: &InRound) {
-        let holds =
-            round.start.base.is_none() || self.hosts[host].newest(process) == round.start.base;
-        if round.rank != Rank(0) || holds {
-            self.restore(host, process);
-            let wait = self.dice.micros(10, 500);
-            return self.act_after(host, process, wait, Act::Reach(1));
-        }
-        let wait = self.dice.millis(1, 200);
-        self.act_after(host, process, wait, Act::Fetched);
-    }
-
-    /// Rank 0 has asked the keeper for the base.
-    pub(super) fn fetched(&mut self, host: usize, process: Process) {
-        if self.is_aborted(host, process) {
-            return self.leave(host, process, true);
-        }
-        let Some(round) = self.worker(host, process).and_then(|w| w.round.clone()) else {
-            return;
-        };
-        match self.ask_keeper(host, &round.start) {
-            Some(state) => {
-                // It is in its memory, and not yet in its live state.
-                if let Some(id) = round.start.base
-                    && let Some(shared) = self.hosts[host].memories.of.get_mut(&process)
-                {
-                    shared.keep(Commit {
-                        id,
-                        state: state.clone(),
-                    });
-                }
-                self.set_base_state(round.start.round, state);
-                self.restore(host, process);
-                self.reach(host, process, 1);
-            }
-            None => self.leave(host, process, false),
-        }
-    }
-
-    fn ask_keeper(&self, host: usize, start: &Start) -> Option<State> {
-        let keeper = start.keeper.as_ref()?;
-        let at = self.host_index(&keeper.host)?;
-        let reached =
-            at == host || (self.hosts[at].cut_data == 0 && self.hosts[host].cut_data == 0);
-        let there = self.hosts[at].agent.is_some() && reached;
-        let shared = self.hosts[at]
-            .memories
-            .of
-            .get(&keeper.process)
-            .filter(|_| there)?;
-        let commit = shared
-            .complete()
-            .into_iter()
-            .find(|commit| Some(commit.id) == start.base)?;
-        Some(commit.state)
-    }
-
-    /// What rank 0 brings to the sync when it holds the base already.
-    pub(super) fn own_base(&self, host: usize, process: Process, start: &Start) -> Option<State> {
-        let Some(base) = start.base else {
-            return Some(State::default());
-        };
-        let shared = self.hosts[host].memories.of.get(&process)?;
-        shared
-            .complete()
-            .into_iter()
-            .find(|commit| commit.id == base)
-            .map(|commit| commit.state)
-    }
-
-    /// Whether this worker begins the round with its live state, being rank 0.
-    pub(super) fn is_fresh(&self, host: usize, process: Process) -> bool {
-        let worker = self.hosts[host].workers.get(&process);
-        worker.is_some_and(|worker| {
-            let base = worker.round.as_ref().map(|round| round.start.base);
-            let returned = worker.last_round.is_some() && self.plan.callbacks;
-            returned && base.is_some_and(|base| base.is_some() && worker.live.continues(base))
-        })
-    }
-
-    /// Commits the live state of rank 0 as what the round begins with.
-    pub(super) fn begin_afresh(&mut self, host: usize, process: Process) {
-        let Some(worker) = self.worker(host, process) else {
-            return;
-        };
-        let Some(start) = worker.round.as_ref().map(|round| round.start.clone()) else {
-            return;
-        };
-        let id = CommitId {
-            epoch: start.epoch,
-            round: start.round,
-            count: 0,
-        };
-        worker.live.became(id);
-        let state = worker.state.clone();
-        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
-            shared.keep(Commit {
-                id,
-                state: state.clone(),
-            });
-        }
-        if let Err(what) = self.history.sealed(id, state.clone()) {
-            return self.violate("R12", what);
-        }
-        if let Some(round) = self.rounds.get_mut(&start.round) {
-            (round.state, round.fresh) = (Some(state), true);
-        }
-    }
-
-    /// A worker that was in a round before restores what it committed last, as its reset callbacks expect it to. One that was
-    /// never synced has nothing to go back to but what it began with.
-    fn restore(&mut self, host: usize, process: Process) {
-        let shared = self.hosts[host].memories.of.get(&process);
-        let newest = shared.and_then(|shared| shared.complete().into_iter().next());
-        let callbacks = self.plan.callbacks;
-        if let Some(worker) = self.worker(host, process)
-            && callbacks
-            && worker.live.origin().is_some()
-            && let Some(newest) = newest
-        {
-            worker.state = newest.state;
-            worker.live.derived_from(newest.id);
-        }
-    }
-
-    fn synced(&mut self, host: usize, process: Process, round: &InRound) {
-        let Some(state) = self.base_state(round.start.round) else {
-            return self.violate(
-                "R12",
-                format!("{:?} is synced and nobody had the base", round.start.round),
-            );
-        };
-        let Some(worker) = self.worker(host, process) else {
-            return;
-        };
-        worker.state = state;
-        self.share_out(host, process);
-        let fresh = self.begins_afresh(round.start.round);
-        let base = round.start.base.filter(|_| !fresh);
-        if base.is_some() && self.hosts[host].newest(process) == base {
-            if let (Some(base), Some(worker)) = (base, self.worker(host, process)) {
-                worker.live.became(base);
-            }
-            r13::begins(self, host, process);
-            self.train(host, process);
-        } else {
-            self.commit(host, process, Then::Train);
-        }
-    }
-
-    /// Begins a commit.
-    fn commit(&mut self, host: usize, process: Process, then: Then) {
+    /// Begins a commit, if the machine grants it.
+    pub(super) fn commit(&mut self, host: usize, process: Process, then: Then) {
         let most = self.plan.seal.as_micros() as u64;
-        let mut wait = self.dice.micros(50, most);
-        if then == Then::Boundary {
-            // Whatever a script does between a step and its commit.
-            wait += self.take_away(host, process);
-        }
+        let wait = self.dice.micros(50, most);
         self.turn(host, process, Phase::Busy);
-        if then != Then::Train {
-            self.agree(host, process);
+        self.agree(host, process);
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        let round = worker.round.as_ref().map(|round| round.start.round);
+        let whole = worker.cut_short.is_none() || worker.cut_short != round;
+        let stopped = worker.told_to_stop;
+        let granted = worker.machine.commit();
+        if granted.is_ok() != (whole && !stopped) {
+            let what = format!(
+                "h{host} {process:?} commits in {round:?}: {granted:?}, whole: {whole}, told to stop: {stopped}"
+            );
+            return self.violate("W4", what);
         }
+        let Ok(id) = granted else {
+            return self.leave(host, process);
+        };
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
             let slot = shared.begin();
-            self.act_after(host, process, wait, Act::Seal { slot, then });
+            self.act_after(host, process, wait, Act::Seal { slot, id, then });
         }
     }
 
-    pub(super) fn seal(&mut self, host: usize, process: Process, slot: usize, then: Then) {
+    pub(super) fn seal(
+        &mut self,
+        host: usize,
+        process: Process,
+        slot: usize,
+        id: CommitId,
+        then: Then,
+    ) {
         let Some(worker) = self.worker(host, process) else {
             return;
         };
         let state = worker.state.clone();
-        let Some(round) = worker.round.as_mut() else {
-            return;
-        };
-        let own = CommitId {
-            epoch: round.start.epoch,
-            round: round.start.round,
-            count: if then == Then::Train {
-                0
-            } else {
-                round.commits + 1
-            },
-        };
-        round.commits = own.count;
-        let (number, base) = (round.start.round, round.start.base);
-        let afresh = self.begins_afresh(number);
-        let id = base
-            .filter(|_| then == Then::Train && !afresh)
-            .unwrap_or(own);
-        if let Some(worker) = self.worker(host, process) {
-            worker.live.derived_from(id);
-        }
+        worker.machine.committed(id);
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
             let state = state.clone();
             shared.seal(slot, Commit { id, state });
-            if then == Then::Train {
-                shared.discard_newer(id);
-            }
         }
-        self.note(format_args!(
-            "h{host} {process:?} seals {id:?} at step {}",
-            state.step
-        ));
-        if let Err(what) = r7::sealed(self, id, &state) {
-            return self.violate("R7", what);
-        }
-        if let Err(what) = self.history.sealed(id, state) {
-            return self.violate("R12", what);
-        }
+        self.sealed(host, process, id, &state);
         match then {
-            Then::Train => {
-                r13::begins(self, host, process);
-                self.train(host, process);
-            }
             Then::Boundary => self.boundary(host, process),
-            Then::Leave => self.leave(host, process, true),
+            Then::Leave => self.leave_at_commit(host, process),
         }
     }
 
+    fn leave_at_commit(&mut self, host: usize, process: Process) {
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        let interrupt = worker.machine.leave_at_commit();
+        debug_assert_eq!(interrupt, Interrupt::HostsUpdated);
+        self.leave(host, process);
+    }
+
     fn boundary(&mut self, host: usize, process: Process) {
+        let over = |worker: &mut super::worker::Worker| worker.machine.check().is_err();
+        if self.worker(host, process).is_some_and(over) {
+            return self.leave(host, process);
+        }
         if let Some(round) = self.worker(host, process).and_then(|w| w.round.as_mut()) {
             round.boundary += 1;
             let (round, count) = (round.start.round, round.boundary);
@@ -390,12 +214,17 @@ impl World {
         match shared.judge(self.now, number, count) {
             Verdict::Continue => self.train(host, process),
             Verdict::Wait => self.turn(host, process, Phase::Held),
-            Verdict::Aborted => self.leave(host, process, true),
+            Verdict::Aborted => {
+                if let Some(worker) = self.worker(host, process) {
+                    worker.machine.over();
+                }
+                self.leave(host, process);
+            }
             Verdict::Leave => {
                 let committed = worker.state.step.is_multiple_of(self.plan.commit_every);
                 self.leaves_at(number, count);
                 if committed {
-                    self.leave(host, process, true);
+                    self.leave_at_commit(host, process);
                 } else {
                     self.commit(host, process, Then::Leave);
                 }
@@ -404,7 +233,7 @@ impl World {
     }
 
     /// The next step, if there is one.
-    fn train(&mut self, host: usize, process: Process) {
+    pub(super) fn train(&mut self, host: usize, process: Process) {
         let Some(worker) = self.worker(host, process) else {
             return;
         };
@@ -419,7 +248,7 @@ impl World {
         let wait = self.dice.micros(micros / 2, micros * 3 / 2) + self.take_away(host, process);
         let act = match self.plan.raises_at {
             Some(at) if at <= step => Act::Exit(Exit::Code(1)),
-            _ => Act::Reach(2 + boundary),
+            _ => Act::Reach(FIRST_STEP + boundary),
         };
         self.act_after(host, process, wait, act);
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::{Process, control::Exit};
+use elasticrun_core::worker::Action;
+use elasticrun_protocol::{CommitId, Process, control::Exit};
 
 use super::{Ev, World, worker::Phase};
 
@@ -13,9 +14,18 @@ pub(crate) enum Act {
     Meet,
     Join,
     Reach(u64),
-    Fetched,
+    /// Rank 0 has asked for the base, for its reset callbacks.
+    BaseAsked(CommitId),
+    /// An action of the start of a round has taken its time.
+    Synced(Action),
     Done(u64),
-    Seal { slot: usize, then: Then },
+    /// The script calls commit().
+    Commit,
+    Seal {
+        slot: usize,
+        id: CommitId,
+        then: Then,
+    },
     ConnectTimeout,
     Exit(Exit),
 }
@@ -23,7 +33,6 @@ pub(crate) enum Act {
 /// Where it goes on once a commit is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    Train,
     Boundary,
     Leave,
 }
@@ -88,17 +97,19 @@ impl World {
         match act {
             Act::Attach => self.attach(host, process),
             Act::Meet => self.meet(host, process),
-            Act::Join => self.join(host, process, true),
+            Act::Join => self.join(host, process),
             Act::Reach(index) => self.reach(host, process, index),
-            Act::Fetched => self.fetched(host, process),
+            Act::BaseAsked(id) => self.base_asked(host, process, id),
+            Act::Synced(action) => self.performed(host, process, action),
             Act::Done(index) => self.collective_done(host, process, index),
-            Act::Seal { slot, then } => self.seal(host, process, slot, then),
+            Act::Commit => self.commit(host, process, Then::Boundary),
+            Act::Seal { slot, id, then } => self.seal(host, process, slot, id, then),
             Act::ConnectTimeout => {
                 let waits = self
                     .worker(host, process)
                     .is_some_and(|w| w.phase == Phase::Collective(0));
                 if waits {
-                    self.leave(host, process, false);
+                    self.peers_fail(host, process);
                 }
             }
             Act::Exit(exit) => self.die(host, process, exit),

@@ -1,14 +1,14 @@
-//! A training process: joins, connects, is synced, trains, commits, leaves, and dies.
-//!
-//! The contract of the SDK: at a start it goes on from the base, which it holds or gets by the sync;
-//! then who does not hold the base seals a commit with its id (or number 0 of the round if there is none).
-//! A worker that comes back from an interrupted round may have reset callbacks: then rank 0 says whether its live state is
-//! what the round begins with. It is a careless one: it offers what it has, whether or not it was ever synced, and what
-//! is taken for the base is decided by the core's [`LiveState`].
+//! A training process: it begins and attaches. What it decides is decided by the shipped [`Machine`]; here and in the files
+//! `joining`, `beginning` and `training` is what its shell and the user's script do: time that passes, memory, messages.
 
 use std::{rc::Rc, time::Duration};
 
-use elasticrun_core::{Time, agent::Event as AgentEvent, data::Position, live_state::LiveState};
+use elasticrun_core::{
+    Time,
+    agent::Event as AgentEvent,
+    data::Position,
+    worker::{Action, Machine},
+};
 use elasticrun_protocol::{
     CommitId, FromWorker, Process, Rank, Round,
     control::{Exit, Member, Start},
@@ -39,20 +39,12 @@ pub(crate) enum Phase {
     Dead,
 }
 
-/// What its agent tells it.
-#[derive(Clone, Debug)]
-pub(crate) enum Tell {
-    Start(Rc<Start>, Member),
-    Stop,
-}
-
 /// A round that a worker is in.
 #[derive(Clone, Debug)]
 pub(crate) struct InRound {
     pub(super) start: Rc<Start>,
     pub(super) rank: Rank,
     pub(super) boundary: u64,
-    pub(super) commits: u64,
 }
 
 /// See the module.
@@ -73,18 +65,22 @@ pub(crate) struct Worker {
     /// Its agent has told it to stop, and left it to it to end.
     pub(crate) removed: Option<Time>,
     pub(super) deferred: Vec<Ev>,
+    pub(super) machine: Machine,
+    /// What came with the start that the machine heard of last.
+    pub(super) start: Option<(Rc<Start>, Member)>,
+    /// Its part in handing round the base.
+    pub(super) transfer: Option<Action>,
     pub(crate) state: State,
-    /// What that was made of.
-    pub(super) live: LiveState,
     /// Its position in the data, once it was in a round.
     pub(super) position: Option<Position>,
     pub(crate) round: Option<InRound>,
-    pub(super) last_round: Option<Round>,
     pub(super) attached: bool,
     pub(super) told_to_stop: bool,
+    /// Something that its script does beside the training was cut short in this round.
+    pub(super) cut_short: Option<Round>,
     pub(super) away: Duration,
     said_at: Time,
-    told_at: Time,
+    pub(super) told_at: Time,
     pub(crate) end: Option<Exit>,
     /// Its agent is gone.
     pub(super) orphan: bool,
@@ -157,12 +153,14 @@ impl World {
             removed: None,
             deferred: Vec::new(),
             state: State::default(),
-            live: LiveState::default(),
+            machine: Machine::default(),
+            start: None,
+            transfer: None,
             position: None,
             round: None,
-            last_round: None,
             attached: false,
             told_to_stop: false,
+            cut_short: None,
             away: Duration::ZERO,
             said_at: Time::ZERO,
             told_at: Time::ZERO,
@@ -249,116 +247,8 @@ impl World {
         self.at(at, Ev::Machine { host, agent, event });
     }
 
-    pub(super) fn join(&mut self, host: usize, process: Process, told: bool) {
-        self.turn(host, process, Phase::Joined);
-        let commit = self.hosts[host].newest(process);
-        let Some(worker) = self.worker(host, process) else {
-            return;
-        };
-        let (left, told_to_stop) = (worker.last_round, worker.told_to_stop);
-        let data_port = 1000 + process.local_rank.0 as u16;
-        let join = FromWorker::Join {
-            left,
-            told,
-            data_port,
-            commit,
-            empty: false,
-            unreachable: match told {
-                true => Vec::new(),
-                false => self.unreachable_from(host, left),
-            },
-        };
-        self.say(host, process, join);
-        // Who was told to stop says that it is back, and then ends.
-        if told_to_stop {
-            self.end_as_told(host, process);
-        }
-    }
-
-    /// Hosts of a round that no data goes to or comes from, by their place in it.
-    fn unreachable_from(&self, host: usize, round: Option<Round>) -> Vec<u32> {
-        let Some(round) = round.and_then(|round| self.rounds.get(&round)) else {
-            return Vec::new();
-        };
-        let mut hosts: Vec<_> = round.seats.iter().map(|seat| seat.host).collect();
-        hosts.dedup();
-        let cut = |at: usize| self.hosts[at].cut_data > 0;
-        let lost = |at: &usize| *at != host && (cut(*at) || cut(host));
-        let lost = hosts.iter().enumerate().filter(|(_, at)| lost(at));
-        lost.map(|(place, _)| place as u32).collect()
-    }
-
-    /// Goes back to `run()`.
-    pub(super) fn leave(&mut self, host: usize, process: Process, told: bool) {
-        let Some(worker) = self.worker(host, process) else {
-            return;
-        };
-        let Some(round) = worker.round.take() else {
-            return;
-        };
-        worker.last_round = Some(round.start.round);
-        let from = worker.phase;
-        self.turn(host, process, Phase::Busy);
-        self.seat_gone(round.start.round, round.rank, from);
-        let wait = self.dice.micros(20, 5_000);
-        let wait = wait + self.take_away(host, process);
-        self.note(format_args!(
-            "h{host} {process:?} leaves {:?}, told: {told}",
-            round.start.round
-        ));
-        if told {
-            self.act_after(host, process, wait, Act::Join);
-        } else {
-            self.join(host, process, false);
-        }
-    }
-
     pub(super) fn take_away(&mut self, host: usize, process: Process) -> Duration {
         self.worker(host, process)
             .map_or(Duration::ZERO, |w| std::mem::take(&mut w.away))
-    }
-
-    pub(super) fn tell(&mut self, host: usize, process: Process, tell: Tell) {
-        let at = self.now + self.dice.micros(10, 1_000);
-        let Some(worker) = self.worker(host, process) else {
-            return;
-        };
-        worker.told_at = worker.told_at.max(at);
-        let at = worker.told_at;
-        self.at(
-            at,
-            Ev::Tell {
-                host,
-                process,
-                tell,
-            },
-        );
-    }
-
-    pub(super) fn worker_told(&mut self, host: usize, process: Process, tell: Tell) {
-        let again = || Ev::Tell {
-            host,
-            process,
-            tell: tell.clone(),
-        };
-        if self.defers(host, process, again) {
-            return;
-        }
-        match tell {
-            Tell::Start(start, member) => self.enter(host, process, start, member),
-            Tell::Stop => {
-                let Some(worker) = self.worker(host, process) else {
-                    return;
-                };
-                if worker.script {
-                    // It has no ear for that.
-                    return;
-                }
-                worker.told_to_stop = true;
-                if worker.phase == Phase::Joined {
-                    self.end_as_told(host, process);
-                }
-            }
-        }
     }
 }

@@ -10,6 +10,7 @@
 
 use elasticrun_protocol::CommitId;
 
+use super::Commits;
 use crate::mutant::{Mutant, planted};
 
 /// See the module.
@@ -47,6 +48,13 @@ impl LiveState {
     pub fn lost(&mut self) {
         self.origin = None;
         self.changed = true;
+    }
+
+    /// Its commit may have been given up: then it is no part of the history.
+    pub(super) fn check_kept(&mut self, commits: &impl Commits) {
+        if self.origin.is_some_and(|origin| !commits.holds(origin)) {
+            self.lost();
+        }
     }
 
     /// The commit that it was made of, or sealed as, last; none if it is still what the process began with.

@@ -1,0 +1,80 @@
+//! What members of a round tell each other of what they hold, so that nothing is sent if all hold the same.
+
+/// A commit as members compare it: equal if both fields are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fingerprint {
+    /// Bytes of the commit.
+    pub len: u64,
+    /// xxh3 of them.
+    pub digest: u64,
+}
+
+/// What a member brings to the start of a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// The commit that it would begin with; `None` if it does not hold it.
+    pub commit: Option<Fingerprint>,
+    /// That is commit 0 of the round, which it has made of its live state, and not the base.
+    pub is_first: bool,
+    /// The base, if the round has one and the member holds it: survivors that made something of the base compare what
+    /// they made it of.
+    pub base: Option<Fingerprint>,
+}
+
+impl Offer {
+    /// Words of an offer as members exchange it.
+    pub const WORDS: usize = 7;
+
+    /// As members exchange it: each fingerprint as whether there is one and its two numbers.
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        let words = |print: Option<Fingerprint>| {
+            print.map_or([0, 0, 0], |print| [1, print.len, print.digest])
+        };
+        let ([a, b, c], [x, y, z]) = (words(self.commit), words(self.base));
+        [a, b, c, u64::from(self.is_first), x, y, z]
+    }
+
+    /// What [`to_words`](Self::to_words) gave.
+    pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
+        let print = |words: &[u64]| {
+            (words[0] == 1).then_some(Fingerprint {
+                len: words[1],
+                digest: words[2],
+            })
+        };
+        Self {
+            commit: print(&words[..3]),
+            is_first: words[3] == 1,
+            base: print(&words[4..]),
+        }
+    }
+
+    /// Whether members hold different bytes as the base: then their states say whether that is one state.
+    pub(super) fn bases_differ(all: &[Self]) -> bool {
+        let mut bases = all.iter().filter_map(|offer| offer.base);
+        let reference = bases.next();
+        bases.any(|other| Some(other) != reference)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_back() {
+        let print = Fingerprint { len: 3, digest: 9 };
+        for commit in [None, Some(print)] {
+            for base in [None, Some(print)] {
+                for is_first in [false, true] {
+                    let offer = Offer {
+                        commit,
+                        is_first,
+                        base,
+                    };
+                    assert_eq!(Offer::from_words(&offer.to_words()), offer);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! [`Machine`]: waiting, joining, commits, boundaries, leaving. The start of a round is in [`super::sync`].
+
+use elasticrun_protocol::CommitId;
+
+use super::{
+    Action, Announcement, Command, Commits, Departure, Ended, Event, Failure, Interrupt, Join,
+    LiveState, Outcome, Over, RoundId, RoundStart, SyncError, signals::Signals, sync::Sync,
+};
+use crate::mutant::{Mutant, planted};
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    signals: Signals,
+    life: Life,
+    departure: Option<Departure>,
+    live: LiveState,
+    /// Rounds in a row whose base could not be fetched.
+    failed_fetches: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Life {
+    /// In no round, and the agent does not know that it could be.
+    #[default]
+    Outside,
+    /// The agent knows.
+    Waiting,
+    /// In a round, which may be over.
+    Member(Member),
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    start: RoundStart,
+    /// The commit made last, or commit 0 of the round.
+    last: CommitId,
+    /// What has ended the round, as far as calls of this process have found out.
+    interrupt: Option<Interrupt>,
+    sync: Option<Sync>,
+}
+
+/// Rounds in a row whose base cannot be fetched, until the worker fails.
+const MAX_FAILED_FETCHES: u32 = 3;
+
+impl Machine {
+    /// Takes what the agent says, or what a thread of this process has found out.
+    pub fn step(&mut self, event: Event, out: &mut Vec<Command>) {
+        self.signals.step(event, out);
+    }
+
+    /// Why no further round will come, if so.
+    pub fn ended(&self) -> Option<&Ended> {
+        self.signals.ended()
+    }
+
+    /// Whether the newest round that was started is over, or no further one will come.
+    pub fn newest_is_over(&self) -> bool {
+        self.signals.is_over()
+    }
+
+    /// Whether a round is over, as its agent has said, or no further one will come.
+    pub fn is_over(&self, id: RoundId) -> bool {
+        self.signals.ended().is_some() || self.signals.is_aborted(id)
+    }
+
+    /// How this process left its last round.
+    pub fn departure(&self) -> Option<Departure> {
+        self.departure
+    }
+
+    /// The next step towards a round.
+    ///
+    /// A process that was told to stop announces itself all the same: its agent hears that it came back for that, and its
+    /// end is no failure then.
+    ///
+    /// # Errors
+    /// [`Over::OutOfRound`] in a round; [`Over::Ended`] if there will be none.
+    pub fn join(&mut self) -> Result<Join, Over> {
+        let left = self.departure.map(|departure| departure.round);
+        match self.life {
+            Life::Member(_) => Err(Over::OutOfRound),
+            Life::Outside if self.signals.ended().is_some() && planted(Mutant::StopUnannounced) => {
+                Err(Over::OutOfRound)
+            }
+            Life::Outside => {
+                self.life = Life::Waiting;
+                let unreachable = left.map(|left| self.signals.take_unreachable(left));
+                Ok(Join::Announce(Announcement {
+                    left: self.departure,
+                    unreachable: unreachable.unwrap_or_default(),
+                }))
+            }
+            Life::Waiting => {
+                if let Some(ended) = self.signals.ended() {
+                    return Err(Over::Ended(ended.clone()));
+                }
+                let Some(start) = self.signals.take_start(left) else {
+                    return Ok(Join::Wait);
+                };
+                self.life = Life::Member(Member {
+                    start,
+                    last: start.id.commit(0),
+                    interrupt: None,
+                    sync: None,
+                });
+                Ok(Join::Connect(start))
+            }
+        }
+    }
+
+    /// The members of the round cannot be connected to, for a reason that a new round would not change: this process is in
+    /// no round.
+    pub fn give_up(&mut self) {
+        self.life = Life::Outside;
+    }
+
+    /// The round that this process is a member of.
+    pub fn round(&self) -> Option<RoundId> {
+        self.member().map(|member| member.start.id)
+    }
+
+    /// What a failed operation means to the caller; `None`: that it has failed, in this round and in any other.
+    pub fn judge(&mut self, failure: Failure) -> Option<Over> {
+        match failure {
+            Failure::Lost { hosts } => {
+                if !hosts.is_empty() {
+                    let event = Event::HostsUnreachable { hosts };
+                    self.signals.step(event, &mut Vec::new());
+                }
+            }
+            Failure::Mismatch if self.signals.is_over() => {
+                return Some(Over::Interrupted(Interrupt::WorkersFailed));
+            }
+            Failure::Mismatch | Failure::Fatal => return None,
+        }
+        let ended = self.signals.ended().cloned();
+        Some(ended.map_or(Over::Interrupted(Interrupt::WorkersFailed), Over::Ended))
+    }
+
+    /// An operation of the round has failed in the training thread, so the round is over for this process. As
+    /// [`judge`](Self::judge).
+    pub fn failed(&mut self, failure: Failure) -> Option<Over> {
+        let over = self.judge(failure);
+        let stopped = self.signals.ended().is_some();
+        if let Some(member) = self.member_mut()
+            && (over.is_some() || stopped)
+            && !planted(Mutant::FailureUnnoted)
+        {
+            // A process that was told to stop leaves its round as well: its end would count as a failure else.
+            member.interrupt.get_or_insert(Interrupt::WorkersFailed);
+        }
+        over
+    }
+
+    /// Whether the round goes on, as far as calls of this process have found out.
+    ///
+    /// # Errors
+    /// What has ended it.
+    pub fn check(&mut self) -> Result<(), Over> {
+        match self.member() {
+            Some(member) if member.interrupt.is_some() => Err(self.over()),
+            Some(_) => Ok(()),
+            None => Err(Over::OutOfRound),
+        }
+    }
+
+    /// The round is over: why. Later calls say the same.
+    pub fn over(&mut self) -> Over {
+        let ended = self.signals.ended().cloned();
+        let Some(member) = self.member_mut() else {
+            return Over::OutOfRound;
+        };
+        let interrupt = *member.interrupt.get_or_insert(Interrupt::WorkersFailed);
+        ended.map_or(Over::Interrupted(interrupt), Over::Ended)
+    }
+
+    /// The id that the next commit will have.
+    ///
+    /// # Errors
+    /// [`Over::OutOfRound`].
+    pub fn next_commit(&self) -> Result<CommitId, Over> {
+        let member = self.member().ok_or(Over::OutOfRound)?;
+        Ok(CommitId {
+            count: member.last.count + 1,
+            ..member.last
+        })
+    }
+
+    /// Grants a commit of the live state, under this id; [`committed`](Self::committed) follows.
+    ///
+    /// Also in a round that is over, as long as nothing of this process was cut short by that (W4).
+    ///
+    /// # Errors
+    /// What has ended the round.
+    pub fn commit(&mut self) -> Result<CommitId, Over> {
+        self.check()?;
+        let id = self.round().ok_or(Over::OutOfRound)?;
+        let whole = !self.signals.is_cut_short(id) || planted(Mutant::HalfCommit);
+        let aborted = self.signals.is_aborted(id) && planted(Mutant::AbortedCommitRefused);
+        if self.signals.ended().is_some() || !whole || aborted {
+            return Err(self.over());
+        }
+        self.next_commit()
+    }
+
+    /// A commit is sealed.
+    pub fn committed(&mut self, id: CommitId) {
+        if let Some(member) = self.member_mut() {
+            member.last.count = id.count - u64::from(planted(Mutant::CommitIdReused));
+        }
+        self.live.derived_from(id);
+    }
+
+    /// The common boundary: the live state is that of the last commit, and no member has to restore it. Gives what the
+    /// training function is to return.
+    pub fn leave_at_commit(&mut self) -> Interrupt {
+        let interrupt = Interrupt::HostsUpdated;
+        if let Life::Member(member) = &mut self.life {
+            self.live.became(member.last);
+            member.interrupt = Some(interrupt);
+        }
+        interrupt
+    }
+
+    /// The live state was made of a commit of this process; `false`: that failed, and it is whole nowhere.
+    pub fn restored(&mut self, id: CommitId, whole: bool) {
+        match whole {
+            true => self.live.derived_from(id),
+            false => self.live.lost(),
+        }
+    }
+
+    /// The user's code may change the live state from now on.
+    pub fn train(&mut self) {
+        if !planted(Mutant::TrainUnnoted) {
+            self.live.changes();
+        }
+    }
+
+    /// Whether the round goes on from a commit that steps have led to, and none of the job's commits ever reached the live
+    /// state.
+    ///
+    /// # Errors
+    /// [`Over::OutOfRound`].
+    pub fn lacks_base(&self) -> Result<bool, Over> {
+        let member = self.member().ok_or(Over::OutOfRound)?;
+        Ok(self.live.lacks(member.start.base))
+    }
+
+    /// Leaves a round that is over, or, if `anyway`, one that this process cannot go on with. `aborted` says whether the
+    /// shared page has the round as aborted. `None` if the process stays a member.
+    pub fn leave(&mut self, anyway: bool, aborted: bool) -> Option<Departure> {
+        let member = self.member()?;
+        let id = member.start.id;
+        if member.interrupt.is_none() && !self.signals.is_cut_short(id) && !anyway {
+            return None;
+        }
+        let updated = member.interrupt == Some(Interrupt::HostsUpdated);
+        let departure = Departure {
+            round: id.round,
+            ordered: updated || aborted,
+        };
+        self.life = Life::Outside;
+        self.departure = Some(departure);
+        Some(departure)
+    }
+
+    /// Has rank 0 hold the base of the round, before the start that [`sync`](Self::sync) makes: whether and where it must
+    /// be fetched.
+    ///
+    /// # Errors
+    /// [`Over::OutOfRound`].
+    pub fn reach_base(&self, commits: &mut impl Commits) -> Result<Option<Action>, Over> {
+        let start = self.member().ok_or(Over::OutOfRound)?.start;
+        Ok(Sync::reach_base(&start, commits))
+    }
+
+    /// Begins to bring this member to the base of its round: the first thing to do.
+    ///
+    /// `fresh` says that the live state of a member that has been in an earlier round is to be what the round begins
+    /// with: reset callbacks have changed it, in all such members alike.
+    ///
+    /// # Errors
+    /// [`Over::OutOfRound`].
+    pub fn sync(&mut self, fresh: bool, commits: &mut impl Commits) -> Result<Action, Over> {
+        let Life::Member(member) = &mut self.life else {
+            return Err(Over::OutOfRound);
+        };
+        let (sync, action) = Sync::begin(member.start, fresh, &self.live, commits);
+        member.sync = Some(sync);
+        Ok(action)
+    }
+
+    /// What comes after an action of the start of a round.
+    ///
+    /// # Errors
+    /// The round cannot begin, or this process is in none.
+    pub fn synced(
+        &mut self,
+        outcome: Outcome,
+        commits: &mut impl Commits,
+    ) -> Result<Action, SyncError> {
+        let Life::Member(member) = &mut self.life else {
+            return Err(SyncError::Over(Over::OutOfRound));
+        };
+        let sync = member.sync.as_mut();
+        let sync = sync.ok_or(SyncError::Over(Over::OutOfRound))?;
+        sync.advance(outcome, &mut self.live, commits)
+    }
+
+    /// The start of the round has failed: what the live state was made of may be gone.
+    pub fn sync_failed(&mut self, commits: &impl Commits) {
+        self.live.check_kept(commits);
+        let stopped = self.signals.ended().is_some();
+        if let Some(member) = self.member_mut() {
+            member.sync = None;
+            if stopped {
+                member.interrupt.get_or_insert(Interrupt::WorkersFailed);
+            }
+        }
+    }
+
+    /// The base has come over.
+    pub fn fetched(&mut self) {
+        self.failed_fetches = 0;
+    }
+
+    /// The base could not be fetched. The host that keeps it may be gone, which the driver will see; or unreachable from
+    /// here, which no other process sees: `host` is its index in the round, if it is known. `None`: this process fails.
+    pub fn fetch_failed(&mut self, host: Option<u32>) -> Option<Over> {
+        self.failed_fetches += 1;
+        let failure = Failure::Lost {
+            hosts: host.into_iter().collect(),
+        };
+        let over = self.failed(failure);
+        over.filter(|_| self.failed_fetches < MAX_FAILED_FETCHES)
+    }
+
+    /// What the live state was made of.
+    pub fn live(&self) -> &LiveState {
+        &self.live
+    }
+
+    fn member(&self) -> Option<&Member> {
+        match &self.life {
+            Life::Member(member) => Some(member),
+            Life::Outside | Life::Waiting => None,
+        }
+    }
+
+    fn member_mut(&mut self) -> Option<&mut Member> {
+        match &mut self.life {
+            Life::Member(member) => Some(member),
+            Life::Outside | Life::Waiting => None,
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The start of a round in a worker: it connects, its reset callbacks look at the state, and it is brought to the base, as
+//! the shipped machine says. Here is what that takes: time, the memory, the network.
+//!
+//! A script with reset callbacks is a careless one: it offers what it has, whether or not it was ever synced.
+
+use std::rc::Rc;
+
+use elasticrun_core::worker::{Action, Fingerprint, Machine, Offer, Outcome, SyncError};
+use elasticrun_protocol::{
+    CommitId, Process,
+    control::{Exit, Member, Start},
+};
+
+use super::{
+    World,
+    collective::{CONNECT, EXCHANGE, TRANSFER},
+    memory::{Commit, Shared, State},
+    turns::Act,
+    worker::{InRound, Phase, Worker},
+};
+use crate::invariants::{r7, r13};
+
+impl World {
+    pub(super) fn enter(
+        &mut self,
+        host: usize,
+        process: Process,
+        start: Rc<Start>,
+        member: Member,
+    ) {
+        let round = start.round;
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        worker.round = Some(InRound {
+            start,
+            rank: member.place.rank,
+            boundary: 0,
+        });
+        self.turn(host, process, Phase::Busy);
+        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+            shared.enter(round);
+            if shared.aborted(round) {
+                return self.round_fails(host, process);
+            }
+        }
+        let wait = self.dice.micros(10, 2_000);
+        self.act_after(host, process, wait, Act::Reach(CONNECT));
+    }
+
+    /// All members are connected.
+    pub(super) fn connected(&mut self, host: usize, process: Process) {
+        if !self.has_callbacks(host, process) {
+            return self.begin_sync(host, process);
+        }
+        let asked = self.with_machine(host, process, |machine, shared| machine.reach_base(shared));
+        match asked {
+            Some(Ok(Some(Action::Fetch { id, .. }))) if self.is_root(host, process) => {
+                let wait = self.dice.millis(1, 200);
+                self.act_after(host, process, wait, Act::BaseAsked(id));
+            }
+            _ => {
+                self.restore_newest(host, process);
+                self.begin_sync(host, process);
+            }
+        }
+    }
+
+    /// Whether reset callbacks look at the state of this worker: it has been in a round before.
+    fn has_callbacks(&self, host: usize, process: Process) -> bool {
+        let worker = self.hosts[host].workers.get(&process);
+        let returned = |worker: &Worker| worker.machine.departure().is_some();
+        self.plan.callbacks && worker.is_some_and(returned)
+    }
+
+    fn is_root(&self, host: usize, process: Process) -> bool {
+        let worker = self.hosts[host].workers.get(&process);
+        let round = worker.and_then(|worker| worker.round.as_ref());
+        round.is_some_and(|round| round.rank.0 == 0)
+    }
+
+    /// Rank 0 has asked for the base before its reset callbacks run.
+    pub(super) fn base_asked(&mut self, host: usize, process: Process, id: CommitId) {
+        if self.is_aborted(host, process) {
+            return self.round_fails(host, process);
+        }
+        if self.fetch(host, process, id) {
+            self.restore_newest(host, process);
+            self.begin_sync(host, process);
+        }
+    }
+
+    /// A worker restores what it committed last, as its reset callbacks expect it to. One that was never synced goes back to
+    /// what it began with.
+    fn restore_newest(&mut self, host: usize, process: Process) {
+        let shared = self.hosts[host].memories.of.get(&process);
+        let newest = shared.and_then(|shared| shared.complete().into_iter().next());
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        match newest.filter(|_| worker.machine.live().origin().is_some()) {
+            Some(newest) => {
+                worker.state = newest.state;
+                worker.machine.restored(newest.id, true);
+            }
+            None => worker.state = State::default(),
+        }
+    }
+
+    fn begin_sync(&mut self, host: usize, process: Process) {
+        let fresh = self.has_callbacks(host, process);
+        if fresh {
+            self.call_back(host, process);
+        }
+        let action =
+            self.with_machine(host, process, |machine, shared| machine.sync(fresh, shared));
+        self.act_on(
+            host,
+            process,
+            action.map(|action| action.map_err(SyncError::Over)),
+        );
+    }
+
+    /// Reset callbacks change the live state.
+    fn call_back(&mut self, host: usize, process: Process) {
+        let Some(id) = self.round_id(host, process) else {
+            return;
+        };
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        let before = worker.state.digest;
+        worker.state = worker.state.after_callbacks(id.round);
+        let after = worker.state.digest;
+        r7::called_back(&mut self.invariants, before, after);
+    }
+
+    /// Calls the machine of a worker with its memory.
+    fn with_machine<R>(
+        &mut self,
+        host: usize,
+        process: Process,
+        call: impl FnOnce(&mut Machine, &mut Shared) -> R,
+    ) -> Option<R> {
+        let host = &mut self.hosts[host];
+        let shared = host.memories.of.get_mut(&process)?;
+        let worker = host.workers.get_mut(&process)?;
+        Some(call(&mut worker.machine, shared))
+    }
+
+    fn act_on(&mut self, host: usize, process: Process, action: Option<Result<Action, SyncError>>) {
+        match action {
+            None => {}
+            Some(Ok(Action::Begin { .. })) => self.begin_training(host, process),
+            Some(Ok(Action::Exchange {
+                commit,
+                is_first,
+                base,
+            })) => {
+                let print = |id: CommitId| self.print(host, process, id);
+                let offer = Offer {
+                    commit: print(commit),
+                    is_first,
+                    base: base.and_then(print),
+                };
+                self.offers(host, process, offer);
+                let wait = self.dice.micros(10, 500);
+                self.act_after(host, process, wait, Act::Reach(EXCHANGE));
+            }
+            Some(Ok(action @ (Action::Send(_) | Action::Receive { .. }))) => {
+                self.sends(host, process, action);
+                if let Some(worker) = self.worker(host, process) {
+                    worker.transfer = Some(action);
+                }
+                let wait = self.dice.micros(10, 500);
+                self.act_after(host, process, wait, Act::Reach(TRANSFER));
+            }
+            Some(Ok(action @ Action::Fetch { .. })) => {
+                let wait = self.dice.millis(1, 200);
+                self.act_after(host, process, wait, Act::Synced(action));
+            }
+            Some(Ok(action @ (Action::Save(_) | Action::Restore(_)))) => {
+                let wait = self.dice.micros(10, 500);
+                self.act_after(host, process, wait, Act::Synced(action));
+            }
+            Some(Ok(Action::Compare(base))) => {
+                let what = format!("members hold different bytes as {base:?}");
+                self.violate("R12", what);
+            }
+            Some(Err(error)) => {
+                let what = format!("h{host} {process:?} cannot begin its round: {error:?}");
+                self.violate("R12", what);
+            }
+        }
+    }
+
+    fn print(&self, host: usize, process: Process, id: CommitId) -> Option<Fingerprint> {
+        let shared = self.hosts[host].memories.of.get(&process)?;
+        shared.state(id).map(State::fingerprint)
+    }
+
+    /// An action of the start of a round is done, or fails.
+    pub(super) fn performed(&mut self, host: usize, process: Process, action: Action) {
+        if self.is_aborted(host, process) {
+            self.sync_fails(host, process);
+            return self.round_fails(host, process);
+        }
+        match action {
+            Action::Fetch { id, .. } if !self.fetch(host, process, id) => return,
+            Action::Save(id) => {
+                let Some(state) = self.worker(host, process).map(|w| w.state.clone()) else {
+                    return;
+                };
+                self.keep(host, process, Commit { id, state });
+            }
+            Action::Restore(id) => {
+                let shared = self.hosts[host].memories.of.get(&process);
+                let state = shared.and_then(|shared| shared.state(id).cloned());
+                if let (Some(state), Some(worker)) = (state, self.worker(host, process)) {
+                    worker.state = state;
+                }
+            }
+            _ => {}
+        }
+        self.go_on_with(host, process, Outcome::Done);
+    }
+
+    /// What the members have told is here, or what rank 0 has sent.
+    pub(super) fn exchanged(&mut self, host: usize, process: Process) {
+        let Some(id) = self.round_id(host, process) else {
+            return;
+        };
+        let Some(all) = self.rounds.get(&id.round).map(|round| round.offers()) else {
+            return;
+        };
+        self.go_on_with(host, process, Outcome::Exchanged(all));
+    }
+
+    pub(super) fn transferred(&mut self, host: usize, process: Process) {
+        let transfer = self.worker(host, process).and_then(|w| w.transfer.take());
+        if let Some(Action::Receive {
+            id, fingerprint, ..
+        }) = transfer
+        {
+            let round = self.round_id(host, process).map(|id| id.round);
+            let sent = round.and_then(|round| self.rounds.get(&round)?.sent.clone());
+            let Some(state) = sent.filter(|state| state.fingerprint() == fingerprint) else {
+                let what = format!("h{host} {process:?} receives {id:?} damaged");
+                return self.violate("R12", what);
+            };
+            self.keep(host, process, Commit { id, state });
+        }
+        self.go_on_with(host, process, Outcome::Done);
+    }
+
+    /// What rank 0 broadcasts is on its way from here on, whatever becomes of rank 0.
+    fn sends(&mut self, host: usize, process: Process, action: Action) {
+        let Action::Send(id) = action else {
+            return;
+        };
+        if !self.is_root(host, process) {
+            return;
+        }
+        let shared = self.hosts[host].memories.of.get(&process);
+        let state = shared.and_then(|shared| shared.state(id).cloned());
+        let round = self.round_id(host, process).map(|id| id.round);
+        if let Some(round) = round.and_then(|round| self.rounds.get_mut(&round)) {
+            round.sent = state;
+        }
+    }
+
+    fn go_on_with(&mut self, host: usize, process: Process, outcome: Outcome) {
+        let next = |machine: &mut Machine, shared: &mut Shared| machine.synced(outcome, shared);
+        let action = self.with_machine(host, process, next);
+        self.act_on(host, process, action);
+    }
+
+    /// The start of a round was cut short.
+    pub(super) fn sync_fails(&mut self, host: usize, process: Process) {
+        self.with_machine(host, process, |machine, shared| machine.sync_failed(shared));
+    }
+
+    /// Rank 0 asks the keeper for the base. `false`: it did not come, and this worker has left the round or ends.
+    fn fetch(&mut self, host: usize, process: Process, id: CommitId) -> bool {
+        let Some(start) = self
+            .worker(host, process)
+            .and_then(|worker| Some(worker.round.as_ref()?.start.clone()))
+        else {
+            return false;
+        };
+        if let Some(state) = self.ask_keeper(host, &start) {
+            self.keep(host, process, Commit { id, state });
+            if let Some(worker) = self.worker(host, process) {
+                worker.machine.fetched();
+            }
+            return true;
+        }
+        self.sync_fails(host, process);
+        let over = self
+            .worker(host, process)
+            .and_then(|worker| worker.machine.fetch_failed(None));
+        match over {
+            Some(_) => self.leave(host, process),
+            None => self.die(host, process, Exit::Code(1)),
+        }
+        false
+    }
+
+    fn ask_keeper(&self, host: usize, start: &Start) -> Option<State> {
+        let keeper = start.keeper.as_ref()?;
+        let at = self.host_index(&keeper.host)?;
+        let reached =
+            at == host || (self.hosts[at].cut_data == 0 && self.hosts[host].cut_data == 0);
+        let there = self.hosts[at].agent.is_some() && reached;
+        let memories = &self.hosts[at].memories.of;
+        let shared = memories.get(&keeper.process).filter(|_| there)?;
+        shared.state(start.base?).cloned()
+    }
+
+    /// Commits what is no commit of a step.
+    fn keep(&mut self, host: usize, process: Process, commit: Commit) {
+        let (id, state) = (commit.id, commit.state.clone());
+        if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+            shared.keep(commit);
+        }
+        self.sealed(host, process, id, &state);
+    }
+
+    pub(super) fn sealed(&mut self, host: usize, process: Process, id: CommitId, state: &State) {
+        let step = state.step;
+        self.note(format_args!(
+            "h{host} {process:?} seals {id:?} at step {step}"
+        ));
+        if let Err(what) = r7::sealed(self, id, state) {
+            return self.violate("R7", what);
+        }
+        if let Err(what) = self.history.sealed(id, state.clone()) {
+            self.violate("R12", what);
+        }
+    }
+
+    fn begin_training(&mut self, host: usize, process: Process) {
+        self.share_out(host, process);
+        r13::begins(self, host, process);
+        if let Some(worker) = self.worker(host, process) {
+            worker.machine.train();
+        }
+        self.train(host, process);
+    }
+}

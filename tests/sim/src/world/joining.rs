@@ -1,0 +1,248 @@
+//! How a worker waits for rounds and leaves them, and what its agent tells it meanwhile.
+
+use std::rc::Rc;
+
+use elasticrun_core::worker::{
+    Announcement, BaseSource, Command, Ended, Event, Failure, Join, RoundId, RoundStart,
+};
+use elasticrun_protocol::{
+    FromWorker, HostId, Process, Round,
+    control::{Member, Start, StopReason},
+};
+
+use super::{Ev, World, turns::Act, worker::Phase};
+
+/// What its agent tells it.
+#[derive(Clone, Debug)]
+pub(crate) enum Tell {
+    Start(Rc<Start>, Member),
+    Abort(Round),
+    Stop(StopReason),
+}
+
+impl World {
+    /// At `run()`: whatever the machine says next.
+    pub(super) fn join(&mut self, host: usize, process: Process) {
+        self.turn(host, process, Phase::Joined);
+        while let Some(worker) = self.worker(host, process) {
+            match worker.machine.join() {
+                Ok(Join::Announce(announcement)) => self.announce(host, process, announcement),
+                Ok(Join::Wait) => return,
+                Ok(Join::Connect(_)) => {
+                    if let Some((start, member)) = worker.start.take() {
+                        self.enter(host, process, start, member);
+                    }
+                    return;
+                }
+                Err(_) => return self.end_as_told(host, process),
+            }
+        }
+    }
+
+    fn announce(&mut self, host: usize, process: Process, announcement: Announcement) {
+        let left = announcement.left;
+        let join = FromWorker::Join {
+            left: left.map(|left| left.round),
+            told: left.is_none_or(|left| left.ordered),
+            data_port: 1000 + process.local_rank.0 as u16,
+            commit: self.hosts[host].newest(process),
+            empty: false,
+            unreachable: announcement.unreachable,
+        };
+        self.say(host, process, join);
+    }
+
+    /// Hosts of a round that no data goes to or comes from, by their index in it.
+    fn unreachable_from(&self, host: usize, round: Round) -> Vec<u32> {
+        let Some(round) = self.rounds.get(&round) else {
+            return Vec::new();
+        };
+        let mut hosts: Vec<_> = round.seats.iter().map(|seat| seat.host).collect();
+        hosts.dedup();
+        let cut = |at: usize| self.hosts[at].cut_data > 0;
+        let lost = |at: &usize| *at != host && (cut(*at) || cut(host));
+        let lost = hosts.iter().enumerate().filter(|(_, at)| lost(at));
+        lost.map(|(index, _)| index as u32).collect()
+    }
+
+    /// A collective of this worker has failed: a peer is gone, or cannot be reached.
+    pub(super) fn peers_fail(&mut self, host: usize, process: Process) {
+        let round = self.worker(host, process).and_then(|w| w.round.as_ref());
+        let Some(round) = round.map(|round| round.start.round) else {
+            return;
+        };
+        let hosts = self.unreachable_from(host, round);
+        self.collective_fails(host, process, hosts);
+    }
+
+    /// A collective of this worker has failed, since its round is over.
+    pub(super) fn round_fails(&mut self, host: usize, process: Process) {
+        self.collective_fails(host, process, Vec::new());
+    }
+
+    fn collective_fails(&mut self, host: usize, process: Process, hosts: Vec<u32>) {
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        let over = worker.machine.failed(Failure::Lost { hosts });
+        if worker.machine.commit().is_ok() {
+            let what = format!("h{host} {process:?} may commit what a collective left half done");
+            return self.violate("W4", what);
+        }
+        if over.is_none() {
+            return self.violate(
+                "W1",
+                format!("h{host} {process:?} lost a peer and its round goes on"),
+            );
+        }
+        self.leave(host, process);
+    }
+
+    /// Goes back to `run()`, since its round is over.
+    pub(super) fn leave(&mut self, host: usize, process: Process) {
+        let Some(id) = self.round_id(host, process) else {
+            return;
+        };
+        let shared = self.hosts[host].memories.of.get(&process);
+        let aborted = shared.is_some_and(|shared| shared.aborted(id.round));
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        let Some(departure) = worker.machine.leave(false, aborted) else {
+            return self.violate(
+                "W1",
+                format!(
+                    "h{host} {process:?} cannot leave {:?}, which is over",
+                    id.round
+                ),
+            );
+        };
+        let Some(round) = worker.round.take() else {
+            return;
+        };
+        let from = worker.phase;
+        self.turn(host, process, Phase::Busy);
+        self.seat_gone(round.start.round, round.rank, from);
+        let wait = self.dice.micros(20, 5_000);
+        let wait = wait + self.take_away(host, process);
+        self.note(format_args!("h{host} {process:?} leaves: {departure:?}"));
+        if departure.ordered {
+            self.act_after(host, process, wait, Act::Join);
+        } else {
+            self.join(host, process);
+        }
+    }
+
+    pub(super) fn round_id(&self, host: usize, process: Process) -> Option<RoundId> {
+        let worker = self.hosts[host].workers.get(&process)?;
+        let start = &worker.round.as_ref()?.start;
+        Some(RoundId {
+            epoch: start.epoch,
+            round: start.round,
+        })
+    }
+
+    pub(super) fn tell(&mut self, host: usize, process: Process, tell: Tell) {
+        let at = self.now + self.dice.micros(10, 1_000);
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        worker.told_at = worker.told_at.max(at);
+        let at = worker.told_at;
+        self.at(
+            at,
+            Ev::Tell {
+                host,
+                process,
+                tell,
+            },
+        );
+    }
+
+    pub(super) fn worker_told(&mut self, host: usize, process: Process, tell: Tell) {
+        let again = || Ev::Tell {
+            host,
+            process,
+            tell: tell.clone(),
+        };
+        if self.defers(host, process, again) {
+            return;
+        }
+        let now_at = self.worker(host, process).map(|worker| worker.phase);
+        match tell {
+            Tell::Start(start, member) => {
+                if now_at != Some(Phase::Joined) {
+                    let round = start.round;
+                    let what = format!(
+                        "h{host} {process:?} is told to start {round:?} and is not at run() but {now_at:?}"
+                    );
+                    return self.violate("R3", what);
+                }
+                let facts = facts_of(&start, &member, &self.hosts[host].id);
+                if let Some(worker) = self.worker(host, process) {
+                    worker.start = Some((start, member));
+                }
+                self.worker_hears(host, process, Event::Started(facts));
+            }
+            Tell::Abort(round) => self.worker_hears(host, process, Event::Aborted { round }),
+            Tell::Stop(why) => {
+                let Some(worker) = self.worker(host, process).filter(|w| !w.script) else {
+                    // A script has no ear for that.
+                    return;
+                };
+                worker.told_to_stop = true;
+                self.worker_hears(host, process, Event::Ended(Ended::Stopped(why)));
+            }
+        }
+    }
+
+    /// What the script does beside the training fails by the loss of a peer: no result of it is whole.
+    pub(super) fn is_cut_short(&mut self, host: usize, process: Process) {
+        let Some(id) = self.round_id(host, process) else {
+            return;
+        };
+        if let Some(worker) = self.worker(host, process) {
+            worker.cut_short = Some(id.round);
+        }
+        self.worker_hears(host, process, Event::CutShort { id });
+    }
+
+    /// The SDK's thread hands in what its agent says, and does what follows.
+    fn worker_hears(&mut self, host: usize, process: Process, event: Event) {
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        let mut commands = Vec::new();
+        worker.machine.step(event, &mut commands);
+        let joined = worker.phase == Phase::Joined;
+        for command in commands {
+            if let Command::EndRound(id) = command {
+                if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
+                    shared.abort(id.round);
+                }
+                let wait = self.dice.micros(5, 50);
+                self.after(wait, Ev::Wake { host, process });
+            }
+        }
+        if joined {
+            self.join(host, process);
+        }
+    }
+}
+
+/// What of a start concerns the machine of a worker.
+fn facts_of(start: &Start, member: &Member, own: &HostId) -> RoundStart {
+    RoundStart {
+        id: RoundId {
+            epoch: start.epoch,
+            round: start.round,
+        },
+        rank: member.place.rank,
+        base: start.base,
+        source: match &start.keeper {
+            None => BaseSource::None,
+            Some(keeper) if keeper.host == *own => BaseSource::SameHost,
+            Some(_) => BaseSource::OtherHost,
+        },
+    }
+}
