@@ -38,7 +38,7 @@ impl Known {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Reference {
     known: BTreeMap<HostId, Known>,
     out: BTreeMap<Domain, Out>,

@@ -76,7 +76,14 @@ impl World {
             return;
         }
         self.note(format_args!("driver < {event:?}"));
-        self.reference.event(self.driver_now(), &event);
+        let now = self.driver_now();
+        let late = self
+            .driver
+            .job
+            .next_deadline()
+            .is_some_and(|due| due <= now);
+        self.before_event = late.then(|| self.reference.clone());
+        self.reference.event(now, &event);
         invariants::ends::event(self, &event);
         invariants::newcomers::event(self, &event);
         if self.plan.groups.is_some() {
@@ -111,6 +118,7 @@ impl World {
         self.driver.connects.clone_from(&came);
         self.driver.job.step(self.driver_now(), event, &mut out);
         self.obey(out);
+        self.before_event = None;
         self.driver.connects = None;
         if let Some(host) = came {
             self.blame.agent_came(self.driver_now(), &host);

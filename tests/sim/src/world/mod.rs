@@ -99,6 +99,8 @@ pub(crate) struct World {
     group_steps: u64,
     discovery: Discovery,
     pub(crate) reference: Reference,
+    /// As it was before the event that the driver takes, if a deadline had passed by then.
+    pub(crate) before_event: Option<Reference>,
     pub(crate) blame: Blame,
     pub(crate) history: History,
     pub(crate) invariants: Invariants,
@@ -139,6 +141,7 @@ impl World {
             group_steps: 0,
             discovery: Discovery::new(&plan),
             reference: Reference::of(plan.settings.elastic),
+            before_event: None,
             blame: Blame::new(&plan.settings),
             history: History::default(),
             invariants: Invariants::default(),
