@@ -96,7 +96,9 @@ impl Worker {
             let hurry = Hurry::new(inbox.ask(|machine| machine.departure()).is_some());
             let mut started = match inbox.next_join(deadline)? {
                 NextJoin::Announce(announcement) => {
-                    self.link.announce(announcement)?;
+                    self.link
+                        .announce(announcement)
+                        .inspect_err(|_| inbox.ask(Machine::give_up))?;
                     continue;
                 }
                 NextJoin::Late => return Ok(None),

@@ -13,7 +13,7 @@ use std::{
 
 use elasticrun_collectives::{Aborter, Session};
 use elasticrun_core::worker::{
-    Announcement, BaseSource, Command, Ended, Event, Join, Machine, Over, RoundId, RoundStart,
+    Announcement, Command, Ended, Event, Join, Machine, Over, RoundId, RoundStart,
 };
 use elasticrun_protocol::{
     Round,
@@ -38,10 +38,7 @@ pub(crate) struct Started {
 
 impl Started {
     pub(crate) fn id(&self) -> RoundId {
-        RoundId {
-            epoch: self.start.epoch,
-            round: self.start.round,
-        }
+        (&*self.start).into()
     }
 
     /// The round, as collectives name it.
@@ -51,17 +48,8 @@ impl Started {
 
     /// What of it concerns the machine.
     fn facts(&self) -> RoundStart {
-        let source = match (&self.keeper, &self.start.keeper) {
-            (Some(_), _) => BaseSource::SameHost,
-            (None, Some(_)) => BaseSource::OtherHost,
-            (None, None) => BaseSource::None,
-        };
-        RoundStart {
-            id: self.id(),
-            rank: self.member.place.rank,
-            base: self.start.base,
-            source,
-        }
+        // The agent hands over the memories of a keeper of its own host.
+        RoundStart::new(&self.start, &self.member, self.keeper.is_some())
     }
 }
 
@@ -196,7 +184,8 @@ impl Inbox {
                     let started = inner.started.take();
                     return started.map(NextJoin::Connect).ok_or(Over::OutOfRound);
                 }
-                Join::Wait => {}
+                // A start that came meanwhile is not entered: its descriptors must not outlive it.
+                Join::Wait => inner.started = None,
             }
             let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             inner = match time {

@@ -33,25 +33,29 @@ pub(crate) fn sync<S: State + ?Sized>(
         state,
     }
     .run(fresh);
-    if let Err(error) = &synced {
-        let memory = &link.memory;
-        link.inbox.ask(|machine| {
-            machine.sync_failed(memory);
-            if error.interrupt().is_some() {
-                machine.over();
-            }
-        });
-    }
-    synced
+    synced.inspect_err(|error| note_failure(link, error))
 }
 
 /// Has this member, which is rank 0, hold the base of the round. No other member has a part in it.
 pub(crate) fn reach_base(link: &mut Link, started: &mut Started) -> Result<(), Error> {
     let memory = &mut link.memory;
     match link.inbox.ask(|machine| machine.reach_base(memory))? {
-        Some(Action::Fetch { id, from }) => bring_base(link, started, id, from),
+        Some(Action::Fetch { id, from }) => {
+            bring_base(link, started, id, from).inspect_err(|error| note_failure(link, error))
+        }
         _ => Ok(()),
     }
+}
+
+/// What a failed start of a round leaves: an interrupt is found by later calls too.
+fn note_failure(link: &Link, error: &Error) {
+    let memory = &link.memory;
+    link.inbox.ask(|machine| {
+        machine.sync_failed(memory);
+        if error.interrupt().is_some() {
+            machine.over();
+        }
+    });
 }
 
 struct Sync<'a, S: ?Sized> {

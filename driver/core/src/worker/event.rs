@@ -1,6 +1,9 @@
 //! What a worker hears from its agent, and what it must do at once.
 
-use elasticrun_protocol::{CommitId, DriverEpoch, Rank, Round, control::StopReason};
+use elasticrun_protocol::{
+    CommitId, DriverEpoch, Rank, Round,
+    control::{Member, Start, StopReason},
+};
 
 /// A round of the job, across drivers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,6 +25,15 @@ impl RoundId {
     }
 }
 
+impl From<&Start> for RoundId {
+    fn from(start: &Start) -> Self {
+        Self {
+            epoch: start.epoch,
+            round: start.round,
+        }
+    }
+}
+
 /// A round that this process is a member of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundStart {
@@ -33,6 +45,24 @@ pub struct RoundStart {
     pub base: Option<CommitId>,
     /// Where the base can be fetched.
     pub source: BaseSource,
+}
+
+impl RoundStart {
+    /// What of the driver's order concerns this member. `keeper_is_local` says whether the process that keeps the base, if
+    /// there is one, is of this host.
+    pub fn new(start: &Start, member: &Member, keeper_is_local: bool) -> Self {
+        let source = match start.keeper {
+            None => BaseSource::None,
+            Some(_) if keeper_is_local => BaseSource::SameHost,
+            Some(_) => BaseSource::OtherHost,
+        };
+        Self {
+            id: start.into(),
+            rank: member.place.rank,
+            base: start.base,
+            source,
+        }
+    }
 }
 
 /// Who keeps the base of a round for a rank 0 that does not hold it.

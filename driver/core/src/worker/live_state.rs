@@ -13,7 +13,7 @@ use elasticrun_protocol::CommitId;
 use super::Commits;
 use crate::mutant::{Mutant, planted};
 
-/// See the module.
+/// The origin of the live state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LiveState {
     /// The commit that it was made of, or sealed as, last.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::mutant::{Mutant, planted};
 
-/// See the module.
+/// What a worker decides: see the module above.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     signals: Signals,
@@ -109,8 +109,8 @@ impl Machine {
         }
     }
 
-    /// The members of the round cannot be connected to, for a reason that a new round would not change: this process is in
-    /// no round.
+    /// This process cannot be announced, or cannot connect to the members of its round for a reason that a new round would
+    /// not change: it is in no round, and its agent does not know that it could be.
     pub fn give_up(&mut self) {
         self.life = Life::Outside;
     }

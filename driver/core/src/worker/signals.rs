@@ -8,7 +8,7 @@ use elasticrun_protocol::Round;
 
 use super::{Command, Ended, Event, RoundId, RoundStart};
 
-/// See the module.
+/// What is known of the rounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signals {
     /// A round that has started and was not entered yet.

@@ -79,7 +79,7 @@ pub enum SyncError {
     BaseMissing(CommitId),
 }
 
-/// See the module.
+/// How far the start of a round has come in one member.
 #[derive(Clone, Debug)]
 pub(super) struct Sync {
     start: RoundStart,

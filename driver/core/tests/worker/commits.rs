@@ -46,7 +46,7 @@ fn w4_what_was_cut_short_is_not_committed() {
 }
 
 #[test]
-fn who_is_told_to_stop_commits_nothing() {
+fn a_process_that_is_told_to_stop_commits_nothing() {
     let mut machine = member(0, None);
     let ended = Ended::Stopped(StopReason::JobEnded);
     step(&mut machine, Event::Ended(ended.clone()));

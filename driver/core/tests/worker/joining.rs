@@ -37,7 +37,7 @@ fn a_round_that_was_left_is_not_entered_again() {
 }
 
 #[test]
-fn who_is_told_to_stop_says_that_it_is_back_and_then_ends() {
+fn a_process_that_is_told_to_stop_says_that_it_is_back_and_then_ends() {
     let mut machine = member(0, None);
     let ended = Ended::Stopped(StopReason::Removed);
     let commands = step(&mut machine, Event::Ended(ended.clone()));
@@ -79,6 +79,16 @@ fn it_says_whether_it_was_told_to_leave() {
         assert_eq!(machine.leave(false, aborted), Some(departure));
         assert_eq!(announced(&mut machine).left, Some(departure));
     }
+}
+
+#[test]
+fn an_announcement_that_did_not_arrive_is_made_again() {
+    let mut machine = member(0, None);
+    let departure = machine.leave(true, false);
+    assert_eq!(announced(&mut machine).left, departure);
+    machine.give_up();
+    assert_eq!(announced(&mut machine).left, departure);
+    assert_eq!(machine.join(), Ok(Join::Wait));
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use elasticrun_core::worker::{
-    Announcement, BaseSource, Command, Ended, Event, Failure, Join, RoundId, RoundStart,
+    Announcement, Command, Ended, Event, Failure, Join, RoundId, RoundStart,
 };
 use elasticrun_protocol::{
-    FromWorker, HostId, Process, Round,
+    FromWorker, Process, Round,
     control::{Member, Start, StopReason},
 };
 
@@ -135,11 +135,8 @@ impl World {
 
     pub(super) fn round_id(&self, host: usize, process: Process) -> Option<RoundId> {
         let worker = self.hosts[host].workers.get(&process)?;
-        let start = &worker.round.as_ref()?.start;
-        Some(RoundId {
-            epoch: start.epoch,
-            round: start.round,
-        })
+        let start = &*worker.round.as_ref()?.start;
+        Some(start.into())
     }
 
     pub(super) fn tell(&mut self, host: usize, process: Process, tell: Tell) {
@@ -178,7 +175,10 @@ impl World {
                     );
                     return self.violate("R3", what);
                 }
-                let facts = facts_of(&start, &member, &self.hosts[host].id);
+                let own = &self.hosts[host].id;
+                let keeper = start.keeper.as_ref();
+                let is_local = keeper.is_some_and(|keeper| keeper.host == *own);
+                let facts = RoundStart::new(&start, &member, is_local);
                 if let Some(worker) = self.worker(host, process) {
                     worker.start = Some((start, member));
                 }
@@ -227,22 +227,5 @@ impl World {
         if joined {
             self.join(host, process);
         }
-    }
-}
-
-/// What of a start concerns the machine of a worker.
-fn facts_of(start: &Start, member: &Member, own: &HostId) -> RoundStart {
-    RoundStart {
-        id: RoundId {
-            epoch: start.epoch,
-            round: start.round,
-        },
-        rank: member.place.rank,
-        base: start.base,
-        source: match &start.keeper {
-            None => BaseSource::None,
-            Some(keeper) if keeper.host == *own => BaseSource::SameHost,
-            Some(_) => BaseSource::OtherHost,
-        },
     }
 }
