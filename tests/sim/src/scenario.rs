@@ -45,6 +45,8 @@ pub(crate) struct Scenario {
     pub(crate) import: Duration,
     /// Usual delay of a message between hosts.
     pub(crate) delay: Duration,
+    /// How late a worker hears its agent at most.
+    pub(crate) hearing: Duration,
     /// Of a hundred messages between driver and agents, how many come twice.
     pub(crate) repeats: u64,
     /// Of a hundred peers that lose one, how many see it by themselves.
@@ -132,6 +134,7 @@ impl Scenario {
             delay: dice
                 .pick(&[100, 1_000, 20_000])
                 .map_or(Duration::ZERO, Duration::from_micros),
+            hearing: Duration::from_millis(1),
             repeats: if quiet {
                 0
             } else {
@@ -193,6 +196,12 @@ impl Scenario {
             scenario.faults.push((early(data), fault));
         }
         scenario.draw_groups(data.clone());
+        // Of dice of its own, for the same reason.
+        let mut own = Dice::new(data.clone().seed());
+        if !quiet && own.percent(15) {
+            // The thread that hears the agent gets no processor for a while.
+            scenario.hearing = own.millis(1, 500);
+        }
         scenario
     }
 

@@ -140,7 +140,8 @@ impl World {
     }
 
     pub(super) fn tell(&mut self, host: usize, process: Process, tell: Tell) {
-        let at = self.now + self.dice.micros(10, 1_000);
+        let latest = self.plan.hearing.as_micros() as u64;
+        let at = self.now + self.dice.micros(10, latest);
         let Some(worker) = self.worker(host, process) else {
             return;
         };
