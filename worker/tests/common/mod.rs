@@ -354,13 +354,17 @@ pub(crate) fn start_from(
     let members = members(workers);
     let region =
         (members.len() > 1).then(|| create_region(members.len() as u32).expect("a region"));
+    let keeper = |(host, address)| Keeper {
+        host: HostId::new(host),
+        process: workers[0].process,
+        address,
+    };
+    // That of this host is reached by its descriptors.
+    let here = (kept.here).map(|_| ("here", SocketAddr::from(([127, 0, 0, 1], 1))));
+    let there = kept.there.map(|address| ("elsewhere", address));
     let start = Start {
         base,
-        keeper: kept.there.map(|address| Keeper {
-            host: HostId::new("elsewhere"),
-            process: workers[0].process,
-            address,
-        }),
+        keeper: here.or(there).map(keeper),
         members: members.clone(),
         host_index: 0,
         host_count: 1,
