@@ -200,7 +200,7 @@ impl Scenario {
         let mut own = Dice::new(data.clone().seed());
         if !quiet && own.percent(15) {
             // The thread that hears the agent gets no processor for a while.
-            scenario.hearing = own.millis(1, 500);
+            scenario.hearing = own.millis(1, 3_000);
         }
         scenario
     }

@@ -19,6 +19,8 @@ struct Idle {
     slot: LocalRank,
     /// Processes that the job had started.
     starts: u64,
+    /// Rounds that had started: while one forms, nothing is filled.
+    rounds: u64,
     /// When the agent of the host was asked for.
     launched: Option<Time>,
 }
@@ -31,6 +33,7 @@ pub(super) fn watch(world: &mut World) {
     let fleet = world.driver.job.fleet();
     let idle = Idle {
         starts: fleet.starts(),
+        rounds: world.history.rounds() as u64,
         launched: fleet.host(&host).map(|state| state.since),
         host,
         slot,

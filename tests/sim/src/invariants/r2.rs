@@ -77,8 +77,11 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             // A host that was away while the round was planned comes too late for it.
             let away = memory.absences.get(host)
                 != Some(&world.reference.absences(&world.hosts[*host].id));
+            let fate = world.fate(*host, *process);
+            // What its agent has given up dies, whatever it does meanwhile.
             !away
-                && !world.fate(*host, *process).told
+                && !fate.told
+                && !fate.given_up
                 && world.reaches(*host)
                 && world
                     .reference
