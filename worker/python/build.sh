@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel: the Python package with its native module, the binary and the bundled plugins.
 #
-# Usage: worker/python/build.sh PROFILE OUT    (PROFILE: dev or release)
+# Usage: worker/python/build.sh PROFILE OUT [FEATURES]    (PROFILE: dev or release)
 # Prints the path of the wheel as the last line.
 set -euo pipefail
 profile="${1:?profile: dev or release}" out="$(realpath -m "${2:?where the wheel goes}")"
@@ -19,6 +19,6 @@ install "$built/elasticrun" elasticrun.data/scripts/elasticrun
 [ "$profile" = dev ] || strip elasticrun.data/scripts/elasticrun
 
 # maturin calls cargo, which finds what is built already.
-"$python" -m maturin build --quiet --locked --profile "$profile" --out "$out" >&2
+"$python" -m maturin build --quiet --locked --profile "$profile" ${3:+--features "$3"} --out "$out" >&2
 # shellcheck disable=SC2012
 ls -t "$out"/elasticrun-*.whl | head -1

@@ -67,6 +67,7 @@ mod world;
 
 pub use call_key::call_key;
 pub use elasticrun_collectives::{DType, Element, Error as GroupError, Group, Observer, Op};
+pub use elasticrun_core::worker::{Hooks, SetupStep};
 pub use elasticrun_protocol::{
     CommitId, DriverEpoch, Generation, LocalRank, Process, Rank, Round, control::StopReason,
 };

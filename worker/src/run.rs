@@ -1,6 +1,6 @@
 //! The loop around the training function.
 
-use crate::{Error, Session, State, Worker};
+use crate::{Error, Group, Hooks, Session, SetupStep, State, Worker};
 
 /// Trains `state` through all changes of the job's hosts: calls `train` once for each round, until it
 /// returns `Ok` or an error of its own.
@@ -30,8 +30,8 @@ where
         let Some(mut group) = worker.join(None)? else {
             continue;
         };
-        match worker.sync(&mut group, state, false) {
-            Ok(_) => {}
+        match set_up(&mut worker, &mut group, state) {
+            Ok(()) => {}
             Err(error) if error.interrupt().is_some() || error.is_stop() => {
                 drop(group);
                 worker.leave(false);
@@ -39,10 +39,6 @@ where
             }
             Err(error) => return Err(error.into()),
         }
-        if let Some(world) = worker.world() {
-            state.reset(world);
-        }
-        worker.train();
         let mut session = Session::new(&mut worker, group)?;
         let entered = state.enter(&mut session).map_err(E::from);
         match entered.and_then(|()| train(&mut session, state)) {
@@ -57,4 +53,31 @@ where
             }
         }
     }
+}
+
+fn set_up(
+    worker: &mut Worker,
+    group: &mut Group,
+    state: &mut (impl State + ?Sized),
+) -> Result<(), Error> {
+    for step in worker.setup(Hooks::default())? {
+        match step {
+            SetupStep::FetchBase => worker.fetch_base()?,
+            SetupStep::RestoreNewest | SetupStep::Restore => {
+                worker.restore_newest(state)?;
+            }
+            // Of SDKs whose states have such code of the user's.
+            SetupStep::Reset | SetupStep::RequireBase | SetupStep::SyncOwn => {}
+            SetupStep::Sync { fresh } => {
+                worker.sync(group, state, fresh)?;
+            }
+            SetupStep::Adapt => {
+                if let Some(world) = worker.world() {
+                    state.reset(world);
+                }
+            }
+            SetupStep::Train => worker.train(),
+        }
+    }
+    Ok(())
 }

@@ -1,14 +1,18 @@
 //! Which samples a worker trains on, in an order that does not depend on the number of workers.
 //!
-//! An epoch is a permutation of all samples, drawn from seed and epoch. All workers walk along it together:
-//! each step takes the next global batch and shares it out. So all that is kept is the epoch and the
-//! number of samples processed in it, whatever sizes the world had on the way; after a change the rest is
-//! shared out over the new world. The order takes no memory: it is computed index by index.
+//! An epoch is a permutation of all samples, drawn from seed and epoch. All workers walk along it together. So all that is
+//! kept is the epoch and the number of samples processed in it, whatever sizes the world had on the way; after a change the
+//! rest is shared out over the new world. The order takes no memory: it is computed index by index.
+//!
+//! There are two ways along it. In batches ([`next_batch`](ElasticSampler::next_batch)), each step takes the next global batch
+//! and shares it out. In turns ([`turns`](ElasticSampler::turns)), as a loader iterates that makes batches by itself, the
+//! samples that were left when the round began are dealt out in turn.
 //!
 //! # Invariants
-//! - S1 over one epoch, for any sizes of the world and any size of batches, each index comes exactly once.
+//! - S1 over one epoch, for any sizes of the world and any size of batches, each index comes exactly once. Turns with
+//!   padding give at most `size - 1` of them again.
 //! - S2 all workers of a round have the same number of batches, the last ones perhaps with fewer samples or
-//!   none, so that all can call the same collectives.
+//!   none, so that all can call the same collectives. With padding they have as many turns.
 
 use std::{
     io::{self, Write},
@@ -47,7 +51,10 @@ pub struct ElasticSampler {
     len: u64,
     epoch: u64,
     position: u64,
-    order: Permutation,
+    /// Where the turns of this round began.
+    start: u64,
+    /// None: the samples come in the order of the data set.
+    order: Option<Permutation>,
 }
 
 impl ElasticSampler {
@@ -58,7 +65,20 @@ impl ElasticSampler {
             len,
             epoch: 0,
             position: 0,
-            order: Permutation::new(len, seed, 0),
+            start: 0,
+            order: Some(Permutation::new(len, seed, 0)),
+        }
+    }
+
+    /// As [`new`](Self::new), with the samples of each epoch in the order of the data set.
+    pub fn unshuffled(len: u64) -> Self {
+        Self {
+            seed: 0,
+            len,
+            epoch: 0,
+            position: 0,
+            start: 0,
+            order: None,
         }
     }
 
@@ -96,10 +116,14 @@ impl ElasticSampler {
     /// # Panics
     /// If `most` is 0.
     pub fn next_batch(&self, world: &World, most: u32) -> Option<Batch> {
-        self.share(world.rank(), world.size(), most)
+        self.batch_of(world.rank(), world.size(), most)
     }
 
-    fn share(&self, rank: u32, size: u32, most: u32) -> Option<Batch> {
+    /// [`next_batch`](Self::next_batch) of the worker of a rank.
+    ///
+    /// # Panics
+    /// If `most` is 0.
+    pub fn batch_of(&self, rank: u32, size: u32, most: u32) -> Option<Batch> {
         assert!(most > 0, "a batch of no samples would never end the epoch");
         let (rank, size) = (u64::from(rank), u64::from(size));
         let global = self.left().min(size * u64::from(most));
@@ -111,8 +135,7 @@ impl ElasticSampler {
             self.position + (u128::from(global) * u128::from(rank) / u128::from(size)) as u64
         };
         Some(Batch {
-            order: self.order.clone(),
-            epoch: self.epoch,
+            sampler: self.clone(),
             own: bound(rank)..bound(rank + 1),
             all: self.position..self.position + global,
         })
@@ -124,11 +147,16 @@ impl ElasticSampler {
     /// If it is not the next batch.
     pub fn processed(&mut self, batch: &Batch) {
         assert!(
-            (batch.epoch, batch.all.start) == (self.epoch, self.position)
+            (batch.sampler.epoch, batch.all.start) == (self.epoch, self.position)
                 && batch.all.end <= self.len,
             "a batch is processed once, and in order"
         );
         self.position = batch.all.end;
+    }
+
+    /// The next samples of the epoch are processed, by all workers together.
+    pub fn record_next(&mut self, samples: u64) {
+        self.position += samples.min(self.left());
     }
 
     /// Goes to the start of the next epoch, which has an order of its own.
@@ -136,10 +164,109 @@ impl ElasticSampler {
         self.go_to(self.epoch + 1, 0);
     }
 
-    fn go_to(&mut self, epoch: u64, position: u64) {
+    /// Goes to a position of an epoch, and shares out what is left from there.
+    ///
+    /// # Panics
+    /// If `position` is beyond the number of samples.
+    pub fn go_to(&mut self, epoch: u64, position: u64) {
+        assert!(
+            position <= self.len,
+            "position {position} of {} samples",
+            self.len
+        );
         self.epoch = epoch;
         self.position = position;
-        self.order = Permutation::new(self.len, self.seed, epoch);
+        self.order = (self.order.take()).map(|_| Permutation::new(self.len, self.seed, epoch));
+        self.share_out();
+    }
+
+    /// Shares out what is left of the epoch among the members of a new round: their turns begin at the position.
+    pub fn share_out(&mut self) {
+        self.start = self.position;
+    }
+
+    /// The turns of the worker of a rank. `padding` gives the last samples again, so that all workers have as many turns.
+    ///
+    /// # Panics
+    /// If `size` is 0.
+    pub fn turns(&self, rank: u32, size: u32, padding: bool) -> Turns<'_> {
+        assert!(size > 0, "a world of no workers has no turns");
+        let (rank, size) = (u64::from(rank), u64::from(size));
+        Turns {
+            sampler: self,
+            rank,
+            size,
+            padding,
+        }
+    }
+
+    /// Turns that are done since what was left was shared out.
+    pub fn turns_done(&self, size: u32) -> u64 {
+        (self.position - self.start).div_ceil(u64::from(size))
+    }
+
+    /// All workers have done so many turns since what is left was shared out.
+    pub fn record_turns(&mut self, turns: u64, size: u32) {
+        let reached = self.start.saturating_add(turns.saturating_mul(size.into()));
+        self.position = self.position.max(reached.min(self.len));
+    }
+
+    /// The sample at a place of the order of this epoch.
+    ///
+    /// # Panics
+    /// If `place` is not below the number of samples.
+    pub fn at(&self, place: u64) -> u64 {
+        match &self.order {
+            Some(order) => order.at(place),
+            None => place,
+        }
+    }
+}
+
+/// What a loader that iterates gives one worker: every `size`th of the samples that were left when the round began.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns<'a> {
+    sampler: &'a ElasticSampler,
+    rank: u64,
+    size: u64,
+    padding: bool,
+}
+
+impl Turns<'_> {
+    /// Samples of this worker.
+    pub fn len(&self) -> u64 {
+        // Without padding the first ranks get the samples that do not divide.
+        let rest = if self.padding { 0 } else { self.rank };
+        (self.left() + self.size - 1).saturating_sub(rest) / self.size
+    }
+
+    /// Whether this worker has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Samples of all workers.
+    pub fn len_of_all(&self) -> u64 {
+        if self.padding {
+            self.len() * self.size
+        } else {
+            self.left()
+        }
+    }
+
+    /// The sample of a turn.
+    ///
+    /// # Panics
+    /// If `turn` is not below [`len`](Self::len).
+    pub fn at(&self, turn: u64) -> u64 {
+        assert!(turn < self.len(), "turn {turn} of {}", self.len());
+        // Beyond the last sample, those that were left at the start come again.
+        let place = (turn * self.size + self.rank) % self.left();
+        self.sampler.at(self.sampler.start + place)
+    }
+
+    fn left(&self) -> u64 {
+        self.sampler.len - self.sampler.start
     }
 }
 
@@ -169,13 +296,16 @@ impl State for ElasticSampler {
         self.go_to(epoch, position);
         Ok(())
     }
+
+    fn reset(&mut self, _: &World) {
+        self.share_out();
+    }
 }
 
 /// A worker's share of a global batch.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    order: Permutation,
-    epoch: u64,
+    sampler: ElasticSampler,
     own: Range<u64>,
     all: Range<u64>,
 }
@@ -185,7 +315,7 @@ impl Batch {
     pub fn indices(&self) -> impl ExactSizeIterator<Item = u64> + FusedIterator + '_ {
         // A slice of the range fits into memory if anybody wants to iterate over it.
         let len = usize::try_from(self.own.end - self.own.start).unwrap_or(usize::MAX);
-        (0..len).map(|offset| self.order.at(self.own.start + offset as u64))
+        (0..len).map(|offset| self.sampler.at(self.own.start + offset as u64))
     }
 
     /// Samples of this worker; may be 0 at the end of an epoch.
@@ -225,7 +355,7 @@ mod tests {
             let mut again = false;
             loop {
                 let (size, most, lost) = steps.next().unwrap();
-                let shares: Vec<_> = (0..size).map(|rank| sampler.share(rank, size, most)).collect();
+                let shares: Vec<_> = (0..size).map(|rank| sampler.batch_of(rank, size, most)).collect();
                 let Some(first) = shares[0].clone() else {
                     prop_assert!(shares.iter().all(Option::is_none));
                     break;
@@ -256,6 +386,41 @@ mod tests {
             prop_assert!(times.iter().all(|times| *times == 1), "{:?}", times);
         }
 
+        /// S1 and S2 of turns: steps of some turns, and a change of the world behind each.
+        #[test]
+        fn turns_give_each_sample_once_and_with_padding_all_workers_as_many(
+            len in 0u64..300,
+            seed: u64,
+            shuffle: bool,
+            padding: bool,
+            rounds in prop::collection::vec((1u32..9, 1u64..40), 1..40),
+        ) {
+            let mut sampler = if shuffle {
+                ElasticSampler::new(len, seed)
+            } else {
+                ElasticSampler::unshuffled(len)
+            };
+            let mut times = vec![0; len as usize];
+            let mut again = 0;
+            for (size, done) in rounds.into_iter().chain([(4, len)]) {
+                sampler.share_out();
+                let turns: Vec<_> = (0..size).map(|rank| sampler.turns(rank, size, padding)).collect();
+                let lens = turns.iter().map(Turns::len);
+                prop_assert_eq!(lens.clone().sum::<u64>(), turns[0].len_of_all());
+                prop_assert!(lens.clone().max().unwrap() - lens.min().unwrap() <= u64::from(!padding));
+                again += turns[0].len_of_all() - sampler.left();
+                let given: Vec<u64> = (turns.iter())
+                    .flat_map(|turns| (0..done.min(turns.len())).map(|turn| turns.at(turn)))
+                    .collect();
+                given.iter().for_each(|index| times[*index as usize] += 1);
+                sampler.record_turns(done, size);
+            }
+            prop_assert_eq!(sampler.left(), 0);
+            let most = times.iter().map(|times| times - 1).sum::<u64>();
+            prop_assert!(times.iter().all(|times| *times >= 1));
+            prop_assert!(if padding { most <= again } else { most == 0 }, "{:?}", times);
+        }
+
         #[test]
         fn epochs_have_orders_of_their_own_and_a_seed_repeats_them(len in 50u64..500, seed: u64) {
             let order = |epoch| Permutation::new(len, seed, epoch);
@@ -279,7 +444,7 @@ mod tests {
     #[should_panic(expected = "processed once")]
     fn a_batch_is_not_processed_twice() {
         let mut sampler = ElasticSampler::new(10, 1);
-        let batch = sampler.share(0, 1, 3).unwrap();
+        let batch = sampler.batch_of(0, 1, 3).unwrap();
         sampler.processed(&batch);
         sampler.processed(&batch);
     }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use elasticrun_collectives::{Error as GroupError, Group};
-use elasticrun_core::worker::{Event, Machine, RoundId};
+use elasticrun_core::worker::{Event, Hooks, Machine, RoundId, SetupStep};
 use elasticrun_protocol::{CommitId, store::Namespace};
 use elasticrun_shared::page::{AtBoundary, InRound, Phase, WorkerPage};
 
@@ -22,7 +22,7 @@ use crate::{
     Error, State, Store, World,
     agent::{Inbox, Link, NextJoin, Started},
     hurry::{Hurry, Start},
-    round::{connect, failed, judge, reach_base, sync},
+    round::{connect, failed, fetch_base, judge, sync},
     state,
 };
 
@@ -142,17 +142,27 @@ impl Worker {
         sync(&mut self.link, &mut course.started, group, state, fresh)
     }
 
-    /// Has the memory of this process, if it is rank 0, hold the base of the round, which may be kept for one that
-    /// died. [`sync`](Self::sync) does it too; this is for who looks at the base before. No other member has a part in it.
+    /// Another state may be live from now on: this process begins with it, whatever rounds it was in.
+    pub fn adopt_state(&self) {
+        self.link.inbox.ask(Machine::adopt_state);
+    }
+
+    /// The steps from the joined round to the training function, which every SDK carries out in this order.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRound`] outside of a round.
+    pub fn setup(&self, hooks: Hooks) -> Result<Vec<SetupStep>, Error> {
+        Ok(self.link.inbox.ask(|machine| machine.setup(hooks))?)
+    }
+
+    /// [`SetupStep::FetchBase`]: has the memory of this process hold the base of the round, which another process may keep.
+    /// No other member has a part in it.
     ///
     /// # Errors
     /// As of [`sync`](Self::sync).
-    pub fn reach_base(&mut self) -> Result<(), Error> {
+    pub fn fetch_base(&mut self) -> Result<(), Error> {
         let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        if course.world.rank() != 0 {
-            return Ok(());
-        }
-        reach_base(&mut self.link, &mut course.started)
+        fetch_base(&mut self.link, &mut course.started)
     }
 
     /// The state is about to change: what it is will be known again at the next common boundary or sync.

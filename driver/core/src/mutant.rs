@@ -2,7 +2,8 @@
 //! them that it would see each. They exist only with the feature `mutants`, which nothing that is shipped
 //! turns on; without it [`planted`] is `false` at compile time.
 //!
-//! A mistake is planted for the current thread: the machines are pure, so a run is the work of one thread.
+//! The simulation plants a mistake for the current thread: the machines are pure, so a run is the work of one thread. A real
+//! process has it planted for all of its threads, by name: `make wheel-mutants`.
 //! Each names the rules that it breaks: a number is an elastic rule of the contract, `R` and a number an invariant of the
 //! job, `W` and a number one of a worker ([`crate::worker`]).
 
@@ -17,10 +18,22 @@ pub fn plant(mutant: Option<Mutant>) {
     PLANTED.set(mutant);
 }
 
+/// The mistake of all threads of this process.
+#[cfg(feature = "mutants")]
+static EVERYWHERE: std::sync::OnceLock<Mutant> = std::sync::OnceLock::new();
+
+/// Plants the mistake of this name for all threads of this process, once. `false` if there is none of that name.
+#[cfg(feature = "mutants")]
+pub fn plant_everywhere(name: &str) -> bool {
+    let named = |mutant: &&Mutant| format!("{mutant:?}") == name;
+    (Mutant::ALL.iter().find(named)).is_some_and(|mutant| EVERYWHERE.set(*mutant).is_ok())
+}
+
 /// Whether this mistake is planted.
 #[cfg(feature = "mutants")]
 pub(crate) fn planted(mutant: Mutant) -> bool {
-    PLANTED.get() == Some(mutant)
+    let here = PLANTED.get().or_else(|| EVERYWHERE.get().copied());
+    here == Some(mutant)
 }
 
 /// Whether this mistake is planted: never.
@@ -368,6 +381,14 @@ mutants! {
     UnseenBase: "R13",
     /// The live state is taken for that of the base, whatever it was before.
     NoRestore: "R13" "W2",
+
+    // W5: what reset callbacks see, and what they change.
+    /// Reset callbacks see the state that a failure has left.
+    CallbacksSeeTorn: "W5" "W2",
+    /// Reset callbacks of rank 0 see an older commit than that which the round begins with.
+    CallbacksSeeOlder: "W5",
+    /// What reset callbacks change is lost.
+    CallbacksUncounted: "W5" "R13",
 
     // W2 and W4: what a worker commits, and what it says of how it left.
     /// A commit is granted although an operation of the round was cut short.

@@ -21,9 +21,10 @@ mod error;
 mod keys;
 mod lane;
 mod operations;
-mod order;
 mod payload;
 mod process;
+mod sampler;
+mod setup;
 mod watch;
 mod work;
 
@@ -36,13 +37,39 @@ mod _native {
         data::{Batch, Column, Data, Forecast, Image, columns, images, note, plan},
         keys::Keys,
         lane::Lane,
-        order::Order,
         process::{
-            Standing, boundary, fail, finish, host_at_risk, in_round, init, initialized, job_keys,
-            join, lacks_base, lane, leave_here, newest, reach_base, refuse_commits, round_keys,
-            seal, shutdown, sync, training, world,
+            Standing, boundary, fail, fetch_base, finish, host_at_risk, in_round, init,
+            initialized, job_keys, join, lacks_base, lane, leave_here, newest, refuse_commits,
+            round_keys, seal, shutdown, sync, training, world,
         },
+        sampler::Sampler,
+        setup::{Step, adopt_state, setup},
         watch::{on_abort, on_hosts_updated},
         work::Work,
     };
+
+    #[pymodule_init]
+    fn begin(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::plant_mutant()
+    }
+}
+
+/// Plants the mistake that the environment names: `test_mutants.py`.
+#[cfg(feature = "mutants")]
+fn plant_mutant() -> pyo3::PyResult<()> {
+    let Ok(name) = std::env::var("ELASTICRUN_MUTANT") else {
+        return Ok(());
+    };
+    match elasticrun_core::mutant::plant_everywhere(&name) {
+        true => Ok(()),
+        false => Err(pyo3::exceptions::PyValueError::new_err(format!(
+            "ELASTICRUN_MUTANT={name}: no such mistake"
+        ))),
+    }
+}
+
+/// What is shipped has no mistakes to plant.
+#[cfg(not(feature = "mutants"))]
+const fn plant_mutant() -> pyo3::PyResult<()> {
+    Ok(())
 }

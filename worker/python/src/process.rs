@@ -144,7 +144,10 @@ fn with<R>(py: Python<'_>, body: impl FnOnce(&mut Process) -> PyResult<R>) -> Py
 }
 
 /// Uses the worker, without a lock. Waits for a call of another thread that uses it; the main thread sees signals meanwhile.
-fn use_worker<R>(py: Python<'_>, body: impl FnOnce(&mut Worker) -> PyResult<R>) -> PyResult<R> {
+pub(crate) fn use_worker<R>(
+    py: Python<'_>,
+    body: impl FnOnce(&mut Worker) -> PyResult<R>,
+) -> PyResult<R> {
     let mut worker = loop {
         if let Some(worker) = take_worker(py)? {
             break worker;
@@ -360,11 +363,11 @@ pub(crate) fn sync(
     })
 }
 
-/// Has rank 0 hold the base of the round: `newest` gives it then. The others have no part in it.
+/// Has this process, which is rank 0, hold the base of the round: `newest` gives it then.
 #[pyfunction]
-pub(crate) fn reach_base(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn fetch_base(py: Python<'_>) -> PyResult<()> {
     use_worker(py, |worker| {
-        py.detach(|| worker.reach_base())
+        py.detach(|| worker.fetch_base())
             .map_err(|error| error::of(py, &error))
     })
 }

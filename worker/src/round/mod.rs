@@ -6,7 +6,7 @@ mod fetch;
 mod sync;
 
 pub(crate) use connect::connect;
-pub(crate) use sync::{reach_base, sync};
+pub(crate) use sync::{fetch_base, sync};
 
 use elasticrun_collectives::Error as GroupError;
 use elasticrun_core::worker::{Failure, Over};

@@ -37,9 +37,9 @@ pub(crate) fn sync<S: State + ?Sized>(
 }
 
 /// Has this member, which is rank 0, hold the base of the round. No other member has a part in it.
-pub(crate) fn reach_base(link: &mut Link, started: &mut Started) -> Result<(), Error> {
+pub(crate) fn fetch_base(link: &mut Link, started: &mut Started) -> Result<(), Error> {
     let memory = &mut link.memory;
-    match link.inbox.ask(|machine| machine.reach_base(memory))? {
+    match link.inbox.ask(|machine| machine.fetch_base(memory))? {
         Some(Action::Fetch { id, from }) => {
             bring_base(link, started, id, from).inspect_err(|error| note_failure(link, error))
         }

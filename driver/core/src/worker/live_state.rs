@@ -62,6 +62,11 @@ impl LiveState {
         self.origin
     }
 
+    /// Whether a commit ever reached it.
+    pub fn was_synced(&self) -> bool {
+        self.seen
+    }
+
     /// Whether it is known to equal a commit.
     pub fn equals(&self, id: CommitId) -> bool {
         self.origin == Some(id) && !self.changed

@@ -1,10 +1,11 @@
 //! [`Machine`]: waiting, joining, commits, boundaries, leaving. The start of a round is in [`super::sync`].
 
-use elasticrun_protocol::CommitId;
+use elasticrun_protocol::{CommitId, Rank};
 
 use super::{
-    Action, Announcement, Command, Commits, Departure, Ended, Event, Failure, Interrupt, Join,
-    LiveState, Outcome, Over, RoundId, RoundStart, SyncError, signals::Signals, sync::Sync,
+    Action, Announcement, Command, Commits, Departure, Ended, Event, Failure, Hooks, Interrupt,
+    Join, LiveState, Outcome, Over, RoundId, RoundStart, SetupStep, SyncError, setup::setup,
+    signals::Signals, sync::Sync,
 };
 use crate::mutant::{Mutant, planted};
 
@@ -14,6 +15,8 @@ pub struct Machine {
     signals: Signals,
     life: Life,
     departure: Option<Departure>,
+    /// How this process left its last round with the live state; none in the first round of that.
+    returned: Option<Departure>,
     live: LiveState,
     /// Rounds in a row whose base could not be fetched.
     failed_fetches: u32,
@@ -260,20 +263,37 @@ impl Machine {
         let departure = Departure {
             round: id.round,
             ordered: updated || aborted,
+            committed: updated,
         };
         self.life = Life::Outside;
         self.departure = Some(departure);
+        self.returned = Some(departure);
         Some(departure)
     }
 
-    /// Has rank 0 hold the base of the round, before the start that [`sync`](Self::sync) makes: whether and where it must
-    /// be fetched.
+    /// Another state may be live from now on: this process begins with it, whatever rounds it was in.
+    pub fn adopt_state(&mut self) {
+        self.returned = None;
+        self.live.lost();
+    }
+
+    /// The steps from here to the training function, in order. After an error the rest of them is void: leave the round.
     ///
     /// # Errors
     /// [`Over::OutOfRound`].
-    pub fn reach_base(&self, commits: &mut impl Commits) -> Result<Option<Action>, Over> {
+    pub fn setup(&self, hooks: Hooks) -> Result<Vec<SetupStep>, Over> {
         let start = self.member().ok_or(Over::OutOfRound)?.start;
-        Ok(Sync::reach_base(&start, commits))
+        let is_root = start.rank == Rank(0);
+        Ok(setup(hooks, self.returned, is_root, &self.live))
+    }
+
+    /// [`SetupStep::FetchBase`]: whether and from where the base must be fetched.
+    ///
+    /// # Errors
+    /// [`Over::OutOfRound`].
+    pub fn fetch_base(&self, commits: &mut impl Commits) -> Result<Option<Action>, Over> {
+        let start = self.member().ok_or(Over::OutOfRound)?.start;
+        Ok(Sync::fetch_base(&start, commits))
     }
 
     /// Begins to bring this member to the base of its round: the first thing to do.

@@ -17,6 +17,8 @@
 //! - **W2** The state that training continues from is that of one complete commit ([`sync`]).
 //! - **W4** A round that is over elsewhere takes the commit that this process is on its way to. Once an operation of this
 //!   process was cut short, or a call has said that the round is over, commits of that round are refused.
+//! - **W5** Reset callbacks of rank 0 see the base of the round, and what they change is what all members begin with
+//!   ([`SetupStep`]).
 //! - **R13** A worker that trains has seen the base of its round ([`LiveState`]).
 //!
 //! Not promised: that the machine knows of an abort as soon as its agent has set the word for it in the shared page. The
@@ -27,6 +29,7 @@ mod fingerprint;
 mod live_state;
 mod machine;
 mod request;
+mod setup;
 mod signals;
 mod sync;
 
@@ -35,4 +38,5 @@ pub use fingerprint::{Fingerprint, Offer};
 pub use live_state::LiveState;
 pub use machine::Machine;
 pub use request::{Announcement, Commits, Departure, Failure, Join};
+pub use setup::{Hooks, SetupStep};
 pub use sync::{Action, Outcome, SyncError};

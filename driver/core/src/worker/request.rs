@@ -21,6 +21,8 @@ pub struct Departure {
     pub round: Round,
     /// At the common boundary or after an abort, and not because it lost a peer by itself.
     pub ordered: bool,
+    /// At the common boundary: the live state is that of its last commit.
+    pub committed: bool,
 }
 
 /// What the agent is told when a worker waits for a round.

@@ -127,7 +127,7 @@ impl Sync {
             sync.stage = Stage::Saving;
             return (sync, Action::Save(first));
         }
-        let fetch = Self::reach_base(&start, commits).filter(|_| is_root);
+        let fetch = Self::fetch_base(&start, commits).filter(|_| is_root);
         let action = match fetch {
             Some(fetch) => {
                 sync.stage = Stage::Fetching;
@@ -139,7 +139,7 @@ impl Sync {
     }
 
     /// How a member that is to hold the base comes to it; `None` if it holds it, or there is none.
-    pub(super) fn reach_base(start: &RoundStart, commits: &mut impl Commits) -> Option<Action> {
+    pub(super) fn fetch_base(start: &RoundStart, commits: &mut impl Commits) -> Option<Action> {
         commits.discard_newer(start.base);
         let id = start.base.filter(|base| !commits.holds(*base))?;
         let from = start.source;

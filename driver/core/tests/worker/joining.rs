@@ -75,6 +75,7 @@ fn it_says_whether_it_was_told_to_leave() {
         let departure = Departure {
             round: Round(1),
             ordered: aborted || updated,
+            committed: updated,
         };
         assert_eq!(machine.leave(false, aborted), Some(departure));
         assert_eq!(announced(&mut machine).left, Some(departure));

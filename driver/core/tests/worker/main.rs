@@ -2,6 +2,7 @@
 
 mod commits;
 mod joining;
+mod setup;
 mod starts;
 
 use std::collections::BTreeSet;

@@ -206,7 +206,7 @@ fn rank_0_fetches_a_base_that_it_does_not_hold() {
             id: base(),
             from: source,
         };
-        assert_eq!(machine.reach_base(own), Ok(Some(fetch)));
+        assert_eq!(machine.fetch_base(own), Ok(Some(fetch)));
         assert_eq!(machine.sync(false, own), Ok(fetch));
         own.0.insert(base());
         assert_eq!(

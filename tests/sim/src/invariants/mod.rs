@@ -21,6 +21,7 @@ pub(crate) mod r6;
 pub(crate) mod r7;
 pub(crate) mod r9;
 pub(crate) mod removal;
+pub(crate) mod w5;
 
 use std::time::Duration;
 

@@ -17,9 +17,14 @@ pub(crate) fn begins(world: &mut World, host: usize, process: Process) {
     let seen = match base {
         // Nothing was committed by anybody, so there is nothing to see.
         None => step == 0,
-        // Reset callbacks may have changed what was made of it.
-        Some(base) => (world.history.state(base)).is_none_or(|expected| {
-            *state == expected || world.plan.callbacks && *state == expected.after_callbacks(number)
+        Some(base) => world.history.state(base).is_none_or(|base| {
+            let called_back = (world.rounds.get(&number)).is_some_and(|round| round.called_back);
+            *state
+                == if called_back {
+                    base.after_callbacks(number)
+                } else {
+                    base
+                }
         }),
     };
     if !seen {

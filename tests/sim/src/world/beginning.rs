@@ -1,11 +1,11 @@
 //! The start of a round in a worker: it connects, its reset callbacks look at the state, and it is brought to the base, as
 //! the shipped machine says. Here is what that takes: time, the memory, the network.
-//!
-//! A script with reset callbacks is a careless one: it offers what it has, whether or not it was ever synced.
 
 use std::rc::Rc;
 
-use elasticrun_core::worker::{Action, Fingerprint, Machine, Offer, Outcome, SyncError};
+use elasticrun_core::worker::{
+    Action, Fingerprint, Hooks, Machine, Offer, Outcome, SetupStep, SyncError,
+};
 use elasticrun_protocol::{
     CommitId, Process,
     control::{Exit, Member, Start},
@@ -16,9 +16,9 @@ use super::{
     collective::{CONNECT, EXCHANGE, TRANSFER},
     memory::{Commit, Shared, State},
     turns::Act,
-    worker::{InRound, Phase, Worker},
+    worker::{InRound, Phase},
 };
-use crate::invariants::{r7, r13};
+use crate::invariants::{r7, r13, w5};
 
 impl World {
     pub(super) fn enter(
@@ -50,27 +50,55 @@ impl World {
 
     /// All members are connected.
     pub(super) fn connected(&mut self, host: usize, process: Process) {
-        if !self.has_callbacks(host, process) {
-            return self.begin_sync(host, process);
-        }
-        let asked = self.with_machine(host, process, |machine, shared| machine.reach_base(shared));
-        match asked {
-            Some(Ok(Some(Action::Fetch { id, .. }))) if self.is_root(host, process) => {
-                let wait = self.dice.millis(1, 200);
-                self.act_after(host, process, wait, Act::BaseAsked(id));
+        let hooks = Hooks {
+            callbacks: self.plan.callbacks,
+            ..Hooks::default()
+        };
+        let Some(worker) = self.worker(host, process) else {
+            return;
+        };
+        match worker.machine.setup(hooks) {
+            Ok(steps) => worker.setup = steps.into(),
+            Err(over) => {
+                let what = format!("h{host} {process:?} is connected and cannot begin: {over:?}");
+                return self.violate("W1", what);
             }
-            _ => {
-                self.restore_newest(host, process);
-                self.begin_sync(host, process);
+        }
+        self.set_up(host, process);
+    }
+
+    /// Carries out the next steps of the start of a round, until one takes time.
+    fn set_up(&mut self, host: usize, process: Process) {
+        while let Some(step) = self.next_setup_step(host, process) {
+            match step {
+                SetupStep::FetchBase => {
+                    let fetch =
+                        |machine: &mut Machine, shared: &mut Shared| machine.fetch_base(shared);
+                    let asked = self.with_machine(host, process, fetch);
+                    if let Some(Ok(Some(Action::Fetch { id, .. }))) = asked {
+                        let wait = self.dice.millis(1, 200);
+                        return self.act_after(host, process, wait, Act::BaseAsked(id));
+                    }
+                }
+                SetupStep::RestoreNewest | SetupStep::Restore => self.restore_newest(host, process),
+                SetupStep::Reset => self.call_back(host, process),
+                // Of scripts whose state is not kept by the agent.
+                SetupStep::RequireBase | SetupStep::SyncOwn => {}
+                SetupStep::Sync { fresh } => {
+                    let begin =
+                        |machine: &mut Machine, shared: &mut Shared| machine.sync(fresh, shared);
+                    let action = self.with_machine(host, process, begin);
+                    let action = action.map(|action| action.map_err(SyncError::Over));
+                    return self.act_on(host, process, action);
+                }
+                SetupStep::Adapt => self.share_out(host, process),
+                SetupStep::Train => return self.begin_training(host, process),
             }
         }
     }
 
-    /// Whether reset callbacks look at the state of this worker: it has been in a round before.
-    fn has_callbacks(&self, host: usize, process: Process) -> bool {
-        let worker = self.hosts[host].workers.get(&process);
-        let returned = |worker: &Worker| worker.machine.departure().is_some();
-        self.plan.callbacks && worker.is_some_and(returned)
+    fn next_setup_step(&mut self, host: usize, process: Process) -> Option<SetupStep> {
+        self.worker(host, process)?.setup.pop_front()
     }
 
     fn is_root(&self, host: usize, process: Process) -> bool {
@@ -85,20 +113,18 @@ impl World {
             return self.round_fails(host, process);
         }
         if self.fetch(host, process, id) {
-            self.restore_newest(host, process);
-            self.begin_sync(host, process);
+            self.set_up(host, process);
         }
     }
 
-    /// A worker restores what it committed last, as its reset callbacks expect it to. One that was never synced goes back to
-    /// what it began with.
+    /// A worker restores what it committed last, as its reset callbacks expect it to; without a commit, what it began with.
     fn restore_newest(&mut self, host: usize, process: Process) {
         let shared = self.hosts[host].memories.of.get(&process);
         let newest = shared.and_then(|shared| shared.complete().into_iter().next());
         let Some(worker) = self.worker(host, process) else {
             return;
         };
-        match newest.filter(|_| worker.machine.live().origin().is_some()) {
+        match newest {
             Some(newest) => {
                 worker.state = newest.state;
                 worker.machine.restored(newest.id, true);
@@ -107,25 +133,17 @@ impl World {
         }
     }
 
-    fn begin_sync(&mut self, host: usize, process: Process) {
-        let fresh = self.has_callbacks(host, process);
-        if fresh {
-            self.call_back(host, process);
-        }
-        let action =
-            self.with_machine(host, process, |machine, shared| machine.sync(fresh, shared));
-        self.act_on(
-            host,
-            process,
-            action.map(|action| action.map_err(SyncError::Over)),
-        );
-    }
-
-    /// Reset callbacks change the live state.
+    /// Reset callbacks change the live state, where there are any.
     fn call_back(&mut self, host: usize, process: Process) {
+        if !self.plan.callbacks {
+            return;
+        }
         let Some(id) = self.round_id(host, process) else {
             return;
         };
+        if self.is_root(host, process) {
+            w5::called_back(self, host, process);
+        }
         let Some(worker) = self.worker(host, process) else {
             return;
         };
@@ -151,7 +169,7 @@ impl World {
     fn act_on(&mut self, host: usize, process: Process, action: Option<Result<Action, SyncError>>) {
         match action {
             None => {}
-            Some(Ok(Action::Begin { .. })) => self.begin_training(host, process),
+            Some(Ok(Action::Begin { .. })) => self.set_up(host, process),
             Some(Ok(Action::Exchange {
                 commit,
                 is_first,
@@ -340,7 +358,6 @@ impl World {
     }
 
     fn begin_training(&mut self, host: usize, process: Process) {
-        self.share_out(host, process);
         r13::begins(self, host, process);
         if let Some(worker) = self.worker(host, process) {
             worker.machine.train();

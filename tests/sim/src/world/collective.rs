@@ -41,6 +41,8 @@ pub(crate) struct RoundSim {
     pub(crate) seats: Vec<Seat>,
     /// What the first member has begun to train with.
     pub(crate) began: Option<State>,
+    /// Reset callbacks of rank 0 have changed the base.
+    pub(crate) called_back: bool,
     /// What rank 0 broadcasts.
     pub(super) sent: Option<State>,
     /// What the members say of themselves behind the sync.
@@ -68,6 +70,7 @@ impl RoundSim {
                 })
                 .collect(),
             began: None,
+            called_back: false,
             sent: None,
             introductions: Vec::new(),
             reports: Vec::new(),

@@ -1,13 +1,13 @@
 //! A training process: it begins and attaches. What it decides is decided by the shipped [`Machine`]; here and in the files
 //! `joining`, `beginning` and `training` is what its shell and the user's script do: time that passes, memory, messages.
 
-use std::{rc::Rc, time::Duration};
+use std::{collections::VecDeque, rc::Rc, time::Duration};
 
 use elasticrun_core::{
     Time,
     agent::Event as AgentEvent,
     data::Position,
-    worker::{Action, Machine},
+    worker::{Action, Machine, SetupStep},
 };
 use elasticrun_protocol::{
     CommitId, FromWorker, Process, Rank, Round,
@@ -68,6 +68,8 @@ pub(crate) struct Worker {
     pub(super) machine: Machine,
     /// What came with the start that the machine heard of last.
     pub(super) start: Option<(Rc<Start>, Member)>,
+    /// What is left of the steps to the training function.
+    pub(super) setup: VecDeque<SetupStep>,
     /// Its part in handing round the base.
     pub(super) transfer: Option<Action>,
     pub(crate) state: State,
@@ -155,6 +157,7 @@ impl World {
             state: State::default(),
             machine: Machine::default(),
             start: None,
+            setup: VecDeque::new(),
             transfer: None,
             position: None,
             round: None,

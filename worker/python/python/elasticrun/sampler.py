@@ -8,12 +8,12 @@ The order takes no memory: it is computed index by index.
 from __future__ import annotations
 
 import array
-from collections.abc import Iterable, Iterator, Sequence, Set, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set, Sized
 from dataclasses import dataclass
 from typing import Any
 
 from . import lifecycle
-from ._native import Order
+from ._native import Sampler
 
 __all__ = ["Batch", "ElasticSampler", "ProcessedIndices"]
 
@@ -90,54 +90,47 @@ class ElasticSampler:
         self.rank = 0
         self.num_replicas = 1
         self._len = dataset if isinstance(dataset, int) else len(dataset)
-        self._position = 0
-        self._order: Order | None = None
-        self._draw()
+        self._native = Sampler(self._len, seed % _SEEDS, shuffle)
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the start of ``epoch``, which has an order of its own. Call it when an epoch is done."""
-        self.epoch = epoch
-        self._position = 0
-        self._draw()
-        self.reset()
+        self._go_to(epoch, 0)
 
     def reset(self) -> None:
         """Shares out what is left of the epoch among the workers of now. Constant time and memory."""
         self.rank = lifecycle.rank()
         self.num_replicas = lifecycle.size()
         # What iteration walks over from here on, whatever is recorded meanwhile.
-        self._start = self._position
+        self._native.share_out()
 
     @property
     def position(self) -> int:
         """Samples of this epoch that all workers together have processed."""
-        return self._position
+        return self._native.position
 
     @property
     def num_samples(self) -> int:
         """Samples that iteration gives this worker."""
-        left = self._len - self._start
-        share = left + self.num_replicas - 1 if self.padding else left + self._behind()
-        return share // self.num_replicas
+        return self._native.turns(*self._worker())
 
     @property
     def total_size(self) -> int:
         """Samples that iteration gives all workers."""
-        left = self._len - self._start
-        return self.num_samples * self.num_replicas if self.padding else left
+        return self._native.turns_of_all(self.num_replicas, self.padding)
 
     @property
     def processed_indices(self) -> ProcessedIndices:
         """Samples of this epoch that are processed, as a set that takes no memory."""
-        return ProcessedIndices(self, self._position)
+        return ProcessedIndices(self._native.copy().at, self.position)
 
     def __len__(self) -> int:
         return self.num_samples
 
     def __iter__(self) -> Iterator[int]:
         """Samples of this worker from the last reset on; place ``rank + i * num_replicas`` of what was left then."""
-        return self._walk(self._start, self.rank, self.num_replicas, self.num_samples)
+        # Of the epoch and the workers of now, whatever is recorded meanwhile.
+        return _walk(self._native.copy(), self._worker())
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
         """Samples of batch ``batch_idx`` of an iteration in batches of ``batch_size``."""
@@ -148,7 +141,7 @@ class ElasticSampler:
 
         Call it after the step in which the batch was used. ``batch_idx`` counts from the last reset.
         """
-        self._record((batch_idx + 1) * batch_size)
+        self._native.record_turns((batch_idx + 1) * batch_size, self.num_replicas)
 
     def record_indices(self, indices: Iterable[int]) -> None:
         """These samples, the next ones of this worker in the order of the iteration, are processed.
@@ -162,12 +155,12 @@ class ElasticSampler:
         if not self.padding:
             raise ValueError("record_indices() needs padding=True: use record_batch() without it")
         given = [int(index) for index in indices]
-        done = -(-(self._position - self._start) // self.num_replicas)
+        done = self._native.turns_done(self.num_replicas)
         if given != self._own(done, done + len(given)):
             raise ValueError(
                 f"record_indices() takes the next samples of this worker in the order of iteration, not {given[:5]}"
             )
-        self._record(done + len(given))
+        self._native.record_turns(done + len(given), self.num_replicas)
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
         """Batches of this worker from here to the end of the epoch, at most ``batch_size`` samples each.
@@ -181,13 +174,11 @@ class ElasticSampler:
         """
         if batch_size < 1:
             raise ValueError(f"batches({batch_size}): must be at least 1")
-        while (left := self._len - self._position) > 0:
-            start = self._position
-            size = min(left, self.num_replicas * batch_size)
-            first = start + size * self.rank // self.num_replicas
-            last = start + size * (self.rank + 1) // self.num_replicas
-            yield Batch(self._slice(first, last), size, start)
-            if self._position == start:
+        while given := self._native.next_batch(self.rank, self.num_replicas, batch_size):
+            start = self.position
+            indices, global_size = given
+            yield Batch(_integers(indices), global_size, start)
+            if self.position == start:
                 raise ValueError("record(batch) must be called before the next batch is taken")
 
     def record(self, batch: Batch) -> None:
@@ -196,17 +187,17 @@ class ElasticSampler:
         Raises:
             ValueError: it is not the next batch.
         """
-        if batch._start != self._position:
+        if batch._start != self.position:
             raise ValueError(
-                f"a batch is recorded once, and in order: this one begins at {batch._start}, not {self._position}"
+                f"a batch is recorded once, and in order: this one begins at {batch._start}, not {self.position}"
             )
-        self._position += batch.global_size
+        self._native.record_next(batch.global_size)
 
     def state_dict(self) -> dict[str, int | bool]:
         """Epoch and position, and what they are positions in."""
         return {
             "epoch": self.epoch,
-            "position": self._position,
+            "position": self.position,
             "len": self._len,
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -230,58 +221,35 @@ class ElasticSampler:
                 raise ValueError(
                     f"the state is of a sampler with {key} {state_dict[key]}, this one has {own[key]}"
                 )
-        self.epoch = int(state_dict["epoch"])
-        self._position = int(state_dict["position"])
-        self._draw()
+        self._go_to(int(state_dict["epoch"]), int(state_dict["position"]))
+
+    def _go_to(self, epoch: int, position: int) -> None:
+        self.epoch = epoch
+        self._native.go_to(epoch % _SEEDS, position)
         self.reset()
 
-    def _draw(self) -> None:
-        self._start = self._position
-        if self.shuffle:
-            self._order = Order(self._len, self.seed % _SEEDS, self.epoch % _SEEDS)
-
-    def _behind(self) -> int:
-        """So that without padding the ranks in front get the samples that do not divide."""
-        return self.num_replicas - 1 - self.rank
-
-    def _record(self, turns: int) -> None:
-        reached = min(self._start + turns * self.num_replicas, self._len)
-        self._position = max(self._position, reached)
-
-    def _walk(self, start: int, rank: int, size: int, turns: int) -> Iterator[int]:
-        for first in range(0, turns, _CHUNK):
-            yield from self._share(start, rank, size, range(first, min(first + _CHUNK, turns)))
+    def _worker(self) -> tuple[int, int, bool]:
+        return self.rank, self.num_replicas, self.padding
 
     def _own(self, first: int, stop: int) -> list[int]:
         """What iteration gives this worker in its turns from ``first`` to ``stop``."""
-        turns = range(first, min(stop, self.num_samples))
-        return list(self._share(self._start, self.rank, self.num_replicas, turns))
+        return list(_integers(self._native.indices(self._worker(), first, stop)))
 
-    def _share(self, start: int, rank: int, size: int, turns: range) -> array.array[int]:
-        """What iteration from ``start`` on gives ``rank`` in some of its turns."""
-        place = start + turns.start * size + rank
-        indices = self._slice(place, min(start + turns.stop * size, self._len), size)
-        # Beyond the last sample, those that were left at the start come again.
-        for turn in turns[len(indices) :]:
-            indices.append(self._at(start + (turn * size + rank) % (self._len - start)))
-        return indices
 
-    def _at(self, place: int) -> int:
-        return place if self._order is None else self._order.at(place)
+def _walk(sampler: Sampler, worker: tuple[int, int, bool]) -> Iterator[int]:
+    for first in range(0, sampler.turns(*worker), _CHUNK):
+        yield from _integers(sampler.indices(worker, first, first + _CHUNK))
 
-    def _slice(self, start: int, stop: int, step: int = 1) -> array.array[int]:
-        if start >= stop:
-            return array.array("q")
-        if self._order is None:
-            return array.array("q", range(start, stop, step))
-        return array.array("q", self._order.slice(start, stop, step))
+
+def _integers(native: bytes) -> array.array[int]:
+    return array.array("q", native)
 
 
 class ProcessedIndices(Set[int]):
     """The samples at the first places of an order, computed as they are asked for."""
 
-    def __init__(self, sampler: ElasticSampler, count: int) -> None:
-        self._at = sampler._at
+    def __init__(self, at: Callable[[int], int], count: int) -> None:
+        self._at = at
         self._count = count
 
     def __len__(self) -> int:

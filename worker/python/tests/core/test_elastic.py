@@ -48,6 +48,39 @@ train(state)
     assert start.rounds(text)[3:] == [(2, 0, 2, 5), (2, 1, 2, 5)]
 
 
+def test_a_commit_is_refused_once_an_operation_was_cut_short(start):
+    text = start.count(
+        "-np 3 --min-np 2 -H localhost:3 --failure-domain slot --blacklist forever",
+        """
+import threading
+from elasticrun import _abort
+over = threading.Event()
+_abort.watch(lambda round: over.set())
+
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    if e.world().round == 1:
+        state.step = 3
+        state.commit()
+        e.barrier()
+        if e.rank() == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        cut = e.allreduce_async(1.0)
+        assert over.wait(60)
+        while not e.poll(cut):
+            time.sleep(0.01)
+        # Nobody has asked for the result, which a script may have used by now.
+        state.step = 999
+        state.commit()
+        raise AssertionError("the commit was made")
+
+train(state)
+""",
+    ).succeed()
+    assert start.rounds(text)[3:] == [(2, 0, 2, 3), (2, 1, 2, 3)], text
+
+
 def test_rank_0_stays_rank_0_although_another_survivor_has_committed_once_more(start):
     text = start.count(
         "-np 3 --min-np 2 -H localhost:1,127.0.0.1:1,127.0.0.2:1 --blacklist forever",

@@ -74,24 +74,23 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
     global _finished
     # A collective before the loop may have joined the first round; that one serves.
     joined = lifecycle.has_joined()
-    left: Interrupted | None = None
+    _native.adopt_state()
     while True:
         try:
             if not joined:
                 lifecycle.join()
             joined = False
-            state._begin_round(left)
-            _native.training()
+            state._begin_round()
             result = train()
         except Exception as error:
             meaning = judge(error)
-            left = _interrupt(meaning)
-            if left is None:
+            interrupt = _interrupt(meaning)
+            if interrupt is None:
                 if meaning is error:
                     raise
                 raise meaning from error
             _let_go(error)
-            _let_go(left)
+            _let_go(interrupt)
             continue
         _native.finish()
         _finished = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import _native, codec, lifecycle
 from ..codec import Kept, Payload
-from ..errors import Interrupted, StateError, WorkersFailed
+from ..errors import StateError
 from .handlers import JointHandler, handler_of
 from .replicas import Replicas
 from .state import State
@@ -49,8 +49,6 @@ class ObjectState(State):
         super().__init__()
         self._names = tuple(attributes)
         self._saved: Kept | None = None
-        #: Whether a round has begun with this state.
-        self._synced = False
         #: At the start of a round, until sync(): whether reset callbacks have changed the state.
         self._fresh: bool | None = None
         for name, value in attributes.items():
@@ -93,19 +91,19 @@ class ObjectState(State):
         """Adapts samplers, and what else has a handler, to the new world."""
         self._adapt()
 
-    def _begin_round(self, left: Interrupted | None) -> None:
-        self._commits = 0
-        changed = bool(self._reset_callbacks) or self._overrides("reset", "on_reset")
-        if left is not None:
-            # Without callbacks nobody looks at the state before sync(), which restores it, too.
-            if isinstance(left, WorkersFailed) and (changed or self._overrides("restore")):
-                # Callbacks of rank 0 see what the round begins with, if it was kept for one that died.
-                _native.reach_base()
-                # What the constructor saved is no progress: an interrupted first sync is not taken for one.
-                if self._synced or not _native.newest(self._load):
-                    self.restore()
-            self.on_reset()
-        self._fresh = changed and left is not None
+    def _hooks(self) -> tuple[bool, bool, bool]:
+        callbacks = bool(self._reset_callbacks) or self._overrides("reset", "on_reset")
+        return callbacks, self._overrides("restore"), False
+
+    def _restore_newest(self) -> None:
+        if _native.newest(self._load):
+            # What the constructor saved is no progress: an interrupted first sync is not taken for one.
+            self._saved = None
+        else:
+            self.restore()
+
+    def _sync_to_base(self, *, fresh: bool) -> None:
+        self._fresh = fresh
         try:
             self.sync()
             if self._fresh is not None:
@@ -113,9 +111,10 @@ class ObjectState(State):
                 ObjectState.sync(self)
         finally:
             self._fresh = None
-        self._synced = True
         # The commit that the round began with is newer.
         self._saved = None
+
+    def _enter_round(self) -> None:
         self._adapt()
         for handler, value in self._joint():
             handler.enter(value)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .. import _native, lifecycle
+from .._native import SetupStep
 from ..collectives import broadcast_object
 from ..codec import Payload
-from ..errors import Interrupted, StateError, WorkersFailed
+from ..errors import StateError
 
 __all__ = ["State"]
 
@@ -146,20 +147,29 @@ class State:
     def _told_of_update(self, _round: int) -> None:
         self.on_hosts_updated(time.time(), MIXED)
 
-    def _begin_round(self, left: Interrupted | None) -> None:
-        """Brings the state to what the round begins with, which was just joined.
-
-        ``left`` is what ended the last round of this process; none is a newcomer.
-        """
+    def _begin_round(self) -> None:
+        """Brings the state to what the round begins with, which was just joined."""
         self._commits = 0
-        if left is not None:
-            if isinstance(left, WorkersFailed):
-                self.restore()
-            self.on_reset()
-        self._require_base()
-        self.sync()
-        # Only now is this worker one that holds the base: the sync() before may have been cut short.
-        _native.sync(self._head_and_buffers, self._load)
+        for step in _native.setup(*self._hooks()):
+            match step:
+                case SetupStep.FETCH_BASE:
+                    _native.fetch_base()
+                case SetupStep.RESTORE_NEWEST:
+                    self._restore_newest()
+                case SetupStep.RESTORE:
+                    self.restore()
+                case SetupStep.RESET:
+                    self.on_reset()
+                case SetupStep.REQUIRE_BASE:
+                    self._require_base()
+                case SetupStep.SYNC_OWN:
+                    self.sync()
+                case SetupStep.SYNC | SetupStep.SYNC_FRESH:
+                    self._sync_to_base(fresh=step == SetupStep.SYNC_FRESH)
+                case SetupStep.ADAPT:
+                    self._enter_round()
+                case SetupStep.TRAIN:
+                    _native.training()
 
     def _require_base(self) -> None:
         """Raises in all workers if what rank 0 is about to bring to them is what its process began with.
@@ -175,6 +185,22 @@ class State:
             )
 
     # What a subclass whose state the agent keeps overrides.
+
+    def _hooks(self) -> tuple[bool, bool, bool]:
+        """Whether reset callbacks, ``restore`` and ``sync`` are the user's own code."""
+        return True, True, True
+
+    def _restore_newest(self) -> None:
+        """Restores from the newest commit that the agent keeps for this process, if there is one."""
+        self.restore()
+
+    def _sync_to_base(self, *, fresh: bool) -> None:
+        """Brings the state to the base of the round; ``fresh`` says that reset callbacks have made it of that."""
+        # Behind the user's sync(), which may have been cut short: only now does this worker hold the base.
+        _native.sync(self._head_and_buffers, self._load, fresh)
+
+    def _enter_round(self) -> None:
+        """Adapts the state to the members of the round, in which it is the same in all."""
 
     def _payload(self) -> Payload:
         """The state as bytes, which :meth:`_load` understands."""

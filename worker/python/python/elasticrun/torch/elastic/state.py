@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from elasticrun.elastic import ObjectState
-from elasticrun.errors import Interrupted
 
 from .. import distributed
 from . import handlers as _handlers  # noqa: F401 - registers them
@@ -47,7 +46,7 @@ class TorchState(ObjectState):
         given = {name: value for name, value in trained.items() if value is not None}
         super().__init__(**given, **objects)
 
-    def _begin_round(self, left: Interrupted | None) -> None:
+    def _begin_round(self) -> None:
         # Before anything else, so that callbacks and a sync() of the user's own find this round's groups.
         distributed.refresh()
-        super()._begin_round(left)
+        super()._begin_round()

@@ -1,0 +1,88 @@
+//! From a connected round to the training function: the steps of an SDK, in order.
+//!
+//! `run` in Rust, `elastic.run` in Python and the simulation carry out these steps and decide nothing themselves. So it is
+//! decided once when reset callbacks run, what they see, and whether what they change is what the round begins with.
+//!
+//! ```text
+//!   after a failure              each survivor   each member
+//!   FetchBase (rank 0), Restore    Reset           RequireBase, SyncOwn | Sync    Adapt    Train
+//! ```
+
+use super::{Departure, LiveState};
+use crate::mutant::{Mutant, planted};
+
+/// Which parts of the start of a round are the user's own code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hooks {
+    /// Reset callbacks look at the state of a survivor, and may change it.
+    pub callbacks: bool,
+    /// Restoring the state may do more than that.
+    pub restore: bool,
+    /// The user's code brings the state of rank 0 to all members, and keeps it: commits of the agent hold nothing.
+    pub sync: bool,
+}
+
+/// A step from a connected round to the training function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetupStep {
+    /// Bring the base of the round into the memory of this process. Only rank 0 does.
+    FetchBase,
+    /// Make the live state of the newest commit in the memory of this process; without one, as [`Restore`](Self::Restore).
+    RestoreNewest,
+    /// Call the user's code that restores the state.
+    Restore,
+    /// Call reset callbacks.
+    Reset,
+    /// All members: fail if rank 0 lacks the base.
+    RequireBase,
+    /// All members: call the user's code that brings the state of rank 0 to all.
+    SyncOwn,
+    /// All members: bring the state to the base of the round.
+    Sync {
+        /// What reset callbacks have made of the base is what the round begins with.
+        fresh: bool,
+    },
+    /// Adapt the state to the members of the round.
+    Adapt,
+    /// Call the training function, which may change the state from now on.
+    Train,
+}
+
+/// The steps of a member that left its last round as `departure` says; of one that is in its first round there is none.
+pub(super) fn setup(
+    hooks: Hooks,
+    departure: Option<Departure>,
+    is_root: bool,
+    live: &LiveState,
+) -> Vec<SetupStep> {
+    let mut steps = Vec::new();
+    let is_survivor = departure.is_some();
+    let failed = departure.is_some_and(|departure| !departure.committed);
+    // Nothing else looks at the state before the sync, which restores it as well.
+    let is_seen = hooks.callbacks || hooks.restore || hooks.sync;
+    if failed && is_seen && !planted(Mutant::CallbacksSeeTorn) {
+        // The callbacks of rank 0 see what the round begins with, also if another process keeps that.
+        if is_root && !hooks.sync && !planted(Mutant::CallbacksSeeOlder) {
+            steps.push(SetupStep::FetchBase);
+        }
+        // What the user's code has saved before any commit reached the state is no progress.
+        steps.push(match hooks.sync || live.was_synced() {
+            true => SetupStep::Restore,
+            false => SetupStep::RestoreNewest,
+        });
+    }
+    if is_survivor {
+        steps.push(SetupStep::Reset);
+    }
+    if hooks.sync {
+        steps.extend([SetupStep::RequireBase, SetupStep::SyncOwn]);
+    }
+    let fresh = is_survivor && hooks.callbacks && !hooks.sync;
+    let fresh = fresh && !planted(Mutant::CallbacksUncounted);
+    steps.extend([
+        SetupStep::Sync { fresh },
+        SetupStep::Adapt,
+        SetupStep::Train,
+    ]);
+    steps
+}
