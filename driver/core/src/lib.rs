@@ -14,6 +14,7 @@
 //! | [`groups::Groups`] | when workers without the SDK are started together |
 //! | [`lineage::Lineage`] | which commits are still part of the history |
 //! | [`worker::Machine`] | in a worker: joining, commits, leaving, and what a round begins with |
+//! | [`hold`] | in a worker: what a boundary says |
 //! | [`registry::Registry`] | how the members of the last round ended |
 //! | [`budgets::Budgets`] | resets and restarts |
 //! | [`results::Results`] | the outcome |
@@ -49,6 +50,7 @@ pub mod data;
 mod event;
 pub mod fleet;
 pub mod groups;
+pub mod hold;
 pub mod hosts;
 mod job;
 pub mod lease;

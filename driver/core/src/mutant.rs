@@ -390,6 +390,14 @@ mutants! {
     /// What reset callbacks change is lost.
     CallbacksUncounted: "W5" "R13",
 
+    // The boundary.
+    /// A held worker passes the boundary before it knows K.
+    HoldPassed: "R6" "R11",
+    /// A worker leaves at a boundary before K.
+    LeaveEarly: "R6",
+    /// A worker passes boundaries beyond its lease.
+    LeasePassed: "R11",
+
     // W2 and W4: what a worker commits, and what it says of how it left.
     /// A commit is granted although an operation of the round was cut short.
     HalfCommit: "W4",

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use elasticrun_core::{
     Time, agent,
+    hold::{self, Look, Verdict},
     worker::{Commits, Fingerprint},
 };
 use elasticrun_protocol::{Boundary, CommitId, Process, Round};
@@ -55,29 +56,14 @@ pub(crate) struct Commit {
     pub(crate) state: State,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HoldWord {
-    Free,
-    Held,
-    LeaveAt(u64),
-}
-
-/// What a boundary says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Continue,
-    Wait,
-    Leave,
-    Aborted,
-}
-
 /// Page and commit memories of one process.
 #[derive(Debug)]
 pub(crate) struct Shared {
     slots: [Option<Commit>; 2],
-    hold: (Round, HoldWord),
+    /// Words of the page.
+    hold: u64,
+    count: u64,
     newest_held: Option<Round>,
-    count: (Round, u64),
     aborted: Round,
     /// Beyond it no boundary is passed; none before the agent has set one.
     lease: Option<Time>,
@@ -92,9 +78,9 @@ impl Default for Shared {
     fn default() -> Self {
         Self {
             slots: [None, None],
-            hold: (Round(0), HoldWord::Free),
+            hold: 0,
+            count: 0,
             newest_held: None,
-            count: (Round(0), 0),
             aborted: Round(0),
             lease: None,
             beating: None,
@@ -142,7 +128,7 @@ impl Shared {
     }
 
     pub(crate) fn enter(&mut self, round: Round) {
-        self.count = (round, 0);
+        self.count = hold::count_word(round, 0);
     }
 
     pub(crate) fn aborted(&self, round: Round) -> bool {
@@ -155,7 +141,7 @@ impl Shared {
 
     /// The worker writes its count, then reads the hold.
     pub(crate) fn boundary(&mut self, round: Round, count: u64) {
-        self.count = (round, count);
+        self.count = hold::count_word(round, count);
     }
 
     pub(crate) fn lease_is_over(&self, now: Time) -> bool {
@@ -163,17 +149,12 @@ impl Shared {
     }
 
     pub(crate) fn judge(&self, now: Time, round: Round, count: u64) -> Verdict {
-        if self.aborted(round) {
-            return Verdict::Aborted;
-        }
-        if self.lease_is_over(now) {
-            return Verdict::Wait;
-        }
-        match self.hold {
-            (held, HoldWord::Held) if held == round => Verdict::Wait,
-            (held, HoldWord::LeaveAt(at)) if held == round && count >= at => Verdict::Leave,
-            _ => Verdict::Continue,
-        }
+        let look = Look {
+            hold: self.hold,
+            aborted: self.aborted(round),
+            leased: !self.lease_is_over(now),
+        };
+        hold::judge(look, round, count)
     }
 
     pub(crate) fn start_beating(&mut self, now: Time) {
@@ -197,12 +178,8 @@ impl Shared {
             return Boundary(0);
         }
         self.newest_held = Some(round);
-        let (held, word) = self.hold;
-        if held != round || word == HoldWord::Free {
-            self.hold = (round, HoldWord::Held);
-        }
-        let (counted, count) = self.count;
-        Boundary(if counted == round { count } else { 0 })
+        self.hold = hold::after_hold(self.hold, round).unwrap_or(self.hold);
+        hold::count_in(self.count, round)
     }
 }
 
@@ -252,18 +229,19 @@ impl agent::Memory for Memories {
 
     fn leave_at(&mut self, process: Process, round: Round, at: Boundary) {
         if let Some(shared) = self.of.get_mut(&process)
-            && shared.hold == (round, HoldWord::Held)
+            && shared.hold == hold::held(round)
+            && let Some(word) = hold::leave_at(round, at)
         {
-            shared.hold = (round, HoldWord::LeaveAt(at.0));
+            shared.hold = word;
             self.rung.push(process);
         }
     }
 
     fn withdraw(&mut self, process: Process, round: Round) {
         if let Some(shared) = self.of.get_mut(&process)
-            && shared.hold.0 == round
+            && let Some(word) = hold::after_withdrawal(shared.hold, round)
         {
-            shared.hold.1 = HoldWord::Free;
+            shared.hold = word;
             self.rung.push(process);
         }
     }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use elasticrun_core::worker::Interrupt;
+use elasticrun_core::{hold::Verdict, worker::Interrupt};
 use elasticrun_protocol::{CommitId, FromWorker, Process, Round, control::Exit};
 
 use super::{
     Ev, World,
     collective::{CONNECT, EXCHANGE, FIRST_STEP, TRANSFER},
-    memory::{Commit, Verdict},
+    memory::Commit,
     turns::{Act, Then},
     worker::Phase,
 };
@@ -211,10 +211,15 @@ impl World {
             return;
         };
         let (number, count) = (round.start.round, round.boundary);
-        match shared.judge(self.now, number, count) {
+        let verdict = shared.judge(self.now, number, count);
+        if verdict == Verdict::Continue && shared.lease_is_over(self.now) {
+            let what = format!("h{host} {process:?} trains on in {number:?} beyond its lease");
+            return self.violate("R11", what);
+        }
+        match verdict {
             Verdict::Continue => self.train(host, process),
-            Verdict::Wait => self.turn(host, process, Phase::Held),
-            Verdict::Aborted => {
+            Verdict::Wait | Verdict::AwaitLease => self.turn(host, process, Phase::Held),
+            Verdict::Abort => {
                 if let Some(worker) = self.worker(host, process) {
                     worker.machine.over();
                 }

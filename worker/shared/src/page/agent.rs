@@ -9,12 +9,10 @@ use std::{
     time::Duration,
 };
 
+use elasticrun_core::hold;
 use elasticrun_protocol::{Boundary, Round};
 
-use super::{
-    hold,
-    layout::{Error, Layout, Page, Phase, phase_at_exit, phase_of},
-};
+use super::layout::{Error, Layout, Page, Phase, phase_at_exit, phase_of};
 use crate::memfd::{self, PAGE};
 
 /// The page of one worker process, as its agent sees it. Cheap to clone.
@@ -56,11 +54,8 @@ impl AgentPage {
         }
         let layout = self.layout();
         let word = layout.orders.hold.load(Ordering::SeqCst);
-        if !hold::concerns(word, round) {
-            layout
-                .orders
-                .hold
-                .store(hold::held(round), Ordering::SeqCst);
+        if let Some(word) = hold::after_hold(word, round) {
+            layout.orders.hold.store(word, Ordering::SeqCst);
             // A worker that waits by an older hold is in a round that is over: let it look.
             layout.ring();
         }
@@ -98,7 +93,7 @@ impl AgentPage {
                 .orders
                 .hold
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
-                    hold::concerns(word, round).then(|| hold::withdrawn(round))
+                    hold::after_withdrawal(word, round)
                 });
         if changed.is_ok() {
             self.layout().ring();

@@ -1,5 +1,7 @@
 //! The page that an agent shares with one worker process.
 //!
+//! What its words mean is decided in [`elasticrun_core::hold`].
+//!
 //! # The hold
 //! All members of a round must leave it at the same boundary, though none of them asks the others. The
 //! agent writes the word `hold` and then reads the word `count`; the worker, at a boundary, writes
@@ -30,7 +32,6 @@
 //! gets a message over the socket. A worker that writes nonsense harms its own round only.
 
 mod agent;
-mod hold;
 mod layout;
 #[cfg(test)]
 mod model;

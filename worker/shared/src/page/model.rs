@@ -1,14 +1,13 @@
 //! All interleavings of the hold, explored: two workers, each with its agent, and a driver.
 //!
 //! A step of the model is one access to shared memory, in the order in which the code makes them; the
-//! words and their meaning are those of [`super::hold`]. Mutants prove that the explorer can see each
+//! words and their meaning are those of [`hold`]. Mutants prove that the explorer can see each
 //! of the mistakes which the order of accesses prevents.
 
 use std::collections::HashSet;
 
+use elasticrun_core::hold::{self, Look, Verdict};
 use elasticrun_protocol::{Boundary, Round};
-
-use super::hold::{self, Verdict};
 
 const ROUND: Round = Round(3);
 /// Workers do not run beyond this boundary unless K is larger, to keep the space finite.
@@ -200,7 +199,7 @@ impl Explorer {
                 host.worker = WorkerAt::LoadHold;
             }
             WorkerAt::LoadHold => {
-                let verdict = hold::judge(host.hold_word, ROUND, host.count);
+                let verdict = hold::judge(Look::at(host.hold_word), ROUND, host.count);
                 host.worker = match verdict {
                     Verdict::Continue if self.mutant == Mutant::WorkerReadsFirst => {
                         WorkerAt::StoreCountLate(true)
@@ -212,6 +211,7 @@ impl Explorer {
                     Verdict::Wait if self.mutant == Mutant::BellReadLast => WorkerAt::LoadBellLate,
                     Verdict::Wait => WorkerAt::Asleep,
                     Verdict::Leave => WorkerAt::Left,
+                    Verdict::AwaitLease | Verdict::Abort => unreachable!("not in the model"),
                 };
                 if verdict == Verdict::Continue {
                     host.passed = host.count;

@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
+use elasticrun_core::hold::{self, Look, Verdict};
 use elasticrun_protocol::{Boundary, Round};
 
-use super::{
-    hold::{self, Verdict},
-    layout::{Error, Layout, Page, Phase, exiting, phase_of},
-};
+use super::layout::{Error, Layout, Page, Phase, exiting, phase_of};
 use crate::futex;
 
 /// The page of this process. Cheap to clone; used by its training thread and by the SDK's own thread.
@@ -156,19 +154,20 @@ impl InRound {
         loop {
             // Before the words it guards, so that a change after our look also changes the bell.
             let bell = layout.orders.bell.load(Ordering::SeqCst);
-            let hold = layout.orders.hold.load(Ordering::SeqCst);
-            if layout.aborted(self.round.0) {
-                return AtBoundary::Aborted;
-            }
-            if !layout.is_leased() {
-                wait_for_lease(layout, bell);
-                continue;
-            }
-            match hold::judge(hold, self.round, self.count) {
+            let look = Look {
+                hold: layout.orders.hold.load(Ordering::SeqCst),
+                aborted: layout.aborted(self.round.0),
+                leased: layout.is_leased(),
+            };
+            match hold::judge(look, self.round, self.count) {
                 Verdict::Continue => return AtBoundary::Continue,
                 Verdict::Leave => return AtBoundary::Leave,
-                Verdict::Wait => futex::wait(&layout.orders.bell, bell, None),
-            };
+                Verdict::Abort => return AtBoundary::Aborted,
+                Verdict::AwaitLease => wait_for_lease(layout, bell),
+                Verdict::Wait => {
+                    futex::wait(&layout.orders.bell, bell, None);
+                }
+            }
         }
     }
 
