@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools and, in CI, build outputs outlive a clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -152,6 +152,9 @@ sim-data: ## 10,000 simulated jobs on data, tens of thousands of epochs: each ro
 sim-mutants: ## Plants known mistakes into the core, one by one: the simulation must see each
 	cargo nextest run --locked --release -p elasticrun-sim --features mutants -E 'binary(mutants)'
 	cargo run --locked --release -q -p elasticrun-sim --features mutants -- --mutants --seeds 1000000
+
+wheel-mutants: setup ## Plants known mistakes of the worker into the wheel, one by one: a test with real jobs must fail
+	worker/python/test_mutants.py
 
 bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All benchmarks
 

@@ -65,6 +65,18 @@ def stop(process: subprocess.Popen[str]) -> None:
         process.communicate()
 
 
+def make_ready(command: list[str], cwd: Path, **more: Any) -> str:
+    """Runs what makes the tests ready, and gives what it prints. It ends with us, and so does what it has started."""
+    process = start(command, signal.SIGTERM, cwd=cwd, stdout=subprocess.PIPE, text=True, **more)
+    try:
+        said, _ = process.communicate()
+    finally:
+        stop(process)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, said)
+    return said
+
+
 class Nextest:
     """Tests in Rust, of one package."""
 
@@ -76,10 +88,9 @@ class Nextest:
 
     def tests(self) -> list[str]:
         # Also the programs that tests start.
-        subprocess.run(["cargo", "build", "--locked", "--workspace"], cwd=ROOT, check=True)
+        make_ready(["cargo", "build", "--locked", "--workspace"], ROOT)
         command = [*self._cargo, "list", *self._options, "-E", self._scope, "--message-format", "json"]
-        listed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-        suites = json.loads(listed.stdout)["rust-suites"]
+        suites = json.loads(make_ready(command, ROOT))["rust-suites"]
         return [
             f"{suite} {test}"
             for suite, of in suites.items()
@@ -133,13 +144,12 @@ class Pytest:
 
     def tests(self) -> list[str]:
         def last(*words: str) -> str:
-            said = subprocess.run(words, cwd=self._folder, check=True, stdout=subprocess.PIPE, text=True)
-            return said.stdout.split()[-1]
+            return make_ready(list(words), self._folder).split()[-1]
 
         python = last("./venv.sh", "test")
         wheel = last("./build.sh", "dev", self._scratch.name)
         install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*install, "--force-reinstall", wheel], cwd=self._folder, check=True)
+        make_ready([*install, "--force-reinstall", wheel], self._folder)
         folder = Path(python).parent
         path = f"{folder}:{os.environ['PATH']}"
         self._env = {"ELASTICRUN_WHEEL": wheel, "ELASTICRUN_BIN": f"{folder}/elasticrun", "PATH": path}

@@ -45,6 +45,31 @@ train(state)
     assert text.count("FIRST 3.0") == 6
 
 
+@pytest.mark.parametrize("callbacks", [False, True])
+def test_survivors_begin_with_the_commit_and_not_with_what_a_failure_has_left(callbacks, start):
+    register = "state.register_reset_callbacks([lambda: print('RESET AT', state.step)])" if callbacks else ""
+    text = start.count(
+        "-np 3 --min-np 2 -H localhost:3 --failure-domain slot --blacklist forever",
+        register
+        + """
+@e.elastic.run
+def train(state):
+    print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
+    if e.world().round == 1:
+        state.step = 3
+        state.commit()
+        e.barrier()
+        state.step = 999
+        if e.rank() == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        e.barrier()
+train(state)
+""",
+    ).succeed()
+    assert start.rounds(text)[3:] == [(2, 0, 2, 3), (2, 1, 2, 3)], text
+    assert text.count("RESET AT 3") == 2 * callbacks and "RESET AT 999" not in text, text
+
+
 def test_callbacks_of_survivors_count_when_only_the_dead_had_made_the_commit(start):
     text = start.count(
         "-np 3 --min-np 3 -H localhost:3 --blacklist-cooldown-range 0 1",
