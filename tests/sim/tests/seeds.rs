@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake (planted back, see the core's `mutant`, where they show it still), with its name.
 /// A seed means something else after a change of the scenarios; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 23] = [
+const ONCE_FAILED: [(u64, &str); 24] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -69,6 +69,10 @@ const ONCE_FAILED: [(u64, &str); 23] = [
     (
         426831,
         "a start that a deadline had led to was judged by the list that came with it",
+    ),
+    (
+        370_194,
+        "a worker whose agent was gone called reset callbacks without its memory",
     ),
 ];
 

@@ -98,7 +98,12 @@ impl World {
     }
 
     fn next_setup_step(&mut self, host: usize, process: Process) -> Option<SetupStep> {
-        self.worker(host, process)?.setup.pop_front()
+        let worker = self.worker(host, process)?;
+        // With its agent its memory is gone, and soon it will be.
+        if worker.orphan {
+            return None;
+        }
+        worker.setup.pop_front()
     }
 
     fn is_root(&self, host: usize, process: Process) -> bool {
