@@ -22,12 +22,6 @@ impl Sampler {
         })
     }
 
-    /// The epoch, from 0.
-    #[getter]
-    fn epoch(&self) -> u64 {
-        self.0.epoch()
-    }
-
     /// Samples of the epoch that all workers together have processed.
     #[getter]
     fn position(&self) -> u64 {

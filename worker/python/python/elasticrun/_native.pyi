@@ -220,7 +220,6 @@ class Keys:
 class Sampler:
     """The position of all workers in the samples of an epoch. Indices are given as native 64-bit integers."""
 
-    epoch: int
     position: int
     def __new__(cls, len: int, seed: int, shuffle: bool) -> Sampler: ...
     def go_to(self, epoch: int, position: int) -> None: ...

@@ -18,6 +18,8 @@ from ._native import Sampler
 __all__ = ["Batch", "ElasticSampler", "ProcessedIndices"]
 
 _SEEDS = 1 << 64
+#: Samples of one worker in one step at most, as the native side counts them.
+_MOST = (1 << 32) - 1
 #: Indices that are computed at once, where they are asked for one by one.
 _CHUNK = 1024
 
@@ -90,8 +92,7 @@ class ElasticSampler:
         self.rank = 0
         self.num_replicas = 1
         self._len = dataset if isinstance(dataset, int) else len(dataset)
-        self._native = Sampler(self._len, seed % _SEEDS, shuffle)
-        self.reset()
+        self._go_to(0, 0)
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to the start of ``epoch``, which has an order of its own. Call it when an epoch is done."""
@@ -174,7 +175,8 @@ class ElasticSampler:
         """
         if batch_size < 1:
             raise ValueError(f"batches({batch_size}): must be at least 1")
-        while given := self._native.next_batch(self.rank, self.num_replicas, batch_size):
+        most = min(batch_size, _MOST)
+        while given := self._native.next_batch(self.rank, self.num_replicas, most):
             start = self.position
             indices, global_size = given
             yield Batch(_integers(indices), global_size, start)
@@ -224,8 +226,10 @@ class ElasticSampler:
         self._go_to(int(state_dict["epoch"]), int(state_dict["position"]))
 
     def _go_to(self, epoch: int, position: int) -> None:
-        self.epoch = epoch
-        self._native.go_to(epoch % _SEEDS, position)
+        # Of the attributes as they are now: a script may have set them since.
+        native = Sampler(self._len, self.seed % _SEEDS, self.shuffle)
+        native.go_to(epoch % _SEEDS, position)
+        self.epoch, self._native = epoch, native
         self.reset()
 
     def _worker(self) -> tuple[int, int, bool]:

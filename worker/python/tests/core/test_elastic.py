@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+WATCH_ABORT = """
+import threading
+from elasticrun import _abort
+over = threading.Event()
+_abort.watch(lambda round: over.set())
+
+"""
+
 
 def test_survivors_of_a_sigkill_go_on_from_the_newest_commit(start):
     text = start.count(
@@ -24,12 +32,8 @@ print("COUNTED", train(state, 20, die))
 def test_a_commit_that_survivors_are_on_their_way_to_is_kept(start):
     text = start.count(
         "-np 3 --min-np 2 -H localhost:3 --failure-domain slot --blacklist forever",
-        """
-import threading
-from elasticrun import _abort
-over = threading.Event()
-_abort.watch(lambda round: over.set())
-
+        WATCH_ABORT
+        + """
 @e.elastic.run
 def train(state):
     print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)
@@ -51,12 +55,8 @@ train(state)
 def test_a_commit_is_refused_once_an_operation_was_cut_short(start):
     text = start.count(
         "-np 3 --min-np 2 -H localhost:3 --failure-domain slot --blacklist forever",
-        """
-import threading
-from elasticrun import _abort
-over = threading.Event()
-_abort.watch(lambda round: over.set())
-
+        WATCH_ABORT
+        + """
 @e.elastic.run
 def train(state):
     print("ROUND", e.world().round, "RANK", e.rank(), "OF", e.size(), "FROM", state.step)

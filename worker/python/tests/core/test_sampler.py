@@ -290,3 +290,23 @@ def test_before_init_it_is_an_error(monkeypatch):
     monkeypatch.undo()
     with pytest.raises(errors.NotInitialized):
         ElasticSampler(10)
+
+
+def test_a_seed_that_is_set_later_counts_from_the_next_epoch_on():
+    sampler = ElasticSampler(100, seed=1)
+    sampler.seed = 2
+    sampler.set_epoch(1)
+    other = ElasticSampler(100, seed=2)
+    other.set_epoch(1)
+    assert list(sampler) == list(other)
+
+
+def test_a_batch_of_all_samples_may_be_asked_for_by_any_large_number():
+    (batch,) = _recorded(ElasticSampler(10), 10**12)
+    assert sorted(batch) == list(range(10))
+
+
+def _recorded(sampler, size):
+    for batch in sampler.batches(size):
+        yield batch
+        sampler.record(batch)
