@@ -12,7 +12,7 @@ use elasticrun_protocol::{
     frame::FrameBuffer,
 };
 use tokio::{
-    net::{TcpListener, TcpStream, lookup_host},
+    net::{TcpStream, lookup_host},
     time::{Instant, sleep_until, timeout},
 };
 
@@ -125,8 +125,8 @@ impl Reached {
         options: &AgentOptions,
         host: &HostId,
         address: IpAddr,
-        listen: IpAddr,
         memory_port: u16,
+        free_port: u16,
         keeps_run: Option<String>,
     ) -> Result<Joined, Error> {
         let register = Register {
@@ -136,7 +136,7 @@ impl Reached {
             counted: options.counted,
             itself: options.itself,
             memory_port,
-            free_port: free_port(listen).await.unwrap_or(0),
+            free_port,
             address: (address != self.local).then_some(address),
             task: options.task.clone(),
             keeps_run,
@@ -169,9 +169,4 @@ impl Reached {
             _ => Err(Error::NoSetup { address: candidate }),
         }
     }
-}
-
-/// A port of this address that nobody listens at now.
-pub(crate) async fn free_port(address: IpAddr) -> std::io::Result<u16> {
-    Ok(TcpListener::bind((address, 0)).await?.local_addr()?.port())
 }

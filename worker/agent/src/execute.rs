@@ -62,11 +62,7 @@ impl Agent {
     }
 
     fn report(&mut self, report: Report) {
-        let offered_port = match report {
-            Report::Ready { free_port, .. } => Some(free_port),
-            Report::FreePort { port } => Some(port),
-            _ => None,
-        };
+        let offers_port = matches!(report, Report::Ready { .. } | Report::FreePort { .. });
         if let Some(link) = &mut self.link
             && let Err(error) = link.send(report)
         {
@@ -75,8 +71,8 @@ impl Agent {
             self.store.driver_lost();
             self.own.push_back(Event::DriverLost);
         }
-        if let Some(offered) = offered_port {
-            match self.ports.next(self.listen, offered) {
+        if offers_port {
+            match self.ports.next() {
                 Ok(port) => self.machine.set_free_port(port),
                 Err(error) => tracing::warn!(%error, "no free port is found for a coordinator"),
             }

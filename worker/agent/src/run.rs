@@ -10,6 +10,7 @@ use elasticrun_core::{Time, agent::Machine};
 use elasticrun_notices::{Notices, Sources};
 use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
 use tokio::{
+    net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
     task::JoinSet,
@@ -19,7 +20,7 @@ use tokio::{
 use crate::{
     AgentOptions, Error,
     agent::{Agent, Deaths},
-    connect::{self, free_port, reach},
+    connect::{self, reach},
     discard::Discard,
     execute::data_secret,
     guard::Guard,
@@ -136,8 +137,9 @@ async fn serve(
     kept: &mut Kept,
 ) -> Result<Ended, Error> {
     let mut terminate = signals.take_terminate()?;
+    let mut ports = Ports::new();
     let joined = tokio::select! {
-        joined = join(options, host, run_id, kept) => joined?,
+        joined = join(options, host, run_id, kept, &mut ports) => joined?,
         _ = terminate.recv() => return Ok(Ended::Stopped),
         () = options.abandoned.cancelled() => return Ok(Ended::Abandoned),
     };
@@ -162,7 +164,6 @@ async fn serve(
     local::open(&dir.socket(), call_key, notes.clone(), &mut tasks)?;
     let clock = joined.clock;
     let discard = Discard::start()?;
-    let port = free_port(listen).await.unwrap_or(0);
     let store_of = StoreOf {
         host: host.clone(),
         instance: joined.setup.instance,
@@ -171,7 +172,12 @@ async fn serve(
     let notices = Notices::listen(Sources {
         file: setup.notice_file.clone().map(Into::into),
     });
-    let mut machine = Machine::new(clock.now(), joined.epoch, setup.clone(), port);
+    let mut machine = Machine::new(
+        clock.now(),
+        joined.epoch,
+        setup.clone(),
+        coordinator(&mut ports),
+    );
     machine.registered(Time::ZERO);
     machine.keep(kept.processes());
     let mut agent = Agent {
@@ -180,7 +186,7 @@ async fn serve(
         setup,
         secret: options.secret.clone(),
         listen,
-        ports: Ports::default(),
+        ports,
         dir,
         link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
         memories: Memories::new(std::mem::take(kept), discard.clone(), clock),
@@ -247,6 +253,7 @@ async fn join(
     host: &HostId,
     run_id: &mut Option<String>,
     kept: &mut Kept,
+    ports: &mut Ports,
 ) -> Result<Ready, Error> {
     let deadline = Instant::now() + options.connect_timeout;
     let root = rundir::root()?;
@@ -263,10 +270,17 @@ async fn join(
         let mut tasks = JoinSet::new();
         // Workers fetch commits there, and know no other secret.
         let secret = data_secret(&options.secret);
-        let port = memory_port::open(listen, secret, kept.shelf.clone(), &mut tasks).await?;
+        let memory_port = memory_port::open(listen, secret, kept.shelf.clone(), &mut tasks).await?;
         let keeps_run = run_id.clone().filter(|_| !kept.is_empty());
         let joined = match reached
-            .join(options, host, address, listen, port, keeps_run)
+            .join(
+                options,
+                host,
+                address,
+                memory_port,
+                coordinator(ports),
+                keeps_run,
+            )
             .await
         {
             // The network, or a driver with a thousand others at its port: only the time to connect is a limit.
@@ -304,6 +318,14 @@ async fn join(
     }
 }
 
+/// A port for the coordinator, and 0 if there is none: the job may need none.
+fn coordinator(ports: &mut Ports) -> u16 {
+    ports.next().unwrap_or_else(|error| {
+        tracing::warn!(%error, "no free port is found for a coordinator");
+        0
+    })
+}
+
 /// Where other hosts reach this one: as the user says, else by the route to the driver.
 fn reachable_at(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error> {
     match (&options.listen, &options.network_interface) {
@@ -321,7 +343,7 @@ async fn listen_at(options: &AgentOptions, reachable: IpAddr) -> IpAddr {
         return reachable;
     }
     let all = IpAddr::from(Ipv6Addr::UNSPECIFIED);
-    match free_port(all).await {
+    match TcpListener::bind((all, 0)).await {
         Ok(_) => all,
         Err(_) => Ipv4Addr::UNSPECIFIED.into(),
     }
