@@ -169,39 +169,43 @@ class Pytest:
         return tests
 
     def run(self, tests: list[str], passes: int, tally: Tally) -> None:
-        """Runs each of ``tests`` so often, some files at once, and counts it when its file has been run."""
+        """Runs each of ``tests`` so often, some files at once, and counts it when its file has been run.
+
+        The next pass begins while the longest files of the last one still run.
+        """
         files: dict[str, list[str]] = {}
         for test in tests:
             files.setdefault(test.split("::")[0], []).append(test)
         # The longest first, as far as it is known.
         known = {file: sum(tally.mean(test) for test in of) for file, of in files.items()}
         names = sorted(files, key=lambda file: -known[file])
-        for _ in range(passes):
-            running: dict[str, subprocess.Popen[str]] = {}
-            waiting = list(names)
-            try:
-                while waiting or running:
-                    while waiting and len(running) < self._at_once:
-                        file = waiting.pop(0)
-                        running[file] = self._start(file, files[file])
-                    file = next((file for file in running if running[file].poll() is not None), "")
-                    if not file:
-                        time.sleep(0.1)
-                        continue
-                    self._ended(file, running.pop(file), tally)
-            finally:
-                for file, runner in running.items():
-                    stop(runner)
-                    self._read(file, tally)
+        waiting = [(file, number) for number in range(passes) for file in names]
+        running: dict[tuple[str, int], subprocess.Popen[str]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._at_once:
+                    run = waiting.pop(0)
+                    running[run] = self._start(run, files[run[0]])
+                ended = next((run for run in running if running[run].poll() is not None), None)
+                if ended is None:
+                    time.sleep(0.1)
+                    continue
+                self._ended(ended, running.pop(ended), tally)
+        finally:
+            for run, runner in running.items():
+                stop(runner)
+                self._read(run, tally)
 
-    def _place(self, file: str, kind: str) -> Path:
-        return Path(self._scratch.name) / f"{re.sub(r'[^a-z_]+', '-', file)}.{kind}"
+    def _place(self, run: tuple[str, int], kind: str) -> Path:
+        """A file of one run: of a file of tests, in a pass."""
+        file, number = run
+        return Path(self._scratch.name) / f"{re.sub(r'[^a-z_]+', '-', file)}-{number}.{kind}"
 
-    def _start(self, file: str, tests: list[str]) -> subprocess.Popen[str]:
-        report = self._place(file, "xml")
+    def _start(self, run: tuple[str, int], tests: list[str]) -> subprocess.Popen[str]:
+        report = self._place(run, "xml")
         report.unlink(missing_ok=True)
         names = [test.split(" ", 1)[1] for test in tests]
-        with open(self._place(file, "log"), "w") as said:
+        with open(self._place(run, "log"), "w") as said:
             return start(
                 [*self._command, f"--junitxml={report}", "-o", "junit_family=xunit1", *names],
                 signal.SIGTERM,
@@ -211,15 +215,15 @@ class Pytest:
                 stderr=subprocess.STDOUT,
             )
 
-    def _ended(self, file: str, runner: subprocess.Popen[str], tally: Tally) -> None:
-        if not self._place(file, "xml").exists():
-            sys.exit(f"pytest ended with {runner.returncode}:\n{self._place(file, 'log').read_text()}")
-        self._read(file, tally)
+    def _ended(self, run: tuple[str, int], runner: subprocess.Popen[str], tally: Tally) -> None:
+        if not self._place(run, "xml").exists():
+            sys.exit(f"pytest ended with {runner.returncode}:\n{self._place(run, 'log').read_text()}")
+        self._read(run, tally)
         tally.save()
 
-    def _read(self, file: str, tally: Tally) -> None:
+    def _read(self, run: tuple[str, int], tally: Tally) -> None:
         """Counts what a file's run has reported; of one that was cut short, those that had ended."""
-        report = self._place(file, "xml")
+        report = self._place(run, "xml")
         if not report.exists():
             return
         for case in ElementTree.parse(report).getroot().iter("testcase"):
