@@ -34,6 +34,8 @@ def start(command: list[str], on_our_death: signal.Signals, **more: Any) -> subp
     def prepare() -> None:
         pr_set_pdeathsig = 1
         LIBC.prctl(pr_set_pdeathsig, on_our_death)
+        # A shell has its background jobs ignore it, and we end what we start by it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     return subprocess.Popen(command, start_new_session=True, errors="replace", preexec_fn=prepare, **more)
 
