@@ -66,9 +66,9 @@ impl Ports {
     /// # Errors
     /// All are taken, or the process has no descriptor left.
     pub(crate) fn next(&mut self) -> io::Result<u16> {
-        let (port, claim) = match self.from_pool() {
+        let (port, claim) = match self.take_from_pool() {
             Some(found) => found,
-            None => self.from_kernel()?,
+            None => self.ask_kernel()?,
         };
         self.offered.push_back(port);
         self.claims.push_back(claim);
@@ -81,7 +81,7 @@ impl Ports {
         Ok(port)
     }
 
-    fn from_pool(&mut self) -> Option<(u16, UnixDatagram)> {
+    fn take_from_pool(&mut self) -> Option<(u16, UnixDatagram)> {
         let pool = self.pool.clone()?;
         for _ in 0..pool.len() {
             let port = pool.clone().nth(self.turn % pool.len())?;
@@ -96,7 +96,7 @@ impl Ports {
         None
     }
 
-    fn from_kernel(&self) -> io::Result<(u16, UnixDatagram)> {
+    fn ask_kernel(&self) -> io::Result<(u16, UnixDatagram)> {
         // Those that do not fit stay bound meanwhile, so that each try gives another one.
         let mut tried = Vec::new();
         loop {
