@@ -12,12 +12,13 @@ use std::{
 };
 
 use anyhow::Context;
-use elasticrun_core::Note;
+use elasticrun_core::Departure;
 use elasticrun_discovery::{
     Allowed, Catalog, Command, HostProgram, Isolation, Running, SearchPath, Settings, Snapshot,
     Source, Spec, merge,
 };
 use elasticrun_plugin_sdk::Host;
+use elasticrun_protocol::HostId;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
@@ -47,17 +48,12 @@ pub(crate) struct Sources {
 const LAST_COMMANDS: Duration = Duration::from_secs(10);
 
 impl Sources {
-    /// Tells all sources which hosts are being left, and which are left: whoever takes a host may wait for that. Those
-    /// that do not know the host leave it at that.
-    pub(crate) fn note(&self, note: &Note) {
-        let command = match note {
-            Note::Draining { host, .. } => Command::Draining {
-                host: host.to_string(),
-            },
-            Note::Drained { host } => Command::Drained {
-                host: host.to_string(),
-            },
-            _ => return,
+    /// Tells all sources what becomes of a host. Those that do not know it do nothing.
+    pub(crate) fn tell(&self, host: &HostId, state: Departure) {
+        let host = host.to_string();
+        let command = match state {
+            Departure::Draining => Command::Draining { host },
+            Departure::Drained => Command::Drained { host },
         };
         for source in &self.running {
             source.command(command.clone());

@@ -19,7 +19,6 @@ mod hosts;
 mod join;
 mod launch;
 mod logging;
-mod machines;
 pub mod operator;
 mod parent;
 pub mod plugins;

@@ -7,6 +7,7 @@
 //! whoever looks for a job next.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, BufRead, BufReader, Write},
     os::unix::net::UnixStream,
@@ -15,8 +16,8 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use elasticrun_core::{Event, Job};
-use elasticrun_protocol::{HostId, Notice, NoticeKind};
+use elasticrun_core::{self as core, Event, Refusal};
+use elasticrun_protocol::HostId;
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
@@ -67,39 +68,48 @@ pub struct Asked {
     pub answer: oneshot::Sender<Answer>,
 }
 
-impl Asked {
-    /// Answers, and gives the event that does what was asked for.
-    pub(crate) fn decide(self, job: &Job) -> Option<Event> {
-        let (event, answer) = match decide(self.request, job) {
-            Ok((event, line)) => (Some(event), Answer::Done(line)),
-            Err(why) => (None, Answer::Refused(why)),
-        };
-        // Who asked may have gone.
-        let _ = self.answer.send(answer);
-        event
-    }
+/// Requests that the job has not answered yet.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    asked: u64,
+    waiting: BTreeMap<u64, Waiting>,
 }
 
-/// What a request means for a job, with a line for who asked; or why it cannot be.
-fn decide(request: Request, job: &Job) -> Result<(Event, String), String> {
-    let Request::Drain { host, within_ms } = request;
-    if job.results().outcome().is_some() {
-        return Err("the job is ending".to_owned());
+#[derive(Debug)]
+struct Waiting {
+    /// What is said when it is granted.
+    granted: String,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Pending {
+    /// The event by which the job hears of a request.
+    pub(crate) fn ask(&mut self, asked: Asked) -> Event {
+        let Request::Drain { host, within_ms } = asked.request;
+        self.asked += 1;
+        let waiting = Waiting {
+            granted: format!("{host} is being left"),
+            answer: asked.answer,
+        };
+        self.waiting.insert(self.asked, waiting);
+        let within = within_ms.map(Duration::from_millis);
+        Event::Requested {
+            id: self.asked,
+            request: core::Request::Drain { host, within },
+        }
     }
-    if !job.settings().elastic {
-        return Err("the job is not elastic: its workers cannot go on elsewhere".to_owned());
+
+    /// The job has answered.
+    pub(crate) fn answer(&mut self, id: u64, answer: Result<(), Refusal>) {
+        if let Some(waiting) = self.waiting.remove(&id) {
+            let answer = match answer {
+                Ok(()) => Answer::Done(waiting.granted),
+                Err(why) => Answer::Refused(why.to_string()),
+            };
+            // Who asked may have gone.
+            let _ = waiting.answer.send(answer);
+        }
     }
-    if !job.has_host(&host) {
-        let hosts: Vec<_> = job.hosts().into_iter().map(HostId::as_str).collect();
-        let known = hosts.join(", ");
-        return Err(format!("{host} is no host of this job; it has {known}"));
-    }
-    let line = format!("{host} is being left");
-    let notice = Notice {
-        kind: NoticeKind::Operator,
-        within: within_ms.map(Duration::from_millis),
-    };
-    Ok((Event::Noticed { host, notice }, line))
 }
 
 /// A socket of this driver; dropping it removes it.

@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Command, Event, Job, Note, Time, results::Outcome};
-use elasticrun_protocol::{Order, Report, control::Setup};
+use elasticrun_core::{Command, Event, Job, Time, results::Outcome};
+use elasticrun_protocol::{FromAgent, Report, control::Setup};
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use crate::{
-    agents::{Agents, Older},
+    agents::Agents,
     clock::Clock,
     control,
     discovery::Sources,
@@ -29,11 +29,8 @@ use crate::{
 /// Inputs that are folded before the commands of all of them are executed.
 const BATCH: usize = 256;
 
-/// How long agents may take to end their workers and themselves, beyond two times the grace.
-const SHUTDOWN_SLACK: Duration = Duration::from_secs(2);
-
-/// How long agents may take to kill their workers when the user has asked twice.
-const KILL_SLACK: Duration = Duration::from_secs(1);
+/// How long what was launched may take to be gone once its agents are.
+const LAST_LAUNCHES: Duration = Duration::from_secs(10);
 
 /// Where everything comes from.
 #[derive(Debug)]
@@ -60,23 +57,15 @@ pub struct Driver {
     pub(crate) reporter: Reporter,
     pub(crate) agents: Agents,
     pub(crate) sources: Sources,
+    pub(crate) requests: operator::Pending,
     pub(crate) store: store::Handle,
     pub(crate) clock: Clock,
-    /// How long workers may train after a beat of their agent.
-    pub(crate) lease: Duration,
-    pub(crate) ending: Option<Ending>,
-}
-
-/// The job has ended and its agents end.
-#[derive(Debug)]
-pub(crate) struct Ending {
-    outcome: Outcome,
-    deadline: Instant,
-    killed: bool,
+    /// Set when the job has nothing more to do: until then launched processes may end.
+    pub(crate) exits_by: Option<Instant>,
 }
 
 impl Driver {
-    /// Runs the job to its end. Gives its outcome once all agents are gone, or have had their time.
+    /// Runs the job until it says that the driver ends, and gives its outcome.
     pub async fn run(&mut self, mut inputs: Inputs) -> Outcome {
         let mut beat = interval(self.setup.heartbeat_interval);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,7 +74,6 @@ impl Driver {
         loop {
             let due = self.job.next_deadline();
             let due = due.and_then(|due| self.clock.instant(due));
-            let ends = self.ending.as_ref().map(|ending| ending.deadline);
             tokio::select! {
                 Some(input) = inputs.control.recv() => {
                     self.agent(input);
@@ -94,9 +82,8 @@ impl Driver {
                 Some(update) = inputs.discovery.recv() => self.discovered(update),
                 Some(ended) = inputs.launches.recv() => self.launch_ended(ended),
                 Some(asked) = inputs.operator.recv() => {
-                    if let Some(event) = asked.decide(&self.job) {
-                        self.step(event);
-                    }
+                    let event = self.requests.ask(asked);
+                    self.step(event);
                 }
                 signal = inputs.signals.next() => self.signalled(signal),
                 _ = beat.tick() => self.beat(),
@@ -106,22 +93,16 @@ impl Driver {
                     self.agents_at_hand(&mut inputs.control);
                     self.tick();
                 }
-                () = sleep_until(ends.unwrap_or(never)), if ends.is_some() => {
-                    if self.shutdown_overdue() {
-                        self.give_agents_up();
-                        return self.outcome();
-                    }
+                () = sleep_until(self.exits_by.unwrap_or(never)), if self.exits_by.is_some() => {
+                    break;
                 }
             }
-            if self.ending.is_some() && self.agents.is_empty() && self.launcher.is_idle() {
-                return self.outcome();
+            if self.exits_by.is_some() && self.launcher.is_idle() {
+                break;
             }
         }
-    }
-
-    fn outcome(&self) -> Outcome {
-        let ending = self.ending.as_ref();
-        ending.map_or(Outcome::NoStateLeft, |ending| ending.outcome.clone())
+        let outcome = self.job.results().outcome().cloned();
+        outcome.unwrap_or(Outcome::NoStateLeft)
     }
 
     fn now(&self) -> Time {
@@ -165,7 +146,6 @@ impl Driver {
                 agent,
                 software,
                 counted,
-                task,
                 writer,
             } => {
                 let host = agent.host.clone();
@@ -175,39 +155,7 @@ impl Driver {
                         "host {host} runs elasticrun {software}, this is {own}"
                     ));
                 }
-                if let Some(instance) = self.agents.remove(&host) {
-                    let why = "another agent of this host has connected".to_owned();
-                    self.step(Event::AgentLost {
-                        host: host.clone(),
-                        instance,
-                        why,
-                    });
-                }
-                match task.and_then(|task| self.agents.admit(&task, &host)) {
-                    None => {}
-                    Some(Older::Comes) => {
-                        tracing::info!(%host, "a newer attempt of this task is here");
-                        return self.agents.send_away(&writer);
-                    }
-                    Some(Older::Retired { host, instance }) => {
-                        let why = "a newer attempt of its task has come".to_owned();
-                        self.step(Event::AgentLost {
-                            host,
-                            instance,
-                            why,
-                        });
-                    }
-                }
-                self.agents.add(
-                    host.clone(),
-                    agent.instance,
-                    agent.address,
-                    writer,
-                    &self.setup,
-                );
-                // Before the first beat, so that a driver that stands still from now on is known to be patient or not.
-                let lease = Some(self.lease);
-                let _ = self.agents.send(&host, Order::Beat { heard: 0, lease });
+                self.agents.arrive(&agent, writer);
                 self.launcher.connected(&host);
                 if let Some(list) = self.hosts.probed(&host, agent.slots, counted) {
                     self.step(Event::Discovered(list));
@@ -220,27 +168,15 @@ impl Driver {
                 instance,
                 reports,
             } => {
-                for report in reports {
-                    if report.epoch != self.agents.epoch() {
-                        tracing::debug!(%host, "a report to another driver");
-                        continue;
-                    }
-                    if let Report::Beat { commits, count } = report.report {
+                for FromAgent { epoch, report, .. } in reports {
+                    if let Report::Beat { commits, .. } = report {
                         self.reporter.commits(&host, commits);
-                        if self.agents.is_current(&host, instance) {
-                            // One that does not read is found out by an order that matters.
-                            let lease = Some(self.lease);
-                            let order = Order::Beat {
-                                heard: count,
-                                lease,
-                            };
-                            let _ = self.agents.send(&host, order);
-                        }
                     }
                     self.step(Event::Reported {
                         host: host.clone(),
                         instance,
-                        report: report.report,
+                        epoch,
+                        report,
                     });
                 }
             }
@@ -248,17 +184,11 @@ impl Driver {
                 host,
                 instance,
                 why,
-            } => {
-                if self.agents.is_current(&host, instance) {
-                    self.agents.remove(&host);
-                    self.launcher.abandon(&host);
-                }
-                self.step(Event::AgentLost {
-                    host,
-                    instance,
-                    why,
-                });
-            }
+            } => self.step(Event::AgentLost {
+                host,
+                instance,
+                why,
+            }),
         }
     }
 
@@ -295,46 +225,10 @@ impl Driver {
     }
 
     fn signalled(&mut self, signal: i32) {
-        match &mut self.ending {
-            None => {
-                self.reporter.stopping(signal);
-                self.step(Event::StopRequested { signal });
-            }
-            Some(ending) if !ending.killed => {
-                ending.killed = true;
-                ending.deadline = Instant::now() + KILL_SLACK;
-                self.agents.send_to_all(Order::Kill);
-            }
-            Some(_) => {}
+        if self.job.results().outcome().is_none() {
+            self.reporter.stopping(signal);
         }
-    }
-
-    /// Gives whether there is nothing more to wait for.
-    fn shutdown_overdue(&mut self) -> bool {
-        let Some(ending) = &mut self.ending else {
-            return false;
-        };
-        if ending.killed {
-            return true;
-        }
-        ending.killed = true;
-        ending.deadline = Instant::now() + KILL_SLACK;
-        self.agents.send_to_all(Order::Kill);
-        false
-    }
-
-    /// They have had their time.
-    fn give_agents_up(&mut self) {
-        for host in self.agents.hosts() {
-            if let Some(instance) = self.agents.remove(&host) {
-                let why = "its agent has not ended in time".to_owned();
-                self.step(Event::AgentLost {
-                    host,
-                    instance,
-                    why,
-                });
-            }
-        }
+        self.step(Event::StopRequested { signal });
     }
 
     fn beat(&mut self) {
@@ -344,12 +238,6 @@ impl Driver {
     fn execute(&mut self, mut commands: Vec<Command>) {
         self.agents.view(&mut commands);
         let (mut unheard, mut notes) = (Vec::new(), Vec::new());
-        // Before any worker hears of it.
-        for command in &commands {
-            if let Command::Note(Note::RoundStarted { round, .. }) = command {
-                self.store.round_started(self.agents.epoch(), *round);
-            }
-        }
         for command in commands {
             match command {
                 Command::Launch { host } => self.launcher.launch(&host),
@@ -359,40 +247,38 @@ impl Driver {
                         unheard.push((host, instance));
                     }
                 }
-                Command::Disconnect { host, instance } => {
-                    if instance.is_some_and(|known| self.agents.remove_instance(&host, known)) {
-                        self.launcher.abandon(&host);
-                    }
-                    self.launcher.abandon_unless_connected(&host);
+                Command::Admit { host, instance } => {
+                    self.agents.admit(host, instance, &self.setup);
                 }
+                Command::Refuse { host, instance } => self.agents.refuse(&host, instance),
+                Command::Disconnect { host, instance } => self.agents.disconnect(&host, instance),
+                Command::EndLaunch {
+                    host,
+                    unless_connected: true,
+                } => self.launcher.abandon_unless_connected(&host),
+                Command::EndLaunch { host, .. } => self.launcher.abandon(&host),
                 Command::Reject { host, why } => tracing::debug!(%host, %why, "refused a message"),
+                Command::OpenRound { round } => {
+                    self.store.round_started(self.agents.epoch(), round);
+                }
+                Command::Answer { id, answer } => self.requests.answer(id, answer),
+                Command::TellSources { host, state } => self.sources.tell(&host, state),
                 // People are told once agents are.
                 Command::Note(note) => notes.push(note),
-                Command::End(outcome) => {
-                    let deadline = Instant::now() + self.setup.grace * 2 + SHUTDOWN_SLACK;
-                    self.ending = Some(Ending {
-                        outcome,
-                        deadline,
-                        killed: false,
-                    });
-                    self.launcher.end();
-                }
+                Command::End(_) => self.launcher.end(),
+                Command::Exit => self.exits_by = Some(Instant::now() + LAST_LAUNCHES),
             }
         }
         for note in notes {
-            self.sources.note(&note);
             self.reporter.note(&note, &self.job);
         }
         for (host, instance) in unheard {
-            if self.agents.remove(&host).is_some() {
-                self.launcher.abandon(&host);
-                let why = "its agent does not read its orders".to_owned();
-                self.step(Event::AgentLost {
-                    host,
-                    instance,
-                    why,
-                });
-            }
+            let why = "its agent does not read its orders".to_owned();
+            self.step(Event::AgentLost {
+                host,
+                instance,
+                why,
+            });
         }
     }
 }

@@ -138,14 +138,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         reporter: Reporter::new(terminal.clone(), settings.output.quiet),
         agents: Agents::new(EPOCH, store.clone()),
         sources,
+        requests: operator::Pending::default(),
         store,
         clock,
-        // A standard job forms no other round.
-        lease: match settings.mode {
-            config::Mode::Elastic => lease_of(&settings).length(),
-            config::Mode::Standard => lease::UNLIMITED,
-        },
-        ending: None,
+        exits_by: None,
     };
     short_slices();
     let outcome = driver
@@ -239,6 +235,12 @@ fn job_settings(settings: &Settings) -> core::Settings {
         interrupt_timeout: timeouts.interrupt,
         exit_timeout: timeouts.exit,
         fence: lease_of(settings).fence(),
+        // A standard job forms no other round.
+        lease: match settings.mode {
+            config::Mode::Elastic => lease_of(settings).length(),
+            config::Mode::Standard => lease::UNLIMITED,
+        },
+        grace: GRACE,
         probe_timeout: timeouts.heartbeat,
         last_call: timeouts.last_call,
         reset_limit: failures.reset_limit,

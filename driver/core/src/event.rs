@@ -3,8 +3,8 @@
 use std::{net::IpAddr, time::Duration};
 
 use elasticrun_protocol::{
-    CommitId, HostId, Notice, Order, Process, Rank, Report, Round,
-    control::{Exit, StopReason},
+    CommitId, DriverEpoch, HostId, Notice, Order, Process, Rank, Report, Round,
+    control::{Exit, StopReason, Task},
 };
 
 use crate::{
@@ -50,20 +50,50 @@ pub enum Event {
         host: HostId,
         /// Which connection.
         instance: u64,
+        /// The driver that it speaks to.
+        epoch: DriverEpoch,
         /// What it saw.
         report: Report,
     },
-    /// A host will go away, or may; a person or a source says so. (An agent reports it.)
-    Noticed {
-        /// Which host.
-        host: HostId,
-        /// What was heard.
-        notice: Notice,
+    /// A person asks for something; [`Command::Answer`] says what becomes of it.
+    Requested {
+        /// Which request; the answer carries it.
+        id: u64,
+        /// What for.
+        request: Request,
     },
-    /// The user wants the job to end.
+    /// The user wants the job to end; a second time, to end at once.
     StopRequested {
         /// The signal that said so.
         signal: i32,
+    },
+}
+
+/// What a person may ask of a running job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Leave a host at a common commit and do not use it again.
+    Drain {
+        /// Which host.
+        host: HostId,
+        /// Time until it goes; none if that is not known.
+        within: Option<Duration>,
+    },
+}
+
+/// Why a request is not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The job is ending.
+    Ending,
+    /// The job is not elastic: its workers cannot go on elsewhere.
+    NotElastic,
+    /// The job has no such host.
+    UnknownHost {
+        /// Which host was named.
+        host: HostId,
+        /// The hosts that it has.
+        known: Vec<HostId>,
     },
 }
 
@@ -88,6 +118,8 @@ pub struct AgentConnected {
     pub keeps: bool,
     /// It can be asked which hosts it reaches.
     pub probes: bool,
+    /// What it is a task of, if a cluster started it as one.
+    pub task: Option<Task>,
 }
 
 /// What the shell must do.
@@ -105,12 +137,33 @@ pub enum Command {
         /// What.
         order: Order,
     },
-    /// Close a connection to the agent of a host, or give up its launch.
+    /// Take an agent's connection for that of its host, and set the agent up.
+    Admit {
+        /// Which host.
+        host: HostId,
+        /// Which connection.
+        instance: u64,
+    },
+    /// Have an agent that takes no part end with all it has, and close its connection.
+    Refuse {
+        /// Which host.
+        host: HostId,
+        /// Which connection; that of its host is another one, if there is one.
+        instance: u64,
+    },
+    /// Close the connection of a host's agent.
     Disconnect {
         /// Which host.
         host: HostId,
-        /// Which connection: a newer one stays. None if no connection was known, then only a launch is given up.
-        instance: Option<u64>,
+        /// Which connection.
+        instance: u64,
+    },
+    /// End what was launched for the agent of a host; its agent has a moment to end by itself.
+    EndLaunch {
+        /// Which host.
+        host: HostId,
+        /// Only if it has led to no agent: one that has just arrived stays, and the job hears of it next.
+        unless_connected: bool,
     },
     /// A message that changes nothing was refused (invariant R3).
     Reject {
@@ -119,10 +172,40 @@ pub enum Command {
         /// Why.
         why: Rejected,
     },
-    /// Tell the operator.
+    /// Open the key-value store of a round, before any worker can ask it.
+    OpenRound {
+        /// Which round; its workers begin behind this command.
+        round: Round,
+    },
+    /// Tell all sources of hosts what becomes of one: what takes a host back may wait for that.
+    TellSources {
+        /// Which one.
+        host: HostId,
+        /// What becomes of it.
+        state: Departure,
+    },
+    /// Answer a request.
+    Answer {
+        /// Which one.
+        id: u64,
+        /// It is granted, or why it is not.
+        answer: Result<(), Refusal>,
+    },
+    /// Tell the operator. Nothing acts on it.
     Note(Note),
-    /// The job has ended; end everything else.
+    /// The job has ended. Its agents end what they run; what has not led to an agent need not.
     End(Outcome),
+    /// No agent is left, or they have had their time: the driver ends. No command follows.
+    Exit,
+}
+
+/// How far a host that will go away is from being released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// Its workers leave it.
+    Draining,
+    /// It runs nothing any more and keeps nothing that is needed.
+    Drained,
 }
 
 /// Why a message changed nothing.
@@ -131,6 +214,12 @@ pub enum Rejected {
     /// It came over a connection that was replaced.
     #[error("it came over a connection that was replaced")]
     StaleConnection,
+    /// A newer attempt of its task was here.
+    #[error("a newer attempt of its task was here")]
+    OlderAttempt,
+    /// It speaks to another driver.
+    #[error("it speaks to driver {0}")]
+    OtherDriver(DriverEpoch),
     /// It is about a process that was replaced, or never was.
     #[error("it is about {0:?}, which is not the current process of its slot")]
     StaleProcess(Process),

@@ -3,7 +3,10 @@
 //! Invariant R4: a slot has at most one live process. A slot is given to a new process only when the last
 //! one was reported gone, or went with its agent (the next agent of the host waits for the host's lock).
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::IpAddr,
+};
 
 use elasticrun_protocol::{Generation, HostId, LocalRank, Notice, Process, Round};
 
@@ -39,6 +42,8 @@ pub struct AgentUp {
     pub free_port: u16,
     /// When it said that its host goes away, and what.
     pub notice: Option<(Time, Notice)>,
+    /// What it has said of its host, the last few, the newest at the end.
+    pub said: VecDeque<Notice>,
 }
 
 /// Where a process is in its life.

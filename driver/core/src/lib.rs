@@ -10,6 +10,7 @@
 //! | [`blacklist::Blacklist`] | what failed, and when it may be used again |
 //! | [`waitlist::WaitList`] | who waits at `run()`, and when a growth is ripe |
 //! | [`assignment`] | which worker gets which rank |
+//! | [`placement::Placement`] | local and cross ranks where agents share a machine, and which attempt of a task stays |
 //! | [`rounds::Rounds`] | plan, ready, start, hold, abort |
 //! | [`groups::Groups`] | when workers without the SDK are started together |
 //! | [`lineage::Lineage`] | which commits are still part of the history |
@@ -58,6 +59,7 @@ pub mod lineage;
 #[doc(hidden)]
 pub mod mutant;
 pub mod permutation;
+pub mod placement;
 pub mod random;
 pub mod registry;
 pub mod relapses;
@@ -71,7 +73,7 @@ mod time;
 pub mod waitlist;
 pub mod worker;
 
-pub use event::{AgentConnected, Command, Event, Note, Rejected};
+pub use event::{AgentConnected, Command, Departure, Event, Note, Refusal, Rejected, Request};
 pub use job::Job;
 pub use running_time::RunningTime;
 pub use settings::{Cooldown, FailureDomain, RestartMode, Settings};

@@ -398,6 +398,14 @@ mutants! {
     /// A worker passes boundaries beyond its lease.
     LeasePassed: "R11",
 
+    // The end of the driver.
+    /// The driver exits while its agents still end their workers.
+    ExitsEarly: "R10",
+    /// Agents that do not end in time are waited for.
+    ShutdownWaits: "R9",
+    /// Agents that do not end in time are given up without having been told to kill.
+    NeverKilled: "R10",
+
     // W2 and W4: what a worker commits, and what it says of how it left.
     /// A commit is granted although an operation of the round was cut short.
     HalfCommit: "W4",

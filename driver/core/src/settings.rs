@@ -64,6 +64,10 @@ pub struct Settings {
     /// How long workers of an agent that is lost may train on by themselves at most: until the agent misses its
     /// driver, and then the orphan time-out.
     pub fence: Duration,
+    /// How long workers may train after a beat of their agent ([`crate::lease`]).
+    pub lease: Duration,
+    /// How long workers may take to end by SIGTERM before they are killed.
+    pub grace: Duration,
     /// How long a host of the round may take to answer a newcomer that dials it.
     pub probe_timeout: Duration,
     /// How long a growth waits for more after the first newcomer.
@@ -99,6 +103,8 @@ impl Settings {
             interrupt_timeout: Duration::from_secs(60),
             exit_timeout: Duration::from_secs(300),
             fence: Duration::from_secs(11),
+            lease: crate::lease::UNLIMITED,
+            grace: Duration::from_secs(5),
             probe_timeout: Duration::from_secs(5),
             last_call: Duration::from_secs(1),
             reset_limit: None,

@@ -30,11 +30,14 @@ fn discovery_that_never_answers_ends_the_job_in_time() {
     assert!(
         matches!(
             out[..],
-            [Command::End(Outcome::TimedOut {
-                usable: 0,
-                needed: 1,
-                ..
-            })]
+            [
+                Command::End(Outcome::TimedOut {
+                    usable: 0,
+                    needed: 1,
+                    ..
+                }),
+                Command::Exit
+            ]
         ),
         "{out:?}"
     );

@@ -107,7 +107,6 @@ async fn control(
     let connected = Input::Connected {
         software: register.software.clone(),
         counted: register.counted,
-        task: register.task.clone(),
         agent: connected(register, from.ip(), instance, &port.run_id),
         writer: Writer {
             frames: sender,
@@ -144,6 +143,7 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
         itself: register.itself,
         keeps: register.keeps_run.as_deref() == Some(run_id),
         probes: register.probes,
+        task: register.task,
     }
 }
 

@@ -12,11 +12,7 @@ mod handshake;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use elasticrun_core::AgentConnected;
-use elasticrun_protocol::{
-    FromAgent, HostId,
-    auth::Secret,
-    control::{Output, Task},
-};
+use elasticrun_protocol::{FromAgent, HostId, auth::Secret, control::Output};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
@@ -43,8 +39,6 @@ pub enum Input {
         software: String,
         /// Slots that its host shows, or that were given there.
         counted: Option<u32>,
-        /// What it is a task of, if a cluster started it as one.
-        task: Option<Task>,
         /// Where to send its orders.
         writer: Writer,
     },

@@ -87,7 +87,7 @@ impl Blame {
             Command::Launch { host } => {
                 self.asked.insert(host.clone(), now);
             }
-            Command::Disconnect { host, .. } => {
+            Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
                 // A host that is said to have failed right behind had been asked for before.
                 if let Some(asked) = self.asked.remove(host) {
                     self.started.insert((host.clone(), AGENT), asked);

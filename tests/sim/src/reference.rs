@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_core::{
-    Event, Note, Time,
+    Event, Note, Request, Time,
     blacklist::{Domain, Out},
     hosts::{HostRecord, HostState},
 };
@@ -54,8 +54,9 @@ pub(crate) struct Reference {
     shrinks: BTreeMap<HostId, u32>,
     pub(crate) discovered: bool,
     pub(crate) fatal: bool,
-    /// When an agent said first that its host goes away, while its connection holds.
-    said: BTreeMap<HostId, Time>,
+    /// What an agent has said of its host that goes away, while its connection holds: when, and the time until then. Of
+    /// several the one that is due first.
+    said: BTreeMap<HostId, (Time, Option<Duration>)>,
     /// The user has asked the job to end.
     pub(crate) stopped: bool,
     elastic: bool,
@@ -74,9 +75,20 @@ impl Reference {
             Event::Discovered(list) => self.listed(now, list),
             Event::StopRequested { .. } => self.stopped = true,
             Event::DiscoveryFailed { fatal: true, .. } if !self.discovered => self.fatal = true,
-            Event::Noticed { host, notice } => self.noticed(now, host, *notice),
-            Event::AgentConnected(agent) if agent.itself => {
-                self.see(&agent.host, agent.slots);
+            Event::Requested {
+                request: Request::Drain { host, within },
+                ..
+            } => {
+                let (kind, within) = (NoticeKind::Operator, *within);
+                self.noticed(now, host, Notice { kind, within });
+            }
+            Event::AgentConnected(agent) => {
+                // One that was there is replaced.
+                self.agent_gone(&agent.host);
+                if agent.itself {
+                    self.gone(&agent.host);
+                    self.see(&agent.host, agent.slots);
+                }
             }
             _ => {}
         }
@@ -119,7 +131,14 @@ impl Reference {
 
     /// The agent of a host, whose connection holds, says so.
     pub(crate) fn agent_noticed(&mut self, now: Time, host: &HostId, notice: Notice) {
-        self.said.entry(host.clone()).or_insert(now);
+        if self.elastic && !notice.kind.is_risk_only() {
+            let said = (now, notice.within);
+            let due = |said: &(Time, Option<Duration>)| said.0 + said.1.unwrap_or_default();
+            let before = self.said.entry(host.clone()).or_insert(said);
+            if due(&said) < due(before) {
+                *before = said;
+            }
+        }
         self.noticed(now, host, notice);
     }
 
@@ -174,6 +193,13 @@ impl Reference {
         for id in removed {
             self.known.remove(&id);
         }
+        // What was said while no list had the host.
+        for (host, (at, within)) in self.said.clone() {
+            if self.known.get(&host).is_some_and(|known| !known.noticed) {
+                let kind = NoticeKind::Operator;
+                self.noticed(at, &host, Notice { kind, within });
+            }
+        }
     }
 
     fn moved(&mut self, host: &HostId) {
@@ -187,16 +213,11 @@ impl Reference {
     }
 
     /// A decision of the job is known.
-    pub(crate) fn note(&mut self, now: Time, note: &Note) {
+    pub(crate) fn note(&mut self, note: &Note) {
         match note {
             Note::Blacklisted { domain, out } => {
                 self.out.insert(domain.clone(), *out);
                 self.recent.push(domain.clone());
-            }
-            // Said while no list had the host.
-            Note::Draining { host, notice } if notice.kind == NoticeKind::Signal => {
-                let said = self.said.get(host).copied();
-                self.noticed(said.unwrap_or(now), host, *notice);
             }
             Note::CooldownOver {
                 domain: Domain::Host(host),

@@ -177,6 +177,8 @@ impl Scenario {
         }
         scenario.settings.fence = scenario.lease().fence();
         scenario.settings.probe_timeout = scenario.heartbeat_timeout;
+        scenario.settings.grace = scenario.grace;
+        scenario.settings.lease = scenario.lease().length();
         scenario.faults = scenario.draw_faults(dice);
         let (lasts, stalls) = (data.percent(5), data.percent(10));
         let early = |dice: &mut Dice| Time::from_start(dice.millis(0, 4_000));

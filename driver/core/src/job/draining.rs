@@ -15,11 +15,14 @@ use elasticrun_protocol::{HostId, Notice, Order};
 
 use super::{Job, Out, reject};
 use crate::{
-    Command, Note, Rejected, Time,
+    Command, Departure, Note, Rejected, Time,
     fleet::{Host, Life},
     mutant::{Mutant, planted},
     rounds::Phase,
 };
+
+/// So many different notices of one host are known again when they are repeated.
+const REMEMBERED: usize = 16;
 
 impl Job {
     /// Somebody says that a host will go away, or may.
@@ -46,6 +49,15 @@ impl Job {
         notice: Notice,
         out: &mut Out,
     ) {
+        if let Some(up) = self.fleet.up_mut(host) {
+            if up.said.contains(&notice) {
+                return;
+            }
+            up.said.push_back(notice);
+            if up.said.len() > REMEMBERED {
+                up.said.pop_front();
+            }
+        }
         if self.settings.elastic && !notice.kind.is_risk_only() {
             let due = |(at, notice): (Time, Notice)| at + notice.within.unwrap_or_default();
             if let Some(up) = self.fleet.up_mut(host) {
@@ -71,6 +83,10 @@ impl Job {
 
     pub(super) fn drain_begins(&mut self, host: &HostId, notice: Notice, out: &mut Out) {
         let host = host.clone();
+        out.push(Command::TellSources {
+            host: host.clone(),
+            state: Departure::Draining,
+        });
         out.push(Command::Note(Note::Draining { host, notice }));
         self.stale = true;
     }
@@ -143,8 +159,7 @@ impl Job {
             .cloned()
             .collect();
         for host in done {
-            self.hosts.drained(&host);
-            out.push(Command::Note(Note::Drained { host: host.clone() }));
+            self.drained(&host, out);
             if self
                 .fleet
                 .host(&host)
@@ -170,9 +185,18 @@ impl Job {
         };
         let done: Vec<_> = self.hosts.draining().filter(gone).cloned().collect();
         for host in done {
-            self.hosts.drained(&host);
-            out.push(Command::Note(Note::Drained { host }));
+            self.drained(&host, out);
         }
+    }
+
+    fn drained(&mut self, host: &HostId, out: &mut Out) {
+        self.hosts.drained(host);
+        let host = host.clone();
+        out.push(Command::TellSources {
+            host: host.clone(),
+            state: Departure::Drained,
+        });
+        out.push(Command::Note(Note::Drained { host }));
     }
 
     /// Members hold the base of the round that trains and none leaves it: nobody has to fetch anything.

@@ -1,7 +1,5 @@
 //! How a job ends.
 
-use elasticrun_protocol::Order;
-
 use super::{Job, Out};
 use crate::{
     Command, Note, Time,
@@ -146,14 +144,7 @@ impl Job {
         if !self.results.end(outcome.clone()) {
             return;
         }
-        for (host, state) in self.fleet.hosts() {
-            if state.up().is_some() {
-                out.push(Command::Send {
-                    host: host.clone(),
-                    order: Order::Shutdown,
-                });
-            }
-        }
+        self.begin_shutdown(out);
         out.push(Command::End(outcome));
         self.finish_drains_after_end(out);
     }

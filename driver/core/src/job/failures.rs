@@ -155,10 +155,15 @@ impl Job {
 
     /// An agent is gone, or never came: its host failed, and its workers and its memory are lost.
     pub(super) fn agent_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
+        self.disconnect(host, out);
+        self.host_lost(now, host, why, out);
+    }
+
+    /// The same, and its connection is closed.
+    pub(super) fn host_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
         let begun = self.fleet.host(host).map_or(now, |state| state.since);
         let had_memory = self.fleet.host(host).is_some_and(|state| state.has_memory);
         let draining = self.hosts.is_draining(host);
-        self.disconnect(host, out);
         let lost = self.lose_agent(host);
         self.probing.forget(host);
         for live in &lost {

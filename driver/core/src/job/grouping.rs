@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use elasticrun_protocol::{
     HostId, LocalRank, Order, Process,
-    control::{Place, Restarts, Spawn, StopReason},
+    control::{Restarts, Spawn, StopReason},
 };
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Time, assignment,
+    Command, Note, Time,
     fleet::{Host, Life},
     groups::Supply,
     mutant::{Mutant, planted},
@@ -253,7 +253,7 @@ impl Job {
         let (round, cause, since) = self.groups.start(now, slots.len() as u32);
         self.counted.none_lost = true;
         let named: Vec<_> = slots.iter().map(|(host, slot)| (host, *slot)).collect();
-        let places: Vec<Place> = assignment::places(&named);
+        let places = self.placement.places(&named);
         let mut members = Vec::with_capacity(slots.len());
         for ((host, slot), place) in slots.iter().zip(places) {
             let process = self.fleet.start(now, host, *slot);

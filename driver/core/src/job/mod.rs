@@ -1,13 +1,14 @@
 //! The job: composes the machines. Events in, commands out.
 //!
 //! [`Job::step`] applies one event, then [`settle`](Job::settle) brings intent and observation together.
-//! What one event means is in `reports`, `failures` and `ending`; what follows from the new state is in
-//! `slots` (agents, processes), `draining` (hosts that go away), `planning`, `probing`, `starting` and `going_back` (rounds),
-//! `grouping` and `group_members` (workers without the SDK).
+//! What one event means is in `reports`, `requests`, `failures` and `ending`; what follows from the new state is in
+//! `admission` (agents), `slots` (processes), `draining` (hosts that go away), `planning`, `probing`, `starting` and `going_back` (rounds),
+//! `grouping` and `group_members` (workers without the SDK). What follows the end is in `shutdown`.
 //!
 //! Cost: an event costs O(log hosts + its own workers); only a change of hosts, a failure, a plan and a
 //! start cost O(hosts + workers).
 
+mod admission;
 mod capacity;
 mod draining;
 mod ending;
@@ -20,7 +21,9 @@ mod grouping;
 mod planning;
 mod probing;
 mod reports;
+mod requests;
 mod shortage;
+mod shutdown;
 mod slots;
 mod starting;
 mod unable;
@@ -38,6 +41,7 @@ use crate::{
     hosts::HostSet,
     lineage::Lineage,
     mutant::{Mutant, planted},
+    placement::Placement,
     random::Random,
     registry::Registry,
     relapses::Relapses,
@@ -54,6 +58,7 @@ use going_back::GoingBack;
 use grouping::Counted;
 use probing::Probing;
 use shortage::Shortage;
+use shutdown::Shutdown;
 
 type Out = Vec<Command>;
 
@@ -69,6 +74,7 @@ pub struct Job {
     capacity: Capacity,
     expected: Expected,
     fleet: Fleet,
+    placement: Placement,
     waitlist: WaitList,
     rounds: Rounds,
     groups: Groups,
@@ -117,6 +123,8 @@ pub struct Job {
     suspect_until: Option<Time>,
     /// Since when the members are given the exit time-out: one has succeeded, or not all can any more.
     exits_since: Option<Time>,
+    /// The job has ended and its agents end.
+    shutdown: Option<Shutdown>,
 }
 
 impl Job {
@@ -136,6 +144,7 @@ impl Job {
             capacity: Capacity::default(),
             expected: Expected::default(),
             fleet: Fleet::default(),
+            placement: Placement::default(),
             waitlist: WaitList::default(),
             rounds: Rounds::default(),
             groups: Groups::new(&settings),
@@ -164,29 +173,43 @@ impl Job {
             relapses: Relapses::default(),
             suspect_until: None,
             exits_since: None,
+            shutdown: None,
             settings,
         }
     }
 
     /// Applies one event and appends what must be done.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Out) {
+        if let Event::Reported {
+            host,
+            instance,
+            report: Report::Beat { count, .. },
+            ..
+        } = &event
+        {
+            return self.answer_beat(host, *instance, *count, out);
+        }
         if self.results.outcome().is_some() {
-            return self.after_end(event, out);
+            return self.after_end(now, event, out);
         }
         self.now = now;
         self.tick(now, out);
         if self.results.outcome().is_some() {
             // A deadline that passed just before the event has ended the job (R10).
-            return self.after_end(event, out);
+            return self.after_end(now, event, out);
         }
         self.apply(now, event, out);
         self.settle(now, out);
+        self.exit_when_alone(out);
     }
 
     /// Lets the deadlines that have passed take effect.
     pub fn tick(&mut self, now: Time, out: &mut Out) {
-        if self.results.outcome().is_some() || self.next_deadline().is_none_or(|due| due > now) {
+        if self.next_deadline().is_none_or(|due| due > now) {
             return;
+        }
+        if self.results.outcome().is_some() {
+            return self.tick_shutdown(now, out);
         }
         self.now = now;
         self.end_cooldowns(now, out);
@@ -196,12 +219,13 @@ impl Job {
         self.end_waits(now, out);
         self.calm_until = self.calm_until.filter(|until| *until > now);
         self.settle(now, out);
+        self.exit_when_alone(out);
     }
 
     /// When [`Job::tick`] has something to do, if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Time> {
         if self.results.outcome().is_some() {
-            return None;
+            return self.next_shutdown_deadline();
         }
         earliest([
             self.blacklist.next_deadline(),
@@ -254,31 +278,6 @@ impl Job {
         &self.settings
     }
 
-    /// The job is over: agents end what they run. Of interest is still how the first failure ended, and when hosts that
-    /// drain are left.
-    fn after_end(&mut self, event: Event, out: &mut Out) {
-        match event {
-            Event::AgentConnected(agent) => self.send(&agent.host, Order::Shutdown, out),
-            Event::Reported {
-                host,
-                report:
-                    Report::Exited {
-                        process,
-                        exit,
-                        tail,
-                    },
-                ..
-            } => {
-                self.results.exited(&host, process, &exit, &tail);
-            }
-            Event::AgentLost { host, instance, .. } if self.is_current(&host, instance) => {
-                self.lose_agent(&host);
-                self.finish_drains_after_end(out);
-            }
-            _ => {}
-        }
-    }
-
     fn apply(&mut self, now: Time, event: Event, out: &mut Out) {
         match event {
             Event::Discovered(list) => self.discovered(now, &list, out),
@@ -299,10 +298,14 @@ impl Job {
                     self.agent_lost(now, &host, why, out);
                 }
             }
+            Event::Reported { host, epoch, .. } if epoch != self.epoch => {
+                reject(out, &host, Rejected::OtherDriver(epoch));
+            }
             Event::Reported {
                 host,
                 instance,
                 report,
+                ..
             } => {
                 if self.is_current(&host, instance) || planted(Mutant::StaleConnection) {
                     self.reported(now, &host, report, out);
@@ -310,7 +313,7 @@ impl Job {
                     reject(out, &host, Rejected::StaleConnection);
                 }
             }
-            Event::Noticed { host, notice } => self.noticed(now, &host, notice, out),
+            Event::Requested { id, request } => self.requested(now, id, request, out),
             Event::StopRequested { signal } => self.stop_requested(signal, out),
         }
     }
@@ -386,13 +389,22 @@ impl Job {
         self.registry.is_ending()
     }
 
-    /// Closes the connection that the job knows of: one that has come since is another agent's.
+    /// Closes the connection of a host's agent, and ends what was launched for it.
     fn disconnect(&self, host: &HostId, out: &mut Out) {
-        let up = self.fleet.host(host).and_then(|h| h.up());
-        out.push(Command::Disconnect {
+        self.close(host, out);
+        out.push(Command::EndLaunch {
             host: host.clone(),
-            instance: up.map(|up| up.instance),
+            unless_connected: !self.is_up(host),
         });
+    }
+
+    fn close(&self, host: &HostId, out: &mut Out) {
+        if let Some(up) = self.fleet.host(host).and_then(|h| h.up()) {
+            out.push(Command::Disconnect {
+                host: host.clone(),
+                instance: up.instance,
+            });
+        }
     }
 
     fn send(&self, host: &HostId, order: Order, out: &mut Out) {

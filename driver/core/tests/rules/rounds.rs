@@ -172,7 +172,8 @@ fn an_agent_of_an_unknown_host_is_sent_away_and_its_host_may_come_later() {
     play.list(&[host("a", 1)]);
     play.connects("b");
     assert_eq!(play.rejected, [Rejected::UnknownHost]);
-    assert!(play.orders.contains(&("b".into(), Order::Shutdown)));
+    assert_eq!(play.refused.len(), 1);
+    assert_eq!(play.ended_launches.last(), Some(&("b".into(), false)));
     play.passive.clear();
     play.list(&[host("a", 1), host("b", 1)]);
     play.pass(seconds(1));

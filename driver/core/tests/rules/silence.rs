@@ -4,7 +4,7 @@ use elasticrun_core::{
     Event, FailureDomain, Settings,
     hosts::{HostRecord, HostState},
 };
-use elasticrun_protocol::{Order, Report, control::StopReason};
+use elasticrun_protocol::{DriverEpoch, Order, Report, control::StopReason};
 
 use crate::{
     hosts::elastic,
@@ -91,6 +91,7 @@ fn a_stale_connection_says_nothing() {
     play.event(Event::Reported {
         host: "a".into(),
         instance: 99,
+        epoch: DriverEpoch(1),
         report,
     });
     play.event(Event::AgentLost {

@@ -130,6 +130,7 @@ fn is_failure(command: &Command) -> bool {
     matches!(
         command,
         Command::Disconnect { .. }
+            | Command::EndLaunch { .. }
             | Command::Note(
                 Note::WorkerFailed { .. } | Note::HostFailed { .. } | Note::WentEarly { .. }
             )

@@ -50,6 +50,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
         host,
         instance,
         report: Report::Exited { process, exit, .. },
+        ..
     } = event
     else {
         return;

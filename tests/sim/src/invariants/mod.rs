@@ -5,6 +5,7 @@
 
 mod change;
 pub(crate) mod ends;
+pub(crate) mod exit;
 mod filling;
 pub(crate) mod groups;
 pub(crate) mod newcomers;
@@ -38,6 +39,7 @@ const SLACK: Duration = Duration::from_millis(100);
 pub(crate) struct Invariants {
     change: change::Memory,
     pub(crate) ends: ends::Memory,
+    exit: exit::Memory,
     filling: filling::Memory,
     newcomers: newcomers::Memory,
     groups: groups::Memory,
@@ -95,7 +97,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         }
         match command {
             Command::Note(note) => {
-                world.reference.note(now, note);
+                world.reference.note(note);
                 change::note(world, note, commands);
                 ends::note(world, note);
                 removal::note(world, note);
@@ -104,7 +106,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 r12::note(world, note);
                 groups::note(world, note);
             }
-            Command::Disconnect { host, .. } => {
+            // The agent that connects takes the place of another.
+            Command::Disconnect { host, .. } | Command::EndLaunch { host, .. }
+                if world.driver.connects.as_ref() == Some(host) => {}
+            Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
                 world.reference.agent_gone(host);
                 if itself {
                     world.reference.gone(host);
@@ -138,6 +143,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     if world.plan.groups.is_some() {
         groups::on_commands(world, commands);
     }
+    exit::on_commands(world, commands);
     if let Err(what) = world.blame.look(now, world.driver.job.fleet()) {
         world.violate("rule 6", what);
     }
@@ -192,6 +198,9 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
 /// Looks at the job from time to time.
 pub(crate) fn watch(world: &mut World) {
     if world.driver.ended.is_some() {
+        if let Err(what) = exit::watch(world) {
+            world.violate("R9", what);
+        }
         return;
     }
     r6::watch(world);

@@ -42,6 +42,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
                     number,
                     unreachable,
                 },
+            ..
         } => {
             let up = world
                 .driver

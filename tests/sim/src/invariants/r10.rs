@@ -59,9 +59,15 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         let quiet = matches!(
             command,
             Command::Send {
-                order: Order::Shutdown,
+                order: Order::Shutdown | Order::Kill | Order::Beat { .. },
                 ..
             } | Command::Disconnect { .. }
+                | Command::EndLaunch { .. }
+                | Command::Admit { .. }
+                | Command::Refuse { .. }
+                | Command::Exit
+                | Command::TellSources { .. }
+                | Command::Answer { answer: Err(_), .. }
                 | Command::Reject { .. }
                 | Command::Note(_)
         );
@@ -69,7 +75,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
             world.violate("R10", format!("the job has ended and commands {command:?}"));
         }
     }
-    if let Command::Disconnect { host, .. } = command {
+    if let Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } = command {
         world.invariants.r10.lost.extend(index_of(host));
     }
     if let Command::End(outcome) = command {

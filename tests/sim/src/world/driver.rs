@@ -34,6 +34,8 @@ pub(crate) struct Driver {
     /// The connection of each host.
     pub(super) current: Vec<Option<usize>>,
     pub(super) instances: u64,
+    /// A connection that the job hears of just now.
+    pub(super) arrived: Option<usize>,
     /// Its own time, which is that of the job.
     clock: Clock,
     tick_at: Option<Time>,
@@ -57,6 +59,7 @@ impl Driver {
             job: Job::new(plan.settings.clone(), "run", EPOCH, seed),
             current: vec![None; plan.hosts.len()],
             instances: 0,
+            arrived: None,
             clock: Clock::default(),
             tick_at: None,
             due: None,
@@ -85,6 +88,7 @@ impl World {
         self.before_event = late.then(|| self.reference.clone());
         self.reference.event(now, &event);
         invariants::ends::event(self, &event);
+        invariants::exit::event(self, &event);
         invariants::newcomers::event(self, &event);
         if self.plan.groups.is_some() {
             invariants::groups::event(self, &event);
@@ -98,6 +102,7 @@ impl World {
             host,
             instance,
             report: Report::Noticed { notice },
+            ..
         } = &event
             && let Some(up) = self
                 .driver
@@ -122,6 +127,23 @@ impl World {
         self.driver.connects = None;
         if let Some(host) = came {
             self.blame.agent_came(self.driver_now(), &host);
+        }
+    }
+
+    /// A beat of an agent: nothing but its answer may follow.
+    pub(super) fn job_beat(&mut self, event: JobEvent) {
+        let mut out = Vec::new();
+        self.driver.job.step(self.driver_now(), event, &mut out);
+        for command in out {
+            match command {
+                Command::Send { host, order } if matches!(order, Order::Beat { .. }) => {
+                    self.send_order(&host, order);
+                }
+                other => self.violate(
+                    "R3",
+                    format!("a beat comes, and the job commands {other:?}"),
+                ),
+            }
         }
     }
 
@@ -220,14 +242,20 @@ impl World {
             match command {
                 Command::Launch { host } => self.launch(&host),
                 Command::Send { host, order } => self.send_order(&host, order),
+                Command::Admit { host, instance } => self.admit(&host, instance),
+                Command::Refuse { instance, .. } => self.refuse(instance),
                 Command::Disconnect { host, instance } => self.disconnect(&host, instance),
-                Command::Reject { .. } => {}
+                Command::EndLaunch { host, .. } => self.end_launch(&host),
+                Command::OpenRound { .. }
+                | Command::TellSources { .. }
+                | Command::Answer { .. }
+                | Command::Reject { .. } => {}
                 Command::Note(note) => self.ambush(&note),
                 Command::End(outcome) => {
                     self.driver.ended.get_or_insert((self.now, outcome));
-                    self.after(Duration::from_secs(10), Ev::DriverExit);
-                    self.exit_when_alone();
+                    self.ask_again();
                 }
+                Command::Exit => self.after(Duration::ZERO, Ev::DriverExit),
             }
         }
         self.schedule_job_tick();
@@ -248,24 +276,67 @@ impl World {
         }
     }
 
-    fn disconnect(&mut self, host: &HostId, instance: Option<u64>) {
+    /// The connection of this number, which has arrived and belongs to no host yet.
+    fn arrived(&mut self, instance: u64) -> Option<usize> {
+        let arrived = self.driver.arrived.take()?;
+        (self.links[arrived].instance == Some(instance)).then_some(arrived)
+    }
+
+    fn admit(&mut self, host: &HostId, instance: u64) {
+        let (Some(index), Some(link)) = (self.host_index(host), self.arrived(instance)) else {
+            return self.violate(
+                "R3",
+                format!("{host} is admitted with connection {instance}"),
+            );
+        };
+        if self.driver.current[index].replace(link).is_some() {
+            self.violate("R3", format!("two connections of {host} are admitted"));
+        }
+        let setup = Order::Setup(Box::new(self.setup()));
+        self.send_order(host, setup);
+        self.after(self.plan.heartbeat_interval, Ev::Heart(link));
+    }
+
+    fn refuse(&mut self, instance: u64) {
+        if let Some(link) = self.arrived(instance) {
+            let (epoch, order) = (EPOCH, Order::Kill);
+            self.push_down(link, Down::Order(ToAgent { epoch, order }));
+            self.close_driver_end(link);
+        }
+    }
+
+    fn end_launch(&mut self, host: &HostId) {
+        if let Some(index) = self.host_index(host) {
+            self.hosts[index].launch += 1;
+            self.hosts[index].launch_waits = false;
+        }
+    }
+
+    fn disconnect(&mut self, host: &HostId, instance: u64) {
         let Some(index) = self.host_index(host) else {
             return;
         };
-        self.hosts[index].launch += 1;
-        self.hosts[index].launch_waits = false;
         // A newer connection than the job knows of stays.
-        let known = |link: &mut usize| self.links[*link].instance == instance;
+        let known = |link: &mut usize| self.links[*link].instance == Some(instance);
         if let Some(link) = self.driver.current[index].take_if(known) {
             self.close_driver_end(link);
         }
     }
 
-    /// Once the job has ended the driver waits for its agents, though not for ever.
-    pub(super) fn exit_when_alone(&mut self) {
-        if self.driver.ended.is_some() && self.driver.current.iter().all(Option::is_none) {
-            self.after(Duration::ZERO, Ev::DriverExit);
+    /// Now and then the user has no patience with the end of a job.
+    fn ask_again(&mut self) {
+        if self.lateness_dice.percent(10) {
+            let wait = self.lateness_dice.millis(0, 5_000);
+            self.after(wait, Ev::Job(JobEvent::StopRequested { signal: 2 }));
         }
+    }
+
+    /// Whether the driver has a connection of the host's agent.
+    pub(crate) fn is_reached(&self, host: &HostId) -> bool {
+        let link = self
+            .host_index(host)
+            .and_then(|index| self.driver.current[index]);
+        link.is_some_and(|link| self.links[link].driver_open)
     }
 
     pub(super) fn driver_exit(&mut self) {

@@ -311,7 +311,7 @@ impl World {
 
     fn watch(&mut self) {
         crate::invariants::watch(self);
-        if self.driver.ended.is_none() {
+        if !self.driver.exited {
             self.after(Duration::from_millis(500), Ev::Watch);
         }
     }

@@ -3,11 +3,10 @@
 use std::{net::IpAddr, time::Duration};
 
 use elasticrun_core::{AgentConnected, Event as JobEvent};
-use elasticrun_protocol::{FromAgent, HostId, Order, Report, ToAgent, control::Setup};
+use elasticrun_protocol::{FromAgent, HostId, Report, control::Setup};
 
 use super::{
     Ev, World,
-    driver::EPOCH,
     link::{Down, Lane, Link, Up},
 };
 
@@ -88,38 +87,26 @@ impl World {
 
     fn reported(&mut self, link: usize, host: HostId, instance: u64, report: FromAgent) {
         let open = self.links[link].driver_open;
-        if let Report::Beat { count, .. } = report.report
-            && open
-        {
-            let lease = Some(self.plan.lease().length());
-            let order = Order::Beat {
-                heard: count,
-                lease,
-            };
-            return self.push_down(
-                link,
-                Down::Order(ToAgent {
-                    epoch: EPOCH,
-                    order,
-                }),
-            );
-        }
+        let beats = matches!(report.report, Report::Beat { .. });
         // What was read before a connection was closed may still be in the shell's hands: half of it is.
         if !open && self.dice.percent(50) {
             return;
         }
         // A port is an offer, and a later one takes its place.
         let offer = matches!(report.report, Report::FreePort { .. });
-        if self.repeats() && !offer {
+        if !beats && !offer && self.repeats() {
             let wait = self.dice.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatUp(link, report.clone()));
         }
         let event = JobEvent::Reported {
             host,
             instance,
+            epoch: report.epoch,
             report: report.report,
         };
-        if open {
+        if beats {
+            self.job_beat(event);
+        } else if open {
             self.job_event(event);
         } else {
             self.inert_event(event, "it came over a connection that is closed");
@@ -131,6 +118,7 @@ impl World {
         let event = JobEvent::Reported {
             host: self.hosts[host].id.clone(),
             instance: instance.unwrap_or(0),
+            epoch: report.epoch,
             report: report.report,
         };
         self.inert_event(event, "it repeats what was said");
@@ -156,29 +144,15 @@ impl World {
             instance,
             why,
         });
-        self.exit_when_alone();
     }
 
     fn agent_registers(&mut self, link: usize, keeps: bool) {
         let index = self.links[link].host;
         let host = self.hosts[index].id.clone();
-        if let Some(old) = self.driver.current[index].take() {
-            self.close_driver_end(old);
-            let instance = self.links[old].instance.unwrap_or(0);
-            let why = "another agent of this host has connected".to_owned();
-            self.job_event(JobEvent::AgentLost {
-                host: host.clone(),
-                instance,
-                why,
-            });
-        }
         self.driver.instances += 1;
         let instance = self.driver.instances;
         self.links[link].instance = Some(instance);
-        self.driver.current[index] = Some(link);
-        let setup = Order::Setup(Box::new(self.setup()));
-        self.send_order(&host, setup);
-        self.after(self.plan.heartbeat_interval, Ev::Heart(link));
+        self.driver.arrived = Some(link);
         let free_port = self.fresh_port(index);
         self.job_event(JobEvent::AgentConnected(AgentConnected {
             host,
@@ -190,10 +164,11 @@ impl World {
             itself: self.plan.settings.self_registration,
             keeps,
             probes: Self::knows_probes(index),
+            task: None,
         }));
     }
 
-    fn setup(&self) -> Setup {
+    pub(super) fn setup(&self) -> Setup {
         Setup {
             run_id: "run".into(),
             command: Vec::new(),

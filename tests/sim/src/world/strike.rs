@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::Event as JobEvent;
+use elasticrun_core::{Event as JobEvent, Request, agent::Event as AgentEvent};
 use elasticrun_protocol::{Notice, NoticeKind, Process, control::Exit};
 
 use super::{Ev, World, link::Up, worker::Phase};
@@ -138,9 +138,7 @@ impl World {
                         true => NoticeKind::RebalanceRecommendation,
                         false => NoticeKind::Operator,
                     };
-                    let host = self.hosts[host].id.clone();
-                    let notice = Notice { kind, within };
-                    self.job_event(JobEvent::Noticed { host, notice });
+                    self.host_noticed(host, Notice { kind, within });
                 }
             }
             Fault::KillHost { back } => {
@@ -189,6 +187,22 @@ impl World {
             }
             Fault::Stop => self.job_event(JobEvent::StopRequested { signal: 15 }),
             other => self.change_hosts(other),
+        }
+    }
+
+    /// A host will go away, or may: its agent hears of it, or a person says so.
+    fn host_noticed(&mut self, host: usize, notice: Notice) {
+        let agent = self.hosts[host].agent.as_ref().map(|agent| agent.number);
+        match agent {
+            Some(number) if notice.kind.is_risk_only() || self.lateness_dice.percent(50) => {
+                self.machine_event(host, number, AgentEvent::Noticed(notice));
+            }
+            _ => {
+                let host = self.hosts[host].id.clone();
+                let within = notice.within;
+                let request = Request::Drain { host, within };
+                self.job_event(JobEvent::Requested { id: 0, request });
+            }
         }
     }
 

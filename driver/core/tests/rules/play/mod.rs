@@ -9,12 +9,12 @@ use std::{
 };
 
 use elasticrun_core::{
-    AgentConnected, Command, Event, Job, Note, Rejected, Settings, Time, hosts::HostRecord,
-    results::Outcome,
+    AgentConnected, Command, Departure, Event, Job, Note, Refusal, Rejected, Request, Settings,
+    Time, hosts::HostRecord, results::Outcome,
 };
 use elasticrun_protocol::{
     CommitId, DriverEpoch, HostId, Order, Process, Report, Round,
-    control::{Exit, Keeper, Start, Waiting},
+    control::{Exit, Keeper, Start, Task, Waiting},
 };
 
 pub(crate) use made::{commit, draining, host, process, range, seconds};
@@ -60,13 +60,26 @@ pub(crate) struct Play {
     /// Hosts whose agents answer no probe.
     pub(crate) mute: BTreeSet<String>,
     pub(crate) notes: Vec<Note>,
+    /// The round whose store was opened last.
+    opened: Option<Round>,
+    /// What sources were told.
+    pub(crate) departures: Vec<(HostId, Departure)>,
+    /// What people were told who asked for something.
+    pub(crate) answers: Vec<Result<(), Refusal>>,
     pub(crate) rejected: Vec<Rejected>,
     pub(crate) outcome: Option<Outcome>,
+    /// The driver has nothing more to do.
+    pub(crate) exited: bool,
     /// Orders of the last started round.
     pub(crate) starts: Vec<(HostId, Start)>,
     pub(crate) orders: Vec<(HostId, Order)>,
     /// Connections that were to be closed.
-    pub(crate) disconnected: Vec<(HostId, Option<u64>)>,
+    pub(crate) disconnected: Vec<(HostId, u64)>,
+    pub(crate) admitted: Vec<(HostId, u64)>,
+    /// Launches that were to be ended, and whether only those that have led to no agent.
+    pub(crate) ended_launches: Vec<(HostId, bool)>,
+    /// Connections that were to be closed with their agents.
+    pub(crate) refused: Vec<(HostId, u64)>,
 }
 
 impl Play {
@@ -84,11 +97,18 @@ impl Play {
             cut: BTreeSet::new(),
             mute: BTreeSet::new(),
             notes: Vec::new(),
+            opened: None,
+            departures: Vec::new(),
+            answers: Vec::new(),
             rejected: Vec::new(),
             outcome: None,
+            exited: false,
             starts: Vec::new(),
             orders: Vec::new(),
             disconnected: Vec::new(),
+            admitted: Vec::new(),
+            ended_launches: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
@@ -102,12 +122,20 @@ impl Play {
         self.obey();
     }
 
+    /// A person asks to drain a host.
+    pub(crate) fn asks_to_drain(&mut self, host: &str) {
+        let (host, within) = (HostId::new(host), None);
+        let request = Request::Drain { host, within };
+        self.event(Event::Requested { id: 7, request });
+    }
+
     pub(crate) fn report(&mut self, host: &str, report: Report) {
         let host = HostId::new(host);
         let instance = self.hosts[&host].instance.unwrap_or(0);
         self.event(Event::Reported {
             host,
             instance,
+            epoch: DriverEpoch(1),
             report,
         });
     }
@@ -366,19 +394,50 @@ impl Play {
 
     /// The agent of a host connects, perhaps one that was here before and keeps what it has.
     pub(crate) fn connects_again(&mut self, name: &str, keeps: bool) {
+        let agent = AgentConnected {
+            keeps,
+            ..self.agent(name)
+        };
+        self.agent_connects(agent);
+    }
+
+    /// The agent of a task connects.
+    pub(crate) fn task_connects(&mut self, task: &Task) {
+        let agent = AgentConnected {
+            task: Some(task.clone()),
+            ..self.agent(task.host().as_str())
+        };
+        self.agent_connects(agent);
+    }
+
+    /// A connection of this number, which is not the newest of its host.
+    pub(crate) fn arrives_late(&mut self, name: &str, instance: u64) {
+        let agent = AgentConnected {
+            instance,
+            ..self.agent(name)
+        };
+        self.event(Event::AgentConnected(agent));
+    }
+
+    fn agent_connects(&mut self, agent: AgentConnected) {
         self.instances += 1;
-        let id = HostId::new(name);
-        self.hosts.entry(id.clone()).or_default().instance = Some(self.instances);
-        self.event(Event::AgentConnected(AgentConnected {
-            host: id,
-            instance: self.instances,
+        let host = self.hosts.entry(agent.host.clone()).or_default();
+        host.instance = Some(agent.instance);
+        self.event(Event::AgentConnected(agent));
+    }
+
+    fn agent(&self, name: &str) -> AgentConnected {
+        AgentConnected {
+            host: HostId::new(name),
+            instance: self.instances + 1,
             address: [10, 0, 0, 1].into(),
             memory_port: 1,
             free_port: 2,
             slots: 1,
             itself: self.job.settings().self_registration,
-            keeps,
+            keeps: false,
             probes: !self.older.contains(name),
-        }));
+            task: None,
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::{Play, Worker, commit as commit_of};
 impl Play {
     pub(super) fn obey(&mut self) {
         for command in std::mem::take(&mut self.todo) {
+            assert!(!self.exited, "nothing follows Exit, and {command:?} does");
             match command {
                 Command::Launch { host } if self.unreachable.contains(&host) => {
                     let why = "no way there".to_owned();
@@ -22,15 +23,38 @@ impl Play {
                 }
                 Command::Launch { .. } => {}
                 Command::Disconnect { host, instance } => self.disconnected.push((host, instance)),
+                Command::Refuse { host, instance } => self.refused.push((host, instance)),
+                Command::EndLaunch {
+                    host,
+                    unless_connected,
+                } => self.ended_launches.push((host, unless_connected)),
+                Command::Admit { host, instance } => self.admitted.push((host, instance)),
+                Command::Send {
+                    order: Order::Beat { .. },
+                    ..
+                } => {}
                 Command::Send { host, order } => {
                     self.orders.push((host.clone(), order.clone()));
                     self.does(&host, order);
+                }
+                Command::OpenRound { round } => self.opened = Some(round),
+                Command::TellSources { host, state } => self.departures.push((host, state)),
+                Command::Answer { id, answer } => {
+                    assert_eq!(id, 7, "an answer names its request");
+                    self.answers.push(answer);
                 }
                 Command::Reject { why, .. } => self.rejected.push(why),
                 Command::Note(note) => self.notes.push(note),
                 Command::End(outcome) => {
                     assert_eq!(self.outcome, None, "R10: one outcome");
                     self.outcome = Some(outcome);
+                }
+                Command::Exit => {
+                    assert!(
+                        self.outcome.is_some(),
+                        "a driver exits when its job has ended"
+                    );
+                    self.exited = true;
                 }
             }
         }
@@ -56,6 +80,7 @@ impl Play {
                 self.answer(id);
             }
             Order::Start(start) => {
+                assert_eq!(self.opened, Some(start.round), "its store is open");
                 host.plan = None;
                 let (round, base) = (start.round, start.base);
                 for member in &start.members {

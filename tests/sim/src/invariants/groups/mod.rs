@@ -131,6 +131,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
         host,
         instance,
         report,
+        ..
     } = event
     else {
         return;

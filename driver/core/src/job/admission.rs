@@ -1,0 +1,166 @@
+//! Agents that connect: which take part, which take the place of another, and which are refused.
+//!
+//! - Of several connections of one host the newest is that of its agent (R3, R4).
+//! - Of several attempts of one task the newest takes part ([`Placement`](crate::placement::Placement)).
+//! - An agent that was launched for a host which is known no more is refused, unless it keeps commits.
+//! - Beats are answered, with the lease, as long as the connection is that of its host: that is no decision, so nothing else
+//!   happens at a beat.
+
+use elasticrun_protocol::{HostId, Order};
+
+use super::{Job, Out, reject};
+use crate::{
+    AgentConnected, Command, Rejected, Time,
+    fleet::{Agent, AgentUp, Live},
+    mutant::{Mutant, planted},
+    placement::Admission,
+};
+
+impl Job {
+    pub(super) fn agent_connected(&mut self, now: Time, agent: AgentConnected, out: &mut Out) {
+        if !self.is_newest(&agent, out) {
+            return;
+        }
+        let host = agent.host.clone();
+        if self.is_up(&host) {
+            // What was launched may be the very agent that has connected anew.
+            self.close(&host, out);
+            let why = "another agent of this host has connected".to_owned();
+            self.host_lost(now, &host, why, out);
+        }
+        if let Some(task) = &agent.task
+            && let Admission::Admitted {
+                retired: Some(older),
+            } = self.placement.admit(task, &host)
+        {
+            // One that does not read it hears of its end by that of the connection.
+            self.send(&older, Order::Kill, out);
+            let why = "a newer attempt of its task has come".to_owned();
+            self.agent_lost(now, &older, why, out);
+        }
+        if self.results.outcome().is_some() {
+            return self.welcome_to_the_end(&agent, out);
+        }
+        if agent.itself {
+            self.host_came(&host, agent.slots, out);
+        } else if (!self.hosts.contains(&host) || self.hosts.is_drained(&host)) && !agent.keeps {
+            // Its launch took until after it was removed or drained. If it may be used again, its agent is launched anew. One
+            // that was out of reach meanwhile is asked for what it keeps before it is let go.
+            self.lose_agent(&host);
+            reject(out, &host, Rejected::UnknownHost);
+            self.refuse(&agent, out);
+            return out.push(Command::EndLaunch {
+                host,
+                unless_connected: false,
+            });
+        }
+        self.admit(now, &agent, out);
+        self.probing.connected(&host, agent.probes);
+        if agent.keeps {
+            // It was only out of reach: what its workers committed can be a base as before.
+            self.fleet.host_mut(&host).has_memory = true;
+            self.memory_lost.remove(&host);
+            self.hosts.drains_again(&host);
+        }
+        self.count_connected(&host);
+        self.touched.insert(host);
+        self.going_back.changed = true;
+    }
+
+    /// An agent connects behind the end of the job.
+    pub(super) fn agent_connected_late(&mut self, agent: &AgentConnected, out: &mut Out) {
+        if self.is_newest(agent, out) {
+            self.close(&agent.host, out);
+            self.welcome_to_the_end(agent, out);
+        }
+    }
+
+    fn welcome_to_the_end(&mut self, agent: &AgentConnected, out: &mut Out) {
+        self.admit(self.now, agent, out);
+        self.end_late_agent(&agent.host, out);
+    }
+
+    /// Whether no newer connection of its host and no newer attempt of its task is known; else it is refused.
+    fn is_newest(&self, agent: &AgentConnected, out: &mut Out) -> bool {
+        let up = self.fleet.host(&agent.host).and_then(|state| state.up());
+        let why = if up.is_some_and(|up| up.instance >= agent.instance) {
+            Rejected::StaleConnection
+        } else if (agent.task.as_ref()).is_some_and(|task| self.placement.is_outdated(task)) {
+            Rejected::OlderAttempt
+        } else {
+            return true;
+        };
+        reject(out, &agent.host, why);
+        self.refuse(agent, out);
+        false
+    }
+
+    fn refuse(&self, agent: &AgentConnected, out: &mut Out) {
+        let (host, instance) = (agent.host.clone(), agent.instance);
+        out.push(Command::Refuse { host, instance });
+    }
+
+    fn admit(&mut self, now: Time, agent: &AgentConnected, out: &mut Out) {
+        let state = self.fleet.host_mut(&agent.host);
+        if state.agent == Agent::Absent {
+            state.since = now;
+        }
+        state.agent = Agent::Up(AgentUp {
+            instance: agent.instance,
+            address: agent.address,
+            memory_port: agent.memory_port,
+            free_port: agent.free_port,
+            notice: None,
+            said: Default::default(),
+        });
+        let (host, instance) = (agent.host.clone(), agent.instance);
+        out.push(Command::Admit { host, instance });
+        // Before its first beat, so that a driver that stands still from now on is known to be patient or not.
+        self.send_beat(&agent.host, 0, out);
+    }
+
+    /// An agent beats.
+    pub(super) fn answer_beat(&self, host: &HostId, instance: u64, count: u64, out: &mut Out) {
+        let over = self
+            .shutdown
+            .as_ref()
+            .is_some_and(|shutdown| shutdown.exited);
+        if over || !self.is_current(host, instance) && !planted(Mutant::StaleConnection) {
+            return;
+        }
+        self.send_beat(host, count, out);
+    }
+
+    fn send_beat(&self, host: &HostId, heard: u64, out: &mut Out) {
+        let lease = Some(self.settings.lease);
+        self.send(host, Order::Beat { heard, lease }, out);
+    }
+
+    /// The agent of a host is gone, and all its processes with it.
+    pub(super) fn lose_agent(&mut self, host: &HostId) -> Vec<Live> {
+        self.counted.forget();
+        self.placement.leave(host);
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.agents.remove(host);
+        }
+        self.fleet.lose_agent(host)
+    }
+
+    /// A host comes by itself.
+    fn host_came(&mut self, host: &HostId, slots: u32, out: &mut Out) {
+        let known = self.hosts.contains(host);
+        self.hosts.see(host, slots);
+        if known || self.stale {
+            self.stale = true;
+        } else {
+            self.capacity.add(host, slots, &self.blacklist);
+            self.note_capacity(out);
+        }
+    }
+
+    pub(super) fn is_up(&self, host: &HostId) -> bool {
+        self.fleet
+            .host(host)
+            .is_some_and(|state| state.up().is_some())
+    }
+}

@@ -1,0 +1,163 @@
+//! What follows the end of a job: its agents end what they run, are told to kill it, are given up; the driver exits.
+//!
+//! ```text
+//!        twice the grace and SLACK, or a second signal        KILL_SLACK
+//! asked ---------------------------------------------> killed ----------> all given up
+//!    \______________________________________________________\_________________\___> Exit: no agent is connected
+//! ```
+//! - An agent that connects behind the end is told what the others were told.
+//! - [`Command::Exit`] comes once, and no command follows it.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use elasticrun_protocol::{HostId, Order, Report};
+
+use super::{Job, Out};
+use crate::{
+    Command, Event, Time,
+    mutant::{Mutant, planted},
+};
+
+/// What agents may take beyond two times the grace: for their workers, and for what those have started.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// What agents may take once they were told to kill.
+const KILL_SLACK: Duration = Duration::from_secs(1);
+
+/// The end of the agents of a job that has ended.
+#[derive(Clone, Debug)]
+pub(super) struct Shutdown {
+    /// Hosts whose agents are connected.
+    pub(super) agents: BTreeSet<HostId>,
+    /// When what was asked for must be done.
+    due: Time,
+    /// Agents were told to kill their workers.
+    killed: bool,
+    pub(super) exited: bool,
+}
+
+impl Job {
+    /// Asks all agents to end.
+    pub(super) fn begin_shutdown(&mut self, out: &mut Out) {
+        let connected = self.fleet.hosts().filter(|(_, state)| state.up().is_some());
+        self.shutdown = Some(Shutdown {
+            agents: connected.map(|(host, _)| host.clone()).collect(),
+            due: self.now + self.settings.grace * 2 + SLACK,
+            killed: false,
+            exited: false,
+        });
+        self.send_to_all(Order::Shutdown, out);
+    }
+
+    /// The job is over. Of interest is how the first failure ended, which hosts that drain are left, and when the last
+    /// agent is gone.
+    pub(super) fn after_end(&mut self, now: Time, event: Event, out: &mut Out) {
+        self.now = now;
+        if self
+            .shutdown
+            .as_ref()
+            .is_some_and(|shutdown| shutdown.exited)
+        {
+            return;
+        }
+        match event {
+            Event::AgentConnected(agent) => self.agent_connected_late(&agent, out),
+            Event::Reported {
+                host,
+                report:
+                    Report::Exited {
+                        process,
+                        exit,
+                        tail,
+                    },
+                ..
+            } => {
+                self.results.exited(&host, process, &exit, &tail);
+            }
+            Event::AgentLost { host, instance, .. } if self.is_current(&host, instance) => {
+                self.agent_lost_late(&host, out);
+            }
+            Event::Requested { id, request } => self.requested_late(id, &request, out),
+            Event::StopRequested { .. } => self.kill(now, out),
+            _ => {}
+        }
+        self.exit_when_alone(out);
+    }
+
+    /// When agents have had their time.
+    pub(super) fn next_shutdown_deadline(&self) -> Option<Time> {
+        let shutdown = self.shutdown.as_ref()?;
+        (!shutdown.exited).then_some(shutdown.due)
+    }
+
+    /// Lets the deadline of the shutdown take effect.
+    pub(super) fn tick_shutdown(&mut self, now: Time, out: &mut Out) {
+        self.now = now;
+        match &self.shutdown {
+            Some(shutdown) if shutdown.killed => self.give_up_agents(out),
+            _ => self.kill(now, out),
+        }
+        self.exit_when_alone(out);
+    }
+
+    /// An agent that has connected behind the end is told what the others were told.
+    pub(super) fn end_late_agent(&mut self, host: &HostId, out: &mut Out) {
+        let Some(shutdown) = &mut self.shutdown else {
+            return;
+        };
+        shutdown.agents.insert(host.clone());
+        let order = match shutdown.killed {
+            true => Order::Kill,
+            false => Order::Shutdown,
+        };
+        self.send(host, order, out);
+    }
+
+    fn agent_lost_late(&mut self, host: &HostId, out: &mut Out) {
+        self.disconnect(host, out);
+        self.lose_agent(host);
+        self.finish_drains_after_end(out);
+    }
+
+    /// Once: the user has asked a second time, or the time is over.
+    fn kill(&mut self, now: Time, out: &mut Out) {
+        let Some(shutdown) = self.shutdown.as_mut().filter(|shutdown| !shutdown.killed) else {
+            return;
+        };
+        shutdown.killed = true;
+        shutdown.due = now + KILL_SLACK;
+        if !planted(Mutant::NeverKilled) {
+            self.send_to_all(Order::Kill, out);
+        }
+    }
+
+    fn give_up_agents(&mut self, out: &mut Out) {
+        if planted(Mutant::ShutdownWaits) {
+            return;
+        }
+        let agents = self
+            .shutdown
+            .as_ref()
+            .map(|shutdown| shutdown.agents.clone());
+        for host in agents.into_iter().flatten() {
+            self.agent_lost_late(&host, out);
+        }
+    }
+
+    /// No agent is connected: nothing of the job is left.
+    pub(super) fn exit_when_alone(&mut self, out: &mut Out) {
+        let early = planted(Mutant::ExitsEarly);
+        if let Some(shutdown) = &mut self.shutdown
+            && (shutdown.agents.is_empty() || early)
+            && !std::mem::replace(&mut shutdown.exited, true)
+        {
+            out.push(Command::Exit);
+        }
+    }
+
+    fn send_to_all(&self, order: Order, out: &mut Out) {
+        for host in self.shutdown.iter().flat_map(|shutdown| &shutdown.agents) {
+            self.send(host, order.clone(), out);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Agents that connect: which take part, and which are refused.
+
+use elasticrun_core::{Event, Rejected};
+use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, control::Task};
+
+use crate::{
+    hosts::elastic,
+    play::{Play, host, process},
+};
+
+/// A job whose hosts come by themselves, as tasks of a cluster do.
+fn of_tasks(np: u32) -> Play {
+    Play::new(elasticrun_core::Settings {
+        self_registration: true,
+        ..elastic(np, 1, np)
+    })
+}
+
+fn task(machine: &str, slot: u32, attempt: u64) -> Task {
+    let machine = machine.to_owned();
+    Task {
+        machine,
+        slot,
+        attempt,
+    }
+}
+
+/// Local rank and local size of each member of the round that started last, by host.
+fn seats(play: &Play) -> Vec<(String, Option<u32>, u32)> {
+    let seat = |(host, start): &(HostId, elasticrun_protocol::control::Start)| {
+        let place = start.members[0].place;
+        (
+            host.to_string(),
+            place.local_rank.map(|rank| rank.0),
+            place.local_size,
+        )
+    };
+    play.starts.iter().map(seat).collect()
+}
+
+#[test]
+fn a_newer_connection_of_a_host_takes_the_place_of_the_older() {
+    let mut play = Play::new(elastic(1, 1, 1));
+    play.list(&[host("a", 1)]);
+    play.connects("a");
+    let id = HostId::new("a");
+    assert_eq!(play.disconnected, [(id.clone(), 1)]);
+    assert_eq!(play.admitted, [(id.clone(), 1), (id, 2)]);
+    assert_eq!(
+        play.ended_launches,
+        [],
+        "the new one may come of the same launch"
+    );
+}
+
+#[test]
+fn an_older_connection_that_arrives_late_is_refused() {
+    let mut play = Play::new(elastic(1, 1, 1));
+    play.list(&[host("a", 1)]);
+    let before = format!("{:?}", play.job);
+    play.arrives_late("a", 0);
+    assert_eq!(play.refused, [(HostId::new("a"), 0)]);
+    assert_eq!(play.rejected, [Rejected::StaleConnection]);
+    assert_eq!(format!("{:?}", play.job), before, "R3");
+}
+
+#[test]
+fn tasks_of_one_machine_are_neighbours_and_keep_their_seats() {
+    let mut play = of_tasks(3);
+    for (machine, slot) in [("m", 0), ("n", 1), ("m", 2)] {
+        play.task_connects(&task(machine, slot, 1));
+    }
+    let seat = |host: &str, rank, size| (host.to_owned(), Some(rank), size);
+    let all = [
+        seat("m/0.1", 0, 2),
+        seat("n/1.1", 0, 1),
+        seat("m/2.1", 1, 2),
+    ];
+    assert_eq!(seats(&play), all);
+    play.lose("m/0.1");
+    assert_eq!(seats(&play), [seat("n/1.1", 0, 1), seat("m/2.1", 1, 1)]);
+}
+
+#[test]
+fn a_newer_attempt_of_a_task_retires_the_older_and_an_older_is_refused() {
+    let mut play = of_tasks(1);
+    play.task_connects(&task("m", 0, 5));
+    play.orders.clear();
+    play.task_connects(&task("n", 0, 6));
+    assert!(play.orders.contains(&(HostId::new("m/0.5"), Order::Kill)));
+    assert_eq!(play.disconnected, [(HostId::new("m/0.5"), 1)]);
+    play.task_connects(&task("m", 0, 4));
+    assert_eq!(play.rejected, [Rejected::OlderAttempt]);
+    assert_eq!(play.refused, [(HostId::new("m/0.4"), 3)]);
+}
+
+#[test]
+fn what_is_said_to_another_driver_changes_nothing() {
+    let mut play = Play::new(elastic(1, 1, 1));
+    play.list(&[host("a", 1)]);
+    let before = format!("{:?}", play.job);
+    let report = Report::Lost {
+        process: process(0, 1),
+        silent: false,
+    };
+    play.event(Event::Reported {
+        host: "a".into(),
+        instance: 1,
+        epoch: DriverEpoch(2),
+        report,
+    });
+    assert_eq!(play.rejected, [Rejected::OtherDriver(DriverEpoch(2))]);
+    assert_eq!(format!("{:?}", play.job), before, "R3");
+}

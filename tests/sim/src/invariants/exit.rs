@@ -1,0 +1,92 @@
+//! R9 and R10 behind the end of a job: the driver exits when no agent is connected, and in time; who is given up had been
+//! told to kill its workers.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use elasticrun_core::{Command, Event, Time};
+use elasticrun_protocol::{HostId, Order};
+
+use super::SLACK;
+use crate::world::World;
+
+/// What agents may take beyond two times the grace, and then to kill.
+const ENDS: Duration = Duration::from_secs(2);
+const KILLS: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// When the job ended, by the driver's clock.
+    ended: Option<Time>,
+    /// When its user asked again.
+    asked_again: Option<Time>,
+    killed: BTreeSet<HostId>,
+    exited: bool,
+}
+
+/// The driver has heard something.
+pub(crate) fn event(world: &mut World, event: &Event) {
+    let now = world.driver_now();
+    let memory = &mut world.invariants.exit;
+    if memory.ended.is_some() && matches!(event, Event::StopRequested { .. }) {
+        memory.asked_again.get_or_insert(now);
+    }
+}
+
+/// What one step of the job commands, before it is done.
+pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
+    let now = world.driver_now();
+    let mut closed = BTreeSet::new();
+    for command in commands {
+        if world.invariants.exit.exited {
+            return world.violate("R10", format!("the driver exits and commands {command:?}"));
+        }
+        match command {
+            Command::End(_) => world.invariants.exit.ended = Some(now),
+            Command::Send {
+                host,
+                order: Order::Kill,
+            } => {
+                world.invariants.exit.killed.insert(host.clone());
+            }
+            Command::Disconnect { host, .. } => {
+                let replaced = world.driver.connects.as_ref() == Some(host);
+                let over = world.invariants.exit.ended.is_some() && world.is_reached(host);
+                let over = over && !replaced;
+                if over && !world.invariants.exit.killed.contains(host) {
+                    let what = format!("{host} is given up and was not told to kill");
+                    world.violate("R10", what);
+                }
+                closed.insert(host.clone());
+            }
+            Command::Exit => {
+                world.invariants.exit.exited = true;
+                let left: Vec<_> = (world.hosts.iter().map(|host| &host.id))
+                    .filter(|host| world.is_reached(host) && !closed.contains(*host))
+                    .collect();
+                if !left.is_empty() {
+                    let what = format!("the driver exits and {left:?} are connected");
+                    world.violate("R10", what);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// From time to time, once the job has ended.
+pub(super) fn watch(world: &World) -> Result<(), String> {
+    let memory = &world.invariants.exit;
+    let Some(ended) = memory.ended.filter(|_| !memory.exited) else {
+        return Ok(());
+    };
+    let late = world.plan.late + SLACK;
+    let kills = ended + world.plan.grace * 2 + ENDS + late;
+    let kills = memory.asked_again.map_or(kills, |asked| kills.min(asked));
+    let due = kills + KILLS + late;
+    match world.driver_now() > due {
+        true => Err(format!(
+            "the job has ended at {ended:?}, and its driver goes on beyond {due:?}"
+        )),
+        false => Ok(()),
+    }
+}
