@@ -60,7 +60,8 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=6, help="files of tests in Python at once")
     options = parser.parse_args()
 
-    held = lock()
+    chosen_runs = {"rust": options.runs, "python": options.python_runs}
+    held = [lock(language) for language, runs in chosen_runs.items() if runs]
     suites: list[tuple[Nextest | Pytest, Tally, int]] = [
         (Nextest(package, options.profile), Tally(name, folders), options.runs) for name, package, folders in RUST
     ]
@@ -98,7 +99,8 @@ def main() -> int:
     for _, tally, _ in suites:
         earlier, states = tally.earlier()
         print(f"{tally.seconds / 3600:.2f} hours at this code, {earlier / 3600:.2f} at {states} others; {tally.path}")
-    held.close()
+    for each in held:
+        each.close()
     if not done:
         print("not all runs are made: the same command goes on")
     return 1 if any(tally.failed() for _, tally, _ in suites) else 0

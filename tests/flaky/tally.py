@@ -25,14 +25,14 @@ FOLDER = CACHE / "flaky"
 APART = re.compile(r"\.md$|^(tests|benches|docs)/|/tests/")
 
 
-def lock() -> IO[str]:
-    """Two runs at once would overwrite each other's counts, and each is the other's noise. Hold what this gives."""
+def lock(language: str) -> IO[str]:
+    """Two runs at once of the same suites would overwrite each other's counts. Hold what this gives."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    held = open(FOLDER / "lock", "w")
+    held = open(FOLDER / f"{language}.lock", "w")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.exit("make flaky runs already: its tally is in use")
+        sys.exit(f"make flaky runs already for {language}: its tally is in use")
     return held
 
 

@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake (planted back, see the core's `mutant`, where they show it still), with its name.
 /// A seed means something else after a change of the scenarios; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 24] = [
+const ONCE_FAILED: [(u64, &str); 29] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -73,6 +73,23 @@ const ONCE_FAILED: [(u64, &str); 24] = [
     (
         370_194,
         "a worker whose agent was gone called reset callbacks without its memory",
+    ),
+    (271_879, "an order to kill that came twice killed twice"),
+    (
+        156_958,
+        "an event behind a deadline of the shutdown did not let it take effect",
+    ),
+    (
+        412_985,
+        "a start that a deadline had led to was judged by the list that came with it",
+    ),
+    (
+        403_372,
+        "a round that goes back was taken for one that has left a commit",
+    ),
+    (
+        641_209,
+        "a host that had said it goes away and was lost was to be waited for",
     ),
 ];
 

@@ -86,11 +86,12 @@ impl Machine {
             Order::Shutdown => self.end_all(now, out),
             Order::Kill => {
                 self.end_all(now, out);
-                let all = self.workers.keys();
-                out.extend(all.map(|process| Command::Signal {
-                    process: *process,
-                    signal: Signal::Kill,
-                }));
+                for (process, worker) in &mut self.workers {
+                    if worker.kill() {
+                        let (process, signal) = (*process, Signal::Kill);
+                        out.push(Command::Signal { process, signal });
+                    }
+                }
             }
         }
     }

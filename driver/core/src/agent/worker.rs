@@ -39,7 +39,7 @@ pub(super) enum Life {
     Dying,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Stopping {
     /// When the next signal is due.
     due: Time,
@@ -164,6 +164,15 @@ impl Worker {
             next,
         });
         true
+    }
+
+    /// Ends it at once; gives whether it was not sent the last signal before.
+    pub(super) fn kill(&mut self) -> bool {
+        let last = Stopping {
+            due: Time::NEVER,
+            next: Signal::Kill,
+        };
+        self.stopping.replace(last) != Some(last)
     }
 
     /// It is dying: if it is still there by then it is killed.

@@ -190,6 +190,7 @@ impl Job {
             return self.answer_beat(host, *instance, *count, out);
         }
         if self.results.outcome().is_some() {
+            self.tick(now, out);
             return self.after_end(now, event, out);
         }
         self.now = now;

@@ -95,6 +95,20 @@ fn who_is_removed_may_end_by_itself_then_is_asked_then_is_killed_once() {
     assert_eq!(bench.pass(Duration::from_millis(900), true), []);
 }
 
+/// Seed 271879 of the simulation.
+#[test]
+fn who_is_told_twice_to_kill_kills_once() {
+    let mut bench = Bench::with_two();
+    let killed = bench.order(Order::Kill);
+    for slot in 0..2 {
+        assert!(killed.contains(&signal(slot, Signal::Kill)), "{killed:?}");
+    }
+    assert_eq!(bench.order(Order::Kill), []);
+    let later = bench.pass(seconds(10), true);
+    let signals = |command: &&Command| matches!(command, Command::Signal { .. });
+    assert_eq!(later.iter().filter(signals).count(), 0, "{later:?}");
+}
+
 #[test]
 fn a_driver_that_starts_groups_hears_of_attaches_and_of_a_port_before_each_exit() {
     let mut bench = Bench::new();

@@ -54,6 +54,21 @@ fn agents_that_do_not_end_in_time_are_told_to_kill_and_then_given_up() {
     assert!(play.exited);
 }
 
+/// Seed 156958 of the simulation.
+#[test]
+fn an_event_behind_a_deadline_of_the_shutdown_lets_it_take_effect() {
+    let mut play = stopped();
+    play.lose("a");
+    play.now = play.now + seconds(12);
+    play.lose("b");
+    assert_eq!(
+        told(&play, &Order::Kill),
+        ["b"],
+        "it was told before it was lost"
+    );
+    assert!(play.exited);
+}
+
 #[test]
 fn a_second_signal_kills_and_a_third_changes_nothing() {
     let mut play = stopped();

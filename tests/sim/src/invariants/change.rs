@@ -48,6 +48,19 @@ pub(super) fn can_grow(world: &World) -> bool {
     max.is_none_or(|max| training.size < max) && waiting(world) > 0
 }
 
+/// Whether the round that is formed has room, and somebody waits who may be used and is not to take part.
+pub(super) fn will_grow(world: &World) -> bool {
+    let job = &world.driver.job;
+    let Phase::Forming(forming) = &job.rounds().phase else {
+        return false;
+    };
+    let size = forming.size as usize;
+    let max = world.plan.settings.max_np;
+    max.is_none_or(|max| forming.size < max)
+        && job.fleet().census().waiting > size
+        && waiting(world) > size
+}
+
 /// Workers that wait and are known to reach the round.
 fn waiting(world: &World) -> usize {
     there(
@@ -86,7 +99,7 @@ pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
             world.invariants.change.interrupted = Some((*round, world.driver_now()));
             // A failure behind it in this step came after the deadline that it follows from.
             let failed = step.iter().any(is_failure);
-            if !failed && let Err((rule, what)) = interrupts(world, cause) {
+            if !failed && let Err((rule, what)) = interrupts(world, cause, step) {
                 world.violate(
                     rule,
                     format!("{round:?} is interrupted for {cause:?}: {what}"),
@@ -137,7 +150,11 @@ fn is_failure(command: &Command) -> bool {
     )
 }
 
-fn interrupts(world: &World, cause: &Cause) -> Result<(), (&'static str, &'static str)> {
+fn interrupts(
+    world: &World,
+    cause: &Cause,
+    step: &[Command],
+) -> Result<(), (&'static str, &'static str)> {
     if !matches!(&world.driver.job.rounds().phase, Phase::Training(training) if training.hold.is_some())
     {
         // The same step has taken it back.
@@ -151,7 +168,12 @@ fn interrupts(world: &World, cause: &Cause) -> Result<(), (&'static str, &'stati
     };
     let lost = lost_hosts(world);
     // Deadlines that are due take effect before an event that may undo what they meant.
-    let could = world.invariants.r6.could_grow() || can_grow(world);
+    let begins = |command: &Command| matches!(command, Command::Note(Note::RoundStarted { .. }));
+    let could = match step.iter().any(begins) {
+        true => world.invariants.r6.would_grow(),
+        false => world.invariants.r6.could_grow(),
+    };
+    let could = could || can_grow(world);
     if added && !could {
         return Err(("rule 3", "nobody waits for whom there is room"));
     }

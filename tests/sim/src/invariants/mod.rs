@@ -110,6 +110,9 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. }
                 if world.driver.connects.as_ref() == Some(host) => {}
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
+                if matches!(command, Command::Disconnect { .. }) {
+                    r12::lost(world, host);
+                }
                 world.reference.agent_gone(host);
                 if itself {
                     world.reference.gone(host);

@@ -28,9 +28,19 @@ pub(super) fn note(world: &mut World, note: &Note) {
     }
     match note {
         Note::AwaitingNewer { newer, .. } => memory.awaited = Some((*newer, now)),
-        Note::WentEarly { host, .. } => drop(memory.went.insert(host.clone())),
         Note::RoundStarted { .. } => memory.went.clear(),
         _ => {}
+    }
+}
+
+/// The agent of a host is lost. What was to go away is not waited for.
+pub(super) fn lost(world: &mut World, host: &HostId) {
+    let drains = world.reference.drains(host);
+    let went = &mut world.invariants.r12.went;
+    if drains {
+        went.insert(host.clone());
+    } else {
+        went.remove(host);
     }
 }
 

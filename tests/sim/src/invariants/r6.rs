@@ -17,6 +17,8 @@ pub(super) struct Memory {
     grows: Option<(Round, Time)>,
     /// A round that is asked to end, and since when.
     held: Option<(Round, Time)>,
+    /// A round is formed that has room, and somebody waits.
+    formed: bool,
 }
 
 impl Memory {
@@ -24,12 +26,20 @@ impl Memory {
     pub(super) fn could_grow(&self) -> bool {
         self.grows.is_some()
     }
+
+    /// Whether the round that was formed before this step had room, and somebody waited.
+    pub(super) fn would_grow(&self) -> bool {
+        self.formed
+    }
 }
 
 /// Looks at the job after each step.
 pub(super) fn on_step(world: &mut World) {
     let Phase::Training(training) = &world.driver.job.rounds().phase else {
-        world.invariants.r6 = Memory::default();
+        world.invariants.r6 = Memory {
+            formed: change::will_grow(world),
+            ..Memory::default()
+        };
         return;
     };
     let (round, held) = (training.round, training.hold.is_some());
@@ -43,6 +53,7 @@ pub(super) fn on_step(world: &mut World) {
     };
     let memory = &mut world.invariants.r6;
     memory.grows = since(memory.grows).filter(|_| grows);
+    memory.formed = false;
     memory.held = since(memory.held).filter(|_| held && !over);
 }
 
