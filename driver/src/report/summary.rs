@@ -89,7 +89,8 @@ pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
         } => {
             let timeout = format!("for {:.0} s (--elastic-timeout)", waited.as_secs_f64());
             if usable < needed {
-                format!("failed: {usable} usable slots, {needed} needed, {timeout}")
+                let slots = count(*usable as usize, "usable slot");
+                format!("failed: {slots}, {needed} needed, {timeout}")
             } else if workers < needed {
                 let workers = count(*workers as usize, "worker");
                 format!("failed: {workers} at run(), {needed} needed, {timeout}")

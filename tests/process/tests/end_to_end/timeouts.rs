@@ -210,7 +210,8 @@ fn a_process_that_hangs_at_each_start_ends_the_job() {
         binaries::worker().display()
     );
     let ended = Job::new(flags).command(["sh", "-c", &script]).run();
-    ended.expect(3, &["failed: 1 worker at run(), 2 needed"]);
+    // The slot may be out for its cooldown just then.
+    ended.expect(3, &["failed: 1 ", ", 2 needed", "--elastic-timeout"]);
     assert!(
         ended.stderr.contains("it took too long"),
         "{}",
