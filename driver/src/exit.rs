@@ -12,7 +12,7 @@ pub const WORKER_FAILED: u8 = 1;
 /// Wrong usage or configuration; nothing was started.
 pub const USAGE: u8 = 2;
 
-/// Fewer than min-np workers were there for longer than the elastic time-out.
+/// Fewer than min-np workers were there for longer than the elastic timeout.
 pub const TOO_FEW_WORKERS: u8 = 3;
 
 /// The reset limit was reached.

@@ -15,7 +15,6 @@ pub mod dry_run;
 mod environment;
 pub mod exit;
 pub mod host_agent;
-mod hosts;
 mod join;
 mod launch;
 mod logging;

@@ -18,7 +18,6 @@ use crate::{
     clock::Clock,
     control,
     discovery::Sources,
-    hosts::Hosts,
     launch::{self, Launcher},
     operator,
     report::Reporter,
@@ -39,8 +38,8 @@ pub struct Inputs {
     pub control: mpsc::Receiver<control::Input>,
     /// Launches that ended.
     pub launches: mpsc::Receiver<launch::Ended>,
-    /// Discovery.
-    pub discovery: mpsc::Receiver<crate::discovery::Update>,
+    /// Sources of hosts.
+    pub discovery: mpsc::Receiver<Event>,
     /// What people ask of the job.
     pub operator: mpsc::Receiver<operator::Asked>,
     /// The user.
@@ -52,7 +51,6 @@ pub struct Inputs {
 pub struct Driver {
     pub(crate) job: Job,
     pub(crate) setup: Setup,
-    pub(crate) hosts: Hosts,
     pub(crate) launcher: Launcher,
     pub(crate) reporter: Reporter,
     pub(crate) agents: Agents,
@@ -79,7 +77,7 @@ impl Driver {
                     self.agent(input);
                     self.agents_at_hand(&mut inputs.control);
                 }
-                Some(update) = inputs.discovery.recv() => self.discovered(update),
+                Some(event) = inputs.discovery.recv() => self.step(event),
                 Some(ended) = inputs.launches.recv() => self.launch_ended(ended),
                 Some(asked) = inputs.operator.recv() => {
                     let event = self.requests.ask(asked);
@@ -145,7 +143,6 @@ impl Driver {
             control::Input::Connected {
                 agent,
                 software,
-                counted,
                 writer,
             } => {
                 let host = agent.host.clone();
@@ -157,10 +154,6 @@ impl Driver {
                 }
                 self.agents.arrive(&agent, writer);
                 self.launcher.connected(&host);
-                if let Some(list) = self.hosts.probed(&host, agent.slots, counted) {
-                    self.step(Event::Discovered(list));
-                }
-                self.doubt_slots();
                 self.step(Event::AgentConnected(agent));
             }
             control::Input::Reported {
@@ -192,28 +185,6 @@ impl Driver {
         }
     }
 
-    fn discovered(&mut self, update: crate::discovery::Update) {
-        let event = match update {
-            crate::discovery::Update::List(list) => {
-                self.launcher.learn(&list);
-                let list = self.hosts.listed(list);
-                self.doubt_slots();
-                Event::Discovered(list)
-            }
-            crate::discovery::Update::Failed { fatal, why } => {
-                Event::DiscoveryFailed { fatal, why }
-            }
-        };
-        self.step(event);
-    }
-
-    /// Says which hosts show fewer slots than their source told of.
-    fn doubt_slots(&mut self) {
-        for doubt in self.hosts.take_doubts() {
-            self.reporter.warn(&doubt);
-        }
-    }
-
     fn launch_ended(&mut self, ended: launch::Ended) {
         // One that was abandoned says nothing of the host any more.
         if self.launcher.ended(&ended) {
@@ -240,7 +211,7 @@ impl Driver {
         let (mut unheard, mut notes) = (Vec::new(), Vec::new());
         for command in commands {
             match command {
-                Command::Launch { host } => self.launcher.launch(&host),
+                Command::Launch { host } => self.launcher.launch(&host, self.job.sources().hosts()),
                 Command::Send { host, order } => {
                     tracing::trace!(%host, ?order);
                     if let Err(instance) = self.agents.send(&host, order) {

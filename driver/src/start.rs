@@ -25,9 +25,7 @@ use crate::{
     config::{self, Launcher as By, Settings, Source, launcher_of},
     console::Console,
     control::{self, Port},
-    discovery, environment, exit,
-    hosts::Hosts,
-    join,
+    discovery, environment, exit, join,
     launch::Launcher,
     logging, operator, parent,
     report::{Reporter, Terminal},
@@ -126,7 +124,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let mut driver = Driver {
         job: Job::new(job_settings(&settings), run_id.clone(), EPOCH, seed()?),
         setup: setup(&settings, &run_id, sent.variables)?,
-        hosts: Hosts::new(settings.hosts.slots_per_host),
         launcher: Launcher::new(
             settings.launch.clone(),
             secret,
@@ -256,6 +253,11 @@ fn job_settings(settings: &Settings) -> core::Settings {
             None => core::FailureDomain::Auto,
             Some(config::FailureDomain::Host) => core::FailureDomain::Host,
             Some(config::FailureDomain::Slot) => core::FailureDomain::Slot,
+        },
+        sources: settings.hosts.sources.len(),
+        slots_per_host: match settings.hosts.slots_per_host {
+            config::SlotsPerHost::Fixed(slots) => Some(slots),
+            config::SlotsPerHost::Auto => None,
         },
         self_registration: settings.launch.launcher == Some(By::Agent)
             || settings

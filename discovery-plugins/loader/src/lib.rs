@@ -36,7 +36,6 @@ mod failure;
 mod frames;
 mod library;
 mod log;
-mod merge;
 mod plugin;
 mod process;
 mod search;
@@ -46,9 +45,9 @@ mod spec;
 
 pub use allow::{Allowed, Hash, NotAllowed};
 pub use catalog::Catalog;
+pub use elasticrun_hosts::merge;
 pub use failure::{Failure, FailureKind};
 pub use library::{Error, Instance, Library, Manifest, Nudge, Origin};
-pub use merge::merge;
 pub use plugin::{Isolation, Live, Plugin};
 pub use process::HostProgram;
 pub use search::SearchPath;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{abi::code, millis};
+use elasticrun_hosts::millis;
+
+use crate::abi::code;
 
 /// What a failure asks of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

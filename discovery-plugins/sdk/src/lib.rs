@@ -65,28 +65,24 @@ mod command;
 mod config;
 mod error;
 mod export;
-mod host;
-pub mod hosts;
 mod log;
 mod manifest;
-mod millis;
 mod pace;
 mod plugin;
 pub mod slots;
-mod snapshot;
 pub mod text;
 
 pub use changed::Changed;
 pub use command::Command;
 pub use config::from_options;
+/// Hosts, and lists of them as people write them.
+pub use elasticrun_hosts::{Host, HostState, SlotsFrom, Snapshot, list as hosts};
 pub use error::{ErrorKind, PluginError};
 #[doc(hidden)]
 pub use export::{exported, is_library_of};
-pub use host::{Host, HostState, SlotsFrom};
 pub use manifest::Manifest;
 pub use pace::jitter;
 pub use plugin::Plugin;
-pub use snapshot::Snapshot;
 
 /// The version of serde that [`Plugin::Config`] is read with.
 pub use serde;

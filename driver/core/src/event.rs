@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
     CommitId, DriverEpoch, HostId, Notice, Order, Process, Rank, Report, Round,
     control::{Exit, StopReason, Task},
@@ -9,18 +10,25 @@ use elasticrun_protocol::{
 
 use crate::{
     blacklist::{Domain, Out},
-    hosts::HostRecord,
     results::Outcome,
     rounds::Cause,
+    sources::Doubt,
 };
 
 /// Something that happened outside.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A poll of discovery gave a list.
-    Discovered(Vec<HostRecord>),
-    /// A poll of discovery failed.
-    DiscoveryFailed {
+    /// A source of hosts has answered.
+    SourceAnswered {
+        /// Its place among the sources.
+        source: usize,
+        /// The hosts that it knows.
+        snapshot: Snapshot,
+    },
+    /// A source of hosts has failed.
+    SourceFailed {
+        /// Its place among the sources.
+        source: usize,
         /// Trying again cannot help: bad configuration, credentials, an unknown group, a failing script.
         fatal: bool,
         /// For a person.
@@ -110,8 +118,10 @@ pub struct AgentConnected {
     pub memory_port: u16,
     /// A port that was free.
     pub free_port: u16,
-    /// Slots it found, for a host that came by itself.
+    /// Slots that it offers.
     pub slots: u32,
+    /// Those of them that the host shows; none if it shows nothing that could be counted.
+    pub counted: Option<u32>,
     /// It came by itself.
     pub itself: bool,
     /// It has been part of the job before, and still keeps commits of it.
@@ -247,7 +257,9 @@ pub enum Note {
         /// Slots that may be used now.
         slots: u32,
     },
-    /// Discovery failed; the last good list stays.
+    /// A host shows fewer slots than its source says.
+    SlotsDoubted(Doubt),
+    /// A source failed; its last answer holds.
     DiscoveryFailed {
         /// For a person.
         why: String,

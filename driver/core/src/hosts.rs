@@ -1,13 +1,16 @@
 //! HostSet: the hosts that discovery knows, in their order of arrival.
 //!
 //! - Old hosts keep their order, new ones follow in the order of the source (invariant R2).
-//! - A host that is missing from a list is removed when it is missing twice, or at once when it is
-//!   reported draining or gone; so one empty list removes nobody.
+//! - A host that is missing from the list, gone, or pending is removed ([`crate::sources`] says when it is missing).
 //! - A host that was away, or was blacklisted, returns at the end of the order.
 //! - A host that a notice said will go stays draining whatever the lists say, until it is gone.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+pub use elasticrun_hosts::HostState;
 use elasticrun_protocol::HostId;
 
 use crate::{
@@ -15,21 +18,7 @@ use crate::{
     mutant::{Mutant, planted},
 };
 
-/// What a source says of a host's state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostState {
-    /// It may be used.
-    #[default]
-    Ready,
-    /// It will be; not yet.
-    Pending,
-    /// It will go away: leave it gracefully.
-    Draining,
-    /// It is gone.
-    Gone,
-}
-
-/// A host as discovery describes it.
+/// A host as the job sees it: what sources say of it and what its agent found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRecord {
     /// Identity. A recycled address has another id.
@@ -69,7 +58,8 @@ struct Draining {
 #[derive(Clone, Debug)]
 struct Known {
     slots: u32,
-    missing: u8,
+    /// It came by itself: no list removes it.
+    itself: bool,
     /// Place in the order; grows with every arrival.
     arrival: u64,
 }
@@ -92,13 +82,6 @@ pub struct HostSet {
     arrivals: u64,
 }
 
-/// How often a host must be missing before it is removed.
-const MISSING_LIMIT: u8 = 2;
-
-fn missing_limit() -> u8 {
-    MISSING_LIMIT - u8::from(planted(Mutant::MissingOnce))
-}
-
 /// What the workers of a host that goes away need at most to reach a boundary and leave.
 const MARGIN: Duration = Duration::from_secs(30);
 
@@ -115,9 +98,7 @@ impl HostSet {
     /// Takes a list of discovery.
     pub fn update(&mut self, now: Time, list: &[HostRecord]) -> Changes {
         let mut changes = Changes::default();
-        for known in self.known.values_mut() {
-            known.missing = known.missing.saturating_add(1);
-        }
+        let mut there = BTreeSet::new();
         for record in list {
             match record.state {
                 HostState::Ready => self.see(&record.id, record.slots),
@@ -125,24 +106,14 @@ impl HostSet {
                     if self.begin_drain(now, &record.id, record.within, false) {
                         changes.draining.push((record.id.clone(), record.within));
                     }
-                    if let Some(known) = self.known.get_mut(&record.id) {
-                        known.missing = 0;
-                    }
                 }
-                HostState::Pending => {}
-                HostState::Gone => {
-                    if let Some(known) = self.known.get_mut(&record.id)
-                        && !planted(Mutant::GoneKept)
-                    {
-                        known.missing = MISSING_LIMIT;
-                    }
-                }
+                HostState::Gone if planted(Mutant::GoneKept) => {}
+                HostState::Pending | HostState::Gone => continue,
             }
+            there.insert(&record.id);
         }
-        changes.removed = self
-            .known
-            .iter()
-            .filter(|(_, known)| known.missing >= missing_limit())
+        changes.removed = (self.known.iter())
+            .filter(|(id, known)| !known.itself && !there.contains(id))
             .map(|(id, _)| id.clone())
             .collect();
         for id in &changes.removed {
@@ -222,8 +193,16 @@ impl HostSet {
         }
     }
 
-    /// A host is there with so many slots: a list says so, or it came by itself.
-    pub fn see(&mut self, id: &HostId, slots: u32) {
+    /// A host has come by itself, with so many slots.
+    pub fn came(&mut self, id: &HostId, slots: u32) {
+        self.see(id, slots);
+        if let Some(known) = self.known.get_mut(id) {
+            known.itself = true;
+        }
+    }
+
+    /// A list says that a host is there, with so many slots.
+    fn see(&mut self, id: &HostId, slots: u32) {
         if let Some(known) = self.known.get_mut(id) {
             let listed = |host: &Draining| !host.noticed || planted(Mutant::NoticeTakenBack);
             if self.draining.get(id).is_some_and(listed) {
@@ -233,12 +212,12 @@ impl HostSet {
             }
             let kept = planted(Mutant::SlotsKept);
             let slots = if kept { slots.max(known.slots) } else { slots };
-            (known.slots, known.missing) = (slots, 0);
+            known.slots = slots;
             return;
         }
         let known = Known {
             slots,
-            missing: 0,
+            itself: false,
             arrival: self.arrivals,
         };
         self.arrivals += 1;
@@ -324,31 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_removed_when_missing_twice_and_returns_at_the_end() {
+    fn a_host_that_is_missing_is_removed_and_returns_at_the_end() {
         let mut set = HostSet::default();
         set.update(Time::ZERO, &list(&[("a", 1), ("b", 1)]));
-        assert!(
-            set.update(Time::ZERO, &list(&[("b", 1)]))
-                .removed
-                .is_empty()
-        );
-        assert_eq!(order(&set), ["a", "b"]);
-        assert_eq!(
-            set.update(Time::ZERO, &list(&[("b", 1)])).removed,
-            ["a".into()]
-        );
+        let changes = set.update(Time::ZERO, &list(&[("b", 1)]));
+        assert_eq!(changes.removed, ["a".into()]);
         set.update(Time::ZERO, &list(&[("a", 1), ("b", 1)]));
         assert_eq!(order(&set), ["b", "a"]);
-    }
-
-    #[test]
-    fn an_empty_list_counts_only_when_seen_twice() {
-        let mut set = HostSet::default();
-        set.update(Time::ZERO, &list(&[("a", 1)]));
-        assert!(set.update(Time::ZERO, &[]).removed.is_empty());
-        set.update(Time::ZERO, &list(&[("a", 1)]));
-        assert!(set.update(Time::ZERO, &[]).removed.is_empty());
-        assert_eq!(set.update(Time::ZERO, &[]).removed, ["a".into()]);
     }
 
     #[test]

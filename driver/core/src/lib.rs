@@ -6,7 +6,8 @@
 //!
 //! | machine | decides |
 //! |---|---|
-//! | [`hosts::HostSet`] | which hosts there are, in which order |
+//! | [`sources::Sources`] | which hosts there are, and how many slots each has, by several sources and the agents |
+//! | [`hosts::HostSet`] | which of them are used, in which order |
 //! | [`blacklist::Blacklist`] | what failed, and when it may be used again |
 //! | [`waitlist::WaitList`] | who waits at `run()`, and when a growth is ripe |
 //! | [`assignment`] | which worker gets which rank |
@@ -67,6 +68,7 @@ pub mod results;
 pub mod rounds;
 mod running_time;
 mod settings;
+pub mod sources;
 pub mod store;
 pub mod suspicion;
 mod time;

@@ -70,6 +70,14 @@ mutants! {
     EarlyChange: "1" "R6",
     /// A host that is missing from one list is removed.
     MissingOnce: "1",
+    /// A host that is missing from an answer that is not complete counts as missing.
+    PartLeavesOut: "1",
+    /// A host that one of two sources leaves out is removed.
+    OneSourceRemoves: "1",
+    /// A source that fails loses its hosts.
+    FailureRemoves: "1",
+    /// Slots that a source has inferred count, whatever the agent finds.
+    InferredSlots: "1",
     /// Hosts stand in the order of their names.
     OrderByName: "1" "R2",
     /// A poll that fails later ends the job as the first would.

@@ -62,7 +62,7 @@ pub struct Settings {
     /// How long the others may take after the first success.
     pub exit_timeout: Duration,
     /// How long workers of an agent that is lost may train on by themselves at most: until the agent misses its
-    /// driver, and then the orphan time-out.
+    /// driver, and then the orphan timeout.
     pub fence: Duration,
     /// How long workers may train after a beat of their agent ([`crate::lease`]).
     pub lease: Duration,
@@ -82,6 +82,10 @@ pub struct Settings {
     pub cooldown: Cooldown,
     /// What a worker's failure takes out.
     pub failure_domain: FailureDomain,
+    /// How many sources of hosts there are.
+    pub sources: usize,
+    /// Slots of a host whose source says none; none: as many as its agent offers.
+    pub slots_per_host: Option<u32>,
     /// Hosts come by themselves; the driver starts no agents.
     pub self_registration: bool,
     /// What a failure or a change does to processes. Without effect in a job that is not elastic.
@@ -115,6 +119,8 @@ impl Settings {
                 high: Duration::from_secs(300),
             },
             failure_domain: FailureDomain::Auto,
+            sources: 1,
+            slots_per_host: None,
             self_registration: false,
             restart_mode: RestartMode::Auto,
         }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{
-    Command, Event, Job, Note, Settings, Time, hosts::HostRecord, results::Outcome,
-};
+use elasticrun_core::{Command, Event, Job, Note, Settings, Time, results::Outcome};
+use elasticrun_hosts::{Host, Snapshot};
 use elasticrun_protocol::DriverEpoch;
 
 fn at(seconds: u64) -> Time {
@@ -50,7 +49,13 @@ fn too_few_slots_are_told_once_and_the_wait_counts_from_the_start() {
     for second in 1..4 {
         job.step(
             at(second),
-            Event::Discovered(vec![HostRecord::ready("a", 1)]),
+            Event::SourceAnswered {
+                source: 0,
+                snapshot: Snapshot::new(vec![Host {
+                    slots: Some(1),
+                    ..Host::new("a")
+                }]),
+            },
             &mut out,
         );
     }

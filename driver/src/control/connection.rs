@@ -106,7 +106,6 @@ async fn control(
     port.tasks.spawn(write(writer, receiver, close.clone()));
     let connected = Input::Connected {
         software: register.software.clone(),
-        counted: register.counted,
         agent: connected(register, from.ip(), instance, &port.run_id),
         writer: Writer {
             frames: sender,
@@ -140,6 +139,7 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
         memory_port: register.memory_port,
         free_port: register.free_port,
         slots: register.slots,
+        counted: register.counted,
         itself: register.itself,
         keeps: register.keeps_run.as_deref() == Some(run_id),
         probes: register.probes,

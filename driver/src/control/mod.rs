@@ -37,8 +37,6 @@ pub enum Input {
         agent: AgentConnected,
         /// The release it runs.
         software: String,
-        /// Slots that its host shows, or that were given there.
-        counted: Option<u32>,
         /// Where to send its orders.
         writer: Writer,
     },

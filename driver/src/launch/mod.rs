@@ -66,8 +66,6 @@ pub(crate) struct Launcher {
     secret: Secret,
     run_id: String,
     address: SocketAddr,
-    /// What discovery says of the hosts.
-    hosts: BTreeMap<HostId, Host>,
     /// The last launch of each host, unless it has ended.
     running: BTreeMap<HostId, Running>,
     /// Launches ever made.
@@ -93,19 +91,11 @@ impl Launcher {
             secret,
             run_id,
             address,
-            hosts: BTreeMap::new(),
             running: BTreeMap::new(),
             launches: 0,
             unended: 0,
             ended,
             tasks,
-        }
-    }
-
-    /// Learns addresses, users and ports.
-    pub(crate) fn learn(&mut self, list: &[Host]) {
-        for host in list {
-            self.hosts.insert(HostId::new(&host.id), host.clone());
         }
     }
 
@@ -167,13 +157,10 @@ impl Launcher {
         }
     }
 
-    /// Starts the agent of a host. How it ends is told by [`Ended`].
-    pub(crate) fn launch(&mut self, id: &HostId) {
-        let host = self
-            .hosts
-            .get(id)
-            .cloned()
-            .unwrap_or_else(|| Host::new(id.as_str()));
+    /// Starts the agent of a host, one of those that sources have listed. How it ends is told by [`Ended`].
+    pub(crate) fn launch(&mut self, id: &HostId, listed: &[Host]) {
+        let host = listed.iter().find(|host| host.id == id.as_str());
+        let host = host.cloned().unwrap_or_else(|| Host::new(id.as_str()));
         let launcher = self.by(&host);
         if launcher == config::Launcher::Agent {
             return;
@@ -200,7 +187,7 @@ impl Launcher {
         };
         let plan = Plan {
             launcher,
-            toward: self.toward(&host, launcher),
+            toward: self.toward(&host, listed, launcher),
             port: self.address.port(),
             settings: self.settings.clone(),
             host,
@@ -223,10 +210,10 @@ impl Launcher {
     }
 
     /// The hosts on whose route the driver's address is to be found, best first.
-    fn toward(&self, host: &Host, launcher: config::Launcher) -> Vec<String> {
+    fn toward(&self, host: &Host, listed: &[Host], launcher: config::Launcher) -> Vec<String> {
         match launcher {
             // By the route to any other host, so that other hosts reach this one's workers.
-            config::Launcher::Local => (self.hosts.values())
+            config::Launcher::Local => (listed.iter())
                 .filter(|other| self.by(other) == config::Launcher::Ssh)
                 .map(|other| other.address.clone())
                 .collect(),

@@ -1,6 +1,7 @@
 //! A decision in words.
 
-use elasticrun_core::{Note, blacklist::Out};
+use elasticrun_core::{Note, blacklist::Out, sources::Doubt};
+use elasticrun_plugin_sdk::SlotsFrom;
 use elasticrun_protocol::control::StopReason;
 
 /// The line for a person, if the decision is one to tell; `first` = the first round is not yet over.
@@ -13,6 +14,7 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
                 count(*slots as usize, "slot")
             )
         }
+        Note::SlotsDoubted(doubt) => doubted(doubt),
         Note::DiscoveryFailed { why } => format!("discovery failed, the last list stays: {why}"),
         Note::WorkerFailed {
             host,
@@ -173,6 +175,25 @@ pub(super) fn is_warning(note: &Note) -> bool {
 pub(super) fn count(n: usize, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {what}{s}")
+}
+
+/// A host that shows fewer slots than its source says.
+fn doubted(doubt: &Doubt) -> String {
+    let from = match doubt.from {
+        Some(SlotsFrom::Accelerators) => " (its accelerators)",
+        Some(SlotsFrom::Label) => " (its tag or label)",
+        _ => "",
+    };
+    let Doubt {
+        host,
+        said,
+        counted,
+        used,
+        ..
+    } = doubt;
+    format!(
+        "host {host} has {said} slots{from} says its source, and shows {counted}: {used} are used"
+    )
 }
 
 /// The same for the log, once, with its fields.

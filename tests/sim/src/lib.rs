@@ -13,6 +13,8 @@ mod fault;
 mod groups;
 mod history;
 mod invariants;
+mod listed;
+mod listing;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod reference;

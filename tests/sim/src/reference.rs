@@ -4,14 +4,19 @@
 //! removed when missing twice, or reported gone; a draining one keeps its place and gives no slots. How
 //! long a domain is out is taken from the note that says so; that it is out until then is checked.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use elasticrun_core::{
-    Event, Note, Request, Time,
+    Event, Note, Request, Settings, Time,
     blacklist::{Domain, Out},
-    hosts::{HostRecord, HostState},
 };
+use elasticrun_hosts::HostState;
 use elasticrun_protocol::{HostId, LocalRank, Notice, NoticeKind};
+
+use crate::listed::Listed;
 
 #[derive(Clone, Debug)]
 struct Known {
@@ -19,7 +24,6 @@ struct Known {
     draining: bool,
     /// A notice said so, and no list takes it back.
     noticed: bool,
-    missing: u32,
     /// Until then its workers may train on if too few others could.
     due: Option<Time>,
 }
@@ -40,6 +44,7 @@ impl Known {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reference {
+    sources: Listed,
     known: BTreeMap<HostId, Known>,
     out: BTreeMap<Domain, Out>,
     /// Domains that failed since the last started round.
@@ -63,18 +68,25 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub(crate) fn of(elastic: bool) -> Self {
+    pub(crate) fn of(settings: &Settings) -> Self {
         Self {
-            elastic,
+            elastic: settings.elastic,
+            sources: Listed::of(settings.sources, settings.slots_per_host),
             ..Self::default()
         }
     }
 
     pub(crate) fn event(&mut self, now: Time, event: &Event) {
         match event {
-            Event::Discovered(list) => self.listed(now, list),
+            Event::SourceAnswered { source, snapshot } => {
+                self.sources.answered(*source, snapshot);
+                self.listed(now);
+            }
+            Event::SourceFailed { source, fatal, .. } => {
+                self.sources.failed(*source);
+                self.fatal |= *fatal && !self.discovered;
+            }
             Event::StopRequested { .. } => self.stopped = true,
-            Event::DiscoveryFailed { fatal: true, .. } if !self.discovered => self.fatal = true,
             Event::Requested {
                 request: Request::Drain { host, within },
                 ..
@@ -88,6 +100,9 @@ impl Reference {
                 if agent.itself {
                     self.gone(&agent.host);
                     self.see(&agent.host, agent.slots);
+                } else {
+                    (self.sources).found(&agent.host, agent.slots, agent.counted);
+                    self.listed(now);
                 }
             }
             _ => {}
@@ -103,7 +118,7 @@ impl Reference {
             *self.shrinks.entry(host.clone()).or_default() += 1;
         }
         if let Some(known) = self.known.get_mut(host).filter(|known| known.noticed) {
-            (known.slots, known.missing) = (slots, 0);
+            known.slots = slots;
             return;
         }
         if self.known.get(host).is_none_or(|known| known.draining) {
@@ -114,7 +129,6 @@ impl Reference {
             slots,
             draining: false,
             noticed: false,
-            missing: 0,
             due: None,
         };
         self.known.insert(host.clone(), known);
@@ -163,36 +177,26 @@ impl Reference {
         self.known.len()
     }
 
-    fn listed(&mut self, now: Time, list: &[HostRecord]) {
+    fn listed(&mut self, now: Time) {
+        if !self.sources.any {
+            return;
+        }
         self.discovered = true;
-        let said = |id: &HostId, state| {
-            list.iter()
-                .any(|record| record.id == *id && record.state == state)
-        };
-        for record in list
-            .iter()
-            .filter(|record| record.state == HostState::Ready)
-        {
-            self.see(&record.id, record.slots);
-        }
-        let mut removed = Vec::new();
-        for (id, known) in &mut self.known {
-            if said(id, HostState::Draining) {
-                let record = list.iter().find(|record| record.id == *id);
-                known.drains(now, record.and_then(|record| record.within));
-                known.missing = 0;
-            } else if said(id, HostState::Gone) {
-                removed.push(id.clone());
-            } else if !said(id, HostState::Ready) {
-                known.missing += 1;
-                if known.missing >= 2 {
-                    removed.push(id.clone());
+        let list = self.sources.verdicts();
+        let mut there = BTreeSet::new();
+        for (id, verdict) in &list {
+            match verdict.state {
+                HostState::Ready => self.see(id, verdict.slots),
+                HostState::Draining => {
+                    if let Some(known) = self.known.get_mut(id) {
+                        known.drains(now, verdict.within);
+                    }
                 }
+                HostState::Pending | HostState::Gone => continue,
             }
+            there.insert(id.clone());
         }
-        for id in removed {
-            self.known.remove(&id);
-        }
+        self.known.retain(|id, _| there.contains(id));
         // What was said while no list had the host.
         for (host, (at, within)) in self.said.clone() {
             if self.known.get(&host).is_some_and(|known| !known.noticed) {

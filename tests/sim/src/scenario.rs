@@ -10,6 +10,7 @@ use crate::{
     dice::Dice,
     fault::{Fault, LONGEST_NOTICE},
     groups::GroupPlan,
+    listing::Listing,
     world::reading::DataSet,
 };
 
@@ -27,6 +28,8 @@ pub(crate) struct Scenario {
     pub(crate) stall_timeout: Duration,
     /// Slots of every host that may ever be.
     pub(crate) hosts: Vec<u32>,
+    /// What is said of each.
+    pub(crate) listings: Vec<Listing>,
     /// How many of them are listed at first.
     pub(crate) listed: usize,
     /// None: a list is given once and never again.
@@ -61,7 +64,7 @@ pub(crate) struct Scenario {
     pub(crate) heal: Time,
     /// Nothing fails at all: then nothing may be refused either.
     pub(crate) calm: bool,
-    /// Only workers fail, and the network is well: then no recovery may wait for a time-out.
+    /// Only workers fail, and the network is well: then no recovery may wait for a timeout.
     pub(crate) gentle: bool,
     /// Rounds lose all their hosts at once, while others hold older commits.
     split: bool,
@@ -113,6 +116,7 @@ impl Scenario {
             grace: dice.millis(100, 3_000),
             connect_timeout: dice.millis(500, 5_000),
             stall_timeout: dice.millis(500, 10_000),
+            listings: vec![Listing::plain(); hosts.len()],
             hosts,
             listed: count,
             discovery_interval: (settings.elastic && dice.percent(80))
@@ -204,7 +208,20 @@ impl Scenario {
             // The thread that hears the agent gets no processor for a while.
             scenario.hearing = own.millis(1, 3_000);
         }
+        if own.percent(30) && !scenario.settings.self_registration {
+            scenario.draw_sources(&mut own);
+        }
         scenario
+    }
+
+    /// Several sources, which do not know all of slots.
+    fn draw_sources(&mut self, dice: &mut Dice) {
+        let count = dice.range(1, 3) as usize;
+        self.settings.sources = count;
+        self.settings.slots_per_host = dice.percent(20).then(|| dice.range(1, 3) as u32);
+        for listing in &mut self.listings {
+            *listing = Listing::draw(dice, count);
+        }
     }
 
     /// A long training on few of the hosts, which fail one by one and stay away for long.

@@ -54,7 +54,7 @@ const ONCE_FAILED: [(u64, &str); 29] = [
         5419,
         "what an orphaned agent stopped was taken for failures",
     ),
-    (8386, "a recovery waited for a time-out"),
+    (8386, "a recovery waited for a timeout"),
     (250172, "a survivor was stopped whose host had returned"),
     (
         34448,

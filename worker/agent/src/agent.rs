@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_core::agent::{Command, Event, Machine, Signal};
+use elasticrun_core::agent::{Command, End, Event, Machine};
 use elasticrun_notices::Notices;
 use elasticrun_protocol::{
     FromWorker, HostId, Notice, Process, ToAgent, auth::Secret, control::Setup,
@@ -41,9 +41,6 @@ use crate::{
 /// How often adopted children are reaped, at least; no more often than something else happens.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// After which time a killed process is given up at the agent's end.
-const STUCK: Duration = Duration::from_secs(10);
-
 /// One agent that has joined a run.
 pub(crate) struct Agent {
     pub(crate) machine: Machine,
@@ -74,8 +71,8 @@ pub(crate) struct Agent {
     pub(crate) own: VecDeque<Event>,
     pub(crate) clock: Clock,
     pub(crate) last_sweep: Instant,
-    pub(crate) stop_requests: u32,
-    pub(crate) was_shut_down: bool,
+    /// Why it has ended, once it has.
+    pub(crate) end: Option<End>,
     /// What it was started under is gone.
     pub(crate) was_abandoned: bool,
     pub(crate) abandoned: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -208,11 +205,7 @@ impl Agent {
             Input::Idle => self.machine.flush(out),
             Input::Time => self.time_passed(out),
             Input::Own(event) => self.step(event, out),
-            Input::Ordered(order) => {
-                use elasticrun_protocol::Order;
-                self.was_shut_down |= matches!(order.order, Order::Shutdown | Order::Kill);
-                self.step(Event::Ordered(*order), out);
-            }
+            Input::Ordered(order) => self.step(Event::Ordered(*order), out),
             Input::DriverLost(error) => {
                 tracing::warn!(%error, "the driver is lost");
                 self.link = None;
@@ -227,7 +220,10 @@ impl Agent {
                 tracing::info!(?notice, "this host will go away, or may");
                 self.step(Event::Noticed(notice), out);
             }
-            Input::StopRequested => self.stop_requested(out),
+            Input::StopRequested => {
+                tracing::info!("told to end");
+                self.step(Event::StopRequested, out);
+            }
             Input::Abandoned => self.abandoned(),
         }
     }
@@ -252,7 +248,7 @@ impl Agent {
         let now = Instant::now();
         if self.last_sweep + SWEEP <= now {
             self.last_sweep = now;
-            self.sweep(now);
+            self.sweep();
         }
         let missed = self.machine.misses_driver();
         if missed && (self.link.as_ref()).is_some_and(DriverLink::is_acknowledged) {
@@ -266,23 +262,14 @@ impl Agent {
         }
     }
 
-    /// Reaps what was adopted, and gives up what the kernel does not let go when all else has ended.
-    fn sweep(&mut self, now: Instant) {
+    /// Reaps what was adopted.
+    fn sweep(&mut self) {
         // One that is being started is not known by its number yet.
         let starting = |hosted: &Hosted| matches!(hosted.life, Life::Starting(_));
         if !self.processes.values().any(starting) {
             let leaders = self.processes.values().filter_map(Hosted::leader);
             let leaders: BTreeSet<_> = leaders.collect();
             leftovers::reap_adopted(|pid| leaders.contains(&pid));
-        }
-        let stuck = |hosted: &Hosted| hosted.killed.is_some_and(|since| since + STUCK <= now);
-        if self.machine.is_ending() && self.processes.values().all(stuck) {
-            let count = self.processes.len();
-            tracing::error!(
-                count,
-                "killed workers do not end (state D?); leaving them behind"
-            );
-            self.done = true;
         }
     }
 
@@ -312,15 +299,11 @@ impl Agent {
             self.step(Event::Said { process, message }, out);
         }
         if let Some(hosted) = self.processes.get_mut(&process) {
-            let attached = hosted.is_attached();
             let exit = hosted.reap();
             tracing::debug!(%process, %exit, "a worker has ended");
             self.output.ended(process);
             self.store.ended(process);
-            // An orderly exit that failed: its peers need not wait for its last lines.
-            if attached && !exit.is_success() {
-                self.step(Event::Died { process }, out);
-            }
+            self.step(Event::Ended { process, exit }, out);
         }
     }
 
@@ -352,17 +335,6 @@ impl Agent {
                         out,
                     );
                 }
-            }
-        }
-    }
-
-    fn stop_requested(&mut self, out: &mut Vec<Command>) {
-        self.stop_requests += 1;
-        tracing::info!(times = self.stop_requests, "told to end");
-        self.step(Event::StopRequested, out);
-        if self.stop_requests > 1 {
-            for hosted in self.processes.values_mut() {
-                hosted.signal(Signal::Kill);
             }
         }
     }

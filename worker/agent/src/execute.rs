@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use elasticrun_collectives::{RegionMap, abort_region, create_region};
-use elasticrun_core::agent::{Command, Event};
+use elasticrun_core::agent::{Command, End, Event};
 use elasticrun_protocol::{
     Process, Report, Round, ToWorker,
     auth::{Bytes32, Secret},
@@ -56,7 +56,7 @@ impl Agent {
                     let secret = data_secret(&self.secret);
                     self.prober.probe(number, hosts, within, secret);
                 }
-                Command::Exit => self.done = true,
+                Command::Exit { why, stuck } => self.exit(why, &stuck),
             }
         }
     }
@@ -83,6 +83,18 @@ impl Agent {
         if let Some(hosted) = self.processes.get_mut(&process) {
             hosted.tell(message, fds);
         }
+    }
+
+    fn exit(&mut self, why: End, stuck: &[Process]) {
+        if !stuck.is_empty() {
+            let count = stuck.len();
+            tracing::error!(
+                count,
+                "killed workers do not end (state D?); leaving them behind"
+            );
+        }
+        self.end = Some(why);
+        self.done = true;
     }
 
     /// Wakes the members wherever they wait: in a collective, at a boundary, at their agent's socket.

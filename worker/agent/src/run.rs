@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_core::{Time, agent::Machine};
+use elasticrun_core::{
+    Time,
+    agent::{End, Machine},
+};
 use elasticrun_notices::{Notices, Sources};
 use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
 use tokio::{
@@ -204,19 +207,18 @@ async fn serve(
         own: Default::default(),
         clock,
         last_sweep: tokio::time::Instant::now(),
-        stop_requests: 0,
-        was_shut_down: false,
+        end: None,
         was_abandoned: false,
         abandoned: Box::pin(options.abandoned.clone().cancelled_owned()),
         done: false,
     };
     tracing::info!(%host, run_id = agent.setup.run_id, %driver, "joined");
     agent.run().await;
-    let ended = match (agent.was_shut_down, agent.stop_requests) {
+    let ended = match agent.end {
         _ if agent.was_abandoned => Ended::Abandoned,
-        (true, _) => Ended::ShutDown,
-        (false, 0) => Ended::Orphaned,
-        (false, _) => Ended::Stopped,
+        Some(End::ShutDown) => Ended::ShutDown,
+        Some(End::Stopped) => Ended::Stopped,
+        Some(End::Orphaned) | None => Ended::Orphaned,
     };
     let left = leftovers::end_descendants(Some(guard.pid()), LAST_DEATHS);
     if left > 0 {
@@ -225,7 +227,7 @@ async fn serve(
             "processes that the kernel does not let go stay behind"
         );
     }
-    if agent.was_shut_down {
+    if agent.end == Some(End::ShutDown) {
         agent.notices.host_left().await;
     }
     agent.output.finish().await;

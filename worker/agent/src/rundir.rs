@@ -33,7 +33,7 @@ const LONGEST: usize = 60;
 /// After which time what a killed agent left is removed by others.
 const STALE: Duration = Duration::from_secs(600);
 
-/// Beyond the other agent's orphan time-out.
+/// Beyond the other agent's orphan timeout.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A directory whose lock we hold. Dropping it removes it and lets the next agent in.

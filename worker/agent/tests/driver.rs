@@ -271,7 +271,7 @@ async fn a_silent_driver_is_lost_and_a_late_one_is_not() {
     let (agent, mut control, _lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     common::eventually("the worker runs", || !left_of(&driver.run_id).is_empty()).await;
-    // Silent beyond the heartbeat time-out, but back before the orphan time-out.
+    // Silent beyond the heartbeat timeout, but back before the orphan timeout.
     let late = Instant::now() + Duration::from_millis(1000);
     while Instant::now() < late {
         control.beat().await;

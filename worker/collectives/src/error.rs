@@ -47,9 +47,9 @@ pub enum Error {
         /// What that one called.
         other_call: Call,
     },
-    /// Not all ranks came within the time-out of the group.
+    /// Not all ranks came within the timeout of the group.
     #[error(
-        "waited {waited:?} for rank(s) {missing:?} in {call}: see what they do, or raise the time-out"
+        "waited {waited:?} for rank(s) {missing:?} in {call}: see what they do, or raise the timeout"
     )]
     TimedOut {
         /// How long.

@@ -78,7 +78,7 @@ impl Group {
     /// the neighbours. Members of one host do not wait for each other here, nor for their leader.
     ///
     /// # Errors
-    /// [`Error::Aborted`] also for an abort that came before; [`Error::Unreachable`] at the time-out;
+    /// [`Error::Aborted`] also for an abort that came before; [`Error::Unreachable`] at the timeout;
     /// [`Error::Stale`] if a neighbour is in a newer round; [`Error::Config`] if the parts of `config`,
     /// or the members, contradict each other.
     pub fn connect(config: GroupConfig<'_>, aborter: &Aborter) -> Result<Self, Error> {

@@ -122,7 +122,7 @@ pub enum Order {
     },
     /// The driver lives: the answer to a [`Report::Beat`].
     Beat {
-        /// The count of the beat that it answers. An agent is obeyed, and obeys, for a heartbeat time-out from
+        /// The count of the beat that it answers. An agent is obeyed, and obeys, for a heartbeat timeout from
         /// when it sent that one: what comes late extends nothing.
         heard: u64,
         /// The rest of the driver's lease when it sent this: workers train for at most so long after the beat that is

@@ -12,7 +12,7 @@ pub enum Wakeup {
     Woken,
     /// The word was not the expected value, so that we did not sleep.
     Changed,
-    /// The time-out passed.
+    /// The timeout passed.
     TimedOut,
     /// A signal handler ran.
     Interrupted,

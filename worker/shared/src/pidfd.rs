@@ -33,7 +33,7 @@ impl Pidfd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(raw) }))
     }
 
-    /// Waits until the process has ended; `false` if the time-out passed first. Zero only looks.
+    /// Waits until the process has ended; `false` if the timeout passed first. Zero only looks.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         let mut poll = libc::pollfd {
             fd: self.0.as_raw_fd(),

@@ -13,7 +13,7 @@ use elasticrun_protocol::store::{Refused, Value};
 use super::Client;
 use crate::Error;
 
-/// How much later than its time-out an answer may come: the driver says what is missing, and is believed.
+/// How much later than its timeout an answer may come: the driver says what is missing, and is believed.
 const LATE: Duration = Duration::from_secs(10);
 
 /// A request that is on its way. Dropped before its answer, it is forgotten.

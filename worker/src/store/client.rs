@@ -268,7 +268,7 @@ impl Client {
         }
     }
 
-    /// Lets time-outs take effect.
+    /// Lets timeouts take effect.
     pub(super) fn tick(&self) {
         if let Way::Alone(alone) = &self.way {
             let answers = lock(alone).tick();

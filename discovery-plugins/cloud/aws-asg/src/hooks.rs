@@ -1,6 +1,6 @@
 //! Termination hooks: how long a member stays in Terminating:Wait, and its end when the job has left it.
 //!
-//! A member that is to go waits for its group's hook as long as the hook's heartbeat time-out, counted from the
+//! A member that is to go waits for its group's hook as long as the hook's heartbeat timeout, counted from the
 //! last heartbeat. With `complete_hook` the wait is prolonged while the job drains the host, and ended when it has.
 //! Nothing here fails a poll: that a host is draining must be known even if its hook cannot be reached.
 

@@ -5,9 +5,10 @@
 //! memory that agent and workers share is read and written through the [`Memory`] port, at once.
 //!
 //! Not promised: that a worker told to abort has heard it. It is back when it says [`FromWorker::Join`];
-//! one that is not back after the abort time-out, or does not beat, is killed and reported lost.
+//! one that is not back after the abort timeout, or does not beat, is killed and reported lost.
 
 mod driver;
+mod ending;
 mod orders;
 mod reports;
 mod worker;
@@ -18,8 +19,8 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId, LocalRank, Notice, NoticeKind,
-    Process, Report, Round, ToAgent,
+    Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId, LocalRank, Notice, Process,
+    Report, Round, ToAgent,
     control::{Exit, ProbeHost, Setup, Spawn, Start, StopReason},
 };
 
@@ -81,7 +82,14 @@ pub enum Event {
         /// Which one.
         process: Process,
     },
-    /// A process is reaped, or could not be started.
+    /// A process is reaped; its output may go on.
+    Ended {
+        /// Which one.
+        process: Process,
+        /// How.
+        exit: Exit,
+    },
+    /// A process is reaped and its output has ended, or it could not be started.
     Exited {
         /// Which one.
         process: Process,
@@ -107,7 +115,7 @@ pub enum Event {
     /// The host will go away, or may.
     Noticed(Notice),
     /// The host asks the agent to end (SIGTERM). The first time that is a notice, if the job can do without
-    /// the host: the workers leave it first.
+    /// the host: the workers leave it first. The second time all are killed.
     StopRequested,
 }
 
@@ -155,8 +163,24 @@ pub enum Command {
         /// How long each may take.
         within: Duration,
     },
-    /// All is ended; the agent ends.
-    Exit,
+    /// All is ended, or the kernel does not let it go; the agent ends.
+    Exit {
+        /// Why.
+        why: End,
+        /// Killed processes that are still there.
+        stuck: Vec<Process>,
+    },
+}
+
+/// Why an agent ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its driver has told it to.
+    ShutDown,
+    /// Its host has asked it to.
+    Stopped,
+    /// Its driver was away for too long.
+    Orphaned,
 }
 
 /// A signal to a process group.
@@ -205,7 +229,7 @@ pub struct Machine {
     /// Those of them that the driver has not answered, and when they were sent.
     unanswered: VecDeque<(u64, Time)>,
     /// When the last one was sent that the driver has answered: it declares nobody lost for a heartbeat
-    /// time-out after that, and later nobody obeys it.
+    /// timeout after that, and later nobody obeys it.
     heard: Time,
     /// How long after that workers may train.
     lease: Duration,
@@ -220,7 +244,11 @@ pub struct Machine {
     by_itself: bool,
     ending: bool,
     ended: bool,
-    /// Its host asked it to end; until then its workers may leave.
+    /// Its driver has told it to end.
+    shut_down: bool,
+    /// Its host has asked it to end.
+    stopped: bool,
+    /// Until then its workers may leave, since its host asked it to end.
     drains_until: Option<Time>,
     /// It has heard that the host may or will go away.
     at_risk: bool,
@@ -260,6 +288,8 @@ impl Machine {
             by_itself: false,
             ending: false,
             ended: false,
+            shut_down: false,
+            stopped: false,
             drains_until: None,
             at_risk: false,
         }
@@ -326,6 +356,13 @@ impl Machine {
             }
             Event::Said { process, message } => self.said(now, process, message, out),
             Event::Died { process } => self.died(now, process, out),
+            // Its peers need not wait for its last lines.
+            Event::Ended { process, exit } => {
+                let attached = |worker: &Worker| worker.is_attached();
+                if !exit.is_success() && self.workers.get(&process).is_some_and(attached) {
+                    self.died(now, process, out);
+                }
+            }
             Event::Exited {
                 process,
                 exit,
@@ -411,6 +448,7 @@ impl Machine {
             self.end_all(now, out);
         }
         self.end_when_alone(out);
+        self.give_up_stuck(now, out);
     }
 
     /// When [`Machine::tick`] has something to do.
@@ -424,11 +462,8 @@ impl Machine {
             self.orphan_deadline(),
             self.drain_deadline(),
             self.freeze_deadline(),
+            self.stuck_deadline(),
         ]))
-    }
-
-    fn drain_deadline(&self) -> Option<Time> {
-        self.drains_until.filter(|_| !self.ending)
     }
 
     /// The driver decides what it means for the job; workers of the host may commit more often meanwhile.
@@ -438,26 +473,6 @@ impl Machine {
             memory.set_at_risk(*process);
         }
         out.push(Command::Report(Report::Noticed { notice }));
-    }
-
-    /// The driver is asked to have the workers leave, once and for a while; then they are ended here.
-    fn stop_requested(&mut self, now: Time, memory: &mut dyn Memory, out: &mut Vec<Command>) {
-        let within = self.setup.drain_timeout;
-        let can_wait = !self.ending && self.orphan_since.is_none() && !within.is_zero();
-        if self.drains_until.is_some() || self.workers.is_empty() || !can_wait {
-            return self.end_by_itself(now, out);
-        }
-        self.drains_until = Some(now + within);
-        let notice = Notice {
-            kind: NoticeKind::Signal,
-            within: Some(within),
-        };
-        self.noticed(notice, memory, out);
-    }
-
-    fn end_by_itself(&mut self, now: Time, out: &mut Vec<Command>) {
-        self.by_itself |= !self.ending;
-        self.end_all(now, out);
     }
 
     /// A worker that is alive and whose thread does not run is as good as dead.
@@ -474,35 +489,6 @@ impl Machine {
         }
         for process in silent {
             self.lose(now, process, true, out);
-        }
-    }
-
-    fn end_all(&mut self, now: Time, out: &mut Vec<Command>) {
-        self.ending = true;
-        // Who is stopped since the lease is over is not continued to end: the next group may have begun (R11).
-        if planted(Mutant::FrozenContinued) {
-            self.thaw(out);
-        }
-        let frozen = std::mem::take(&mut self.frozen);
-        for (process, worker) in &mut self.workers {
-            let (process, kill) = (*process, frozen && worker.ignores_lease());
-            if worker.stop(now, StopReason::JobEnded, self.setup.grace) && !kill {
-                let why = StopReason::JobEnded;
-                out.push(Command::TellStop { process, why });
-                let signal = Signal::Terminate;
-                out.push(Command::Signal { process, signal });
-            }
-            if kill {
-                let signal = Signal::Kill;
-                out.push(Command::Signal { process, signal });
-            }
-        }
-    }
-
-    fn end_when_alone(&mut self, out: &mut Vec<Command>) {
-        if self.ending && !self.ended && self.workers.is_empty() {
-            self.ended = true;
-            out.push(Command::Exit);
         }
     }
 }

@@ -83,15 +83,14 @@ impl Machine {
                     });
                 }
             }
-            Order::Shutdown => self.end_all(now, out),
-            Order::Kill => {
+            Order::Shutdown => {
+                self.shut_down = true;
                 self.end_all(now, out);
-                for (process, worker) in &mut self.workers {
-                    if worker.kill() {
-                        let (process, signal) = (*process, Signal::Kill);
-                        out.push(Command::Signal { process, signal });
-                    }
-                }
+            }
+            Order::Kill => {
+                self.shut_down = true;
+                self.end_all(now, out);
+                self.kill_all(now, out);
             }
         }
     }

@@ -148,6 +148,7 @@ impl Machine {
         worker.life = Life::Dying;
         worker.must_be_gone(now + self.setup.grace);
         if silent {
+            worker.mark_killed(now);
             out.push(Command::Signal {
                 process,
                 signal: Signal::Kill,

@@ -58,6 +58,8 @@ pub(super) struct Worker {
     /// Last count of beats and when it changed; none before it attached.
     beat: Option<(u64, Time)>,
     stopping: Option<Stopping>,
+    /// When it was first sent SIGKILL.
+    killed: Option<Time>,
 }
 
 impl Worker {
@@ -70,6 +72,7 @@ impl Worker {
             empty: false,
             beat: None,
             stopping: None,
+            killed: None,
         }
     }
 
@@ -167,12 +170,23 @@ impl Worker {
     }
 
     /// Ends it at once; gives whether it was not sent the last signal before.
-    pub(super) fn kill(&mut self) -> bool {
+    pub(super) fn kill(&mut self, now: Time) -> bool {
+        self.mark_killed(now);
         let last = Stopping {
             due: Time::NEVER,
             next: Signal::Kill,
         };
         self.stopping.replace(last) != Some(last)
+    }
+
+    /// It is sent SIGKILL.
+    pub(super) fn mark_killed(&mut self, now: Time) {
+        self.killed.get_or_insert(now);
+    }
+
+    /// When it was first sent SIGKILL.
+    pub(super) fn killed(&self) -> Option<Time> {
+        self.killed
     }
 
     /// It is dying: if it is still there by then it is killed.
@@ -191,6 +205,9 @@ impl Worker {
             },
             next: Signal::Kill,
         });
+        if stopping.next == Signal::Kill {
+            self.mark_killed(now);
+        }
         Some(stopping.next)
     }
 

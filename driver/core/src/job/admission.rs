@@ -22,6 +22,7 @@ impl Job {
             return;
         }
         let host = agent.host.clone();
+        self.slots_found(now, &agent, out);
         if self.is_up(&host) {
             // What was launched may be the very agent that has connected anew.
             self.close(&host, out);
@@ -149,7 +150,7 @@ impl Job {
     /// A host comes by itself.
     fn host_came(&mut self, host: &HostId, slots: u32, out: &mut Out) {
         let known = self.hosts.contains(host);
-        self.hosts.see(host, slots);
+        self.hosts.came(host, slots);
         if known || self.stale {
             self.stale = true;
         } else {

@@ -110,7 +110,7 @@ impl Job {
         }
     }
 
-    /// The elastic time-out and the exit time-out.
+    /// The elastic timeout and the exit timeout.
     pub(super) fn end_waits(&mut self, now: Time, out: &mut Out) {
         self.end_shortage(now, out);
         if let Some(first) = self.exits_since

@@ -10,6 +10,7 @@
 
 mod admission;
 mod capacity;
+mod discovery;
 mod draining;
 mod ending;
 mod expected;
@@ -30,10 +31,10 @@ mod unable;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use elasticrun_protocol::{DriverEpoch, HostId, Notice, NoticeKind, Order, Process, Report};
+use elasticrun_protocol::{DriverEpoch, HostId, Order, Process, Report};
 
 use crate::{
-    Command, Event, Note, Rejected, Settings, Time,
+    Command, Event, Rejected, Settings, Time,
     blacklist::Blacklist,
     budgets::Budgets,
     fleet::{Agent, Fleet},
@@ -47,6 +48,7 @@ use crate::{
     relapses::Relapses,
     results::Results,
     rounds::Rounds,
+    sources::Sources,
     suspicion::Suspicion,
     time::earliest,
     waitlist::WaitList,
@@ -69,6 +71,7 @@ pub struct Job {
     epoch: DriverEpoch,
     run_id: String,
     random: Random,
+    sources: Sources,
     hosts: HostSet,
     blacklist: Blacklist,
     capacity: Capacity,
@@ -105,7 +108,7 @@ pub struct Job {
     shortage: Shortage,
     /// Hosts whose memory is lost that may have held commits, and has not come back.
     memory_lost: BTreeSet<HostId>,
-    /// The elastic time-out has passed before the first round: `min_np` workers are enough.
+    /// The elastic timeout has passed before the first round: `min_np` workers are enough.
     settle_for_less: bool,
     /// Members of the last round are lost with their hosts and may train on until then, unless others have left it (R11).
     fenced_until: Option<Time>,
@@ -121,7 +124,7 @@ pub struct Job {
     relapses: Relapses,
     /// Somebody lost a peer: wait until then for news of who it was.
     suspect_until: Option<Time>,
-    /// Since when the members are given the exit time-out: one has succeeded, or not all can any more.
+    /// Since when the members are given the exit timeout: one has succeeded, or not all can any more.
     exits_since: Option<Time>,
     /// The job has ended and its agents end.
     shutdown: Option<Shutdown>,
@@ -139,6 +142,7 @@ impl Job {
             epoch,
             run_id: run_id.into(),
             random: Random::from_seed(seed),
+            sources: Sources::new(settings.sources, settings.slots_per_host),
             hosts: HostSet::default(),
             blacklist: Blacklist::new(&settings),
             capacity: Capacity::default(),
@@ -244,6 +248,11 @@ impl Job {
         &self.results
     }
 
+    /// What sources say.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
     /// Hosts that are known, in their order of arrival.
     pub fn hosts(&self) -> Vec<&HostId> {
         self.hosts.in_order()
@@ -281,8 +290,13 @@ impl Job {
 
     fn apply(&mut self, now: Time, event: Event, out: &mut Out) {
         match event {
-            Event::Discovered(list) => self.discovered(now, &list, out),
-            Event::DiscoveryFailed { fatal, why } => self.discovery_failed(fatal, why, out),
+            Event::SourceAnswered { source, snapshot } => {
+                self.sources.answered(source, snapshot);
+                self.discovered(now, out);
+            }
+            Event::SourceFailed { source, fatal, why } => {
+                self.source_failed(source, fatal, why, out);
+            }
             Event::AgentConnected(agent) => self.agent_connected(now, agent, out),
             Event::AgentLost {
                 host,
@@ -353,30 +367,6 @@ impl Job {
             self.count_capacity(out);
             self.stop_unusable(out);
             self.recheck = true;
-        }
-    }
-
-    fn discovered(&mut self, now: Time, list: &[crate::hosts::HostRecord], out: &mut Out) {
-        let early = self.discovered && !self.joined;
-        if early && planted(Mutant::EarlyChange) {
-            return;
-        }
-        self.discovered = true;
-        for (host, within) in self.hosts.update(now, list).draining {
-            let kind = NoticeKind::Discovery;
-            self.drain_begins(&host, Notice { kind, within }, out);
-        }
-        self.recall_notices(out);
-        self.stale = true;
-        self.going_back.changed = true;
-    }
-
-    fn discovery_failed(&mut self, fatal: bool, why: String, out: &mut Out) {
-        let first = !self.discovered && !planted(Mutant::FirstPollRetried);
-        if fatal && (first || planted(Mutant::LaterPollFatal)) {
-            self.end(crate::results::Outcome::DiscoveryFailed { why }, out);
-        } else {
-            out.push(Command::Note(Note::DiscoveryFailed { why }));
         }
     }
 

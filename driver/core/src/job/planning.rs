@@ -196,7 +196,7 @@ impl Job {
         }
     }
 
-    /// An agent kills a member that is not back after the abort time-out, so it answers soon after.
+    /// An agent kills a member that is not back after the abort timeout, so it answers soon after.
     pub(super) fn answer_timeout(&self) -> Duration {
         self.settings.abort_timeout + Duration::from_secs(10)
     }

@@ -148,7 +148,7 @@ impl Store {
         }
     }
 
-    /// Lets the time-outs that have passed take effect.
+    /// Lets the timeouts that have passed take effect.
     pub fn tick(&mut self, now: Time, out: &mut Vec<Command>) {
         while let Some(wait) = self.waits.take_overdue(now) {
             let refused = self.contents.timed_out(wait.space, &wait.keys);

@@ -1,6 +1,6 @@
 //! An agent whose host asks it to end, or says that it will go.
 
-use elasticrun_core::agent::{Command, Event};
+use elasticrun_core::agent::{Command, End, Event, Signal};
 use elasticrun_protocol::{
     Notice, NoticeKind, Order, Report,
     control::{Exit, StopReason},
@@ -68,7 +68,30 @@ fn the_first_sigterm_asks_the_driver_and_the_second_ends_the_workers() {
     };
     let out = bench.event(Event::StopRequested);
     assert_eq!(out, [Command::Report(Report::Noticed { notice })]);
-    assert!(told_to_end(&bench.event(Event::StopRequested)));
+    let second = bench.event(Event::StopRequested);
+    assert!(told_to_end(&second));
+    assert!(second.contains(&signal(0, Signal::Kill)), "{second:?}");
+    assert_eq!(bench.event(Event::StopRequested), [], "and a third nothing");
+    let out = bench.event(exited(0, Exit::Signal(9)));
+    assert!(out.contains(&exits(End::Stopped)), "{out:?}");
+}
+
+#[test]
+fn a_killed_worker_that_does_not_go_is_left_behind() {
+    let mut bench = Bench::with_two();
+    bench.order(Order::Shutdown);
+    bench.event(exited(0, Exit::Code(0)));
+    let exit = |out: Vec<Command>| {
+        let exit = |command: &Command| matches!(command, Command::Exit { .. });
+        out.into_iter().find(exit)
+    };
+    // Killed after the grace of 2 s.
+    assert_eq!(exit(bench.pass(seconds(11), true)), None);
+    let left = Command::Exit {
+        why: End::ShutDown,
+        stuck: vec![process(1, 1)],
+    };
+    assert_eq!(exit(bench.pass(seconds(2), true)), Some(left));
 }
 
 #[test]
@@ -79,10 +102,15 @@ fn workers_that_do_not_leave_in_time_are_ended() {
     assert!(told_to_end(&bench.pass(seconds(2), true)));
 }
 
+fn exits(why: End) -> Command {
+    let stuck = Vec::new();
+    Command::Exit { why, stuck }
+}
+
 #[test]
 fn an_agent_without_workers_or_without_that_time_ends_at_once() {
     let mut bench = Bench::draining_within(seconds(25));
-    assert_eq!(bench.event(Event::StopRequested), [Command::Exit]);
+    assert_eq!(bench.event(Event::StopRequested), [exits(End::Stopped)]);
     let mut bench = training_within(0);
     assert!(told_to_end(&bench.event(Event::StopRequested)));
 }
@@ -97,8 +125,9 @@ fn a_drained_agent_ends_when_the_driver_says_so() {
     });
     let out = bench.event(exited(0, Exit::Code(0)));
     assert!(
-        !out.contains(&Command::Exit),
+        !out.iter()
+            .any(|command| matches!(command, Command::Exit { .. })),
         "it may keep a commit that others need"
     );
-    assert_eq!(bench.order(Order::Shutdown), [Command::Exit]);
+    assert_eq!(bench.order(Order::Shutdown), [exits(End::ShutDown)]);
 }

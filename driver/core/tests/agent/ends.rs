@@ -95,6 +95,29 @@ fn who_is_removed_may_end_by_itself_then_is_asked_then_is_killed_once() {
     assert_eq!(bench.pass(Duration::from_millis(900), true), []);
 }
 
+#[test]
+fn an_attached_worker_that_is_reaped_with_an_error_is_lost_before_its_last_lines() {
+    let lost = |out: &[Command]| {
+        let lost = |command: &&Command| matches!(command, Command::Report(Report::Lost { .. }));
+        out.iter().filter(lost).count()
+    };
+    for (code, expected) in [(0, 0), (1, 1)] {
+        let mut bench = Bench::keeping(Duration::ZERO);
+        let out = bench.event(Event::Ended {
+            process: process(0, 1),
+            exit: Exit::Code(code),
+        });
+        assert_eq!(lost(&out), expected, "code {code}: {out:?}");
+    }
+    let mut bench = Bench::new();
+    bench.order(spawn(0, 1));
+    let out = bench.event(Event::Ended {
+        process: process(0, 1),
+        exit: Exit::Code(1),
+    });
+    assert_eq!(out, [], "a script has no peers in a round");
+}
+
 /// Seed 271879 of the simulation.
 #[test]
 fn who_is_told_twice_to_kill_kills_once() {

@@ -230,7 +230,8 @@ fn a_repeated_exit_changes_nothing() {
 
 #[test]
 fn a_first_discovery_that_cannot_work_ends_the_job_and_a_later_one_does_not() {
-    let failed = |fatal| Event::DiscoveryFailed {
+    let failed = |fatal| Event::SourceFailed {
+        source: 0,
         fatal,
         why: "no such group".into(),
     };

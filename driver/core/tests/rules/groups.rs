@@ -324,7 +324,7 @@ fn a_draining_host_that_is_needed_is_left_when_its_time_is_almost_over() {
     let mut play = scripts(process(2, 2, 2));
     play.list(&[host("a", 1), host("b", 1)]);
     let mut record = draining("b", 1);
-    record.within = Some(seconds(100));
+    record.deadline = Some(seconds(100));
     play.list(&[host("a", 1), record.clone()]);
     play.pass(seconds(69));
     assert_eq!(play.runs("b"), 1);

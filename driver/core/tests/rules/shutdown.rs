@@ -101,7 +101,11 @@ fn an_agent_that_connects_behind_the_end_is_told_what_the_others_were_told() {
 fn a_job_without_agents_exits_when_it_ends() {
     let mut play = Play::new(Settings::elastic(2, 1, Some(2)));
     let why = "no such group".to_owned();
-    play.event(Event::DiscoveryFailed { fatal: true, why });
+    play.event(Event::SourceFailed {
+        source: 0,
+        fatal: true,
+        why,
+    });
     assert!(play.exited);
 }
 

@@ -1,9 +1,7 @@
 //! Hosts, agents and processes of which nothing is heard: when that is a failure, and when they are back in time.
 
-use elasticrun_core::{
-    Event, FailureDomain, Settings,
-    hosts::{HostRecord, HostState},
-};
+use elasticrun_core::{Event, FailureDomain, Settings};
+use elasticrun_hosts::{Host, HostState};
 use elasticrun_protocol::{DriverEpoch, Order, Report, control::StopReason};
 
 use crate::{
@@ -142,7 +140,7 @@ fn who_is_cut_off_may_train_on_while_the_others_are_only_told_to_stop() {
     play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
     play.commit();
     play.passive.insert("a".into());
-    let gone = HostRecord {
+    let gone = Host {
         state: HostState::Gone,
         ..host("a", 1)
     };

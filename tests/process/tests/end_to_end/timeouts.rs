@@ -1,4 +1,4 @@
-//! Who takes too long bounds nobody: each time-out with what it ends, and that nothing else was waited for.
+//! Who takes too long bounds nobody: each timeout with what it ends, and that nothing else was waited for.
 //!
 //! A wait that is asserted has a lower bound only. That it ends is seen by the harness, whose patience is shorter than all
 //! timeouts that a test does not set: a wait for the wrong one fails. How much longer than its timeout a wait takes is the

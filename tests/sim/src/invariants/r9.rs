@@ -1,7 +1,7 @@
 //! R9: if faults stop and at least min_np usable slots stay, the job ends; if not, it ends at the elastic
-//! time-out with that reason. Here: it ends within a bound after the faults stopped (the world asks), a
-//! time-out is said only after so long a shortage, and no clock runs in circles. And where only workers fail
-//! no recovery waits for a time-out: the next round starts as soon as the survivors are back.
+//! timeout with that reason. Here: it ends within a bound after the faults stopped (the world asks), a
+//! timeout is said only after so long a shortage, and no clock runs in circles. And where only workers fail
+//! no recovery waits for a timeout: the next round starts as soon as the survivors are back.
 
 use std::time::Duration;
 

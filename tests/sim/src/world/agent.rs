@@ -252,7 +252,7 @@ impl World {
                 hosts,
                 within,
             } => self.probe(host, number, hosts, within),
-            Command::Exit => self.agent_exits(host),
+            Command::Exit { .. } => self.agent_exits(host),
         }
     }
 
@@ -316,11 +316,17 @@ impl World {
         let Some(agent) = self.hosts[host].agent.as_ref().map(|agent| agent.number) else {
             return;
         };
-        let event = AgentEvent::Exited {
+        let ended = AgentEvent::Ended {
+            process,
+            exit: exit.clone(),
+        };
+        let exited = AgentEvent::Exited {
             process,
             exit,
             tail: Vec::new(),
         };
-        self.after(wait, Ev::Machine { host, agent, event });
+        for event in [ended, exited] {
+            self.after(wait, Ev::Machine { host, agent, event });
+        }
     }
 }

@@ -1,11 +1,9 @@
-//! The source of hosts: what it knows, and how well it tells it.
+//! The sources of hosts: what each knows, and how well it tells it.
 
 use std::time::Duration;
 
-use elasticrun_core::{
-    Event as JobEvent, Time,
-    hosts::{HostRecord, HostState},
-};
+use elasticrun_core::{Event as JobEvent, Time};
+use elasticrun_hosts::{Host, HostState, Snapshot};
 
 use super::{Ev, World};
 use crate::{fault::Fault, scenario::Scenario};
@@ -17,40 +15,68 @@ struct Listed {
     state: HostState,
 }
 
-/// See the module.
-#[derive(Debug)]
-pub(super) struct Discovery {
+#[derive(Clone, Debug, Default)]
+struct Source {
     list: Vec<Listed>,
-    /// Hosts that were never listed.
-    next: usize,
-    gone: Vec<Listed>,
+    /// Answers to come that have no host; or that say that they are not complete.
     empty: u64,
+    part: u64,
     flap: bool,
     fail: (u64, bool),
     hangs_until: Time,
 }
 
-impl Discovery {
-    pub(super) fn new(plan: &Scenario) -> Self {
-        Self {
-            list: (0..plan.listed)
-                .map(|host| listed(host, plan.hosts[host]))
-                .collect(),
-            next: plan.listed,
-            gone: Vec::new(),
-            empty: 0,
-            flap: false,
-            fail: (0, false),
-            hangs_until: Time::ZERO,
-        }
-    }
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    sources: Vec<Source>,
+    /// Hosts that were never listed.
+    next: usize,
+    gone: Vec<(usize, u32)>,
 }
 
-fn listed(host: usize, slots: u32) -> Listed {
-    Listed {
-        host,
-        slots,
-        state: HostState::Ready,
+impl Discovery {
+    pub(super) fn new(plan: &Scenario) -> Self {
+        let mut discovery = Self {
+            sources: vec![Source::default(); plan.settings.sources],
+            next: plan.listed,
+            gone: Vec::new(),
+        };
+        for host in 0..plan.listed {
+            discovery.add(plan, host, plan.hosts[host]);
+        }
+        discovery
+    }
+
+    /// The sources of a host list it, last.
+    fn add(&mut self, plan: &Scenario, host: usize, slots: u32) {
+        for source in &plan.listings[host].sources {
+            let list = &mut self.sources[*source].list;
+            list.retain(|listed| listed.host != host);
+            list.push(Listed {
+                host,
+                slots,
+                state: HostState::Ready,
+            });
+        }
+    }
+
+    /// Hosts that some source lists.
+    fn listed(&self) -> Vec<(usize, u32)> {
+        let mut all: Vec<(usize, u32)> = Vec::new();
+        for listed in self.sources.iter().flat_map(|source| &source.list) {
+            if all.iter().all(|(host, _)| *host != listed.host) {
+                all.push((listed.host, listed.slots));
+            }
+        }
+        all
+    }
+
+    /// What its sources have of a host.
+    fn of(&mut self, host: usize) -> impl Iterator<Item = &mut Listed> {
+        (self.sources.iter_mut())
+            .flat_map(|source| &mut source.list)
+            .filter(move |listed| listed.host == host)
     }
 }
 
@@ -62,56 +88,77 @@ impl World {
                 self.after(wait, Ev::Register(host));
             }
         } else {
-            let wait = self.dice.millis(0, 300);
-            self.after(wait, Ev::Poll);
+            for source in 0..self.discovery.sources.len() {
+                let wait = self.dice.millis(0, 300);
+                self.after(wait, Ev::Poll(source));
+            }
         }
     }
 
-    pub(super) fn poll(&mut self) {
+    pub(super) fn poll(&mut self, source: usize) {
         if self.driver.ended.is_some() {
             return;
         }
         let again = self.plan.discovery_interval;
-        if self.discovery.hangs_until > self.now {
-            let at = self.discovery.hangs_until;
-            return self.at(at, Ev::Poll);
+        let polled = &mut self.discovery.sources[source];
+        if polled.hangs_until > self.now {
+            let at = polled.hangs_until;
+            return self.at(at, Ev::Poll(source));
         }
-        if self.discovery.fail.0 > 0 {
-            self.discovery.fail.0 -= 1;
-            let (fatal, why) = (self.discovery.fail.1, "no such group".to_owned());
-            self.job_event(JobEvent::DiscoveryFailed { fatal, why });
+        if polled.fail.0 > 0 {
+            polled.fail.0 -= 1;
+            let (fatal, why) = (polled.fail.1, "no such group".to_owned());
+            self.job_event(JobEvent::SourceFailed { source, fatal, why });
             let wait = again.unwrap_or(Duration::from_secs(1));
-            return self.after(wait, Ev::Poll);
+            return self.after(wait, Ev::Poll(source));
         }
-        let list = self.list();
-        self.job_event(JobEvent::Discovered(list));
+        let snapshot = self.snapshot(source);
+        self.job_event(JobEvent::SourceAnswered { source, snapshot });
         if let Some(wait) = again {
-            self.after(wait, Ev::Poll);
+            self.after(wait, Ev::Poll(source));
         }
     }
 
-    fn list(&mut self) -> Vec<HostRecord> {
-        if self.discovery.empty > 0 {
-            self.discovery.empty -= 1;
-            return Vec::new();
+    fn snapshot(&mut self, source: usize) -> Snapshot {
+        let polled = &mut self.discovery.sources[source];
+        if polled.empty > 0 {
+            polled.empty -= 1;
+            return Snapshot::new(Vec::new());
         }
-        let mut list = self.discovery.list.clone();
-        if std::mem::take(&mut self.discovery.flap) && !list.is_empty() {
+        let mut list = polled.list.clone();
+        if std::mem::take(&mut polled.flap) && !list.is_empty() {
             let index = self.dice.range(0, list.len() as u64 - 1) as usize;
             list.remove(index);
         }
+        let complete = polled.part == 0;
+        if !complete {
+            polled.part -= 1;
+            list.truncate(list.len() / 2);
+        }
         // Gone is said once.
-        self.discovery
-            .list
-            .retain(|listed| listed.state != HostState::Gone);
-        (list.iter())
-            .map(|listed| HostRecord {
-                id: self.hosts[listed.host].id.clone(),
-                slots: listed.slots,
+        let said = |listed: &Listed| list.contains(listed) && listed.state == HostState::Gone;
+        polled.list.retain(|listed| !said(listed));
+        let host = |listed: &Listed| {
+            let (slots, slots_from) = self.plan.listings[listed.host].slots.said(listed.slots);
+            Host {
+                slots,
+                slots_from,
                 state: listed.state,
-                within: None,
-            })
-            .collect()
+                ..Host::new(self.hosts[listed.host].id.to_string())
+            }
+        };
+        Snapshot {
+            complete,
+            ..Snapshot::new(list.iter().map(host).collect())
+        }
+    }
+
+    /// One of so many; no dice are thrown for one.
+    fn one_of(&mut self, count: usize) -> usize {
+        match count {
+            0 | 1 => 0,
+            _ => self.dice.range(0, count as u64 - 1) as usize,
+        }
     }
 
     /// The source changes its mind.
@@ -119,53 +166,74 @@ impl World {
         if self.plan.settings.self_registration {
             return self.change_registered(fault);
         }
-        let any = self.discovery.list.len();
+        let all = self.discovery.listed();
+        let any = all.len();
         let index = if any == 0 {
             0
         } else {
             self.dice.range(0, any as u64 - 1) as usize
         };
-        match fault {
-            Fault::Add if self.discovery.next < self.hosts.len() => {
+        let any = all.get(index).copied();
+        match (fault, any) {
+            (Fault::Add, _) if self.discovery.next < self.hosts.len() => {
                 let host = self.discovery.next;
                 self.discovery.next += 1;
-                let new = listed(host, self.hosts[host].slots);
-                self.discovery.list.push(new);
+                self.discovery.add(&self.plan, host, self.hosts[host].slots);
             }
-            Fault::Remove if any > 0 => {
-                let gone = self.discovery.list.remove(index);
-                self.discovery.gone.push(gone);
+            (Fault::Remove, Some((host, slots))) => {
+                for source in &mut self.discovery.sources {
+                    source.list.retain(|listed| listed.host != host);
+                }
+                self.discovery.gone.push((host, slots));
             }
-            Fault::Drain if any > 0 => self.discovery.list[index].state = HostState::Draining,
-            Fault::Undrain => {
-                for listed in &mut self.discovery.list {
+            (Fault::Drain, Some((host, _))) => {
+                // One of its sources is enough.
+                let count = self.discovery.of(host).count();
+                let one = self.one_of(count);
+                if let Some(listed) = self.discovery.of(host).nth(one) {
+                    listed.state = HostState::Draining;
+                }
+            }
+            (Fault::Undrain, _) => {
+                let all = self.discovery.sources.iter_mut();
+                for listed in all.flat_map(|source| &mut source.list) {
                     if listed.state == HostState::Draining {
                         listed.state = HostState::Ready;
                     }
                 }
             }
-            Fault::Gone if any > 0 => {
-                self.discovery.list[index].state = HostState::Gone;
-                let mut gone = self.discovery.list[index];
-                gone.state = HostState::Ready;
-                self.discovery.gone.push(gone);
+            (Fault::Gone, Some((host, slots))) => {
+                for listed in self.discovery.of(host) {
+                    listed.state = HostState::Gone;
+                }
+                self.discovery.gone.push((host, slots));
             }
-            Fault::Return => {
-                if let Some(mut back) = self.discovery.gone.pop() {
-                    back.state = HostState::Ready;
-                    self.discovery
-                        .list
-                        .retain(|listed| listed.host != back.host);
-                    self.discovery.list.push(back);
+            (Fault::Return, _) => {
+                if let Some((host, slots)) = self.discovery.gone.pop() {
+                    self.discovery.add(&self.plan, host, slots);
                 }
             }
-            Fault::Resize if any > 0 => {
-                self.discovery.list[index].slots = self.dice.range(0, 4) as u32
+            (Fault::Resize, Some((host, _))) => {
+                let slots = self.dice.range(0, 4) as u32;
+                for listed in self.discovery.of(host) {
+                    listed.slots = slots;
+                }
             }
-            Fault::Empty(count) => self.discovery.empty += count,
-            Fault::Flap => self.discovery.flap = true,
-            Fault::FailPolls { count, fatal } => self.discovery.fail = (count, fatal),
-            Fault::HangPoll(wait) => self.discovery.hangs_until = self.now + wait,
+            (fault, _) => self.disturb_source(fault),
+        }
+    }
+
+    fn disturb_source(&mut self, fault: Fault) {
+        let several = self.discovery.sources.len() > 1;
+        let source = self.one_of(self.discovery.sources.len());
+        let part = several && self.dice.percent(50);
+        let source = &mut self.discovery.sources[source];
+        match fault {
+            Fault::Empty(count) if part => source.part += count,
+            Fault::Empty(count) => source.empty += count,
+            Fault::Flap => source.flap = true,
+            Fault::FailPolls { count, fatal } => source.fail = (count, fatal),
+            Fault::HangPoll(wait) => source.hangs_until = self.now + wait,
             _ => {}
         }
     }
@@ -190,9 +258,12 @@ impl World {
     }
 
     pub(super) fn heal_discovery(&mut self) {
-        self.discovery.empty = 0;
-        self.discovery.flap = false;
-        self.discovery.fail = (0, false);
-        self.discovery.hangs_until = self.now;
+        for source in &mut self.discovery.sources {
+            *source = Source {
+                list: std::mem::take(&mut source.list),
+                hangs_until: self.now,
+                ..Source::default()
+            };
+        }
     }
 }

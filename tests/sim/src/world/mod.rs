@@ -140,7 +140,7 @@ impl World {
             groups: BTreeMap::new(),
             group_steps: 0,
             discovery: Discovery::new(&plan),
-            reference: Reference::of(plan.settings.elastic),
+            reference: Reference::of(&plan.settings),
             before_event: None,
             blame: Blame::new(&plan.settings),
             history: History::default(),
@@ -198,7 +198,7 @@ impl World {
             | Ev::RepeatUp(..)
             | Ev::JobTick
             | Ev::Job(_)
-            | Ev::Poll
+            | Ev::Poll(_)
             | Ev::Heart(_)
             | Ev::DriverExit => {
                 return self.driver_stalls();
@@ -222,7 +222,7 @@ impl World {
             Ev::JobTick => self.job_tick(),
             Ev::DriverWakes => self.driver_wakes(),
             Ev::Job(event) => self.job_event(event),
-            Ev::Poll => self.poll(),
+            Ev::Poll(source) => self.poll(source),
             Ev::Up(link) => self.up(link),
             Ev::Down(link) => self.down(link),
             Ev::Heart(link) => self.heart(link),

@@ -161,6 +161,9 @@ impl World {
             memory_port: 1,
             free_port,
             slots: self.hosts[index].slots,
+            counted: self.plan.listings[index]
+                .slots
+                .counted(self.hosts[index].slots),
             itself: self.plan.settings.self_registration,
             keeps,
             probes: Self::knows_probes(index),

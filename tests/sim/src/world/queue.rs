@@ -14,7 +14,7 @@ pub(super) enum Ev {
     JobTick,
     DriverWakes,
     Job(JobEvent),
-    Poll,
+    Poll(usize),
     Up(usize),
     Down(usize),
     Heart(usize),

@@ -17,10 +17,7 @@ use std::{
 use elasticrun_core::agent::Signal;
 use elasticrun_protocol::{FromWorker, Rank, ToWorker, control::Exit};
 use elasticrun_shared::{death::DeathWatch, pidfd::Pidfd};
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    time::Instant,
-};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::local::{Connection, Knock};
 
@@ -86,8 +83,6 @@ pub(crate) struct Hosted {
     /// The process that attached, which may be a child of the one that we started.
     attached: Option<Pidfd>,
     watch: Option<DeathWatch>,
-    /// When it was killed; a process that does not go is in the hands of the kernel.
-    pub(crate) killed: Option<Instant>,
 }
 
 impl Hosted {
@@ -101,7 +96,6 @@ impl Hosted {
             attached_pid: None,
             attached: None,
             watch: None,
-            killed: None,
         }
     }
 
@@ -153,9 +147,6 @@ impl Hosted {
 
     /// Signals its whole group.
     pub(crate) fn signal(&mut self, signal: Signal) {
-        if signal == Signal::Kill {
-            self.killed.get_or_insert_with(Instant::now);
-        }
         match &mut self.life {
             Life::Starting(pending) => {
                 // The stronger one stays.

@@ -72,7 +72,7 @@ pub(crate) struct Net {
 pub(crate) struct Order<'a> {
     pub(crate) call: &'a Call,
     pub(crate) deadline: Option<Instant>,
-    /// The time-out that the deadline came from.
+    /// The timeout that the deadline came from.
     pub(crate) timeout: Duration,
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Round;
 
-/// How many missing keys a time-out names.
+/// How many missing keys a timeout names.
 pub const MISSING_NAMED: usize = 8;
 
 /// Nothing was changed, but for [`Refused::Unreachable`]. Lengths and limits are bytes where not said otherwise.

@@ -133,7 +133,7 @@ class UsageError(JobError):
 
 
 class TooFewWorkersError(JobError):
-    """Exit code 3: fewer than ``min_np`` workers for longer than the elastic time-out."""
+    """Exit code 3: fewer than ``min_np`` workers for longer than the elastic timeout."""
 
 
 class MaxResetLimitExceededError(JobError):

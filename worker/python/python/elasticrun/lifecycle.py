@@ -172,7 +172,7 @@ def set_collective_timeout(seconds: float | None) -> None:
     """Has collectives of this process fail that wait longer for other ranks, from now on and in all rounds.
 
     They raise :class:`~elasticrun.errors.CollectiveTimeout`, which names the ranks that are missing. Without a
-    time-out, which is the default, they wait until all ranks are here or the round is over, and a warning names
+    timeout, which is the default, they wait until all ranks are here or the round is over, and a warning names
     those that are late after each minute. Set a time that no rank needs for what it does between two collectives.
 
     Args:

@@ -46,7 +46,7 @@ def test_survivors_of_a_killed_executor_never_stop_and_its_slots_return(bench: B
     bench.finish()
     assert [end.rank for end in job.results()] == list(range(6))
     print(f"\nfrom the kill of an executor to the survivors' next step: {took * 1000:.1f} ms")
-    # Nobody waits for a time-out of heartbeats (5 s) or of Spark.
+    # Nobody waits for a timeout of heartbeats (5 s) or of Spark.
     assert took < 2
 
 

@@ -1,4 +1,4 @@
-"""Too few slots: the job ends at its elastic time-out and says why Spark gave no more."""
+"""Too few slots: the job ends at its elastic timeout and says why Spark gave no more."""
 
 from __future__ import annotations
 

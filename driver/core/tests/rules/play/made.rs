@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{
-    Cooldown,
-    hosts::{HostRecord, HostState},
-};
+use elasticrun_core::Cooldown;
+use elasticrun_hosts::{Host, HostState};
 use elasticrun_protocol::{CommitId, DriverEpoch, Generation, LocalRank, Process, Round};
 
 pub(crate) fn process(slot: u32, generation: u32) -> Process {
@@ -15,12 +13,15 @@ pub(crate) fn process(slot: u32, generation: u32) -> Process {
     }
 }
 
-pub(crate) fn host(name: &str, slots: u32) -> HostRecord {
-    HostRecord::ready(name, slots)
+pub(crate) fn host(name: &str, slots: u32) -> Host {
+    Host {
+        slots: Some(slots),
+        ..Host::new(name)
+    }
 }
 
-pub(crate) fn draining(name: &str, slots: u32) -> HostRecord {
-    HostRecord {
+pub(crate) fn draining(name: &str, slots: u32) -> Host {
+    Host {
         state: HostState::Draining,
         ..host(name, slots)
     }

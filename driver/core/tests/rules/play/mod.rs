@@ -10,8 +10,9 @@ use std::{
 
 use elasticrun_core::{
     AgentConnected, Command, Departure, Event, Job, Note, Refusal, Rejected, Request, Settings,
-    Time, hosts::HostRecord, results::Outcome,
+    Time, results::Outcome,
 };
+use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
     CommitId, DriverEpoch, HostId, Order, Process, Report, Round,
     control::{Exit, Keeper, Start, Task, Waiting},
@@ -113,8 +114,12 @@ impl Play {
     }
 
     /// A list of discovery comes.
-    pub(crate) fn list(&mut self, list: &[HostRecord]) {
-        self.event(Event::Discovered(list.to_vec()));
+    pub(crate) fn list(&mut self, list: &[elasticrun_hosts::Host]) {
+        let snapshot = Snapshot::new(list.to_vec());
+        self.event(Event::SourceAnswered {
+            source: 0,
+            snapshot,
+        });
     }
 
     pub(crate) fn event(&mut self, event: Event) {
@@ -434,6 +439,7 @@ impl Play {
             memory_port: 1,
             free_port: 2,
             slots: 1,
+            counted: None,
             itself: self.job.settings().self_registration,
             keeps: false,
             probes: !self.older.contains(name),

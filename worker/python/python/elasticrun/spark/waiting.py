@@ -1,4 +1,4 @@
-"""Says while a job waits for slots why there are too few, so that nobody waits for the elastic time-out to know."""
+"""Says while a job waits for slots why there are too few, so that nobody waits for the elastic timeout to know."""
 
 from __future__ import annotations
 

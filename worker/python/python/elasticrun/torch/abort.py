@@ -1,6 +1,6 @@
 """Ends the operations of torch's own groups (NCCL, gloo) the moment the round is aborted.
 
-A collective of NCCL waits for a peer that is dead until its time-out, minutes later, and one of gloo for ever for a
+A collective of NCCL waits for a peer that is dead until its timeout, minutes later, and one of gloo for ever for a
 peer that has gone on. So a thread that hears of the abort from the agent aborts at once all groups that
 torch.distributed knows, whoever made them, and those that are registered here, and breaks gloo's connections.
 """

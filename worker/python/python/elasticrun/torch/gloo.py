@@ -2,7 +2,7 @@
 
 A part of an operation that gloo has begun to write or to read when its connection breaks is forgotten
 (gloo/transport/tcp/pair.cc: ``signalException`` tells what has not begun), and who waits for it waits until the
-time-out of the group, half an hour. The operation may be that of a DistributedDataParallel, which nothing can
+timeout of the group, half an hour. The operation may be that of a DistributedDataParallel, which nothing can
 interrupt. So what torch gets is not gloo's operation but one of ours around it: done when gloo's is, failed when the
 round is over and gloo has closed the connections, after which it writes to no tensor any more.
 """

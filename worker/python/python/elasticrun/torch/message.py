@@ -59,7 +59,7 @@ class Message:
         return int(self._work._source_rank())
 
     def wait(self, timeout: float | None = None) -> None:
-        """Blocks until it is done. A time-out once the two are connected is the end of that connection: gloo breaks it.
+        """Blocks until it is done. A timeout once the two are connected is the end of that connection: gloo breaks it.
 
         Raises:
             WorkersFailed: the round is over.

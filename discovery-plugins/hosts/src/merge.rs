@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use elasticrun_plugin_sdk::{Host, Snapshot};
+use crate::{Host, Snapshot};
 
 /// One list of what several sources say, in their order.
 ///
@@ -11,27 +11,30 @@ use elasticrun_plugin_sdk::{Host, Snapshot};
 /// origin; whatever else the first does not say is taken from the next. The list is complete if all are; the next
 /// poll is the earliest; the target is the sum, if all have one.
 pub fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Snapshot {
-    let mut merged = Snapshot::new(Vec::new());
+    let snapshots: Vec<_> = snapshots.into_iter().collect();
+    let targets: Option<Vec<u32>> = snapshots.iter().map(|each| each.target_size).collect();
+    let sum = |targets: Vec<u32>| targets.into_iter().fold(0, u32::saturating_add);
+    Snapshot {
+        hosts: merge_hosts(snapshots.iter().flat_map(|each| &each.hosts)),
+        complete: snapshots.iter().all(|each| each.complete),
+        next_poll: snapshots.iter().filter_map(|each| each.next_poll).min(),
+        target_size: targets.filter(|sizes| !sizes.is_empty()).map(sum),
+    }
+}
+
+/// The hosts of [`merge()`]: each once, where the first source that knows it has it.
+pub fn merge_hosts<'a>(hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
+    let mut merged: Vec<Host> = Vec::new();
     let mut places = BTreeMap::new();
-    let mut targets = Vec::new();
-    for snapshot in snapshots {
-        merged.complete &= snapshot.complete;
-        merged.next_poll = merged.next_poll.into_iter().chain(snapshot.next_poll).min();
-        targets.push(snapshot.target_size);
-        for host in &snapshot.hosts {
-            match places.get(&host.id) {
-                Some(place) => add(&mut merged.hosts[*place], host),
-                None => {
-                    places.insert(&host.id, merged.hosts.len());
-                    merged.hosts.push(host.clone());
-                }
+    for host in hosts {
+        match places.get(&host.id) {
+            Some(place) => add(&mut merged[*place], host),
+            None => {
+                places.insert(&host.id, merged.len());
+                merged.push(host.clone());
             }
         }
     }
-    let sum = targets
-        .iter()
-        .try_fold(0u32, |sum, target| Some(sum.saturating_add((*target)?)));
-    merged.target_size = sum.filter(|_| !targets.is_empty());
     merged
 }
 
@@ -80,7 +83,7 @@ fn fill(field: &mut Option<String>, other: &Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use elasticrun_plugin_sdk::{HostState, SlotsFrom};
+    use crate::{HostState, SlotsFrom};
     use proptest::prelude::*;
     use std::time::Duration;
 

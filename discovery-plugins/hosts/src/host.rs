@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{hosts::HostSpec, millis};
+use crate::{list::HostSpec, millis};
 
 /// A host, as a source describes it.
 ///
@@ -25,7 +25,7 @@ pub struct Host {
     /// Who logs in there, if not the usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Workers it takes, at most [`MAX_SLOTS`](crate::hosts::MAX_SLOTS); `None`: the source does not tell.
+    /// Workers it takes, at most [`MAX_SLOTS`](crate::list::MAX_SLOTS); `None`: the source does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     /// Where the number of slots came from.

@@ -4,18 +4,27 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub(crate) fn from(duration: Duration) -> u64 {
+/// Whole milliseconds, rounded up.
+pub fn from(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn serialize<S: Serializer>(
+/// For `#[serde(with)]`.
+///
+/// # Errors
+/// As of the serializer.
+pub fn serialize<S: Serializer>(
     value: &Option<Duration>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     value.map(from).serialize(serializer)
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+/// For `#[serde(with)]`.
+///
+/// # Errors
+/// What is not a number of milliseconds.
+pub fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
     Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))

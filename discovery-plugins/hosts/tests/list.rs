@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use elasticrun_plugin_sdk::hosts::{HostSpec, parse_host_list, parse_hostfile, parse_lines};
+use elasticrun_hosts::list::{HostSpec, parse_host_list, parse_hostfile, parse_lines};
 use proptest::prelude::*;
 
 fn shown(hosts: &[HostSpec]) -> Vec<String> {

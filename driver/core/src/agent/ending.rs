@@ -1,0 +1,121 @@
+//! How an agent ends: its driver tells it to, its host asks it to, or its driver is gone.
+//!
+//! | who | the first time | again, or when that takes too long |
+//! |---|---|---|
+//! | the driver | SIGTERM, SIGKILL after the grace | SIGKILL |
+//! | the host | a notice, if the job can do without it: workers leave within the drain timeout | SIGKILL |
+//!
+//! The agent exits when its last worker is gone. A worker that the kernel does not let go ([`STUCK`] after its SIGKILL, in an
+//! uninterruptible sleep on a dead file system) is left behind, and named.
+
+use std::time::Duration;
+
+use elasticrun_protocol::{Notice, NoticeKind, control::StopReason};
+
+use super::{Command, End, Machine, Memory, Signal, worker::Worker};
+use crate::{
+    Time,
+    mutant::{Mutant, planted},
+};
+
+/// After that time a killed process is given up, if only such are left.
+const STUCK: Duration = Duration::from_secs(10);
+
+impl Machine {
+    /// The driver is asked to have the workers leave, once and for a while; then they are ended here.
+    pub(super) fn stop_requested(
+        &mut self,
+        now: Time,
+        memory: &mut dyn Memory,
+        out: &mut Vec<Command>,
+    ) {
+        if std::mem::replace(&mut self.stopped, true) {
+            self.end_by_itself(now, out);
+            return self.kill_all(now, out);
+        }
+        let within = self.setup.drain_timeout;
+        let can_wait = !self.ending && self.orphan_since.is_none() && !within.is_zero();
+        if self.workers.is_empty() || !can_wait {
+            return self.end_by_itself(now, out);
+        }
+        self.drains_until = Some(now + within);
+        let notice = Notice {
+            kind: NoticeKind::Signal,
+            within: Some(within),
+        };
+        self.noticed(notice, memory, out);
+    }
+
+    pub(super) fn drain_deadline(&self) -> Option<Time> {
+        self.drains_until.filter(|_| !self.ending)
+    }
+
+    pub(super) fn end_by_itself(&mut self, now: Time, out: &mut Vec<Command>) {
+        self.by_itself |= !self.ending;
+        self.end_all(now, out);
+    }
+
+    pub(super) fn end_all(&mut self, now: Time, out: &mut Vec<Command>) {
+        self.ending = true;
+        // Who is stopped since the lease is over is not continued to end: the next group may have begun (R11).
+        if planted(Mutant::FrozenContinued) {
+            self.thaw(out);
+        }
+        let frozen = std::mem::take(&mut self.frozen);
+        for (process, worker) in &mut self.workers {
+            let process = *process;
+            if frozen && worker.ignores_lease() {
+                if worker.kill(now) {
+                    let signal = Signal::Kill;
+                    out.push(Command::Signal { process, signal });
+                }
+            } else if worker.stop(now, StopReason::JobEnded, self.setup.grace) {
+                let why = StopReason::JobEnded;
+                out.push(Command::TellStop { process, why });
+                let signal = Signal::Terminate;
+                out.push(Command::Signal { process, signal });
+            }
+        }
+    }
+
+    pub(super) fn kill_all(&mut self, now: Time, out: &mut Vec<Command>) {
+        for (process, worker) in &mut self.workers {
+            if worker.kill(now) {
+                let (process, signal) = (*process, Signal::Kill);
+                out.push(Command::Signal { process, signal });
+            }
+        }
+    }
+
+    pub(super) fn end_when_alone(&mut self, out: &mut Vec<Command>) {
+        if self.ending && self.workers.is_empty() {
+            self.exit(out);
+        }
+    }
+
+    /// When processes that were killed are given up: all that are left.
+    pub(super) fn stuck_deadline(&self) -> Option<Time> {
+        let killed: Option<Vec<Time>> = self.workers.values().map(Worker::killed).collect();
+        let last = killed?.into_iter().max().filter(|_| self.ending)?;
+        Some(last + STUCK)
+    }
+
+    pub(super) fn give_up_stuck(&mut self, now: Time, out: &mut Vec<Command>) {
+        if self.stuck_deadline().is_some_and(|due| due <= now) {
+            self.exit(out);
+        }
+    }
+
+    fn exit(&mut self, out: &mut Vec<Command>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let why = match () {
+            () if self.shut_down => End::ShutDown,
+            () if self.stopped => End::Stopped,
+            () => End::Orphaned,
+        };
+        let stuck = self.workers.keys().copied().collect();
+        out.push(Command::Exit { why, stuck });
+    }
+}

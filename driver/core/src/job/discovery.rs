@@ -1,0 +1,56 @@
+//! What sources answer and agents find becomes the hosts of the job.
+
+use elasticrun_protocol::{Notice, NoticeKind};
+
+use super::{Job, Out};
+use crate::{
+    AgentConnected, Command, Note, Time,
+    mutant::{Mutant, planted},
+    results::Outcome,
+};
+
+impl Job {
+    /// The list may be another.
+    pub(super) fn discovered(&mut self, now: Time, out: &mut Out) {
+        let early = self.discovered && !self.joined;
+        if !self.sources.have_listed() || early && planted(Mutant::EarlyChange) {
+            return;
+        }
+        self.discovered = true;
+        self.tell_doubts(out);
+        let list = self.sources.records();
+        for (host, within) in self.hosts.update(now, &list).draining {
+            let kind = NoticeKind::Discovery;
+            self.drain_begins(&host, Notice { kind, within }, out);
+        }
+        self.recall_notices(out);
+        self.stale = true;
+        self.going_back.changed = true;
+    }
+
+    pub(super) fn source_failed(&mut self, source: usize, fatal: bool, why: String, out: &mut Out) {
+        self.sources.failed(source);
+        let first = !self.discovered && !planted(Mutant::FirstPollRetried);
+        if fatal && (first || planted(Mutant::LaterPollFatal)) {
+            self.end(Outcome::DiscoveryFailed { why }, out);
+        } else {
+            out.push(Command::Note(Note::DiscoveryFailed { why }));
+        }
+    }
+
+    /// An agent says what slots it found on its host.
+    pub(super) fn slots_found(&mut self, now: Time, agent: &AgentConnected, out: &mut Out) {
+        let changed = (self.sources).found(&agent.host, agent.slots, agent.counted);
+        if changed {
+            self.discovered(now, out);
+            self.count_anew(out);
+        } else {
+            self.tell_doubts(out);
+        }
+    }
+
+    fn tell_doubts(&mut self, out: &mut Out) {
+        let doubts = self.sources.take_doubts().into_iter();
+        out.extend(doubts.map(|doubt| Command::Note(Note::SlotsDoubted(doubt))));
+    }
+}

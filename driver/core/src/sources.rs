@@ -1,0 +1,391 @@
+//! Sources: the last answers of all sources of hosts, folded into one list, with what agents found on their hosts.
+//!
+//! - A host is left out of the list when every source that had it has left it out of two answers in a row. An answer that
+//!   is not complete leaves nothing out, and a source that fails keeps its last answer; so one empty answer removes no host.
+//! - A host that several sources have is one ([`elasticrun_hosts::merge()`]): each of them can take it back.
+//! - Slots of a host, the most trustworthy first: given by a person, a tag or label, the source's count of accelerators,
+//!   those that the agent found, `--slots-per-host`. Only a count that the source inferred is corrected by the agent's, if
+//!   that is lower. Of any lower count a person hears once ([`Doubt`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elasticrun_hosts::{Host, HostState, SlotsFrom, Snapshot, merge_hosts};
+use elasticrun_protocol::HostId;
+
+use crate::{
+    hosts::HostRecord,
+    mutant::{Mutant, planted},
+};
+
+/// How many answers in a row must leave a host out.
+const MISSING_LIMIT: u8 = 2;
+
+fn missing_limit() -> u8 {
+    MISSING_LIMIT - u8::from(planted(Mutant::MissingOnce))
+}
+
+/// A host in the answers of one source.
+#[derive(Clone, Debug)]
+struct Entry {
+    host: Host,
+    /// Answers in a row that have left it out.
+    missing: u8,
+}
+
+/// What one source has said.
+#[derive(Clone, Debug, Default)]
+struct Answers {
+    entries: Vec<Entry>,
+    /// It has answered or failed.
+    heard: bool,
+}
+
+/// What an agent found on its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    /// Slots that it offers.
+    slots: u32,
+    /// Those of them that the host shows; none if it shows nothing that could be counted.
+    counted: Option<u32>,
+}
+
+/// A host shows fewer slots than its source says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// Which host.
+    pub host: HostId,
+    /// Slots, as the source says.
+    pub said: u32,
+    /// Where the source has that from.
+    pub from: Option<SlotsFrom>,
+    /// Slots, as its agent counts.
+    pub counted: u32,
+    /// Slots that are used.
+    pub used: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Slots of a host of which neither source nor agent says anything; none: as many as the agent offers.
+    slots_per_host: Option<u32>,
+    answers: Vec<Answers>,
+    found: BTreeMap<HostId, Found>,
+    /// The fold of all answers.
+    hosts: Vec<Host>,
+    /// A host was listed, or all sources were heard.
+    listed: bool,
+    doubted: BTreeSet<HostId>,
+}
+
+impl Sources {
+    /// So many sources, none of which has answered.
+    pub fn new(count: usize, slots_per_host: Option<u32>) -> Self {
+        Self {
+            slots_per_host,
+            answers: vec![Answers::default(); count],
+            ..Self::default()
+        }
+    }
+
+    /// A source has answered.
+    pub fn answered(&mut self, source: usize, snapshot: Snapshot) {
+        let Some(answers) = self.answers.get_mut(source) else {
+            return;
+        };
+        let before = planted(Mutant::OneSourceRemoves).then(|| answers.ids());
+        answers.take(snapshot);
+        let left_out = before.map(|before| &before - &answers.ids());
+        for answers in self.answers.iter_mut().filter(|_| left_out.is_some()) {
+            let stays = |id: &str| !left_out.iter().flatten().any(|left| left == id);
+            answers.entries.retain(|entry| stays(&entry.host.id));
+        }
+        self.fold();
+    }
+
+    /// A source has failed: what it said last holds.
+    pub fn failed(&mut self, source: usize) {
+        if let Some(answers) = self.answers.get_mut(source) {
+            answers.heard = true;
+            if planted(Mutant::FailureRemoves) {
+                answers.entries.clear();
+                self.fold();
+            }
+        }
+    }
+
+    /// Whether there is a list: a source has listed a host, or all have been heard and one of them has answered.
+    pub fn have_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// An agent says what it found on its host. Gives whether that changes the slots of a listed host.
+    pub fn found(&mut self, host: &HostId, slots: u32, counted: Option<u32>) -> bool {
+        let before = self.slots_of(host);
+        self.found.insert(host.clone(), Found { slots, counted });
+        before != self.slots_of(host)
+    }
+
+    /// The hosts of all sources, in their order.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// What sources say of a host.
+    pub fn host(&self, id: &HostId) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.id == id.as_str())
+    }
+
+    /// The hosts with the slots that count.
+    pub(crate) fn records(&self) -> Vec<HostRecord> {
+        let record = |host: &Host| HostRecord {
+            id: HostId::new(&host.id),
+            slots: self.slots(host),
+            state: host.state,
+            within: host.deadline,
+        };
+        self.hosts.iter().map(record).collect()
+    }
+
+    /// What a person should hear, each host once.
+    pub(crate) fn take_doubts(&mut self) -> Vec<Doubt> {
+        let doubts = self.hosts.iter().filter_map(|host| self.doubt(host));
+        let new: Vec<_> = doubts
+            .filter(|doubt| !self.doubted.contains(&doubt.host))
+            .collect();
+        self.doubted
+            .extend(new.iter().map(|doubt| doubt.host.clone()));
+        new
+    }
+
+    fn fold(&mut self) {
+        let entries = self.answers.iter().flat_map(|answers| &answers.entries);
+        self.hosts = merge_hosts(entries.map(|entry| &entry.host));
+        let all_heard = self.answers.iter().all(|answers| answers.heard);
+        self.listed |= all_heard || !self.hosts.is_empty();
+    }
+
+    fn slots_of(&self, id: &HostId) -> Option<u32> {
+        self.host(id).map(|host| self.slots(host))
+    }
+
+    fn slots(&self, host: &Host) -> u32 {
+        let found = self.found.get(&HostId::new(&host.id));
+        let inferred = host.slots_from == Some(SlotsFrom::Accelerators);
+        let said = match self.shortfall(host) {
+            Some((_, counted)) if inferred && !planted(Mutant::InferredSlots) => Some(counted),
+            _ => host.slots,
+        };
+        said.or(self.slots_per_host)
+            .or(found.map(|found| found.slots))
+            .unwrap_or(1)
+    }
+
+    fn doubt(&self, host: &Host) -> Option<Doubt> {
+        let (said, counted) = self.shortfall(host)?;
+        Some(Doubt {
+            host: HostId::new(&host.id),
+            said,
+            from: host.slots_from,
+            counted,
+            used: self.slots(host),
+        })
+    }
+
+    /// The slots that a source says and those that the agent counts, if they are fewer. What a person gave is not doubted.
+    fn shortfall(&self, host: &Host) -> Option<(u32, u32)> {
+        let said = host.slots?;
+        let counted = self.found.get(&HostId::new(&host.id))?.counted?;
+        let given = host.slots_from == Some(SlotsFrom::Explicit);
+        (counted < said && !given).then_some((said, counted))
+    }
+}
+
+impl Answers {
+    fn ids(&self) -> BTreeSet<String> {
+        (self.entries.iter())
+            .map(|entry| entry.host.id.clone())
+            .collect()
+    }
+
+    /// Hosts of the answer in its order, then those that it leaves out and that stay.
+    fn take(&mut self, snapshot: Snapshot) {
+        self.heard = true;
+        let before = std::mem::take(&mut self.entries);
+        let places: BTreeMap<_, _> = (before.iter())
+            .map(|entry| entry.host.id.clone())
+            .zip(0..)
+            .collect();
+        let mut before: Vec<_> = before.into_iter().map(Some).collect();
+        let complete = snapshot.complete || planted(Mutant::PartLeavesOut);
+        for host in snapshot.hosts {
+            let place: Option<&usize> = places.get(&host.id);
+            let entry = match place.and_then(|place| before[*place].take()) {
+                // It is not ready any more: as if it were left out.
+                Some(last) if host.state == HostState::Pending && last.host.state != host.state => {
+                    last.left_out().unwrap_or(Entry { host, missing: 0 })
+                }
+                _ => Entry { host, missing: 0 },
+            };
+            self.entries.push(entry);
+        }
+        let stay = before
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| match complete {
+                true => entry.left_out(),
+                false => Some(entry),
+            });
+        self.entries.extend(stay);
+    }
+}
+
+impl Entry {
+    /// One answer more has left it out: none when that was one too many.
+    fn left_out(mut self) -> Option<Self> {
+        self.missing += 1;
+        (self.missing < missing_limit()).then_some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(ids: &[&str]) -> Snapshot {
+        Snapshot::new(ids.iter().map(|id| Host::new(*id)).collect())
+    }
+
+    fn ids(sources: &Sources) -> Vec<&str> {
+        sources
+            .hosts()
+            .iter()
+            .map(|host| host.id.as_str())
+            .collect()
+    }
+
+    fn with(host: Host) -> Sources {
+        let mut sources = Sources::new(1, None);
+        sources.answered(0, Snapshot::new(vec![host]));
+        sources
+    }
+
+    fn host(slots: Option<u32>, from: Option<SlotsFrom>) -> Host {
+        Host {
+            slots,
+            slots_from: from,
+            ..Host::new("a")
+        }
+    }
+
+    #[test]
+    fn each_source_must_leave_its_hosts_out_twice() {
+        let mut sources = Sources::new(2, None);
+        sources.answered(1, snapshot(&["f", "both"]));
+        assert_eq!(ids(&sources), ["f", "both"]);
+        sources.answered(0, snapshot(&["s", "both"]));
+        assert_eq!(ids(&sources), ["s", "both", "f"]);
+        sources.answered(1, snapshot(&["g"]));
+        assert_eq!(ids(&sources), ["s", "both", "g", "f"], "f once");
+        sources.answered(1, snapshot(&["g"]));
+        assert_eq!(ids(&sources), ["s", "both", "g"], "f twice");
+        sources.answered(0, snapshot(&[]));
+        assert_eq!(ids(&sources), ["s", "both", "g"], "once, of this one");
+        sources.answered(0, snapshot(&[]));
+        assert_eq!(ids(&sources), ["g"]);
+    }
+
+    #[test]
+    fn a_host_that_is_seen_in_between_is_left_out_anew() {
+        let mut sources = with(Host::new("a"));
+        for list in [&[][..], &["a"], &[]] {
+            sources.answered(0, snapshot(list));
+            assert_eq!(ids(&sources), ["a"]);
+        }
+        sources.answered(0, snapshot(&[]));
+        assert_eq!(ids(&sources), [""; 0]);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_complete_and_a_failure_leave_nothing_out() {
+        let mut sources = with(Host::new("a"));
+        for _ in 0..3 {
+            let part = Snapshot {
+                complete: false,
+                ..snapshot(&["b"])
+            };
+            sources.answered(0, part);
+            sources.failed(0);
+            assert_eq!(ids(&sources), ["b", "a"]);
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_pending_again_is_as_one_that_is_left_out() {
+        let pending = || Host {
+            state: HostState::Pending,
+            ..Host::new("a")
+        };
+        let mut sources = with(Host::new("a"));
+        for state in [HostState::Ready, HostState::Pending, HostState::Pending] {
+            sources.answered(0, Snapshot::new(vec![pending()]));
+            assert_eq!(sources.hosts()[0].state, state);
+        }
+    }
+
+    #[test]
+    fn there_is_a_list_when_a_host_is_listed_or_all_were_heard() {
+        let mut sources = Sources::new(2, None);
+        sources.answered(0, snapshot(&[]));
+        assert!(!sources.have_listed(), "the other may have some");
+        sources.failed(1);
+        sources.answered(0, snapshot(&[]));
+        assert!(sources.have_listed());
+        let mut sources = Sources::new(2, None);
+        sources.answered(1, snapshot(&["a"]));
+        assert!(sources.have_listed());
+    }
+
+    /// Slots that are used, and the doubt, if the source says this and the agent counts that.
+    fn used(host: Host, counted: Option<u32>) -> (u32, Option<u32>) {
+        let mut sources = with(host);
+        sources.found(&"a".into(), counted.unwrap_or(1), counted);
+        let doubts = sources.take_doubts();
+        assert_eq!(sources.take_doubts(), [], "once");
+        let used = doubts.first().map(|doubt| doubt.used);
+        (sources.records()[0].slots, used)
+    }
+
+    #[test]
+    fn what_a_host_shows_corrects_what_was_inferred_and_doubts_what_was_said() {
+        let accelerators = || host(Some(8), Some(SlotsFrom::Accelerators));
+        let label = host(Some(8), Some(SlotsFrom::Label));
+        for (said, counted, slots, doubt) in [
+            (accelerators(), Some(4), 4, Some(4)),
+            (label, Some(4), 8, Some(8)),
+            (host(Some(8), None), Some(4), 8, Some(8)),
+            (accelerators(), Some(8), 8, None),
+            (accelerators(), Some(16), 8, None),
+            // Nothing that could be counted, or nothing that was said.
+            (accelerators(), None, 8, None),
+            (host(None, None), Some(2), 2, None),
+            (host(None, None), None, 1, None),
+            // A person knows best.
+            (host(Some(8), Some(SlotsFrom::Explicit)), Some(4), 8, None),
+        ] {
+            assert_eq!(used(said.clone(), counted), (slots, doubt), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_comes_after_the_agent_is_corrected_as_well() {
+        let mut sources = Sources::new(1, Some(2));
+        assert!(!sources.found(&"a".into(), 4, Some(4)));
+        let eight = host(Some(8), Some(SlotsFrom::Accelerators));
+        sources.answered(0, Snapshot::new(vec![eight]));
+        assert_eq!(sources.records()[0].slots, 4);
+        assert_eq!(sources.take_doubts().len(), 1);
+        sources.answered(0, snapshot(&["a"]));
+        assert_eq!(sources.records()[0].slots, 2, "--slots-per-host");
+    }
+}

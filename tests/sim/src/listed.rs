@@ -1,0 +1,130 @@
+//! What sources have said, as the reference counts it: host by host, where the job folds list by list.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use elasticrun_hosts::{Host, HostState, SlotsFrom, Snapshot};
+use elasticrun_protocol::HostId;
+
+/// What one source said last of a host.
+#[derive(Clone, Debug)]
+struct Said {
+    host: Host,
+    /// Answers in a row without it.
+    without: u32,
+}
+
+/// A host, by all sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) state: HostState,
+    pub(crate) slots: u32,
+    pub(crate) within: Option<Duration>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) slots_per_host: Option<u32>,
+    /// For each source what it said, in its order.
+    said: Vec<Vec<Said>>,
+    /// Which sources have answered or failed.
+    heard: Vec<bool>,
+    /// What agents offer and count.
+    found: BTreeMap<HostId, (u32, Option<u32>)>,
+    /// A host was listed, or all sources were heard by the time that one answered.
+    pub(crate) any: bool,
+}
+
+impl Listed {
+    pub(crate) fn of(count: usize, slots_per_host: Option<u32>) -> Self {
+        Self {
+            slots_per_host,
+            said: vec![Vec::new(); count],
+            heard: vec![false; count],
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn failed(&mut self, source: usize) {
+        self.heard[source] = true;
+    }
+
+    pub(crate) fn answered(&mut self, source: usize, snapshot: &Snapshot) {
+        self.heard[source] = true;
+        let old = std::mem::take(&mut self.said[source]);
+        let named = |id: &str| snapshot.hosts.iter().any(|host| host.id == id);
+        let mut new: Vec<Said> = Vec::new();
+        for host in &snapshot.hosts {
+            let (host, without) = (host.clone(), 0);
+            new.push(Said { host, without });
+        }
+        for mut said in old.into_iter().filter(|said| !named(&said.host.id)) {
+            said.without += u32::from(snapshot.complete);
+            if said.without < 2 {
+                new.push(said);
+            }
+        }
+        self.said[source] = new;
+        self.any |= self.said.iter().any(|said| !said.is_empty()) || self.heard.iter().all(|h| *h);
+    }
+
+    pub(crate) fn found(&mut self, host: &HostId, slots: u32, counted: Option<u32>) {
+        self.found.insert(host.clone(), (slots, counted));
+    }
+
+    /// All hosts, in the order of the sources.
+    pub(crate) fn verdicts(&self) -> Vec<(HostId, Verdict)> {
+        let mut verdicts: Vec<(HostId, Verdict)> = Vec::new();
+        for said in self.said.iter().flatten() {
+            let id = HostId::new(&said.host.id);
+            if verdicts.iter().all(|(other, _)| *other != id) {
+                let verdict = self.verdict(&said.host.id);
+                verdicts.push((id, verdict));
+            }
+        }
+        verdicts
+    }
+
+    fn verdict(&self, id: &str) -> Verdict {
+        let all = self.said.iter().flatten().map(|said| &said.host);
+        let all: Vec<_> = all.filter(|host| host.id == id).collect();
+        // The state that is nearest to going away.
+        let order = [
+            HostState::Gone,
+            HostState::Draining,
+            HostState::Pending,
+            HostState::Ready,
+        ];
+        let has = |state: &HostState| all.iter().any(|host| host.state == *state);
+        let state = order.into_iter().find(has).unwrap_or_default();
+        let origins = [
+            Some(SlotsFrom::Explicit),
+            Some(SlotsFrom::Label),
+            Some(SlotsFrom::Accelerators),
+        ];
+        let told = (origins.iter()).find_map(|from| {
+            all.iter()
+                .find(|host| host.slots.is_some() && host.slots_from == *from)
+        });
+        let found = self.found.get(&HostId::new(id));
+        let slots = match (told, found) {
+            (Some(host), Some((_, Some(counted))))
+                if host.slots_from == Some(SlotsFrom::Accelerators) =>
+            {
+                host.slots.unwrap_or(0).min(*counted)
+            }
+            (Some(host), _) => host.slots.unwrap_or(0),
+            (None, found) => match (self.slots_per_host, found) {
+                (Some(slots), _) => slots,
+                (None, Some((slots, _))) => *slots,
+                (None, None) => 1,
+            },
+        };
+        let within = all.iter().filter_map(|host| host.deadline).min();
+        Verdict {
+            state,
+            slots,
+            within,
+        }
+    }
+}
