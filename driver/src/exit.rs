@@ -18,7 +18,7 @@ pub const TOO_FEW_WORKERS: u8 = 3;
 /// The reset limit was reached.
 pub const RESET_LIMIT: u8 = 4;
 
-/// The first discovery of hosts failed for a reason that waiting does not mend.
+/// The first discovery of hosts failed for a permanent reason.
 pub const DISCOVERY_FAILED: u8 = 5;
 
 /// No worker survived and no committed state is left to go on from.

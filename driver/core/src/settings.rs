@@ -45,9 +45,9 @@ pub struct Settings {
     pub elastic: bool,
     /// Workers needed to start.
     pub np: u32,
-    /// Below it training waits.
+    /// Minimum workers: training pauses below it.
     pub min_np: u32,
-    /// No worker beyond it; none = unbounded.
+    /// Maximum workers; none = unbounded.
     pub max_np: Option<u32>,
     /// Workers started beyond `max_np` that wait.
     pub spares: u32,

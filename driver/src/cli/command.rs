@@ -68,7 +68,7 @@ fn ours() -> [Arg; 4] {
         Arg::new("dry-run")
             .long("dry-run")
             .action(ArgAction::SetTrue)
-            .help("Say what would run where, and start nothing"),
+            .help("Print the plan and exit"),
         Arg::new("check-build")
             .long("check-build")
             .action(ArgAction::SetTrue)

@@ -59,7 +59,7 @@ pub enum Error {
         /// What the system or the parser of the file says.
         why: String,
     },
-    /// A command line that cannot be taken apart.
+    /// An unparsable command line.
     #[error("{}", OneLine(message))]
     Usage {
         /// The option, and what is allowed.

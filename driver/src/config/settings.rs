@@ -52,9 +52,9 @@ pub enum Mode {
 pub struct Workers {
     /// Needed to start.
     pub np: NonZeroU32,
-    /// Below it training waits.
+    /// Minimum workers: training pauses below it.
     pub min_np: NonZeroU32,
-    /// No worker beyond it; none: as many as there are slots.
+    /// Maximum workers; none: as many as there are slots.
     pub max_np: Option<NonZeroU32>,
     /// Workers beyond `max_np` that wait. 0 when `max_np` is none.
     pub spares: u32,
@@ -93,7 +93,7 @@ impl Hosts {
 pub enum Source {
     /// A list that does not change; never empty, each host once.
     Fixed(Vec<HostSpec>),
-    /// A program that prints the hosts of now; an absolute path.
+    /// A program that prints the current hosts; an absolute path.
     Script(PathBuf),
     /// A plugin by name.
     Plugin(Spec),

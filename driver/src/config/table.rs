@@ -175,97 +175,97 @@ settings! {
         /// Workers needed to start, also as -np N [default: the slots of the hosts given]
         np "np" "N": Option<NonZeroU32> = None,
             |arg| arg.long("num-proc").visible_alias("np");
-        /// Below it training waits; the job fails after --elastic-timeout [default: -np]
+        /// Minimum workers; training pauses below it, and the job fails after --elastic-timeout [default: -np]
         min_np "min-np" "N": Option<NonZeroU32> = None, |arg| arg.visible_alias("min-num-proc");
-        /// No worker beyond it [default: -np with fixed hosts, unbounded with discovery]
+        /// Maximum workers [default: -np with fixed hosts, unbounded with discovery]
         max_np "max-np" "N": Option<NonZeroU32> = None, |arg| arg.visible_alias("max-num-proc");
-        /// Workers beyond --max-np that wait, started, to take a failed one's place
+        /// Workers beyond --max-np that are started and wait to replace a failed worker
         spares "spares" "N": u32 = 0, plain;
-        /// Slots of a host whose source tells none; auto: the count of its GPUs, else 1
+        /// Slots per host when discovery reports none; auto: the number of its GPUs, else 1
         slots_per_host "slots-per-host" "N|auto": SlotsPerHost = SlotsPerHost::Auto,
             |arg| arg.visible_alias("slots");
     }
     "Hosts" {
         /// Fixed hosts with their slots: a:4,b:4 [default: localhost:NP]
         hosts "hosts" "HOST:SLOTS,...": Option<HostList> = None, |arg| arg.short('H');
-        /// Fixed hosts from a file, a line each: HOST slots=N
+        /// File with fixed hosts, one per line: HOST slots=N
         hostfile "hostfile" "FILE": Option<PathBuf> = None, plain;
-        /// A program that prints the hosts of now, a line each: HOST or HOST:SLOTS
+        /// Executable that prints current hosts, one per line: HOST or HOST:SLOTS
         host_discovery_script "host-discovery-script" "PATH": Option<PathBuf> = None, plain;
-        /// Hosts from a plugin; may be repeated, hosts of all sources are merged
+        /// Plugin that lists hosts; may be repeated, all sources are merged
         discovery "discovery" "NAME[:K=V,...]": Vec<Spec> = Vec::new(), plain;
         /// Hosts from EC2 Auto Scaling groups: NAME or NAME,NAME
         aws_asg "aws-asg" "NAME[:K=V,...]": Vec<Group> = Vec::new(), plain;
         /// Hosts from a Google Cloud managed instance group: PROJECT/ZONE-OR-REGION/NAME
         gcp_mig "gcp-mig" "P/Z/N[:K=V,...]": Vec<Group> = Vec::new(), plain;
-        /// Hosts are the pods that a label selector chooses
+        /// Hosts are the pods that match a label selector
         k8s "k8s" "SELECTOR[:K=V,...]": Vec<Group> = Vec::new(), plain;
         /// Hosts are the nodes of the Slurm job that this runs in
         slurm "slurm" "": bool = false, plain;
         /// Hosts are executors of Spark: spark://HOST:PORT, yarn, k8s://...; docs/spark.md
         spark "spark" "MASTER": Option<Master> = None, plain;
-        /// Where to look for plugins first; may be repeated
+        /// Directory to search for plugins first; may be repeated
         plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
-        /// Where plugins run that are not built in: process (of their own), or thread (of the driver)
+        /// Where plugins run that are not built in: process (one each), or thread (in the driver)
         plugin_isolation "plugin-isolation" "WHERE": Isolation = Isolation::Process, plain;
-        /// Allow only plugins with this hash, NAME=sha256:..., and those built in; may be repeated
+        /// Allow only built-in plugins and those with this hash, NAME=sha256:...; may be repeated
         plugin_allow "plugin-allow" "NAME=HASH": Vec<Allowed> = Vec::new(), plain;
-        /// How often plugins that cannot push are asked
+        /// Time between polls of a plugin that cannot push
         discovery_interval "discovery-interval" "TIME": Timeout = seconds(1), plain;
     }
     "Timeouts" {
         /// Longest wait for --min-np workers, also while discovery hangs
         elastic_timeout "elastic-timeout" "TIME": Timeout = seconds(600), plain;
-        /// Longest time from the start of a worker to its waiting for a round
+        /// Longest time from the start of a worker until it waits for a round
         start_timeout "start-timeout" "TIME": Timeout = seconds(600), plain;
-        /// Longest wait for a survivor to come back after a failure
+        /// Longest wait for a survivor to return after a failure
         abort_timeout "abort-timeout" "TIME": Timeout = seconds(60), plain;
         /// Longest wait for a worker to reach the common boundary of an interrupt
         interrupt_timeout "interrupt-timeout" "TIME": Timeout = seconds(60), plain;
-        /// How long an agent that gets SIGTERM waits for its workers to leave; 0: not at all
+        /// Time that an agent gives its workers to leave after SIGTERM; 0: none
         drain_timeout "drain-timeout" "TIME": Duration = Duration::from_secs(25), plain;
         /// Longest wait for the other workers after the first success
         exit_timeout "exit-timeout" "TIME": Timeout = seconds(300), plain;
-        /// How long agents keep their workers without a driver
+        /// Time that agents keep their workers without a driver
         orphan_timeout "orphan-timeout" "TIME": Timeout = seconds(5), plain;
-        /// How long a growth waits for more workers after the first
+        /// Time to wait for further workers after the first new one
         last_call "last-call" "TIME": Duration = Duration::from_secs(1), plain;
-        /// How often hosts and workers say that they live
+        /// Interval of heartbeats
         heartbeat_interval "heartbeat-interval" "TIME": Timeout = seconds(1), plain;
-        /// A host or a worker that is silent for so long has failed
+        /// Time without heartbeat after which a host or worker is failed
         heartbeat_timeout "heartbeat-timeout" "TIME": Timeout = seconds(5), plain;
     }
     "Failures" {
         /// Rounds after the first; the next one fails the job [default: no limit]
         reset_limit "reset-limit" "N": Option<u32> = None, |arg| arg.visible_alias("max-resets");
-        /// Restarts when all workers failed by themselves, or in process mode when one failed; alone it makes a job elastic
+        /// Restarts after all workers failed, or in process mode after one failed; makes a job elastic
         max_restarts "max-restarts" "N": u32 = 0, plain;
-        /// What a failure or change restarts: in-process (workers go on), process (all workers are started anew, for
-        /// scripts without the SDK), or auto (process until a worker attaches)
+        /// What a failure or change restarts: in-process (nothing, workers continue), process (all workers, for scripts
+        /// without the SDK), or auto (process until a worker attaches)
         restart_mode "restart-mode" "MODE": RestartMode = RestartMode::Auto, plain;
-        /// Failures after which a host is out for good; 0: no limit
+        /// Failures after which a host is never used again; 0: no limit
         max_host_failures "max-host-failures" "N": u32 = 5, plain;
-        /// Whether a failed host may come back: forever, or cooldown
+        /// Whether a failed host may return: forever (it may not), or cooldown
         blacklist "blacklist" "POLICY": BlacklistPolicy = BlacklistPolicy::Cooldown, plain;
         /// First and longest cooldown of a failed host; LO may be 0
         blacklist_cooldown_range "blacklist-cooldown-range" "LO HI": CooldownRange = COOLDOWN, plain;
-        /// What a worker's failure takes out: host, or slot [default: host; slot when there is one host]
+        /// What to blacklist when a worker fails: host, or slot [default: host; slot when there is one host]
         failure_domain "failure-domain" "WHAT": Option<FailureDomain> = None, plain;
     }
     "Launch" {
-        /// How agents are started: local, ssh, or agent (they come by themselves) [default: by host, local or ssh]
+        /// How agents are started: local, ssh, or agent (they register themselves) [default: by host, local or ssh]
         launcher "launcher" "HOW": Option<Launcher> = None, plain;
-        /// Where the driver listens for agents [default: a free port, reached by the route to each host]
+        /// Address where the driver listens for agents [default: a free port on the route to each host]
         listen "listen" "ADDR:PORT": Option<SocketAddr> = None, plain;
-        /// The token that self-registering agents show; made, mode 600, if there is no such file
+        /// Token of self-registering agents; created with mode 600 if the file does not exist
         join_token_file "join-token-file" "FILE": Option<PathBuf> = None, plain;
         /// Print the address and the token for self-registering agents
         print_join_token "print-join-token" "": bool = false, plain;
-        /// An inherited socket to the program that lends hosts: it learns where agents join, and its end ends the job
-        parent_fd "parent-fd" "N": Option<NonZeroU32> = None, plain;
+        /// (internal) An inherited socket to the program that provides the hosts
+        parent_fd "parent-fd" "N": Option<NonZeroU32> = None, |arg| arg.hide(true);
         /// (internal) An inherited pipe for the key by which workers fetch the function that they call
         call_fd "call-fd" "N": Option<NonZeroU32> = None, |arg| arg.hide(true);
-        /// Send a variable to workers on other hosts, too: NAME, or NAME=VALUE; may be repeated
+        /// Variable to send to workers on other hosts: NAME, or NAME=VALUE; may be repeated
         env "env" "NAME[=VALUE]": Vec<Variable> = Vec::new(), plain;
         /// Port of ssh [default: as ~/.ssh/config says]
         ssh_port "ssh-port" "PORT": Option<NonZeroU16> = None, |arg| arg.short('p');
@@ -273,9 +273,9 @@ settings! {
         ssh_identity_file "ssh-identity-file" "FILE": Option<PathBuf> = None, |arg| arg.short('i');
         /// An option for ssh -o; may be repeated
         ssh_option "ssh-option" "NAME=VALUE": Vec<SshOption> = Vec::new(), plain;
-        /// Copy this binary to hosts that do not have it
+        /// Copy this binary to hosts without it
         push_binary "push-binary" "": bool = false, plain;
-        /// A file on each host whose appearance says that the host will go away; its text may be the seconds left
+        /// File whose appearance on a host announces that the host will go away; may contain the seconds left
         notice_file "notice-file" "PATH": Option<PathBuf> = None, plain;
         /// Interfaces for data between workers [default: by route to the driver]
         network_interface "network-interface" "NAME,...": Interfaces = Interfaces::default(),
@@ -284,15 +284,15 @@ settings! {
     "Output" {
         /// Write DIR/rank.NNN/stdout and stderr
         output_filename "output-filename" "DIR": Option<PathBuf> = None, plain;
-        /// Put the time before each line of output
+        /// Prefix each line of output with the time
         prefix_output_with_timestamp "prefix-output-with-timestamp" "": bool = false, plain;
-        /// Do not put [rank]<stdout>: before each line of output
+        /// Do not prefix each line of output with [rank]<stdout>:
         no_prefix "no-prefix" "": bool = false, plain;
-        /// What is logged: error, warn, info, debug or trace [default: info; warn with --quiet, debug with --verbose]
+        /// Log level: error, warn, info, debug or trace [default: info; warn with --quiet, debug with --verbose]
         log_level "log-level" "LEVEL": Option<LogLevel> = None, plain;
-        /// How it is logged: text or json
+        /// Log format: text or json
         log_format "log-format" "FORMAT": LogFormat = LogFormat::Text, plain;
-        /// No progress and no summary; what ends the job is still said
+        /// Print no progress and no summary, only errors
         quiet "quiet" "": bool = false, plain;
         /// Log each decision
         verbose "verbose" "": bool = false, plain;

@@ -192,7 +192,7 @@ fn doubted(doubt: &Doubt) -> String {
         ..
     } = doubt;
     format!(
-        "host {host} has {said} slots{from} says its source, and shows {counted}: {used} are used"
+        "host {host}: its source reports {said} slots{from}, its agent detects {counted}; using {used}"
     )
 }
 

@@ -11,7 +11,7 @@ use crate::{account::Account, failure};
 const NAMES_PER_CALL: usize = 50;
 const CALL: &str = "DescribeAutoScalingGroups";
 
-/// The groups of now.
+/// The current groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
     /// Instances that the groups want to have, together.

@@ -153,7 +153,7 @@ impl fmt::Debug for AwsAsg {
     }
 }
 
-/// Asks AWS for the hosts of now.
+/// Asks AWS for the current hosts.
 async fn look(
     state: &mut State,
     account: &Account,

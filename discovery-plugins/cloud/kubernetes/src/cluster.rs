@@ -53,7 +53,7 @@ impl Cluster {
         })
     }
 
-    /// All pods of now. A list that expires between two pages is begun anew, once.
+    /// All current pods. A list that expires between two pages is begun anew, once.
     pub(crate) async fn list(&self) -> Result<Pods, PluginError> {
         match self.pages().await {
             Err(kube::Error::Api(status)) if status.code == 410 => self.pages().await,

@@ -63,7 +63,7 @@ async fn watch(options: &Options, changed: &Changed) {
     }
 }
 
-/// Follows the pods from their list of now until that is too old to go on from.
+/// Follows the pods from their current list until that is too old to continue from.
 async fn follow(options: &Options, changed: &Changed, pause: &mut Duration) -> Result<(), String> {
     let cluster = Cluster::of(options).await.map_err(|error| error.message)?;
     let list = cluster.list().await.map_err(|error| error.message)?;

@@ -120,7 +120,7 @@ fn a_host_that_shows_fewer_slots_than_were_inferred_is_believed() {
         .start();
     let one = agent(port(&mut job), &token, job.tag(), "one");
     job.wait_said(
-        "host one has 4 slots (its accelerators) says its source, and shows 2: 2 are used",
+        "host one: its source reports 4 slots (its accelerators), its agent detects 2; using 2",
     );
     job.wait_training(2, 3);
     job.finish();

@@ -141,7 +141,7 @@ class MaxResetLimitExceededError(JobError):
 
 
 class DiscoveryError(JobError):
-    """Exit code 5: the first discovery of hosts failed for a reason that waiting does not mend."""
+    """Exit code 5: the first discovery of hosts failed for a permanent reason."""
 
 
 class StateLostError(JobError):

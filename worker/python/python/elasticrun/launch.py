@@ -64,7 +64,7 @@ def run(
         max_np: no worker beyond it.
         hosts: ``a:4,b:4``; without any source of hosts, ``localhost``.
         hostfile: lines ``host slots=n``.
-        host_discovery_script: a program that prints the hosts of now.
+        host_discovery_script: a program that prints the current hosts.
         slots_per_host: for hosts whose source does not tell.
         reset_limit: most rounds after the first.
         elastic_timeout: longest wait for ``min_np`` workers, in seconds or as ``10m``.
