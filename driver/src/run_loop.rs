@@ -211,7 +211,7 @@ impl Driver {
         let (mut unheard, mut notes) = (Vec::new(), Vec::new());
         for command in commands {
             match command {
-                Command::Launch { host } => self.launcher.launch(&host, self.job.sources().hosts()),
+                Command::Launch { host } => self.launcher.launch(&host, self.job.sources()),
                 Command::Send { host, order } => {
                     tracing::trace!(%host, ?order);
                     if let Err(instance) = self.agents.send(&host, order) {

@@ -4,8 +4,10 @@
 //!   is not complete leaves nothing out, and a source that fails keeps its last answer; so one empty answer removes no host.
 //! - A host that several sources have is one ([`elasticrun_hosts::merge()`]): each of them can take it back.
 //! - Slots of a host, the most trustworthy first: given by a person, a tag or label, the source's count of accelerators,
-//!   those that the agent found, `--slots-per-host`. Only a count that the source inferred is corrected by the agent's, if
-//!   that is lower. Of any lower count a person hears once ([`Doubt`]).
+//!   `--slots-per-host`, those that the agent found. Only a count that the source inferred is corrected by the agent's, if
+//!   that is lower. The operator is told once of any host whose agent counts fewer ([`Doubt`]).
+//!
+//! What an agent finds costs a look at its host alone; an answer costs a look at all hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,15 +69,19 @@ pub struct Doubt {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Slots of a host of which neither source nor agent says anything; none: as many as the agent offers.
+    /// Slots of a host whose source says none; none: as many as its agent offers.
     slots_per_host: Option<u32>,
     answers: Vec<Answers>,
     found: BTreeMap<HostId, Found>,
     /// The fold of all answers.
     hosts: Vec<Host>,
+    /// Where each host is in it.
+    places: BTreeMap<HostId, usize>,
     /// A host was listed, or all sources were heard.
     listed: bool,
+    /// Hosts that the operator was told of, or will be by what is in `doubts`.
     doubted: BTreeSet<HostId>,
+    doubts: Vec<Doubt>,
 }
 
 impl Sources {
@@ -123,6 +129,9 @@ impl Sources {
     pub fn found(&mut self, host: &HostId, slots: u32, counted: Option<u32>) -> bool {
         let before = self.slots_of(host);
         self.found.insert(host.clone(), Found { slots, counted });
+        if let Some(place) = self.places.get(host) {
+            self.doubt(*place);
+        }
         before != self.slots_of(host)
     }
 
@@ -133,7 +142,7 @@ impl Sources {
 
     /// What sources say of a host.
     pub fn host(&self, id: &HostId) -> Option<&Host> {
-        self.hosts.iter().find(|host| host.id == id.as_str())
+        self.places.get(id).map(|place| &self.hosts[*place])
     }
 
     /// The hosts with the slots that count.
@@ -147,20 +156,20 @@ impl Sources {
         self.hosts.iter().map(record).collect()
     }
 
-    /// What a person should hear, each host once.
+    /// What the operator should be told, each host once.
     pub(crate) fn take_doubts(&mut self) -> Vec<Doubt> {
-        let doubts = self.hosts.iter().filter_map(|host| self.doubt(host));
-        let new: Vec<_> = doubts
-            .filter(|doubt| !self.doubted.contains(&doubt.host))
-            .collect();
-        self.doubted
-            .extend(new.iter().map(|doubt| doubt.host.clone()));
-        new
+        std::mem::take(&mut self.doubts)
     }
 
     fn fold(&mut self) {
         let entries = self.answers.iter().flat_map(|answers| &answers.entries);
         self.hosts = merge_hosts(entries.map(|entry| &entry.host));
+        self.places = (self.hosts.iter().map(|host| HostId::new(&host.id)))
+            .zip(0..)
+            .collect();
+        for place in 0..self.hosts.len() {
+            self.doubt(place);
+        }
         let all_heard = self.answers.iter().all(|answers| answers.heard);
         self.listed |= all_heard || !self.hosts.is_empty();
     }
@@ -181,15 +190,21 @@ impl Sources {
             .unwrap_or(1)
     }
 
-    fn doubt(&self, host: &Host) -> Option<Doubt> {
-        let (said, counted) = self.shortfall(host)?;
-        Some(Doubt {
+    fn doubt(&mut self, place: usize) {
+        let host = &self.hosts[place];
+        let Some((said, counted)) = self.shortfall(host) else {
+            return;
+        };
+        let doubt = Doubt {
             host: HostId::new(&host.id),
             said,
             from: host.slots_from,
             counted,
             used: self.slots(host),
-        })
+        };
+        if self.doubted.insert(doubt.host.clone()) {
+            self.doubts.push(doubt);
+        }
     }
 
     /// The slots that a source says and those that the agent counts, if they are fewer. What a person gave is not doubted.

@@ -17,6 +17,7 @@ use std::{
 };
 
 use elasticrun_agent::Launch;
+use elasticrun_core::sources::Sources;
 use elasticrun_plugin_sdk::{Host, hosts::HostSpec};
 use elasticrun_protocol::{HostId, auth::Secret};
 use tokio::{
@@ -157,10 +158,10 @@ impl Launcher {
         }
     }
 
-    /// Starts the agent of a host, one of those that sources have listed. How it ends is told by [`Ended`].
-    pub(crate) fn launch(&mut self, id: &HostId, listed: &[Host]) {
-        let host = listed.iter().find(|host| host.id == id.as_str());
-        let host = host.cloned().unwrap_or_else(|| Host::new(id.as_str()));
+    /// Starts the agent of a host that sources have listed. How it ends is told by [`Ended`].
+    pub(crate) fn launch(&mut self, id: &HostId, sources: &Sources) {
+        let host = sources.host(id).cloned();
+        let host = host.unwrap_or_else(|| Host::new(id.as_str()));
         let launcher = self.by(&host);
         if launcher == config::Launcher::Agent {
             return;
@@ -187,7 +188,7 @@ impl Launcher {
         };
         let plan = Plan {
             launcher,
-            toward: self.toward(&host, listed, launcher),
+            toward: self.toward(&host, sources.hosts(), launcher),
             port: self.address.port(),
             settings: self.settings.clone(),
             host,
