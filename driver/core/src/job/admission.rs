@@ -64,7 +64,7 @@ impl Job {
             self.hosts.drains_again(&host);
         }
         self.count_connected(&host);
-        self.touched.insert(host);
+        self.dirty_hosts.insert(host);
         self.going_back.changed = true;
     }
 
@@ -151,8 +151,8 @@ impl Job {
     fn host_came(&mut self, host: &HostId, slots: u32, out: &mut Out) {
         let known = self.hosts.contains(host);
         self.hosts.came(host, slots);
-        if known || self.stale {
-            self.stale = true;
+        if known || self.capacity_dirty {
+            self.capacity_dirty = true;
         } else {
             self.capacity.add(host, slots, &self.blacklist);
             self.note_capacity(out);

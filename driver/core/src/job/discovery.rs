@@ -12,7 +12,7 @@ use crate::{
 impl Job {
     /// The list may be another.
     pub(super) fn discovered(&mut self, now: Time, out: &mut Out) {
-        let early = self.discovered && !self.joined;
+        let early = self.discovered && !self.sdk_seen;
         if !self.sources.have_listed() || early && planted(Mutant::EarlyChange) {
             return;
         }
@@ -24,7 +24,7 @@ impl Job {
             self.drain_begins(&host, Notice { kind, within }, out);
         }
         self.recall_notices(out);
-        self.stale = true;
+        self.capacity_dirty = true;
         self.going_back.changed = true;
     }
 

@@ -88,7 +88,7 @@ impl Job {
             state: Departure::Draining,
         });
         out.push(Command::Note(Note::Draining { host, notice }));
-        self.stale = true;
+        self.capacity_dirty = true;
     }
 
     /// Whether members of the round that trains should leave their hosts now: their slots are gone, or their
@@ -171,7 +171,7 @@ impl Job {
             self.lose_agent(&host);
             if self.settings.self_registration {
                 self.hosts.forget(&host);
-                self.stale = true;
+                self.capacity_dirty = true;
             }
         }
     }

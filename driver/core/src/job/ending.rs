@@ -11,13 +11,13 @@ use crate::{
 
 /// Processes before the first round, since the job began or began again.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Early {
+pub(super) struct Startup {
     pub(super) starts: u32,
     /// How many of them failed by themselves.
     pub(super) failures: u32,
 }
 
-impl Early {
+impl Startup {
     /// A group has started so many.
     pub(super) fn of_group(starts: u32) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Job {
         if self.budgets.started() == 0 && none_left && self.fleet.starts() > 0 {
             if self.scripts_have_succeeded() {
                 return self.end(Outcome::Succeeded, out);
-            } else if census.stopping == 0 && self.early.all_failed(self.settings.min_np) {
+            } else if census.stopping == 0 && self.startup.all_failed(self.settings.min_np) {
                 return self.restart_or_fail(now, Reason::AllFailed, out);
             }
         }
@@ -94,14 +94,14 @@ impl Job {
             self.registry = Default::default();
         }
         self.relapses = Default::default();
-        self.early = Default::default();
+        self.startup = Default::default();
         self.rounds.disturb(now, Cause::Restart);
         self.count_capacity(out);
     }
 
     /// Workers needed for the next round.
     pub(super) fn needed(&self) -> u32 {
-        if self.budgets.started() == 0 && !self.settle_for_less {
+        if self.budgets.started() == 0 && !self.accept_min_np {
             self.settings.np
         } else if planted(Mutant::MinIgnored) {
             1

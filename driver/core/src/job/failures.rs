@@ -91,7 +91,7 @@ impl Job {
         }
         self.note_failure(host, process, exit, tail, out);
         self.domain_failed(now, domain, live.since, out);
-        self.suspect_until = None;
+        self.loss_grace_until = None;
         self.rounds.disturb(
             now,
             Cause::WorkerFailed {
@@ -127,7 +127,7 @@ impl Job {
         out: &mut Out,
     ) {
         let process = live.process;
-        self.early.failures += 1;
+        self.startup.failures += 1;
         self.waitlist.leave(host, process);
         self.note_failure(host, process, exit, tail, out);
         let domain = match () {
@@ -191,15 +191,15 @@ impl Job {
         if self.results.outcome().is_some() {
             return;
         }
-        self.touched.insert(host.clone());
+        self.dirty_hosts.insert(host.clone());
         if self.settings.self_registration {
             self.hosts.forget(host);
-            self.stale = true;
+            self.capacity_dirty = true;
         }
         // A host that nobody uses any more may go: it was drained, or its workers have succeeded.
         let used = !lost.is_empty() || !self.is_ending() && self.capacity.has(host);
         if used && draining && !planted(Mutant::DrainIsFailure) {
-            self.stale = true;
+            self.capacity_dirty = true;
             let host = host.clone();
             out.push(Command::Note(Note::WentEarly { host, why }));
         } else if used {
@@ -219,7 +219,7 @@ impl Job {
                     || forming.leaving.is_some() && lost.iter().any(trained)
             }
         };
-        self.suspect_until = None;
+        self.loss_grace_until = None;
         if concerned {
             self.rounds
                 .disturb(now, Cause::HostFailed { host: host.clone() });
@@ -299,7 +299,7 @@ impl Job {
             }
         }
         self.suspicion.ended(self.now);
-        self.stale = true;
+        self.capacity_dirty = true;
     }
 
     /// Stops every process that is in no round, when none will be formed any more.
@@ -329,7 +329,7 @@ impl Job {
         if let Some(until) = self.blacklist.fail(now, domain.clone(), begun, random) {
             out.push(Command::Note(Note::Blacklisted { domain, out: until }));
         }
-        self.stale = true;
+        self.capacity_dirty = true;
     }
 
     pub(super) fn note_failure(

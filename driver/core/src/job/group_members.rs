@@ -45,7 +45,7 @@ impl Job {
         let Some(used) = used else {
             if self.registry.alive() > 0 && self.groups.defer_verdict(now) {
                 // To workers with the SDK it is the failure of one slot.
-                self.early.failures += 1;
+                self.startup.failures += 1;
                 let domain = Domain::Slot(host.clone(), process.local_rank);
                 return self.domain_failed(now, domain, live.since, out);
             }
@@ -153,6 +153,6 @@ impl Job {
         if !planted(Mutant::GroupsAreRounds) {
             self.budgets.forget_rounds();
         }
-        self.stale = true;
+        self.capacity_dirty = true;
     }
 }

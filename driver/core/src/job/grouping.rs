@@ -276,7 +276,7 @@ impl Job {
             };
             self.send(host, Order::Spawn(spawn), out);
         }
-        self.early = super::ending::Early::of_group(members.len() as u32);
+        self.startup = super::ending::Startup::of_group(members.len() as u32);
         self.registry.round_started(round, members);
         self.blacklist.round_started();
         if !planted(Mutant::GroupResetForgotten) {

@@ -54,7 +54,7 @@ use crate::{
     waitlist::WaitList,
 };
 use capacity::Capacity;
-use ending::Early;
+use ending::Startup;
 use expected::Expected;
 use going_back::GoingBack;
 use grouping::Counted;
@@ -91,39 +91,39 @@ pub struct Job {
     /// The time of the step that is being taken.
     now: Time,
     /// Hosts or blacklist changed: the capacity must be counted anew.
-    stale: bool,
+    capacity_dirty: bool,
     /// Slots may have gone that members of a round use.
-    recheck: bool,
+    recheck_members: bool,
     /// Hosts where a slot may have become free or usable.
-    touched: BTreeSet<HostId>,
+    dirty_hosts: BTreeSet<HostId>,
     /// Starts of agents and processes, oldest first, to see which take too long.
     starts: VecDeque<(Time, HostId, Option<Process>)>,
     /// A list of discovery has come.
     discovered: bool,
     /// What became of processes before the first round.
-    early: Early,
-    /// Somebody has come to `run()`: these are no scripts without the SDK.
-    joined: bool,
+    startup: Startup,
+    /// A worker has come to `run()`: the job's workers use the SDK.
+    sdk_seen: bool,
     /// Too few workers.
     shortage: Shortage,
     /// Hosts whose memory is lost that may have held commits, and has not come back.
     memory_lost: BTreeSet<HostId>,
     /// The elastic timeout has passed before the first round: `min_np` workers are enough.
-    settle_for_less: bool,
+    accept_min_np: bool,
     /// Members of the last round are lost with their hosts and may train on until then, unless others have left it (R11).
     fenced_until: Option<Time>,
     /// Whether commits of the round that started last are out of reach.
     going_back: GoingBack,
-    /// Survivors of a failure have just begun a round: newcomers leave them the processor until then.
-    calm_until: Option<Time>,
+    /// Survivors of a failure have just begun a round: until then no newcomer is started, so that they get the processor.
+    newcomers_paused_until: Option<Time>,
     /// Which newcomers reach the round that trains.
     probing: Probing,
     /// Which hosts cannot reach each other.
     suspicion: Suspicion,
     /// Whether it is the program that fails.
     relapses: Relapses,
-    /// Somebody lost a peer: wait until then for news of who it was.
-    suspect_until: Option<Time>,
+    /// A worker lost a peer: until then the job waits for the report of the peer's agent.
+    loss_grace_until: Option<Time>,
     /// Since when the members are given the exit timeout: one has succeeded, or not all can any more.
     exits_since: Option<Time>,
     /// The job has ended and its agents end.
@@ -159,23 +159,23 @@ impl Job {
             results: Results::default(),
             settled: Time::ZERO,
             now: Time::ZERO,
-            stale: true,
-            recheck: false,
-            touched: BTreeSet::new(),
+            capacity_dirty: true,
+            recheck_members: false,
+            dirty_hosts: BTreeSet::new(),
             starts: VecDeque::new(),
             discovered: false,
-            early: Early::default(),
-            joined: false,
+            startup: Startup::default(),
+            sdk_seen: false,
             shortage: Shortage::at_start(),
             memory_lost: BTreeSet::new(),
-            settle_for_less: false,
+            accept_min_np: false,
             fenced_until: None,
             going_back: GoingBack::default(),
-            calm_until: None,
+            newcomers_paused_until: None,
             probing: Probing::default(),
             suspicion: Suspicion::default(),
             relapses: Relapses::default(),
-            suspect_until: None,
+            loss_grace_until: None,
             exits_since: None,
             shutdown: None,
             settings,
@@ -222,7 +222,7 @@ impl Job {
         self.end_slow_probes(now, out);
         self.end_slow_rounds(now, out);
         self.end_waits(now, out);
-        self.calm_until = self.calm_until.filter(|until| *until > now);
+        self.newcomers_paused_until = self.newcomers_paused_until.filter(|until| *until > now);
         self.settle(now, out);
         self.exit_when_alone(out);
     }
@@ -239,7 +239,7 @@ impl Job {
             self.probing.next_deadline(),
             self.next_wait_deadline(),
             self.next_group_deadline(),
-            self.calm_until,
+            self.newcomers_paused_until,
         ])
     }
 
@@ -363,10 +363,10 @@ impl Job {
 
     /// Counts the capacity if hosts or blacklist have changed.
     fn count_anew(&mut self, out: &mut Out) {
-        if std::mem::take(&mut self.stale) {
+        if std::mem::take(&mut self.capacity_dirty) {
             self.count_capacity(out);
             self.stop_unusable(out);
-            self.recheck = true;
+            self.recheck_members = true;
         }
     }
 

@@ -34,9 +34,9 @@ impl Job {
                 // A member whose slot went while the round was being formed must not start in it (R5).
                 let unusable =
                     |host: &HostId, p: &Process| !self.capacity.is_usable(host, p.local_rank);
-                let broken = self.recheck
+                let broken = self.recheck_members
                     && (forming.members.iter()).any(|(h, m)| m.iter().any(|p| unusable(h, p)));
-                self.recheck = false;
+                self.recheck_members = false;
                 if broken && !planted(Mutant::LateRemoval) {
                     self.plan_without_unusable(now, out);
                 }
@@ -62,15 +62,15 @@ impl Job {
         self.abort_rounds(out);
         self.stop_unusable(out);
         // The capacity is that of now, and what the abort made unusable is stopped.
-        self.stale = false;
+        self.capacity_dirty = false;
         self.plan_when_possible(now, out);
     }
 
     fn plan_when_possible(&mut self, now: Time, out: &mut Out) {
-        if self.suspect_until.is_some_and(|until| now < until) {
+        if self.loss_grace_until.is_some_and(|until| now < until) {
             return;
         }
-        self.suspect_until = None;
+        self.loss_grace_until = None;
         let census = self.fleet.census();
         if census.waiting + census.returning < self.needed() as usize {
             return;
@@ -186,7 +186,7 @@ impl Job {
             });
         }
         out.push(Command::Note(Note::RoundPlanned { round, size, cause }));
-        self.recheck = false;
+        self.recheck_members = false;
     }
 
     fn interrupt_timeout(&self) -> Duration {
@@ -211,10 +211,10 @@ impl Job {
             .max_np
             .map_or(usize::MAX, |max| (max as usize).saturating_sub(size));
         // Who drains may train on until others are there, so it is looked at whenever something happens.
-        let removed =
-            (self.recheck || self.hosts.draining().next().is_some()) && self.must_leave(now);
+        let removed = (self.recheck_members || self.hosts.draining().next().is_some())
+            && self.must_leave(now);
         let removed = removed && !planted(Mutant::RemovalUnnoticed);
-        self.recheck = false;
+        self.recheck_members = false;
         let room = room + usize::from(planted(Mutant::SpareInterrupts));
         let added =
             room > 0 && self.ripe_at().is_some_and(|ripe| ripe <= now) && self.has_admitted();
@@ -250,8 +250,8 @@ impl Job {
 
     /// Members that take too long to leave, to answer, or to count.
     pub(super) fn end_slow_rounds(&mut self, now: Time, out: &mut Out) {
-        if self.suspect_until.is_some_and(|until| until <= now) {
-            self.suspect_until = None;
+        if self.loss_grace_until.is_some_and(|until| until <= now) {
+            self.loss_grace_until = None;
         }
         let patience = self.answer_timeout();
         match &mut self.rounds.phase {
@@ -331,6 +331,6 @@ impl Job {
                 }),
             },
         };
-        earliest([phase, self.suspect_until, self.next_drain_due()])
+        earliest([phase, self.loss_grace_until, self.next_drain_due()])
     }
 }

@@ -101,9 +101,9 @@ impl Job {
                 self.waitlist.join(now, host, worker.process);
                 self.probing.look(host);
                 self.blacklist.came(now, host, worker.process.local_rank);
-                if !std::mem::replace(&mut self.joined, true) && self.fleet.done() > 0 {
+                if !std::mem::replace(&mut self.sdk_seen, true) && self.fleet.done() > 0 {
                     // Who ended without joining did no work: others are needed in its place.
-                    self.stale = true;
+                    self.capacity_dirty = true;
                 }
                 if matches!(live.life, Life::Training { .. }) {
                     self.member_left();
@@ -120,7 +120,7 @@ impl Job {
     fn member_left(&mut self) {
         if self.fleet.census().training == 0 && matches!(self.rounds.phase, Phase::Training(_)) {
             self.rounds.phase = Phase::Idle;
-            self.stale = true;
+            self.capacity_dirty = true;
         }
     }
 
@@ -238,7 +238,7 @@ impl Job {
         self.rounds
             .disturb(now, Cause::PeerLost { host: host.clone() });
         self.abort_rounds(out);
-        self.suspect_until = Some(now + self.suspicion.pause());
+        self.loss_grace_until = Some(now + self.suspicion.pause());
     }
 
     fn worker_finished(&mut self, host: &HostId, round: Round, process: Process, out: &mut Out) {
@@ -267,7 +267,7 @@ impl Job {
         let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };
-        self.touched.insert(host.clone());
+        self.dirty_hosts.insert(host.clone());
         let domain = self.failure_domain(host, process);
         self.relapses.exited(host, process, &exit, domain);
         self.fleet_exit(now, host, live, exit, tail, out);

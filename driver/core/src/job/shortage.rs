@@ -69,7 +69,7 @@ impl Job {
     fn usable_slots(&self) -> u32 {
         // The slot of a process that ended well without joining is used up; unless it was a script and others
         // of its kind still run.
-        let scripts = !self.joined && self.fleet.census().starting > 0;
+        let scripts = !self.sdk_seen && self.fleet.census().starting > 0;
         let done = if scripts { 0 } else { self.fleet.done() as u32 };
         self.capacity.total().saturating_sub(done)
     }
@@ -101,7 +101,7 @@ impl Job {
             .of_np
             .is_some_and(|since| over(&since, self.needed()))
         {
-            self.settle_for_less = !planted(Mutant::NeverSettles);
+            self.accept_min_np = !planted(Mutant::NeverSettles);
             self.shortage.of_np = None;
         }
     }

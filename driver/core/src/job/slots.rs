@@ -25,7 +25,8 @@ impl Job {
         self.expected.forget();
         self.counted.forget();
         self.capacity = Capacity::count(&self.hosts, &self.blacklist, max, may_use);
-        self.touched.extend(self.capacity.order().iter().cloned());
+        self.dirty_hosts
+            .extend(self.capacity.order().iter().cloned());
         if self.capacity.total() != before {
             if planted(Mutant::ShortageRestarts) {
                 self.shortage = Default::default();
@@ -115,7 +116,7 @@ impl Job {
         // While survivors form a round and sync it they need the processor more than a newcomer does.
         let busy = match self.rounds.phase {
             Phase::Forming(_) => !self.going_back.waits(),
-            Phase::Training(_) => self.calm_until.is_some_and(|until| now < until),
+            Phase::Training(_) => self.newcomers_paused_until.is_some_and(|until| now < until),
             Phase::Idle => false,
         };
         if busy {
@@ -124,12 +125,12 @@ impl Job {
         let target = self.target();
         let staying = self.fleet.census().staying() - self.leaving();
         let mut wanted = target.saturating_sub(staying + self.done_scripts());
-        if wanted == 0 || self.touched.is_empty() {
+        if wanted == 0 || self.dirty_hosts.is_empty() {
             return;
         }
         let hosts: Vec<_> = if target >= self.capacity.total() as usize {
             // Room for all: only where something happened since there can be a gap.
-            std::mem::take(&mut self.touched).into_iter().collect()
+            std::mem::take(&mut self.dirty_hosts).into_iter().collect()
         } else {
             self.capacity.order().to_vec()
         };
@@ -154,7 +155,7 @@ impl Job {
         }
         if wanted == 0 {
             // Somewhere there may be a gap that is wanted later.
-            self.touched.extend(hosts);
+            self.dirty_hosts.extend(hosts);
         }
         launch.dedup();
         for host in launch {
@@ -180,7 +181,7 @@ impl Job {
             let place = self.expected.place(&self.capacity, &host, slot, counted);
             let place = self.placement.expected(&host, place);
             let process = self.fleet.start(now, &host, slot);
-            self.early.starts += 1;
+            self.startup.starts += 1;
             self.starts.push_back((now, host.clone(), Some(process)));
             self.send(
                 &host,
@@ -203,7 +204,7 @@ impl Job {
 
     /// Scripts without the SDK that have ended well: nothing takes their place.
     pub(super) fn done_scripts(&self) -> usize {
-        if self.joined {
+        if self.sdk_seen {
             0
         } else {
             self.fleet.done() as usize
@@ -274,7 +275,7 @@ impl Job {
             }
             out.push(Command::Note(Note::CooldownOver { domain }));
             let waits = matches!(self.rounds.phase, Phase::Idle);
-            self.stale |= !(waits && planted(Mutant::CooldownWhileWaiting));
+            self.capacity_dirty |= !(waits && planted(Mutant::CooldownWhileWaiting));
         }
     }
 

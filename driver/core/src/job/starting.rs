@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How long survivors of a failure have the processor to themselves: to sync, and to commit a step.
-const CALM: Duration = Duration::from_millis(20);
+const NEWCOMER_PAUSE: Duration = Duration::from_millis(20);
 
 /// Of a candidate that counts as a survivor and had no rank in the round before.
 const NO_RANK: Rank = Rank(u32::MAX);
@@ -108,7 +108,7 @@ impl Job {
             forming.cause,
             Cause::WorkerFailed { .. } | Cause::HostFailed { .. } | Cause::PeerLost { .. }
         );
-        self.calm_until = (failed && survivors > 0).then_some(now + CALM);
+        self.newcomers_paused_until = (failed && survivors > 0).then_some(now + NEWCOMER_PAUSE);
         if failed || self.budgets.started() == 0 || !planted(Mutant::ResetsOfFailures) {
             self.budgets.round_started();
         }
@@ -118,7 +118,7 @@ impl Job {
         // Who trained in the round before and is not in this one has left it by now. If its slot is there (again)
         // it will say that it waits.
         self.stop_left_behind(forming.round, out);
-        self.stale = true;
+        self.capacity_dirty = true;
     }
 
     fn stop_left_behind(&mut self, round: elasticrun_protocol::Round, out: &mut Out) {

@@ -38,7 +38,7 @@ impl Job {
         }
         self.suspicion.unable(round);
         self.domain_failed(now, Domain::Host(host.clone()), begun, out);
-        self.suspect_until = None;
+        self.loss_grace_until = None;
         self.rounds
             .disturb(now, Cause::HostFailed { host: host.clone() });
         self.after_failure(now, out);
