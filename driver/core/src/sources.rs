@@ -109,15 +109,17 @@ impl Sources {
         self.fold();
     }
 
-    /// A source has failed: what it said last holds.
-    pub fn failed(&mut self, source: usize) {
-        if let Some(answers) = self.answers.get_mut(source) {
-            answers.heard = true;
-            if planted(Mutant::FailureRemoves) {
-                answers.entries.clear();
-                self.fold();
-            }
+    /// A source has failed: what it said last holds. Gives whether it was never heard before.
+    pub fn failed(&mut self, source: usize) -> bool {
+        let Some(answers) = self.answers.get_mut(source) else {
+            return false;
+        };
+        let first = !std::mem::replace(&mut answers.heard, true);
+        if planted(Mutant::FailureRemoves) {
+            answers.entries.clear();
+            self.fold();
         }
+        first
     }
 
     /// Whether there is a list: a source has listed a host, or all have been heard and one of them has answered.

@@ -45,8 +45,9 @@ impl Listed {
         }
     }
 
-    pub(crate) fn failed(&mut self, source: usize) {
-        self.heard[source] = true;
+    /// Gives whether that was the first word of the source.
+    pub(crate) fn failed(&mut self, source: usize) -> bool {
+        !std::mem::replace(&mut self.heard[source], true)
     }
 
     pub(crate) fn answered(&mut self, source: usize, snapshot: &Snapshot) {

@@ -83,8 +83,8 @@ impl Reference {
                 self.listed(now);
             }
             Event::SourceFailed { source, fatal, .. } => {
-                self.sources.failed(*source);
-                self.fatal |= *fatal && !self.discovered;
+                let first = self.sources.failed(*source);
+                self.fatal |= *fatal && (first || !self.discovered);
             }
             Event::StopRequested { .. } => self.stopped = true,
             Event::Requested {

@@ -28,9 +28,10 @@ impl Job {
         self.going_back.changed = true;
     }
 
+    /// A source that is wrong from the start ends the job, also beside others that answer: it was asked for.
     pub(super) fn source_failed(&mut self, source: usize, fatal: bool, why: String, out: &mut Out) {
-        self.sources.failed(source);
-        let first = !self.discovered && !planted(Mutant::FirstPollRetried);
+        let unheard = self.sources.failed(source);
+        let first = (unheard || !self.discovered) && !planted(Mutant::FirstPollRetried);
         if fatal && (first || planted(Mutant::LaterPollFatal)) {
             self.end(Outcome::DiscoveryFailed { why }, out);
         } else {

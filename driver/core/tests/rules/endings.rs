@@ -254,6 +254,34 @@ fn a_first_discovery_that_cannot_work_ends_the_job_and_a_later_one_does_not() {
 }
 
 #[test]
+fn a_source_that_is_wrong_from_the_start_ends_a_job_that_others_have_hosts_for() {
+    let failed = |fatal| Event::SourceFailed {
+        source: 1,
+        fatal,
+        why: "no such option".into(),
+    };
+    let two = || {
+        let mut play = Play::new(Settings {
+            sources: 2,
+            ..elastic(1, 1, 1)
+        });
+        play.list(&[host("a", 1)]);
+        play
+    };
+    let mut play = two();
+    play.event(failed(true));
+    assert!(matches!(
+        play.outcome,
+        Some(Outcome::DiscoveryFailed { .. })
+    ));
+    // What failed by chance was not wrong from the start, and the job has a list.
+    let mut play = two();
+    play.event(failed(false));
+    play.event(failed(true));
+    assert_eq!((play.outcome.clone(), play.size()), (None, 1));
+}
+
+#[test]
 fn a_stop_ends_the_job_once_and_nothing_begins_after_it() {
     let mut play = Play::new(elastic(1, 1, 2));
     play.list(&[host("a", 1)]);

@@ -11,6 +11,13 @@ fn a_script_that_fails_at_the_start_ends_the_job() {
 }
 
 #[test]
+fn a_wrong_source_beside_one_that_answers_ends_the_job() {
+    let job = Job::new("-np 1 -H localhost:1 --launcher local --discovery file:pth=hosts");
+    let ended = job.command(["sleep", "600"]).run();
+    ended.expect(5, &["unknown field `pth`", "expected `path`"]);
+}
+
+#[test]
 fn a_script_that_prints_garbage_at_the_start_ends_the_job() {
     let ended = Job::new("-np 1 --min-np 1")
         .script("echo 'localhost:many'")
