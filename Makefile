@@ -31,6 +31,9 @@ NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
 PLUGINS := package(elasticrun-discovery) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
 PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 
+# The linter of Python, in a virtual environment of its own.
+RUFF = "$$(dirname "$$(worker/python/venv.sh lint)")/ruff"
+
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -59,15 +62,19 @@ locks: ## Each Cargo.lock is what its workspace asks for
 	    { echo "locks: $$lock is behind its manifests; cargo metadata --manifest-path $$(dirname $$lock)/Cargo.toml mends it"; exit 1; }; \
 	done
 
-check: locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, documentation, locks, licences and sources of dependencies
+check: setup locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, documentation, locks, licences and sources of dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --locked --workspace --no-deps -q
 	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+	$(RUFF) format --check --quiet .
+	$(RUFF) check --quiet .
 
-fix: ## Mends what can be mended by machine: formatting, simple lints
+fix: setup ## Mends what can be mended by machine: formatting, simple lints
 	cargo fmt --all
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+	$(RUFF) check --quiet --fix . || true
+	$(RUFF) format --quiet .
 
 unit: setup ## Unit tests, laws, doc tests and 1,000 simulation seeds
 	cargo build --locked --workspace
@@ -136,9 +143,9 @@ test-full: test test-frameworks test-spark test-notices test-s3 test-petastorm t
 	worker/python/test.sh -m full
 
 # A run of the tests at a time when the machine is free shows few of the races that users meet.
-flaky: setup ## Tests with processes 50 times beside 8 burning ones: RUNS, PYTHON_RUNS, BURNERS, MINUTES, FILTER=regex; goes on where it stopped
+flaky: setup ## Tests with processes 50 times beside 8 burning ones: RUNS, PYTHON_RUNS, BURNERS, MINUTES, SUITES=regex, FILTER=regex; goes on where it stopped
 	tests/flaky/flaky.py --runs $(or $(RUNS),50) --python-runs $(or $(PYTHON_RUNS),10) --burners $(or $(BURNERS),8) \
-	  --minutes $(or $(MINUTES),0) --filter '$(FILTER)'
+	  --minutes $(or $(MINUTES),0) --suites '$(SUITES)' --filter '$(FILTER)'
 
 audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories

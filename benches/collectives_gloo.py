@@ -34,9 +34,7 @@ def operation(name: str, nbytes: int, size: int):
 def main() -> None:
     rank, size, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", rank=rank, world_size=size, store=dist.FileStore(store, size)
-    )
+    dist.init_process_group("gloo", rank=rank, world_size=size, store=dist.FileStore(store, size))
     print(f"ready torch {torch.__version__}", flush=True)
     prepared = None
     for line in sys.stdin:

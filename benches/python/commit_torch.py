@@ -21,9 +21,7 @@ WORKER = Path(__file__).parent / "commit_worker.py"
 def job(ranks: int, *arguments: str) -> dict[str, Any]:
     command = ["elasticrun", "-np", str(ranks), "--no-prefix", sys.executable, str(WORKER), *arguments]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, env={**os.environ, "PATH": path}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "PATH": path})
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -43,7 +41,9 @@ def main() -> None:
 
     print()
     print("milliseconds of a step; over gloo: time beyond the step of one rank, ours / DDP over gloo")
-    print(f"{'ranks':>5} {'parameters':>10} {'no sync':>9} {'DDP gloo':>9} {'DDP ours':>9} {'optimizer':>9} {'DDP':>6} {'opt.':>6}")
+    print(
+        f"{'ranks':>5} {'parameters':>10} {'no sync':>9} {'DDP gloo':>9} {'DDP ours':>9} {'optimizer':>9} {'DDP':>6} {'opt.':>6}"
+    )
     rows = []
     for ranks in (2, 4):
         for parameters in (1 << 20, 1 << 23):

@@ -26,9 +26,7 @@ class Layers(torch.nn.Module):
     def __init__(self, parameters: int, width: int) -> None:
         super().__init__()
         count = max(1, parameters // (width * width))
-        self.layers = torch.nn.ModuleList(
-            torch.nn.Linear(width, width, bias=False) for _ in range(count)
-        )
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(width, width, bias=False) for _ in range(count))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:

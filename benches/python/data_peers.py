@@ -4,8 +4,8 @@ Usage: data_peers.py pyarrow|values|petastorm|loader|batched list|binary DIRECTO
 
 All give batches of shape (1024, 128). pyarrow reads row group by row group, with the quickest way to NumPy that it has for the
 type, and does not shuffle: for bytes that is a look into its buffers, which holds while all rows have one length and none is
-missing. "values" is pyarrow by the values that it gives for bytes. petastorm shuffles row groups, with its defaults. Its loaders for torch, DataLoader and
-BatchedDataLoader, shuffle 16,384 rows as well, and know no bytes; torch is found in TORCH_SITE.
+missing. "values" is pyarrow by the values that it gives for bytes. petastorm shuffles row groups, with its defaults. Its loaders
+for torch, DataLoader and BatchedDataLoader, shuffle 16,384 rows as well, and know no bytes; torch is found in TORCH_SITE.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np  # noqa: E402
+import numpy as np
 
 BATCH, WIDTH, SHUFFLED = 1024, 128, 16_384
 

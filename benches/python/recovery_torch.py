@@ -152,8 +152,7 @@ def main() -> None:
                 result = measure(framework, ranks, trials, str(_binary.find()), folder)
                 results.append(result)
                 times = [
-                    "-" if result[key] is None else f"{result[key]:.1f} ms"
-                    for key in ("median_ms", "p90_ms", "max_ms")
+                    "-" if result[key] is None else f"{result[key]:.1f} ms" for key in ("median_ms", "p90_ms", "max_ms")
                 ]
                 print(
                     f"{framework:12} {ranks:5} {trials:6} "
@@ -162,9 +161,7 @@ def main() -> None:
                     flush=True,
                 )
             if ranks in HOROVOD_SECONDS:
-                print(
-                    f"{'Horovod':12} {ranks:5} {'-':>6} {HOROVOD_SECONDS[ranks] * 1e3:9.1f} ms  (measured before)"
-                )
+                print(f"{'Horovod':12} {ranks:5} {'-':>6} {HOROVOD_SECONDS[ranks] * 1e3:9.1f} ms  (measured before)")
     horovod = {str(ranks): seconds * 1e3 for ranks, seconds in HOROVOD_SECONDS.items()}
     print(json.dumps({"recovery_torch": results, "horovod_0.28.1_ms": horovod}))
 

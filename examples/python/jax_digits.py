@@ -26,10 +26,10 @@ def initial(key):
     """Random parameters, uniform, scaled by the inputs of each layer; the same in all workers."""
     layers = {}
     shapes = {"hidden": (PIXELS, HIDDEN), "output": (HIDDEN, CLASSES)}
-    for key, (name, shape) in zip(jax.random.split(key), shapes.items(), strict=True):
+    for own, (name, shape) in zip(jax.random.split(key), shapes.items(), strict=True):
         bound = (6 / shape[0]) ** 0.5
         layers[name] = {
-            "weights": jax.random.uniform(key, shape, minval=-bound, maxval=bound),
+            "weights": jax.random.uniform(own, shape, minval=-bound, maxval=bound),
             "bias": jnp.zeros(shape[1]),
         }
     return layers
@@ -50,9 +50,7 @@ def loss_and_gradient(params, pixels, labels, real):
 
 @jax.jit
 def step(params, velocity, gradient, count):
-    velocity = jax.tree.map(
-        lambda speed, slope: MOMENTUM * speed - LEARNING_RATE / count * slope, velocity, gradient
-    )
+    velocity = jax.tree.map(lambda speed, slope: MOMENTUM * speed - LEARNING_RATE / count * slope, velocity, gradient)
     return jax.tree.map(jnp.add, params, velocity), velocity
 
 
@@ -69,9 +67,7 @@ def main():
     (pixels, labels), (test_pixels, test_labels) = map(arrays, load())
     sampler = ElasticSampler(pixels, seed=SEED)
     params = initial(jax.random.key(SEED))
-    state = JaxState(
-        params=params, velocity=jax.tree.map(jnp.zeros_like, params), sampler=sampler, loss=0.0
-    )
+    state = JaxState(params=params, velocity=jax.tree.map(jnp.zeros_like, params), sampler=sampler, loss=0.0)
 
     @elasticrun.elastic.run
     def train(state):
@@ -83,12 +79,8 @@ def main():
                 real = np.arange(BATCH) < len(batch)
                 loss, gradient = loss_and_gradient(state.params, pixels[rows], labels[rows], real)
                 leaves, tree = jax.tree.flatten((loss, gradient))
-                loss, gradient = tree.unflatten(
-                    elasticrun.grouped_allreduce(leaves, elasticrun.Sum)
-                )
-                state.params, state.velocity = step(
-                    state.params, state.velocity, gradient, batch.global_size
-                )
+                loss, gradient = tree.unflatten(elasticrun.grouped_allreduce(leaves, elasticrun.Sum))
+                state.params, state.velocity = step(state.params, state.velocity, gradient, batch.global_size)
                 state.loss += float(loss)
                 sampler.record(batch)
                 state.commit()

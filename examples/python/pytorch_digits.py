@@ -28,18 +28,14 @@ def main() -> None:
     """Trains, and has rank 0 print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument(
-        "--backend", help="elasticrun, gloo or nccl; the default goes by the hardware"
-    )
+    parser.add_argument("--backend", help="elasticrun, gloo or nccl; the default goes by the hardware")
     options = parser.parse_args()
 
     hvd.init()
     # In each round anew, before train() is called.
     hvd.init_process_group(options.backend)
     torch.manual_seed(1998)
-    network = torch.nn.Sequential(
-        torch.nn.Linear(PIXELS, 64), torch.nn.ReLU(), torch.nn.Linear(64, CLASSES)
-    )
+    network = torch.nn.Sequential(torch.nn.Linear(PIXELS, 64), torch.nn.ReLU(), torch.nn.Linear(64, CLASSES))
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     (pixels, labels), (test_pixels, test_labels) = map(tensors, load())
     sampler = hvd.elastic.ElasticSampler(labels, seed=1998)
@@ -62,9 +58,7 @@ def main() -> None:
                 state.commit()
             if hvd.rank() == 0:
                 loss = state.loss / len(labels)
-                print(
-                    f"epoch {sampler.epoch + 1}: loss {loss:.4f}, {hvd.size()} workers", flush=True
-                )
+                print(f"epoch {sampler.epoch + 1}: loss {loss:.4f}, {hvd.size()} workers", flush=True)
             state.loss = 0.0
             sampler.set_epoch(sampler.epoch + 1)
         with torch.no_grad():

@@ -38,9 +38,7 @@ def main() -> None:
     sampler = hvd.elastic.ElasticSampler(training, seed=1998)
     loader = DataLoader(training, batch_size=BATCH, sampler=sampler)
 
-    model = torch.nn.Sequential(
-        torch.nn.Linear(PIXELS, 64), torch.nn.ReLU(), torch.nn.Linear(64, CLASSES)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(PIXELS, 64), torch.nn.ReLU(), torch.nn.Linear(64, CLASSES))
     # A larger batch takes a larger step; Adasum finds its own.
     scale = 1 if options.use_adasum else hvd.size()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE * scale, momentum=0.9)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 
-import elasticrun.spark
 from pyspark.sql import SparkSession
+
+import elasticrun.spark
 
 
 def train() -> tuple[int, int]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 
 import torch
+from pyspark.sql import SparkSession
+
 from elasticrun.examples.data import CLASSES, PIXELS, load
 from elasticrun.spark.store import Store
 from elasticrun.spark.torch import TorchEstimator
-from pyspark.sql import SparkSession
 
 
 def main() -> None:
@@ -23,7 +24,9 @@ def main() -> None:
         builder = builder.master(sys.argv[2])
     spark = builder.getOrCreate()
     frames = [
-        spark.createDataFrame([(list(digit.pixels), digit.label) for digit in digits], "pixels array<double>, label int")
+        spark.createDataFrame(
+            [(list(digit.pixels), digit.label) for digit in digits], "pixels array<double>, label int"
+        )
         for digits in load()
     ]
     train, test = frames

@@ -6,16 +6,19 @@
 # %% A session, as the notebooks of a cluster have one already
 import sys
 
+from pyspark.sql import SparkSession
+
 import elasticrun.spark
 from elasticrun.examples.data import CLASSES, PIXELS, load
-from pyspark.sql import SparkSession
 
 STORE, MASTER = sys.argv[1:3]
 spark = SparkSession.builder.appName("notebook").master(MASTER).getOrCreate()
 
 # %% The rows, from wherever they are
 digits, tests = load()
-frame = spark.createDataFrame([(list(digit.pixels), digit.label) for digit in digits], "pixels array<float>, label long")
+frame = spark.createDataFrame(
+    [(list(digit.pixels), digit.label) for digit in digits], "pixels array<float>, label long"
+)
 frame.groupBy("label").count().orderBy("label").show()
 
 # %% Written once for all workers to read
@@ -24,8 +27,9 @@ data = elasticrun.spark.dataset(frame, STORE)
 
 # %% What each worker runs; it is defined here, and travels
 def train(data, epochs):
-    import elasticrun.torch as hvd
     import torch
+
+    import elasticrun.torch as hvd
 
     hvd.init()
     model = torch.nn.Linear(PIXELS, CLASSES)

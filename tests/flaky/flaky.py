@@ -55,17 +55,18 @@ def main() -> int:
     parser.add_argument("--python-runs", type=int, default=10, help="runs of each test in Python")
     parser.add_argument("--burners", type=int, default=8, help="processes that burn beside the tests")
     parser.add_argument("--minutes", type=float, default=0, help="stop tests after so many; 0 is at the end")
+    parser.add_argument("--suites", default="", help="a regular expression; only suites whose name it finds")
     parser.add_argument("--filter", default="", help="a regular expression; only tests whose name it finds")
     parser.add_argument("--profile", default="flaky", help="the profile of nextest")
     parser.add_argument("--files", type=int, default=6, help="files of tests in Python at once")
     options = parser.parse_args()
 
-    chosen_runs = {"rust": options.runs, "python": options.python_runs}
-    held = [lock(language) for language, runs in chosen_runs.items() if runs]
-    suites: list[tuple[Nextest | Pytest, Tally, int]] = [
-        (Nextest(package, options.profile), Tally(name, folders), options.runs) for name, package, folders in RUST
+    suites: list[tuple[str, Nextest | Pytest, Tally, int]] = [
+        (name, Nextest(package, options.profile), Tally(name, folders), options.runs) for name, package, folders in RUST
     ]
-    suites.append((Pytest(options.files), Tally("python", PYTHON), options.python_runs))
+    suites.append(("python", Pytest(options.files), Tally("python", PYTHON), options.python_runs))
+    suites = [suite for suite in suites if re.search(options.suites, suite[0]) and suite[3]]
+    held = [lock(name) for name, *_ in suites]
     left = options.minutes * 60
     done = False
 
@@ -76,9 +77,7 @@ def main() -> int:
         signal.signal(number, over)
     wanted = re.compile(options.filter)
     try:
-        for suite, tally, runs in suites:
-            if not runs:
-                continue
+        for _, suite, tally, runs in suites:
             chosen = [test for test in suite.tests() if wanted.search(test)]
             began = time.monotonic()
             signal.setitimer(signal.ITIMER_REAL, left)
@@ -94,16 +93,16 @@ def main() -> int:
     except (OutOfTime, KeyboardInterrupt) as why:
         print("the time is over" if isinstance(why, OutOfTime) else "interrupted", flush=True)
     print(f"{'program':<44} {'tests':>5} {'fewest runs':>11} {'runs':>7} {'failures':>8} {'hours':>6}")
-    for _, tally, _ in suites:
+    for _, _, tally, _ in suites:
         print("\n".join(tally.lines() or [f"{tally.path.stem}: no runs yet"]))
-    for _, tally, _ in suites:
+    for _, _, tally, _ in suites:
         earlier, states = tally.earlier()
         print(f"{tally.seconds / 3600:.2f} hours at this code, {earlier / 3600:.2f} at {states} others; {tally.path}")
     for each in held:
         each.close()
     if not done:
         print("not all runs are made: the same command goes on")
-    return 1 if any(tally.failed() for _, tally, _ in suites) else 0
+    return 1 if any(tally.failed() for _, _, tally, _ in suites) else 0
 
 
 if __name__ == "__main__":

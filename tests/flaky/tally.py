@@ -25,14 +25,14 @@ FOLDER = CACHE / "flaky"
 APART = re.compile(r"\.md$|^(tests|benches|docs)/|/tests/")
 
 
-def lock(language: str) -> IO[str]:
-    """Two runs at once of the same suites would overwrite each other's counts. Hold what this gives."""
+def lock(suite: str) -> IO[str]:
+    """Two runs at once of one suite would overwrite each other's counts. Hold what this gives."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    held = open(FOLDER / f"{language}.lock", "w")
+    held = open(FOLDER / f"{suite}.lock", "w")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.exit(f"make flaky runs already for {language}: its tally is in use")
+        sys.exit(f"make flaky runs already for {suite}: its tally is in use")
     return held
 
 

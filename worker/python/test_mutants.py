@@ -54,7 +54,16 @@ def main() -> int:
     python = Path(last("./venv.sh", "test"))
     with tempfile.TemporaryDirectory(prefix="elasticrun-mutants-") as out:
         wheel = last("./build.sh", "dev", out, "mutants")
-        install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]
+        install = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--force-reinstall",
+        ]
         subprocess.run([*install, wheel], check=True)
         env = {
             **os.environ,

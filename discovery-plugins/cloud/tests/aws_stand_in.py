@@ -15,6 +15,7 @@ import threading
 from urllib.parse import parse_qsl
 
 import boto3
+import stand_in
 from moto.autoscaling.models import autoscaling_backends
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
@@ -24,8 +25,6 @@ from moto.moto_server.werkzeug_app import (
     create_backend_app,
 )
 from werkzeug.serving import make_server
-
-import stand_in
 
 REGION = "eu-central-1"
 groups = autoscaling_backends[DEFAULT_ACCOUNT_ID][REGION]
@@ -156,12 +155,18 @@ class Orders:
         config = f"{type}-{'spot' if spot else 'plain'}"
         if config not in groups.launch_configurations:
             self.scaling.create_launch_configuration(
-                LaunchConfigurationName=config, ImageId=self.image, InstanceType=type,
+                LaunchConfigurationName=config,
+                ImageId=self.image,
+                InstanceType=type,
                 **({"SpotPrice": "1"} if spot else {}),
             )
         self.scaling.create_auto_scaling_group(
-            AutoScalingGroupName=name, LaunchConfigurationName=config, MinSize=0, MaxSize=5000,
-            DesiredCapacity=desired, AvailabilityZones=[f"{REGION}a"],
+            AutoScalingGroupName=name,
+            LaunchConfigurationName=config,
+            MinSize=0,
+            MaxSize=5000,
+            DesiredCapacity=desired,
+            AvailabilityZones=[f"{REGION}a"],
             Tags=[{"Key": key, "Value": value, "PropagateAtLaunch": True} for key, value in (tags or {}).items()],
         )
         return self.members(name)
@@ -203,8 +208,11 @@ class Orders:
 
     def hook(self, group, name, seconds):
         self.scaling.put_lifecycle_hook(
-            AutoScalingGroupName=group, LifecycleHookName=name, HeartbeatTimeout=seconds,
-            LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING", DefaultResult="ABANDON",
+            AutoScalingGroupName=group,
+            LifecycleHookName=name,
+            HeartbeatTimeout=seconds,
+            LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING",
+            DefaultResult="ABANDON",
         )
 
     def fail(self, **failure):

@@ -7,6 +7,7 @@ Shapes after https://cloud.google.com/compute/docs/reference/rest/v1: instanceGr
 instances. It also gives access tokens, as the metadata service and as an OAuth server do.
 """
 
+import functools
 import json
 import re
 import threading
@@ -34,7 +35,11 @@ class Cloud:
     def group(self, path, zones, desired=0, type="n2-standard-8", labels=None, accelerators=0, spot=False):
         """A group at `projects/P/zones/Z/instanceGroupManagers/N`; its instances are spread over `zones`."""
         self.groups[path] = {
-            "zones": zones, "type": type, "labels": labels or {}, "accelerators": accelerators, "spot": spot,
+            "zones": zones,
+            "type": type,
+            "labels": labels or {},
+            "accelerators": accelerators,
+            "spot": spot,
             "members": [],
         }
         return self.desired(path, desired)
@@ -53,11 +58,19 @@ class Cloud:
 
     def make(self, path, group, name, zone):
         self.numbers += 1
-        group["members"].append({
-            "project": path.split("/")[1], "name": name, "zone": zone, "number": str(self.numbers),
-            "status": "RUNNING", "action": "NONE", "health": None, "labels": dict(group["labels"]),
-            "address": f"10.{self.numbers >> 16 & 255}.{self.numbers >> 8 & 255}.{self.numbers & 255}",
-        })
+        group["members"].append(
+            {
+                "project": path.split("/")[1],
+                "name": name,
+                "zone": zone,
+                "number": str(self.numbers),
+                "status": "RUNNING",
+                "action": "NONE",
+                "health": None,
+                "labels": dict(group["labels"]),
+                "address": f"10.{self.numbers >> 16 & 255}.{self.numbers >> 8 & 255}.{self.numbers & 255}",
+            }
+        )
 
     def members(self, path):
         return [f"{one['name']}.{one['number']}" for one in self.groups[path]["members"]]
@@ -104,13 +117,17 @@ class Cloud:
             ("GET", r"/compute/v1/projects/([^/]+)/zones/([^/]+)/instances", self.list_instances),
             ("GET", r"/compute/v1/projects/[^/]+/zones/[^/]+/machineTypes/([^/]+)", self.machine_type),
         ]
+
+        def called(handler, match, query):
+            return handler(query, *match.groups())
+
         with self.lock:
             action, found = method, lambda query: error(404, "notFound", path)
             for wanted, pattern, handler in kinds:
                 match = re.fullmatch(pattern, path)
                 if match and method == wanted:
                     action = handler.__name__
-                    found = lambda query, handler=handler, match=match: handler(query, *match.groups())
+                    found = functools.partial(called, handler, match)
                     break
             if path.endswith("/token"):
                 action, found = "token", lambda query: (200, {"access_token": "t", "expires_in": 3600})
@@ -170,8 +187,11 @@ def managed(one):
 def instance(group, one):
     zone = f"{API}/projects/{one['project']}/zones/{one['zone']}"
     value = {
-        "id": one["number"], "name": one["name"], "machineType": f"{zone}/machineTypes/{group['type']}",
-        "labels": one["labels"], "networkInterfaces": [{"networkIP": one["address"]}],
+        "id": one["number"],
+        "name": one["name"],
+        "machineType": f"{zone}/machineTypes/{group['type']}",
+        "labels": one["labels"],
+        "networkInterfaces": [{"networkIP": one["address"]}],
         "scheduling": {"provisioningModel": "SPOT" if group["spot"] else "STANDARD"},
     }
     if group["accelerators"]:

@@ -36,7 +36,8 @@ class Cluster:
         uid = f"{self.uids:08x}-0000-4000-8000-000000000000"
         condition = {"type": "Ready", "status": "True" if ready else "False"}
         pod = {
-            "apiVersion": "v1", "kind": "Pod",
+            "apiVersion": "v1",
+            "kind": "Pod",
             "metadata": {"name": name, "namespace": namespace, "uid": uid, "labels": labels or {"app": "train"}},
             "spec": {"nodeName": "node-1", "containers": [{"name": "main", "resources": {"limits": limits or {}}}]},
             "status": {"phase": phase, "podIP": f"10.1.0.{self.uids}", "conditions": [condition]},
@@ -120,8 +121,13 @@ class Cluster:
 
 def status(code, reason, message, seconds=0):
     value = {
-        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": code,
-        "reason": reason, "message": message,
+        "apiVersion": "v1",
+        "kind": "Status",
+        "metadata": {},
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
     }
     if seconds:
         value["details"] = {"retryAfterSeconds": seconds}
@@ -185,7 +191,7 @@ def handler(cluster):
                 if expired or ends:
                     self.wfile.write(b"0\r\n\r\n" if expired else b"")
                     self.close_connection = True
-                    return
+                    return None
 
         def chunk(self, value):
             data = json.dumps(value).encode() + b"\n"

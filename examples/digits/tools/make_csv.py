@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes a CSV file of data/digits.parquet, for readers that know no Parquet: a row is 64 pixels and the label.
 
-    python3 -m venv venv && venv/bin/pip install pyarrow
-    venv/bin/python make_csv.py ../data/digits.parquet ../../../worker/python/python/elasticrun/examples/digits.csv
+python3 -m venv venv && venv/bin/pip install pyarrow
+venv/bin/python make_csv.py ../data/digits.parquet ../../../worker/python/python/elasticrun/examples/digits.csv
 """
 
 import sys

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support.jobs import Starter  # noqa: E402
+from support.jobs import Starter
 
 
 @pytest.fixture

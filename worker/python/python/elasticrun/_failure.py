@@ -17,9 +17,7 @@ def watch() -> None:
     """From now on an error that nobody catches is told, after it was printed."""
     owner, print_error = os.getpid(), sys.excepthook
 
-    def failed(
-        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
-    ) -> None:
+    def failed(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if isinstance(error, Stopped):
             # The job goes on without this process, or is over: no failure of a script that has no elastic.run.
             print(f"elasticrun: {error}", file=sys.stderr, flush=True)

@@ -63,6 +63,7 @@ def plan(
     whole_row_groups: bool,
     cache: tuple[str | PathLike[str], int] | None = None,
 ) -> Forecast: ...
+
 @final
 class Data:
     """A data set that this process reads."""
@@ -110,6 +111,7 @@ class Data:
 def note(paths: Sequence[str], name: str, key: str) -> bytes | None: ...
 def columns(paths: Sequence[str]) -> list[str]: ...
 def images(encoded: Sequence[bytes | None]) -> list[Image | None]: ...
+
 @final
 class Image:
     """A decoded image."""
@@ -165,9 +167,7 @@ class Lane:
         postscale: float = 1.0,
         tag: int = 0,
     ) -> Work: ...
-    def broadcast(
-        self, address: int, nbytes: int, root: int, keep: object = None, name: str | None = None
-    ) -> Work: ...
+    def broadcast(self, address: int, nbytes: int, root: int, keep: object = None, name: str | None = None) -> Work: ...
     def allgather(
         self,
         own: Buffer,
@@ -251,8 +251,7 @@ def sync(
     save: Callable[[], tuple[bytes, list[Buffer]]],
     restore: Callable[[bytes, list[memoryview]], object],
     fresh: bool = False,
-    compare: Callable[[tuple[bytes, list[memoryview]] | None, list[bytes] | None], bytes | None]
-    | None = None,
+    compare: Callable[[tuple[bytes, list[memoryview]] | None, list[bytes] | None], bytes | None] | None = None,
 ) -> bool: ...
 def training() -> None: ...
 def seal(head: bytes, buffers: list[Buffer]) -> tuple[int, int, int]: ...

@@ -26,9 +26,7 @@ def shares(dot: float, one_squared: float, two_squared: float) -> tuple[float, f
     return one, two
 
 
-def tree(
-    mine: T, rank: int, size: int, swap: Callable[[T, int | None], T], pair: Callable[[T, T], T]
-) -> T:
+def tree(mine: T, rank: int, size: int, swap: Callable[[T, int | None], T], pair: Callable[[T, T], T]) -> T:
     """What all ranks have, combined; the same bits on all.
 
     Args:

@@ -160,9 +160,7 @@ def encode(value: object, apart: Mapping[int, str] | None = None) -> Payload:
         pickler.dump(value)
     except Exception as error:
         path, part, why = _culprit(value, "", error, apart or {})
-        raise StateError(
-            f"{path or 'the value'} ({type(part).__qualname__}) cannot be serialised: {why}"
-        ) from error
+        raise StateError(f"{path or 'the value'} ({type(part).__qualname__}) cannot be serialised: {why}") from error
     buffers = [(stored.address, stored.nbytes) for stored in pickler.stored]
     return Payload(file.getvalue(), buffers, [stored.owner for stored in pickler.stored])
 

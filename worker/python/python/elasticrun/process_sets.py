@@ -69,6 +69,4 @@ def remove_process_set(process_set: object) -> NoReturn:
 
 
 def _refuse() -> NoReturn:
-    raise NotImplementedError(
-        "process sets are not offered: leave process_set out (all ranks take part)"
-    )
+    raise NotImplementedError("process sets are not offered: leave process_set out (all ranks take part)")

@@ -81,9 +81,7 @@ class ElasticSampler:
         NotInitialized: before ``init()``.
     """
 
-    def __init__(
-        self, dataset: Sized | int, shuffle: bool = True, seed: int = 0, *, padding: bool = True
-    ) -> None:
+    def __init__(self, dataset: Sized | int, shuffle: bool = True, seed: int = 0, *, padding: bool = True) -> None:
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed
@@ -220,9 +218,7 @@ class ElasticSampler:
         own = self.state_dict()
         for key in ("len", "seed", "shuffle"):
             if state_dict[key] != own[key]:
-                raise ValueError(
-                    f"the state is of a sampler with {key} {state_dict[key]}, this one has {own[key]}"
-                )
+                raise ValueError(f"the state is of a sampler with {key} {state_dict[key]}, this one has {own[key]}")
         self._go_to(int(state_dict["epoch"]), int(state_dict["position"]))
 
     def _go_to(self, epoch: int, position: int) -> None:

@@ -9,6 +9,7 @@ import types
 
 import numpy as np
 import pytest
+
 from elasticrun import codec
 from elasticrun.errors import StateError
 

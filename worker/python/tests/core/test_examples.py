@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 
 import pytest
+
 from elasticrun import _binary
 from elasticrun.examples import data
 

@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 
-import elasticrun
 import pytest
+
+import elasticrun
 from elasticrun import _exchange, _options, _served, errors, launch
 from elasticrun._call import Result
 
@@ -242,9 +243,7 @@ def test_hosts_of_this_machine_are_known():
 
 def test_who_does_not_hold_the_key_gets_no_answer():
     asked = []
-    server = _exchange.Server(
-        "127.0.0.1", lambda request: asked.append(request) or b"answer"
-    )
+    server = _exchange.Server("127.0.0.1", lambda request: asked.append(request) or b"answer")
     server.unlock(b"key")
     try:
         assert _exchange.ask(["127.0.0.1"], server.port, b"key", b"request" * 100_000) == b"answer"

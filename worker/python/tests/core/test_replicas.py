@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy
 import pytest
+
 from elasticrun import codec
 from elasticrun.codec import Stored
 from elasticrun.elastic.replicas import Replicas
@@ -88,9 +89,7 @@ def test_parameters_that_one_worker_lacks_are_those_of_another_stage() -> None:
 
 def test_parameters_may_differ_by_rounding_only() -> None:
     compared({"w": Weights(1, 2, 3)}, {"w": Weights(1, 2, 3.0001)}, None)
-    compared(
-        {"w": Weights(1, 2, 3, dtype="float16")}, {"w": Weights(1, 2, 3.01, dtype="float16")}
-    )
+    compared({"w": Weights(1, 2, 3, dtype="float16")}, {"w": Weights(1, 2, 3.01, dtype="float16")})
     with pytest.raises(StateError, match=r"^b of rank 0 is float32\[2\], that of rank 2 is one with other values"):
         compared(
             {"a": Weights(1, 2), "b": Weights(1, 2)},

@@ -40,8 +40,9 @@ class Metadata(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         rebalance = self.path.endswith("/events/recommendations/rebalance")
         if rebalance and type(self).recommends:
-            return self._answer(200, b'{"noticeTime": "2026-01-05T08:22:00Z"}')
-        self._answer(404, b"")
+            self._answer(200, b'{"noticeTime": "2026-01-05T08:22:00Z"}')
+        else:
+            self._answer(404, b"")
 
     def _answer(self, code: int, body: bytes) -> None:
         self.send_response(code)

@@ -7,14 +7,13 @@ import tracemalloc
 from collections import Counter
 
 import pytest
-from elasticrun import ElasticSampler, errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elasticrun import ElasticSampler, errors
+
 HISTORY = st.lists(
-    st.tuples(
-        st.integers(1, 9), st.integers(1, 20), st.integers(0, 4), st.booleans(), st.booleans()
-    ),
+    st.tuples(st.integers(1, 9), st.integers(1, 20), st.integers(0, 4), st.booleans(), st.booleans()),
     min_size=1,
     max_size=12,
 )
@@ -37,9 +36,7 @@ def members(world, state, length, size, **how):
 
 
 @pytest.mark.parametrize("padding", [True, False])
-@given(
-    length=st.integers(0, 300), seed=st.integers(-5, 2**70), shuffle=st.booleans(), history=HISTORY
-)
+@given(length=st.integers(0, 300), seed=st.integers(-5, 2**70), shuffle=st.booleans(), history=HISTORY)
 @settings(deadline=None, max_examples=150)
 def test_loaders_use_each_index_once(padding, length, seed, shuffle, history):
     with pytest.MonkeyPatch.context() as patch:

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support import parquet
+
 from elasticrun.data import ParquetDataset, make_batch_reader
 from elasticrun.errors import DataError
-from support import parquet
 
 
 def shard(path, number=0, count=1, **options):
@@ -77,8 +78,14 @@ def test_a_predicate_that_drops_everything_ends_at_once(tmp_path):
 def test_a_file_that_vanished_changed_or_shrank_is_named(tmp_path):
     for change, said in (
         (lambda path: path.unlink(), "x.parquet: .*no such file"),
-        (lambda path: path.write_bytes(path.read_bytes()[:1000]), "x.parquet: .*changed since the data set was opened: it had"),
-        (lambda path: path.write_bytes(path.read_bytes() + b"more"), "x.parquet: .*changed since the data set was opened"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:1000]),
+            "x.parquet: .*changed since the data set was opened: it had",
+        ),
+        (
+            lambda path: path.write_bytes(path.read_bytes() + b"more"),
+            "x.parquet: .*changed since the data set was opened",
+        ),
         (lambda path: os.utime(path, ns=(0, 0)), "x.parquet: .*changed since the data set was opened"),
     ):
         path = tensors(tmp_path)
@@ -145,7 +152,9 @@ def test_nested_types_are_there_as_arrow_and_named_as_arrays(tmp_path):
         with pytest.raises(TypeError, match="column 'nested' is no array of NumPy: take it from arrow"):
             batch["nested"]
         arrow = batch.arrow()
-        for number, value, ragged in zip(*(arrow[name].to_pylist() for name in ("index", "nested", "ragged")), strict=True):
+        for number, value, ragged in zip(
+            *(arrow[name].to_pylist() for name in ("index", "nested", "ragged")), strict=True
+        ):
             seen[number] = (value, ragged)
     assert seen == {row: (nested[row], [1.0] * (row % 4)) for row in range(50)}
 

@@ -8,9 +8,10 @@ import random
 import re
 import signal
 
-from elasticrun.data import ParquetDataset, audit
 from support import parquet
 from support.audits import committed
+
+from elasticrun.data import ParquetDataset, audit
 
 ROWS = 2000
 SEED = 20

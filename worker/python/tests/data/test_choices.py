@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support import parquet
+
 from elasticrun.data import Mixture, NGram, ParquetDataset, WeightedSamplingReader, make_batch_reader, make_reader
 from elasticrun.errors import DataError
-from support import parquet
 
 
 @pytest.fixture
@@ -130,7 +131,9 @@ def test_windows_that_cannot_be_are_said(tmp_path):
     with pytest.raises(ValueError, match=r"NGram\(fields=\[\]\)"):
         NGram([], 1, "time")
     pq.write_table(pa.table({"time": [1, 3, 2], "x": [0.0, 0.0, 0.0]}), tmp_path / "set" / "y.parquet")
-    with pytest.raises(DataError, match="y.parquet: row group 0: column time: .*row 2 of the row group is earlier than row 1"):
+    with pytest.raises(
+        DataError, match="y.parquet: row group 0: column time: .*row 2 of the row group is earlier than row 1"
+    ):
         list(make_reader(path, schema_fields=NGram({0: ["x"]}, 1, "time")))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from elasticrun.data import ParquetDataset, torch_loader
-from elasticrun.errors import DataError, StateError
 from support import parquet
 
 import elasticrun
+from elasticrun.data import ParquetDataset, torch_loader
+from elasticrun.errors import DataError, StateError
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from elasticrun.data import ParquetDataset, audit
 from support import parquet
 from support.audits import committed
+
+from elasticrun.data import ParquetDataset, audit
 
 #: Trains on the rows of an epoch, with a sum that says which rows the model has seen.
 SCRIPT = """
@@ -145,7 +146,9 @@ def test_all_workers_lost_go_on_with_model_and_rows_of_one_commit(start, tmp_pat
     ).succeed()
     done = 6 * (50 if deterministic else 20)
     assert start_of(text, 1) == {(rank, 2, 1000) for rank in range(2)}
-    (later,) = {int(round_) for round_, left in re.findall(r"ROUND (\d+) .* LEFT (\d+)", text) if int(left) == 1000 - done}
+    (later,) = {
+        int(round_) for round_, left in re.findall(r"ROUND (\d+) .* LEFT (\d+)", text) if int(left) == 1000 - done
+    }
     assert start_of(text, later) == {(rank, 2, 1000 - done) for rank in range(2)}
     # The model has seen each row once, and the steps before the restart are in it.
     assert text.count(f"EACH ROW 1 TIMES IN {20 if deterministic else 50} STEPS") == 2
@@ -177,12 +180,15 @@ def test_the_rates_of_all_workers_are_known(start, tmp_path):
                 assert sum(rates) == progress.total_rows_per_second, rates
                 print("RATES of", progress)"""
     text = start.job("-np 2", script(tmp_path, after=after)).succeed()
-    assert len(re.findall(r"RATES of epoch 0: 600 of 1,000 rows \(60%\), .* rows/s here, .* by 2 workers, .* left", text)) == 2
+    assert (
+        len(re.findall(r"RATES of epoch 0: 600 of 1,000 rows \(60%\), .* rows/s here, .* by 2 workers, .* left", text))
+        == 2
+    )
 
 
 def test_another_data_set_on_one_worker_is_told(start, tmp_path):
     parquet.write(tmp_path / "other", rows=999)
-    text = script(tmp_path).replace(f'ParquetDataset("{tmp_path / "data"}"', 'ParquetDataset(PATH')
+    text = script(tmp_path).replace(f'ParquetDataset("{tmp_path / "data"}"', "ParquetDataset(PATH")
     text = f'import os\nPATH = "{tmp_path}/" + ("other" if os.environ["HOROVOD_RANK"] == "1" else "data")\n' + text
     told = start.job("-np 2", text).fail(1)
     assert "another data set" in told or "elsewhere in the data" in told

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from elasticrun.data import TransformSpec, edit_field, make_batch_reader, make_reader
 from support import parquet
+
+from elasticrun.data import TransformSpec, edit_field, make_batch_reader, make_reader
 
 #: All arguments of make_reader of petastorm 0.13.1, with values that they may have there.
 ARGUMENTS = {
@@ -64,7 +65,10 @@ def test_all_arguments_are_known(path, tmp_path, make):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"storage_options": {"key": "x"}}, "storage_options is not supported: credentials and endpoints come from the"),
+        (
+            {"storage_options": {"key": "x"}},
+            "storage_options is not supported: credentials and endpoints come from the",
+        ),
         ({"filesystem": object()}, "filesystem is not supported: the reader opens paths, s3:// and gs://"),
         ({"cache_type": "memory"}, "cache_type='memory': must be None, 'null' or 'local-disk'"),
         ({"cache_type": "local-disk"}, "cache_type='local-disk' needs cache_location"),
@@ -134,7 +138,10 @@ class in_reduce:
     [
         (in_set([3, 500, 5000], "index"), lambda index: index in (3, 500)),
         (in_set(["row 7"], "name"), lambda index: index == 7),
-        (in_lambda(["index", "name"], lambda index, name: index < 20 and name.endswith("3")), lambda index: index in (3, 13)),
+        (
+            in_lambda(["index", "name"], lambda index, name: index < 20 and name.endswith("3")),
+            lambda index: index in (3, 13),
+        ),
         (in_reduce([in_set(range(10), "index"), in_set(["row 7", "row 70"], "name")], all), lambda index: index == 7),
         (in_reduce([in_set([1], "index"), in_set(["row 7"], "name")], any), lambda index: index in (1, 7)),
         (in_lambda(["index"], lambda index: False), lambda index: False),

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from elasticrun.data import (
     IntersectIndexSelector,
     ParquetDataset,
@@ -81,7 +82,9 @@ def test_the_schema_is_read_as_it_is_noted():
 
 
 def test_a_data_set_of_a_job_decodes_whole_batches():
-    data = ParquetDataset(SET, batch_size=4, codecs="petastorm", shuffle=False, columns=["id", "matrix", "rgb", "ragged", "part"])
+    data = ParquetDataset(
+        SET, batch_size=4, codecs="petastorm", shuffle=False, columns=["id", "matrix", "rgb", "ragged", "part"]
+    )
     data._enter_shard(0, 1)
     for batch in data:
         assert batch["matrix"].shape == (batch.rows, 3, 4)

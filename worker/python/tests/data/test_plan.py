@@ -1,5 +1,6 @@
 """`elasticrun data plan`: what a change of workers moves."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -7,17 +8,16 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from elasticrun.data import plan
 from support import parquet
 from support.jobs import PATIENCE
+
+from elasticrun.data import plan
 
 
 def ask(*words: object) -> subprocess.CompletedProcess[str]:
     """Calls the program as a user does."""
     program = os.environ.get("ELASTICRUN_BIN", "elasticrun")
-    return subprocess.run(
-        [program, "data", "plan", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
-    )
+    return subprocess.run([program, "data", "plan", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_plan_as_json_is_disjoint_and_whole(data: Path) -> None:
     told = json.loads(ask(data, "--from", "4", "--to", "7", "--json").stdout)
     ranges = sorted(tuple(own) for worker in told["after"] for own in worker["ranges"])
     assert ranges[0][0] == 0 and ranges[-1][1] == 800
-    assert all(one[1] == other[0] for one, other in zip(ranges, ranges[1:], strict=False))
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(ranges))
     assert {worker["rows"] for worker in told["after"]} == {114, 115}
     # The bound of data.md for four workers of 200 rows: what is above the new share of each, less the odd rows.
     assert told["moved"] == 4 * (200 - 114) - 2

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support import parquet
+
 from elasticrun.data import make_batch_reader, make_reader
 from elasticrun.errors import DataError
-from support import parquet
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_shards_are_even_and_together_whole(url, count):
 
 def test_more_shards_than_row_groups_and_rows(tmp_path):
     path = str(parquet.write(tmp_path, rows=3, files=1))
-    assert sorted(sum((read(path, cur_shard=shard, shard_count=5) for shard in range(5)), [])) == [0, 1, 2]
+    assert sorted(row for shard in range(5) for row in read(path, cur_shard=shard, shard_count=5)) == [0, 1, 2]
 
 
 def test_reset_reads_again_and_at_any_time(url):

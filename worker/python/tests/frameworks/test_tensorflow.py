@@ -30,9 +30,7 @@ def test_a_worker_killed_beside_a_graph_costs_nothing_but_time(start):
 
 def test_a_host_that_comes_is_used_and_nothing_is_done_again(start):
     change = start.hosts("localhost:1\n")
-    job = start.train(
-        f"--min-np 1 --host-discovery-script {start.discovery} --discovery-interval 100ms", TRAIN, "0"
-    )
+    job = start.train(f"--min-np 1 --host-discovery-script {start.discovery} --discovery-interval 100ms", TRAIN, "0")
     job.until("committed 20 with 1")
     change("localhost:1\n127.0.0.1:1\n")
     output = job.succeed()

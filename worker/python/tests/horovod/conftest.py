@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import checkout  # noqa: E402
+import checkout
 
 
 @pytest.fixture

@@ -98,9 +98,7 @@ class Job:
         found = []
         for entry in Path("/proc").iterdir():
             try:
-                if os.readlink(entry / "cwd") == here and wanted in (
-                    entry / "environ"
-                ).read_bytes().split(b"\0"):
+                if os.readlink(entry / "cwd") == here and wanted in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
             except (OSError, ValueError):
                 continue

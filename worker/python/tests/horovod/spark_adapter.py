@@ -17,8 +17,9 @@ from types import ModuleType
 from typing import Any
 
 import checkout
-import elasticrun.spark
 from cluster import Cluster
+
+import elasticrun.spark
 from elasticrun.errors import JobError
 
 #: How much longer an epoch waits than a scenario says. Horovod's workers share an executor's Python that has imported torch
@@ -123,7 +124,9 @@ def run_elastic(
     except JobError as error:
         # Whatever a scenario has go wrong, it has it go wrong later.
         assert logfile.exists() and logfile.read_text(), f"nothing was trained: {error}"
-        raise RuntimeError(f"Horovod detected that one or more processes exited with non-zero status ({error!r})") from error
+        raise RuntimeError(
+            f"Horovod detected that one or more processes exited with non-zero status ({error!r})"
+        ) from error
 
 
 def excludes() -> bool:

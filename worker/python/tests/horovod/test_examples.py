@@ -43,9 +43,7 @@ def test_pytorch_mnist(source: Path, tmp_path: Path) -> None:
 
 
 def test_pytorch_synthetic_benchmark(source: Path, tmp_path: Path) -> None:
-    script = checkout.moved(
-        source / "examples/elastic/pytorch/pytorch_synthetic_benchmark_elastic.py", tmp_path
-    )
+    script = checkout.moved(source / "examples/elastic/pytorch/pytorch_synthetic_benchmark_elastic.py", tmp_path)
     command = ["python", str(script), "--batch-size", "8", "--num-iters", "250"]
     with Job(tmp_path, command, environment.torch()) as job:
         grow_and_kill(job, r"\[0\]<stdout>:Iter #\d+")
@@ -53,9 +51,7 @@ def test_pytorch_synthetic_benchmark(source: Path, tmp_path: Path) -> None:
 
 
 def test_tensorflow2_keras_mnist(source: Path, tmp_path: Path) -> None:
-    script = checkout.moved(
-        source / "examples/elastic/tensorflow2/tensorflow2_keras_mnist_elastic.py", tmp_path
-    )
+    script = checkout.moved(source / "examples/elastic/tensorflow2/tensorflow2_keras_mnist_elastic.py", tmp_path)
     with Job(tmp_path, ["python", str(script)], environment.tensorflow()) as job:
         grow_and_kill(job, r"\[0\]<stdout>:Epoch \d+/\d+")
     accuracy = re.findall(r"accuracy: ([\d.]+)", job.output)
@@ -63,9 +59,7 @@ def test_tensorflow2_keras_mnist(source: Path, tmp_path: Path) -> None:
 
 
 def test_tensorflow2_mnist(source: Path, tmp_path: Path) -> None:
-    script = checkout.moved(
-        source / "examples/elastic/tensorflow2/tensorflow2_mnist_elastic.py", tmp_path
-    )
+    script = checkout.moved(source / "examples/elastic/tensorflow2/tensorflow2_mnist_elastic.py", tmp_path)
     with Job(tmp_path, ["python", str(script)], environment.tensorflow()) as job:
         grow_and_kill(job, r"\[0\]<stdout>:Step #\d+")
     loss = re.findall(r"Loss: ([\d.]+)", job.output)

@@ -72,9 +72,7 @@ def test_options(source: Path, tmp_path: Path) -> None:
         if name not in END:
             np = [] if name in ("-np", "--num-proc") else ["-np", "2"]
             words = [*np, *words, "--dry-run", "true"]
-        done = subprocess.run(
-            [str(_binary.find()), *words], capture_output=True, text=True, timeout=20
-        )
+        done = subprocess.run([str(_binary.find()), *words], capture_output=True, text=True, timeout=20)
         if done.returncode != 0:
             refused.append(f"{' '.join(words)}: {done.stderr.strip()}")
     assert not refused, "\n".join(refused)
@@ -173,9 +171,7 @@ def nothing() -> None:
     """What no worker ever calls."""
 
 
-def test_run_takes_the_same_arguments(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_takes_the_same_arguments(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = ast.parse((source / "horovod/runner/__init__.py").read_text())
     (run,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run"]
     theirs = {arg.arg for arg in run.args.args} - {"func", "args", "kwargs"}

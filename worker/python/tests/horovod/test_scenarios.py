@@ -25,9 +25,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize(("name", "env"), SCRIPTS.items(), ids=SCRIPTS.keys())
-def test_scenario(
-    name: str, env: Callable[[], dict[str, str]], scenario: str, source: Path, tmp_path: Path
-) -> None:
+def test_scenario(name: str, env: Callable[[], dict[str, str]], scenario: str, source: Path, tmp_path: Path) -> None:
     original = source / "test/integration/data" / name
     script = checkout.with_fractions(checkout.moved(original, tmp_path))
     launcher = adapter.Launcher(_binary.find(), env())

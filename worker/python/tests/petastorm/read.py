@@ -15,7 +15,7 @@ import warnings
 
 warnings.simplefilter("ignore")
 
-from petastorm import make_batch_reader  # noqa: E402
+from petastorm import make_batch_reader
 
 
 def read(url: str, reset: int = 0, **options: int) -> list[int]:
@@ -29,7 +29,9 @@ def read(url: str, reset: int = 0, **options: int) -> list[int]:
 
 try:
     url, *words = sys.argv[1:]
-    said: dict[str, object] = {"index": read(url, **{name: int(value) for name, value in (word.split("=") for word in words)})}
+    said: dict[str, object] = {
+        "index": read(url, **{name: int(value) for name, value in (word.split("=") for word in words)})
+    }
 except Exception as error:
     said = {"error": type(error).__name__}
 print(json.dumps(said), flush=True)

@@ -12,8 +12,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from elasticrun.data import make_batch_reader
 from support import parquet
+
+from elasticrun.data import make_batch_reader
 
 PYTHON = os.environ.get("ELASTICRUN_TEST_PETASTORM")
 pytestmark = pytest.mark.skipif(PYTHON is None, reason="no petastorm here: make test-petastorm sets it up")
@@ -55,7 +56,9 @@ def test_the_same_seed_gives_the_same_order_and_another_one_another(url):
 
 
 def test_a_seed_decides_which_rows_a_shard_sees(url):
-    seen = [{frozenset(read(url, seed=seed, cur_shard=0, shard_count=4)) for seed in (1, 2, 3)} for read in (theirs, ours)]
+    seen = [
+        {frozenset(read(url, seed=seed, cur_shard=0, shard_count=4)) for seed in (1, 2, 3)} for read in (theirs, ours)
+    ]
     # Petastorm's shard is the same row groups in every job, with any seed.
     assert [len(different) for different in seen] == [1, 3]
 
@@ -69,7 +72,7 @@ def test_shards_are_even(url):
     assert max(lengths[theirs]) - min(lengths[theirs]) >= 60
     assert lengths[ours] == [250] * 4
     for read in (theirs, ours):
-        assert sorted(sum(shards(read), [])) == list(range(ROWS))
+        assert sorted(row for shard in shards(read) for row in shard) == list(range(ROWS))
 
 
 def test_more_shards_than_row_groups(url):

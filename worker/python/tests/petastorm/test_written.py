@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from elasticrun.data import NGram, make_reader
 
 PYTHON = os.environ.get("ELASTICRUN_TEST_PETASTORM_SPARK")

@@ -187,11 +187,7 @@ class Cluster:
     def left(self) -> dict[int, str]:
         """Processes of jobs: drivers, task services, and workers."""
         ours = ("task-service", "elasticrun run", "elasticrun._call", "agent-guard")
-        return {
-            pid: words
-            for pid, words in self.processes().items()
-            if any(name in words for name in ours)
-        }
+        return {pid: words for pid, words in self.processes().items() if any(name in words for name in ours)}
 
     def executors(self) -> dict[int, str]:
         """JVMs of executors, and the host of each."""

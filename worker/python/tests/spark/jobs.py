@@ -11,12 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import elasticrun.spark
 import training
 from cluster import HOME, PATIENCE, TAG, Cluster, eventually
 from pyspark import SparkContext
 from support.jobs import Job
 from training import End, Step
+
+import elasticrun.spark
 
 
 class Running:
@@ -43,7 +44,7 @@ class Running:
     def _run(self) -> None:
         try:
             self._results = self._call()
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:
             self._error = error
 
 
@@ -60,9 +61,7 @@ class Bench:
         settings["env"] = {TAG: self.cluster.tag, **settings.pop("env", {})}
         kwargs = {"folder": str(self.folder), **settings.pop("kwargs", {})}
         fn = settings.pop("fn", training.train)
-        return Running(
-            lambda: elasticrun.spark.run(fn, kwargs=kwargs, spark_context=context, **settings)
-        )
+        return Running(lambda: elasticrun.spark.run(fn, kwargs=kwargs, spark_context=context, **settings))
 
     def program(self, text: str, submit: bool = False, **env: str) -> Job:
         """Starts a program of its own, by spark-submit if that is wanted.

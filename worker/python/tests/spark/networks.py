@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from elasticrun.examples.data import PIXELS, load
 from pyspark.sql import DataFrame, SparkSession
+
+from elasticrun.examples.data import PIXELS, load
 
 __all__ = ["accuracy", "cross_entropy", "digits", "share_right", "slow_cross_entropy", "softmax"]
 
@@ -18,7 +19,8 @@ def digits(session: SparkSession) -> tuple[DataFrame, DataFrame]:
     """Digits to train with and to test with: pixels as an array, and the digit."""
     schema = "pixels array<float>, label int"
     return tuple(  # type: ignore[return-value]
-        session.createDataFrame([(list(map(float, digit.pixels)), digit.label) for digit in some], schema) for some in load()
+        session.createDataFrame([(list(map(float, digit.pixels)), digit.label) for digit in some], schema)
+        for some in load()
     )
 
 
@@ -38,7 +40,7 @@ def accuracy(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     return (output.argmax(1) == label.long()).float().mean()
 
 
-class slow_cross_entropy:  # noqa: N801 - called as a function
+class slow_cross_entropy:
     """The loss, which takes a while and says in a file how often it was asked."""
 
     def __init__(self, folder: Path, seconds: float) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import elasticrun.spark
 import pytest
 import training
 from jobs import Bench
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+import elasticrun.spark
 
 ROWS = 1000
 

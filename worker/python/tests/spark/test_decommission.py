@@ -7,10 +7,11 @@ import signal
 from typing import Any
 
 import pytest
-from elasticrun.spark.decommission import Decommission
-from elasticrun.spark.listener import Held
 from jobs import Bench
 from pyspark import SparkContext
+
+from elasticrun.spark.decommission import Decommission
+from elasticrun.spark.listener import Held
 
 
 @pytest.mark.quick

@@ -9,8 +9,9 @@ import subprocess
 
 import pytest
 from cluster import HOSTS, Cluster, context, eventually, free_port
-from elasticrun import _binary
 from jobs import Bench
+
+from elasticrun import _binary
 
 #: Where the plugin is; `test_spark.sh` builds it.
 PLUGINS = os.environ.get("ELASTICRUN_TEST_PLUGINS")
@@ -44,7 +45,7 @@ def test_the_plugin_keeps_the_rules_of_plugins(cluster: Cluster):
 def test_workers_of_a_master_are_hosts(bench: Bench, free: None):
     # Each worker has two GPUs.
     source = f"spark:master={page(bench.cluster)}"
-    assert hosts(source) == {host: (2, "ready") for host in HOSTS}
+    assert hosts(source) == dict.fromkeys(HOSTS, (2, "ready"))
     bench.cluster.remove_worker(HOSTS[2])
     assert set(hosts(source)) == set(HOSTS[:2])
 

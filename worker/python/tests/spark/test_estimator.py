@@ -17,10 +17,6 @@ if importlib.util.find_spec("torch") is None:
 
 import torch
 from cluster import TAG, eventually
-from elasticrun.errors import WorkerFailedError
-from elasticrun.spark.store import Store
-from elasticrun.spark.torch import TorchEstimator, TorchModel
-from elasticrun.spark.torch.keywords import REFUSED, UNUSED
 from jobs import Bench
 from networks import accuracy, cross_entropy, digits, share_right, slow_cross_entropy, softmax
 from pyspark import SparkContext
@@ -28,6 +24,11 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import VectorAssembler
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import SparkSession
+
+from elasticrun.errors import WorkerFailedError
+from elasticrun.spark.store import Store
+from elasticrun.spark.torch import TorchEstimator, TorchModel
+from elasticrun.spark.torch.keywords import REFUSED, UNUSED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -200,7 +201,11 @@ class _Locked(torch.nn.Linear):
         ({"input_shapes": [[-1, 8]]}, ValueError, r"column 'pixels' has 1 value\(s\) in a row, \[-1, 8\] takes 8"),
         ({"loss": [cross_entropy, cross_entropy]}, ValueError, r"loss: 2 for 1 label column\(s\)"),
         ({"model": _Locked()}, TypeError, "model: cannot be pickled"),
-        ({"optimizer": torch.optim.SGD(softmax().parameters())}, ValueError, "optimizer: is over parameters that are not"),
+        (
+            {"optimizer": torch.optim.SGD(softmax().parameters())},
+            ValueError,
+            "optimizer: is over parameters that are not",
+        ),
         ({"store": 5}, TypeError, "store=5: expected an elasticrun.spark.store.Store"),
         ({"store": "hdfs://name/x"}, ValueError, "workers cannot read hdfs://"),
     ],

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(("name", "says"), [("digits_estimator.py", "epoch 8 of 8: loss train"), ("notebook.py", "epoch 8: ")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("digits_estimator.py", "epoch 8 of 8: loss train"), ("notebook.py", "epoch 8: ")]
+)
 def test_it_learns_to_read_digits_and_leaves_no_data(name: str, says: str, bench: Bench, free: None, tmp_path: Path):
     store = tmp_path / "store"
     store.mkdir()

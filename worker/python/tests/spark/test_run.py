@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 
-import elasticrun.spark
 import pytest
 import training
 from cluster import HOSTS, TAG, eventually
 from jobs import Bench
 from pyspark import SparkContext
+
+import elasticrun.spark
 
 
 @pytest.mark.quick

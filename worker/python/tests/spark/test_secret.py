@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from cluster import PATIENCE, eventually
-from elasticrun import _binary
-from elasticrun.spark.child import Driver, Listening
 from jobs import Bench
 from pyspark import SparkContext
+
+from elasticrun import _binary
+from elasticrun.spark.child import Driver, Listening
 
 
 @pytest.fixture
@@ -59,9 +60,7 @@ def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkConte
 
 
 @pytest.mark.quick
-def test_the_secret_is_in_no_command_line_and_in_no_log(
-    bench: Bench, spark: SparkContext, said: list[Listening]
-):
+def test_the_secret_is_in_no_command_line_and_in_no_log(bench: Bench, spark: SparkContext, said: list[Listening]):
     job = bench.run(spark, num_proc=4)
     bench.training(4)
     secret = said[0].secret

@@ -6,14 +6,15 @@ import os
 import signal
 import threading
 
-import elasticrun.spark
 import pytest
 import training
+from jobs import Bench
+from pyspark import SparkContext, SparkFiles
+
+import elasticrun.spark
 from elasticrun.errors import ElasticrunError, WorkerFailedError
 from elasticrun.spark.counts import Counts
 from elasticrun.spark.delivery import Delivered
-from jobs import Bench
-from pyspark import SparkContext, SparkFiles
 
 
 def counts(given: tuple[int | None, ...], parallelism: int = 4, **spark: object) -> tuple[int, int, int]:

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 from cluster import SUBMIT
-from elasticrun import _binary
 from jobs import Bench
+
+from elasticrun import _binary
 
 SCRIPT = """
 import elasticrun as e
@@ -71,7 +72,10 @@ def test_without_a_bound_as_many_slots_are_asked_for_as_are_needed(bench: Bench,
     (bench.folder / "train.py").write_text(SCRIPT)
     ended = elasticrun(bench, "--spark", bench.cluster.master, "-np", "2", "python3", "train.py")
     assert ended.returncode == 0, ended.stderr
-    assert sorted(line.split("RANK")[1].split()[2] for line in ended.stdout.splitlines() if "RANK" in line) == ["2", "2"]
+    assert sorted(line.split("RANK")[1].split()[2] for line in ended.stdout.splitlines() if "RANK" in line) == [
+        "2",
+        "2",
+    ]
 
 
 def test_it_says_what_it_waits_for(bench: Bench, free: None):
@@ -79,7 +83,9 @@ def test_it_says_what_it_waits_for(bench: Bench, free: None):
     ended = elasticrun(bench, *words)
     assert ended.returncode == 3, ended.stderr
     # How many are granted by then is a matter of how quickly executors start.
-    assert re.search(r"waiting for 7 slot\(s\) of Spark: \d of 8 slot\(s\) granted, \d pending", ended.stderr), ended.stderr
+    assert re.search(r"waiting for 7 slot\(s\) of Spark: \d of 8 slot\(s\) granted, \d pending", ended.stderr), (
+        ended.stderr
+    )
 
 
 def test_a_bound_of_dynamic_allocation_below_what_is_needed_is_refused(bench: Bench, free: None):

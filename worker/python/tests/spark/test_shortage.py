@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from cluster import HOSTS, eventually
-from elasticrun.errors import TooFewWorkersError
 from jobs import Bench
 from pyspark import SparkContext
+
+from elasticrun.errors import TooFewWorkersError
 
 #: A job for which there will not be enough slots.
 PROGRAM = """

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from elasticrun.spark import store
-from elasticrun.spark.store import Store
 from jobs import Bench
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+from elasticrun.spark import store
+from elasticrun.spark.store import Store
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,11 @@ def test_spark_and_workers_name_a_directory_each_in_their_way(given: str, spark:
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [("hdfs://name/tmp", "workers cannot read hdfs://"), ("tmp", "'tmp': expected an absolute path"), ("", "absolute path")],
+    [
+        ("hdfs://name/tmp", "workers cannot read hdfs://"),
+        ("tmp", "'tmp': expected an absolute path"),
+        ("", "absolute path"),
+    ],
 )
 def test_what_workers_cannot_reach_is_refused(given: str, message: str):
     with pytest.raises(ValueError, match=message):

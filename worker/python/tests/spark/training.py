@@ -79,7 +79,7 @@ def train(folder: str, last: int | None = None, before: Callable[[Any], None] | 
         def loop(state: Any) -> End:
             nonlocal begun
             while True:
-                done = last is not None and state.step >= last or Path(folder, "finish").exists()
+                done = (last is not None and state.step >= last) or Path(folder, "finish").exists()
                 begun += 1
                 if e.allreduce(float(done), e.Max) > 0:
                     machine = host.split("/")[0]

@@ -9,9 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def write(
-    directory: Path, rows: int = 1000, files: int = 3, group: int = 60, width: int = 4
-) -> Path:
+def write(directory: Path, rows: int = 1000, files: int = 3, group: int = 60, width: int = 4) -> Path:
     """``rows`` rows in some files, in row groups of ``group`` rows and less: ``index`` counts through, ``x`` holds
     ``width`` times the index."""
     directory.mkdir(parents=True, exist_ok=True)

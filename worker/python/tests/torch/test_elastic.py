@@ -75,28 +75,20 @@ def test_a_host_that_comes_is_used_and_nothing_is_done_again(mode: str, tmp_path
 
 
 def test_an_operation_that_only_an_abort_ends_is_aborted_at_once() -> None:
-    code, output = run(
-        "-np", "3", "--min-np", "2", "--blacklist", "forever", *script("hanging_group.py")
-    )
+    code, output = run("-np", "3", "--min-np", "2", "--blacklist", "forever", *script("hanging_group.py"))
     assert code == 0, output
     assert len(re.findall(r"ended after [\d.]+ s, step 1", output)) == 2, output
 
 
 def test_an_operation_of_gloo_ends_though_its_peer_lives_and_has_gone_on() -> None:
-    code, output = run(
-        "-np", "3", "--min-np", "2", "--blacklist", "forever", *script("left_behind.py")
-    )
+    code, output = run("-np", "3", "--min-np", "2", "--blacklist", "forever", *script("left_behind.py"))
     assert code == 0, output
     assert len(re.findall(r"done rank \d of 2", output)) == 2, output
 
 
-@pytest.mark.parametrize(
-    "case", ["recv", "early", "left", "send", "group", "future", "gone", "made"]
-)
+@pytest.mark.parametrize("case", ["recv", "early", "left", "send", "group", "future", "gone", "made"])
 def test_who_waits_for_one_that_dies_or_leaves_goes_on_in_the_next_round(case: str) -> None:
-    code, output = run(
-        "-np", "4", "--min-np", "3", "--blacklist", "forever", *script("missed.py"), case
-    )
+    code, output = run("-np", "4", "--min-np", "3", "--blacklist", "forever", *script("missed.py"), case)
     assert code == 0, output
     assert len(re.findall(r"done rank \d of 3", output)) == 3, output
 

@@ -36,9 +36,7 @@ class BroadcastGlobalVariables:
 
     model: Any
 
-    def __init__(
-        self, root_rank: int, device: str = "", local_variables: Sequence[Any] | Any | None = None
-    ) -> None:
+    def __init__(self, root_rank: int, device: str = "", local_variables: Sequence[Any] | Any | None = None) -> None:
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
@@ -65,9 +63,7 @@ class BroadcastGlobalVariables:
 
     def _broadcast(self) -> None:
         variables = [*self.model.variables, *kinds.variables(self.model.optimizer)]
-        broadcast_variables(
-            [variable for variable in variables if id(variable) not in self._local], self.root_rank
-        )
+        broadcast_variables([variable for variable in variables if id(variable) not in self._local], self.root_rank)
         self.broadcast_done = True
         self._round = lifecycle.world().round
 
@@ -203,9 +199,7 @@ class LearningRateWarmup(LearningRateSchedule):
         steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            initial_lr, self._share, 0, warmup_epochs, False, momentum_correction, steps_per_epoch
-        )
+        super().__init__(initial_lr, self._share, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)
         self.warmup_epochs = warmup_epochs
         self.verbose = verbose
 

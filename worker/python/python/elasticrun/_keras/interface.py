@@ -100,7 +100,7 @@ __all__ = [
 ]
 
 
-def DistributedOptimizer(  # noqa: N802 - Horovod's name
+def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
     device_dense: str = "",

@@ -16,7 +16,7 @@ from . import kinds
 __all__ = ["DistributedOptimizer", "begin_round", "is_distributed"]
 
 
-def DistributedOptimizer(  # noqa: N802 - Horovod's name
+def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
     use_locking: bool = False,
@@ -69,9 +69,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     if isinstance(optimizer, _Distributed):
         raise ValueError("the optimizer is distributed already: wrap it once")
     reduce = reducer(how, compression, gradient_predivide_factor, sparse_as_dense, num_groups, groups)
-    return _distributed(
-        _scaling_losses(optimizer), reduce, backward_passes_per_step, average_aggregated_gradients
-    )
+    return _distributed(_scaling_losses(optimizer), reduce, backward_passes_per_step, average_aggregated_gradients)
 
 
 def is_distributed(optimizer: Any) -> bool:

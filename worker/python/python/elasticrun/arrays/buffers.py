@@ -42,9 +42,7 @@ class BufferFamily:
         code = _code(view.format)
         kind = _KINDS.get(code)
         if kind is None:
-            raise TypeError(
-                f"memory of format {view.format!r} is not of numbers in the host's byte order"
-            )
+            raise TypeError(f"memory of format {view.format!r} is not of numbers in the host's byte order")
         dtype = kind if kind == "bool" else f"{kind}{8 * view.itemsize}"
         if view.nbytes == 0:
             return Memory(0, shape, dtype, view.itemsize, view)
@@ -80,9 +78,7 @@ class BufferFamily:
         memoryview(array)[:] = memoryview(source)
 
     @staticmethod
-    def _shaped(
-        like: object, view: memoryview, data: bytearray, shape: tuple[int, ...]
-    ) -> bytearray | memoryview:
+    def _shaped(like: object, view: memoryview, data: bytearray, shape: tuple[int, ...]) -> bytearray | memoryview:
         if isinstance(like, (bytes, bytearray)):
             return data
         # A cast knows formats without a mark of byte order, which takes() has seen to be the host's.

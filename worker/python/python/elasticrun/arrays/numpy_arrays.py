@@ -24,9 +24,7 @@ class NumpyFamily:
             return None
         dtype = array.dtype
         if dtype.hasobject:
-            raise TypeError(
-                f"an array of {dtype} holds Python objects, which have no memory to send"
-            )
+            raise TypeError(f"an array of {dtype} holds Python objects, which have no memory to send")
         if not dtype.isnative:
             raise TypeError(f"an array of {dtype.str} is in another byte order: convert it first")
         if not array.flags.c_contiguous:

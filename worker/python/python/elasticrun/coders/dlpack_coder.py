@@ -27,9 +27,7 @@ class DlpackCoder:
         if memory is None:
             return None
         library = type(array).__module__.partition(".")[0]
-        return Stored(
-            (library, memory.dtype, memory.shape), memory.address, memory.nbytes, (array, memory)
-        )
+        return Stored((library, memory.dtype, memory.shape), memory.address, memory.nbytes, (array, memory))
 
     def decode(self, meta: Any, data: memoryview, live: Any | None) -> Any:
         """See :class:`~elasticrun.codec.Coder`."""

@@ -59,9 +59,7 @@ def _name(dtype: numpy.dtype[Any]) -> str | bytes:
 
 
 def _dtype(name: str | bytes) -> numpy.dtype[Any]:
-    return (
-        numpy.dtype(name) if isinstance(name, str) else cast(numpy.dtype[Any], pickle.loads(name))
-    )
+    return numpy.dtype(name) if isinstance(name, str) else cast(numpy.dtype[Any], pickle.loads(name))
 
 
 register(numpy.ndarray, "numpy", NumpyCoder())

@@ -103,9 +103,7 @@ def allgather_async(array: A, name: str | None = None) -> Handle[A]:
     return Handle([work], joined)
 
 
-def alltoall(
-    array: A, splits: Sequence[int] | None = None, name: str | None = None
-) -> A | tuple[A, list[int]]:
+def alltoall(array: A, splits: Sequence[int] | None = None, name: str | None = None) -> A | tuple[A, list[int]]:
     """Sends each rank a part of ``array``, and gives the parts that the ranks have for this one.
 
     Args:
@@ -132,9 +130,7 @@ def alltoall_async(
     called = label("alltoall", name, [own])
     sent = _splits(splits, own.rows, lane.size)
     kind = str(own).encode()
-    told = lane.allgather_bytes(
-        b"".join((_LENGTH.pack(len(kind)), kind, *map(_LENGTH.pack, sent))), called
-    )
+    told = lane.allgather_bytes(b"".join((_LENGTH.pack(len(kind)), kind, *map(_LENGTH.pack, sent))), called)
     told.wait()
     answers = [_kind(data) for data in cast(list[bytes], told.result())]
     _check_kinds([kind for kind, _ in answers], called)
@@ -173,15 +169,11 @@ def _broadcast(array: A, root: int, name: str | None, in_place: bool) -> Handle[
 def _splits(splits: Sequence[int] | None, rows: int, size: int) -> list[int]:
     if splits is None:
         if rows % size:
-            raise ValueError(
-                f"alltoall of {rows} rows among {size} ranks: pass splits, or rows that divide"
-            )
+            raise ValueError(f"alltoall of {rows} rows among {size} ranks: pass splits, or rows that divide")
         return [rows // size] * size
     sent = [int(split) for split in splits]
     if len(sent) != size or min(sent) < 0 or sum(sent) != rows:
-        raise ValueError(
-            f"alltoall with splits {sent}: {size} numbers are needed, none below 0, whose sum is {rows}"
-        )
+        raise ValueError(f"alltoall with splits {sent}: {size} numbers are needed, none below 0, whose sum is {rows}")
     return sent
 
 

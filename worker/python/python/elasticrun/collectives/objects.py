@@ -27,9 +27,7 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> A
     """
     lane = lifecycle.lane("broadcast_object")
     if not 0 <= root_rank < lane.size:
-        raise ValueError(
-            f"broadcast_object from rank {root_rank}: there are the ranks 0 to {lane.size - 1}"
-        )
+        raise ValueError(f"broadcast_object from rank {root_rank}: there are the ranks 0 to {lane.size - 1}")
     own = pickle.dumps(obj, protocol=5) if lane.rank == root_rank else None
     called = f"broadcast_object{f' of {name!r}' if name else ''}"
     work = lane.broadcast_bytes(own, root_rank, called)

@@ -125,9 +125,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
 ) -> Handle[list[A]]:
     """As :func:`grouped_allreduce`, without waiting; the arrays are copied first."""
-    return _allreduce(
-        arrays, op, name, (prescale_factor, postscale_factor), False, "grouped_allreduce"
-    )
+    return _allreduce(arrays, op, name, (prescale_factor, postscale_factor), False, "grouped_allreduce")
 
 
 def grouped_allreduce_async_(
@@ -139,9 +137,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
 ) -> Handle[list[A]]:
     """As :func:`grouped_allreduce_`, without waiting."""
-    return _allreduce(
-        arrays, op, name, (prescale_factor, postscale_factor), True, "grouped_allreduce_"
-    )
+    return _allreduce(arrays, op, name, (prescale_factor, postscale_factor), True, "grouped_allreduce_")
 
 
 def reducescatter(array: A, op: ReduceOp = Average, name: str | None = None) -> A:
@@ -179,9 +175,7 @@ def reducescatter_async(array: A, op: ReduceOp = Average, name: str | None = Non
         )
         return Handle([work], lambda: family.result(own, array))
     # Rows that do not divide: all of it everywhere, and each keeps its part.
-    work = lane.allreduce(
-        [(memory.address, memory.nbytes)], dtype, op.value, memory, called, tag=tag(name, [memory])
-    )
+    work = lane.allreduce([(memory.address, memory.nbytes)], dtype, op.value, memory, called, tag=tag(name, [memory]))
     first = lane.rank * share + min(lane.rank, rest)
 
     def part() -> A:
@@ -221,7 +215,5 @@ def _allreduce(
     for dtype, memories in by_type.items():
         buffers = [(memory.address, memory.nbytes) for memory in memories]
         named = label("allreduce", name, memories, op.value)
-        works.append(
-            lane.allreduce(buffers, dtype, op.value, memories, named, *scale, tag(name, memories))
-        )
+        works.append(lane.allreduce(buffers, dtype, op.value, memories, named, *scale, tag(name, memories)))
     return Handle(works, lambda: [target.result() for target in targets])

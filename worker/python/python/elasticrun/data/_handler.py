@@ -26,7 +26,6 @@ class _DataHandler:
     def agree(self, value: ParquetDataset | Mixture) -> None:
         value._agree()
 
-
     def committed(self, value: ParquetDataset | Mixture) -> None:
         value._committed()
 

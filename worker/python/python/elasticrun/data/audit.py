@@ -36,9 +36,7 @@ class Audit:
 
     def repeated(self) -> list[tuple[int, int, int]]:
         """(epoch, row group, row) of rows that were committed more than once."""
-        return [
-            (epoch, *row) for epoch, rows in self.rows.items() for row, times in rows.items() if times > 1
-        ]
+        return [(epoch, *row) for epoch, rows in self.rows.items() for row, times in rows.items() if times > 1]
 
 
 def read(directory: str | Path) -> Audit:

@@ -63,12 +63,12 @@ class ParquetDataset:
         split: "rows" gives each worker as many rows, within one; "never" keeps row groups whole, where loads differ by
             less than the largest one.
         weight: how much this worker gets in proportion to the others, a whole number. 0 is nothing.
-        where: which rows to keep: ``[("label", "==", 3), ("weight", ">", 0.5)]`` are conditions that all hold, a list of such lists is
-            one of which one holds. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` is no value. Row groups and
+        where: which rows to keep: ``[("label", "==", 3), ("weight", ">", 0.5)]`` are conditions that all hold, a list of such lists
+            is one of which one holds. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` is no value. Row groups and
             rows that cannot match are not decoded. What is dropped counts as processed.
-        row_groups: which row groups make up the data set: their numbers, conditions as of ``where`` that their statistics must allow, a
-            function of a :class:`RowGroup`, or a selector of Petastorm over an index that it built. Others are not there at all: an
-            epoch is what is left.
+        row_groups: which row groups make up the data set: their numbers, conditions as of ``where`` that their statistics must
+            allow, a function of a :class:`RowGroup`, or a selector of Petastorm over an index that it built. Others are not there
+            at all: an epoch is what is left.
         codecs: "petastorm" decodes the columns of a data set that Petastorm wrote, by the schema it noted.
         transform: a function of the columns of a batch, as a mapping from names to arrays, that gives others. It is called for each
             batch, also for those without a row.
@@ -115,7 +115,9 @@ class ParquetDataset:
         deterministic = order == "deterministic"
         rows = _rows_of_a_step(deterministic, batch_size, global_batch_size)
         if deterministic and (weight != 1 or split != "rows"):
-            raise ValueError("weight and split are for order='local': a step of order='deterministic' is shared out evenly")
+            raise ValueError(
+                "weight and split are for order='local': a step of order='deterministic' is shared out evenly"
+            )
         if not 1 <= lanes < 1 << 32:
             raise ValueError(f"lanes={lanes}: must be from 1 to 2**32 - 1, and not fewer than workers")
         if not 0 <= seed < 1 << 64:
@@ -249,9 +251,9 @@ class ParquetDataset:
     def epochs(self, stop: int) -> Iterator[int]:
         """The numbers of the epochs from this one to before ``stop``; goes on to the next behind each.
 
-            for epoch in data.epochs(10):
-                for batch in data:
-                    ...
+        for epoch in data.epochs(10):
+            for batch in data:
+                ...
         """
         while self.epoch < stop:
             yield self.epoch
@@ -313,9 +315,7 @@ class ParquetDataset:
             lifecycle.lane("data")
             self._enter()
         elif self._round != _this_round():
-            raise StateError(
-                "a new round has begun, and the data set was not told: make it an attribute of the state"
-            )
+            raise StateError("a new round has begun, and the data set was not told: make it an attribute of the state")
 
 
 def _stored_fields(places: list[str], codecs: str | None) -> dict[str, petastorm.Field] | None:
@@ -326,7 +326,9 @@ def _stored_fields(places: list[str], codecs: str | None) -> dict[str, petastorm
         raise ValueError(f"codecs={codecs!r}: must be 'petastorm' or None")
     fields = petastorm.read_schema(places)
     if fields is None:
-        raise DataError(f"{places[0]}: no schema of Petastorm is noted in _common_metadata, so codecs='petastorm' cannot be")
+        raise DataError(
+            f"{places[0]}: no schema of Petastorm is noted in _common_metadata, so codecs='petastorm' cannot be"
+        )
     return {field.name: field for field in fields}
 
 

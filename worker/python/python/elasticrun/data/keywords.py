@@ -39,7 +39,9 @@ def check(others: dict[str, Any]) -> dict[str, Any]:
     others = dict(others)
     pool = others.pop("reader_pool_type", "thread")
     if pool not in _POOLS:
-        raise ValueError(f"reader_pool_type={pool!r}: must be one of {', '.join(_POOLS)}; threads decode with any of them")
+        raise ValueError(
+            f"reader_pool_type={pool!r}: must be one of {', '.join(_POOLS)}; threads decode with any of them"
+        )
     for name, instead in _REFUSED.items():
         if others.pop(name, None):
             raise ValueError(f"{name} is not supported: {instead}")

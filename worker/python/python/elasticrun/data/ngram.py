@@ -81,6 +81,4 @@ class NGram:
         parts = self.split(batch, known)
         kinds = {key: namedtuple("Row", list(columns)) for key, columns in parts.items()}
         for place in range(batch.rows):
-            yield {
-                key: kinds[key](*(column[place] for column in columns.values())) for key, columns in parts.items()
-            }
+            yield {key: kinds[key](*(column[place] for column in columns.values())) for key, columns in parts.items()}

@@ -48,9 +48,7 @@ def rows(shares: Sequence[Ranges]) -> int:
     return sum(end - start for share in shares for start, end in share)
 
 
-def changes(
-    told: _native.Forecast, before: Sequence[Worker], after: Sequence[Worker]
-) -> list[Change]:
+def changes(told: _native.Forecast, before: Sequence[Worker], after: Sequence[Worker]) -> list[Change]:
     """Each worker once: those before in their order, then those that come."""
     places = {worker[:2]: place for place, worker in enumerate(after)}
     former = {worker[:2]: place for place, worker in enumerate(before)}
@@ -78,9 +76,7 @@ def changes(
     return found
 
 
-def bars(
-    told: _native.Forecast, before: Sequence[Worker], after: Sequence[Worker], width: int
-) -> Iterator[str]:
+def bars(told: _native.Forecast, before: Sequence[Worker], after: Sequence[Worker], width: int) -> Iterator[str]:
     """A bar for each worker after the change: what it keeps, and what it gets from where."""
     all = [one for one in changes(told, before, after) if one.comes_out]
     shown = all[:_MOST]
@@ -100,8 +96,7 @@ def svg(told: _native.Forecast, before: Sequence[Worker], after: Sequence[Worker
     """The epoch as two strips, in the order in which rows are read: whose each row is before and after."""
     names = [change.name for change in changes(told, before, after)]
     colour = {
-        name: "#%02x%02x%02x"
-        % tuple(round(255 * part) for part in colorsys.hls_to_rgb(0.618 * place % 1, 0.55, 0.6))
+        name: "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(0.618 * place % 1, 0.55, 0.6))
         for place, name in enumerate(names)
     }
     wide, columns = 1000, 8

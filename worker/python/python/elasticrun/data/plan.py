@@ -95,12 +95,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="elasticrun data plan", description="What a change of workers moves, without a job."
     )
     parser.add_argument("data", nargs="+", help="files, directories or addresses of an object store")
-    parser.add_argument(
-        "--from", dest="before", type=workers, required=True, metavar="WORKERS", help=_WORKERS
-    )
-    parser.add_argument(
-        "--to", dest="after", type=workers, required=True, metavar="WORKERS", help="likewise"
-    )
+    parser.add_argument("--from", dest="before", type=workers, required=True, metavar="WORKERS", help=_WORKERS)
+    parser.add_argument("--to", dest="after", type=workers, required=True, metavar="WORKERS", help="likewise")
     parser.add_argument(
         "--done", type=part, default=0.0, metavar="PART", help="processed before the change: 40%% (default 0%%)"
     )
@@ -150,9 +146,7 @@ def _percent(some: int, all: int) -> str:
     return f" ({100 * some / all:.1f} %)" if all else ""
 
 
-def _record(
-    told: _native.Forecast, before: Sequence[Worker], after: Sequence[Worker]
-) -> dict[str, object]:
+def _record(told: _native.Forecast, before: Sequence[Worker], after: Sequence[Worker]) -> dict[str, object]:
     def named(workers: Sequence[Worker], ranges: list[list[tuple[int, int]]]) -> list[object]:
         return [
             {"host": host, "slot": slot, "rows": sum(end - start for start, end in own), "ranges": own}

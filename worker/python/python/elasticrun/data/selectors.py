@@ -139,4 +139,3 @@ def _selected(selector: Selector, paths: Sequence[str]) -> set[int]:
             )
     lookups = {name: _Lookup(index) for name, index in indexes.items()}
     return {int(number) for number in selector.select_row_groups(lookups)}
-

@@ -14,8 +14,8 @@ class ArrayState(ObjectState):
 
     Arrays of NumPy, ``array.array``, ``bytearray``, ``memoryview`` and what has DLPack that still have the type
     and shape of what was committed are filled in place, so that others who hold them see the restored values; so
-    are those inside of lists and dictionaries. Where that is not possible (another shape, read-only memory, memory that two attributes share
-    by now) the attribute is a new array.
+    are those inside of lists and dictionaries. Where that is not possible (another shape, read-only memory, memory
+    that two attributes share by now) the attribute is a new array.
 
     Raises:
         StateError: as :class:`ObjectState`.

@@ -53,9 +53,7 @@ class ObjectState(State):
         self._fresh: bool | None = None
         for name, value in attributes.items():
             if name.startswith("_") or hasattr(State, name):
-                raise StateError(
-                    f"an attribute of a state cannot be called {name!r}: choose another name"
-                )
+                raise StateError(f"an attribute of a state cannot be called {name!r}: choose another name")
             setattr(self, name, value)
         self.save()
 

@@ -40,9 +40,7 @@ class Replicas:
     def __init__(self) -> None:
         self._tables: list[Table] | None = None
 
-    def __call__(
-        self, own: tuple[bytes, Sequence[memoryview]] | None, heard: list[bytes] | None
-    ) -> bytes | None:
+    def __call__(self, own: tuple[bytes, Sequence[memoryview]] | None, heard: list[bytes] | None) -> bytes | None:
         """What to tell all workers, which all call it; None at the end.
 
         Args:
@@ -80,13 +78,9 @@ def _table(head: bytes, buffers: Sequence[memoryview]) -> Table:
     }
 
 
-def _sketches(
-    head: bytes, buffers: Sequence[memoryview], paths: Sequence[str]
-) -> dict[str, list[float]]:
+def _sketches(head: bytes, buffers: Sequence[memoryview], paths: Sequence[str]) -> dict[str, list[float]]:
     return {
-        one.path: one.coder.sketch(one.meta, buffers[one.index])
-        for one in codec.describe(head)
-        if one.path in paths
+        one.path: one.coder.sketch(one.meta, buffers[one.index]) for one in codec.describe(head) if one.path in paths
     }
 
 

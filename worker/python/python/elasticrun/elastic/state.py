@@ -9,8 +9,8 @@ from typing import Any
 
 from .. import _native, lifecycle
 from .._native import SetupStep
-from ..collectives import broadcast_object
 from ..codec import Payload
+from ..collectives import broadcast_object
 from ..errors import StateError
 
 __all__ = ["State"]

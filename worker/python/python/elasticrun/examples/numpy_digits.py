@@ -81,9 +81,7 @@ def main() -> None:
     elasticrun.init()
     (pixels, labels), (test_pixels, test_labels) = map(arrays, load())
     sampler = ElasticSampler(pixels, seed=SEED)
-    state = ArrayState(
-        weights=initial(), velocity=np.zeros(Network.size, np.float32), sampler=sampler, loss=0.0
-    )
+    state = ArrayState(weights=initial(), velocity=np.zeros(Network.size, np.float32), sampler=sampler, loss=0.0)
 
     @elasticrun.elastic.run
     def train(state: ArrayState) -> float:

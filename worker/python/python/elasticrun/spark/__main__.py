@@ -8,6 +8,7 @@ are brought to the executors.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 def main(words: list[str]) -> int:
     """Runs the job; gives its exit code."""
+    from .. import _options
     from .context import warn_of
     from .job import run_job, say
     from .launch import DEFAULTS, own_variables
-    from .. import _options
 
     master, np, min_np, max_np, spares = words[:5]
     end = words.index("--", 5)
@@ -35,7 +36,7 @@ def main(words: list[str]) -> int:
     except ImportError:
         say(f"--spark: {sys.executable} has no pyspark: pip install pyspark, or set PYSPARK_DRIVER_PYTHON")
         return 2
-    except Exception as error:  # noqa: BLE001 - whatever py4j and Spark raise
+    except Exception as error:
         say(f"--spark {master}: {str(error).splitlines()[0]}")
         return 2
     try:
@@ -61,7 +62,7 @@ def main(words: list[str]) -> int:
 
 def _named(options: list[str]) -> dict[str, str]:
     """Variables of this process that the user sends to the workers by ``--env NAME``."""
-    behind = [word for before, word in zip(options, options[1:]) if before == "--env"]
+    behind = [word for before, word in itertools.pairwise(options) if before == "--env"]
     joined = [word.removeprefix("--env=") for word in options if word.startswith("--env=")]
     listed = os.environ.get("ELASTICRUN_ENV", "").split(";")
     return {name: os.environ[name] for name in (*behind, *joined, *listed) if name in os.environ}
@@ -82,8 +83,8 @@ def _counts(context: SparkContext, np: int, min_np: int, max_np: int | None) -> 
     Raises:
         UsageError: they contradict each other. It has been said.
     """
-    from .counts import Counts
     from .context import setting
+    from .counts import Counts
     from .job import say
 
     try:

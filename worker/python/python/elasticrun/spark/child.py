@@ -49,9 +49,7 @@ class Driver:
         ours, theirs = socket.socketpair()
         with theirs:
             words = [*command[:2], "--parent-fd", str(theirs.fileno()), *command[2:]]
-            self.process = subprocess.Popen(
-                words, env=dict(env), stderr=subprocess.PIPE, pass_fds=[theirs.fileno()]
-            )
+            self.process = subprocess.Popen(words, env=dict(env), stderr=subprocess.PIPE, pass_fds=[theirs.fileno()])
         assert self.process.stderr is not None, "it is a pipe"
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._reader = threading.Thread(target=self._pass_on, args=(self.process.stderr,), daemon=True)

@@ -19,9 +19,7 @@ class Counts:
     max_num_proc: int
 
     @classmethod
-    def of(
-        cls, setting: Setting, parallelism: int, num_proc: int | None, low: int | None, high: int | None
-    ) -> Counts:
+    def of(cls, setting: Setting, parallelism: int, num_proc: int | None, low: int | None, high: int | None) -> Counts:
         """Completes and checks what was given.
 
         Args:

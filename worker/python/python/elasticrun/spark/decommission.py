@@ -56,7 +56,7 @@ class Decommission(Beside):
         except (Py4JNetworkError, OSError):
             # Nobody answers. If the JVM is gone the watchdog ends the job.
             pass
-        except Exception as error:  # noqa: BLE001 - a job goes on without this, and a person hears of it
+        except Exception as error:
             self._complain(reason(error))
         return _INTERVAL
 

@@ -54,7 +54,7 @@ class _Ears:
     class Java:
         """Read by py4j."""
 
-        implements = ["org.apache.spark.scheduler.SparkListenerInterface"]
+        implements = ["org.apache.spark.scheduler.SparkListenerInterface"]  # noqa: RUF012, py4j wants a list
 
 
 class Listener:
@@ -93,7 +93,7 @@ class Listener:
         """Listens no more."""
         try:
             self._context._jsc.sc().removeSparkListener(self._added)
-        except Exception:  # noqa: BLE001, S110 - whatever py4j raises when its JVM is gone
+        except Exception:
             pass
         self._events.put(None)
         self._thread.join()
@@ -115,17 +115,17 @@ class Listener:
             try:
                 with self._lock:
                     getattr(self, name)(event)
-            except Exception:  # noqa: BLE001 - the JVM is gone, or a release of Spark says something else
+            except Exception:
                 continue
 
-    def onJobStart(self, event: Any) -> None:  # noqa: N802 - Spark's name
+    def onJobStart(self, event: Any) -> None:
         """A job of a group began."""
         properties = event.properties()
         group = properties.getProperty("spark.jobGroup.id") if properties is not None else None
         if group is not None:
             self._groups[event.stageIds().head()] = group
 
-    def onTaskStart(self, event: Any) -> None:  # noqa: N802
+    def onTaskStart(self, event: Any) -> None:
         """A task runs."""
         group = self._groups.get(event.stageId())
         if group is not None:
@@ -133,14 +133,14 @@ class Listener:
             attempt = task.taskId()
             self._held[attempt] = Held(group, task.executorId(), task.host(), attempt)
 
-    def onTaskEnd(self, event: Any) -> None:  # noqa: N802
+    def onTaskEnd(self, event: Any) -> None:
         """A task runs no more."""
         task = event.taskInfo()
         held = self._held.pop(task.taskId(), None) if task is not None else None
         if held is not None:
             self._ended[held.group] = (held, time.monotonic())
 
-    def onExecutorRemoved(self, event: Any) -> None:  # noqa: N802
+    def onExecutorRemoved(self, event: Any) -> None:
         """An executor is gone, and its tasks with it."""
         executor = event.executorId()
         self._removed.append(f"executor {executor}: {event.reason()}")

@@ -43,9 +43,7 @@ class Slots:
         say: takes a line for a person.
     """
 
-    def __init__(
-        self, context: SparkContext, order: Order, count: int, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, context: SparkContext, order: Order, count: int, say: Callable[[str], None]) -> None:
         self._context = context
         self._order = order
         self._say = say
@@ -126,7 +124,7 @@ class Slots:
     def _cancel(self, slot: int) -> None:
         try:
             self._context.cancelJobGroup(self.group(slot))
-        except Exception as error:  # noqa: BLE001 - whatever py4j raises when its JVM is gone
+        except Exception as error:
             self._failures[slot] = str(error)
 
     def _hold(self, slot: int) -> None:
@@ -151,7 +149,7 @@ class Slots:
         try:
             context.setJobGroup(self.group(slot), f"elasticrun: slot {slot}", interruptOnCancel=True)
             outcomes: list[Outcome] = context.parallelize([slot], 1).mapPartitions(task).collect()
-        except Exception as error:  # noqa: BLE001 - py4j's, Spark's and those of the task
+        except Exception as error:
             return reason(error)
         outcome = outcomes[0]
         return None if outcome.code == 0 else outcome.words or f"its service ended with {outcome.code}"

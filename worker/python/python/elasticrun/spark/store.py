@@ -68,7 +68,9 @@ def for_reader(path: str) -> str:
     """
     scheme = urlsplit(for_spark(path)).scheme
     if scheme not in _KNOWN:
-        raise ValueError(f"{path!r}: workers cannot read {scheme}:// : expected a path, file://, s3://, s3a:// or gs://")
+        raise ValueError(
+            f"{path!r}: workers cannot read {scheme}:// : expected a path, file://, s3://, s3a:// or gs://"
+        )
     return for_spark(path).replace(scheme, _OF_READER.get(scheme, scheme), 1)
 
 

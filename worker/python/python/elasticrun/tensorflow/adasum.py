@@ -17,9 +17,7 @@ __all__ = ["combine", "pair"]
 def pair(one: Array, two: Array) -> Array:
     """The combination of two arrays of one shape, in their own type."""
     a, b = one.astype(numpy.float64), two.astype(numpy.float64)
-    a_share, b_share = shares(
-        float(numpy.vdot(a, b)), float(numpy.vdot(a, a)), float(numpy.vdot(b, b))
-    )
+    a_share, b_share = shares(float(numpy.vdot(a, b)), float(numpy.vdot(a, a)), float(numpy.vdot(b, b)))
     return numpy.asarray(a * a_share + b * b_share).astype(one.dtype)
 
 

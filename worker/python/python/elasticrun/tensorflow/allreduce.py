@@ -86,9 +86,7 @@ def grouped_allreduce(
     scale = (prescale_factor, postscale_factor)
     dense = [index for index, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
     results: list[Gradient] = list(tensors)
-    combined = _together(
-        [tf.convert_to_tensor(tensors[index]) for index in dense], how, scale, compression, name
-    )
+    combined = _together([tf.convert_to_tensor(tensors[index]) for index in dense], how, scale, compression, name)
     for index, result in zip(dense, combined, strict=True):
         results[index] = result
     for index, tensor in enumerate(tensors):
@@ -110,10 +108,7 @@ def _together(
     reduced = _differentiable(op, scale, name)(*(sent for sent, _ in pairs))
     if len(pairs) == 1:
         reduced = [reduced]
-    return [
-        compression.decompress(tensor, context)
-        for tensor, (_, context) in zip(reduced, pairs, strict=True)
-    ]
+    return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]
 
 
 def _differentiable(op: Reduction, scale: tuple[float, float], name: str | None) -> Any:
@@ -147,9 +142,7 @@ def _reduce(
     return call(on_host, tensors, [(tensor.dtype, tensor.shape) for tensor in tensors])
 
 
-def _rows(
-    slices: tf.IndexedSlices, op: Reduction, scale: tuple[float, float], name: str | None
-) -> tf.IndexedSlices:
+def _rows(slices: tf.IndexedSlices, op: Reduction, scale: tuple[float, float], name: str | None) -> tf.IndexedSlices:
     """The rows of all ranks; those of one index add up where they are used."""
     if op not in (Average, Reduction.Sum):
         raise NotImplementedError(

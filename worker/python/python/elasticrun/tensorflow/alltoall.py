@@ -65,9 +65,7 @@ def _exchange(tensor: tf.Tensor, splits: tf.Tensor, name: str | None) -> list[tf
         if len(splits) == 0:
             size = lifecycle.size()
             if len(array) % size:
-                raise ValueError(
-                    f"alltoall of {len(array)} rows among {size} ranks: pass splits, or rows that divide"
-                )
+                raise ValueError(f"alltoall of {len(array)} rows among {size} ranks: pass splits, or rows that divide")
             splits = numpy.full(size, len(array) // size, numpy.int32)
         output, received = collectives.alltoall(array, splits.tolist(), name)
         return [output, numpy.asarray(received, numpy.int32)]

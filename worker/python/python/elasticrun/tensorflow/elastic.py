@@ -72,9 +72,7 @@ class TensorFlowKerasState(_State):
     model: Any
     optimizer: Any
 
-    def __init__(
-        self, model: Any, optimizer: Any = None, backend: Any = None, **attributes: object
-    ) -> None:
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **attributes: object) -> None:
         keep_model(model)
         optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
         if optimizer is not None:
@@ -102,9 +100,7 @@ class TensorFlowState(_State):
 
     variables: Sequence[Any]
 
-    def __init__(
-        self, variables: Sequence[Any] | None = None, session: None = None, **attributes: object
-    ) -> None:
+    def __init__(self, variables: Sequence[Any] | None = None, session: None = None, **attributes: object) -> None:
         if variables is None:
             raise ValueError(
                 "TensorFlowState needs variables: TensorFlow 2 has no global ones that could be taken without it"

@@ -37,9 +37,7 @@ class Reducer:
     sparse_as_dense: bool = False
     groups: Groups = None
 
-    def __call__(
-        self, gradients: Sequence[Gradient | None], variables: Sequence[Any]
-    ) -> list[Gradient | None]:
+    def __call__(self, gradients: Sequence[Gradient | None], variables: Sequence[Any]) -> list[Gradient | None]:
         """The combined gradients; none stays none, so all ranks must have none of the same variables."""
         result: list[Gradient | None] = list(gradients)
         if self.sparse_as_dense:
@@ -67,9 +65,7 @@ class Reducer:
             share = -(-len(indices) // self.groups)
             return [indices[at : at + share] for at in range(0, len(indices), share)]
         place = {id(variable): index for index, variable in enumerate(variables)}
-        groups = [
-            [place[id(variable)] for variable in group if id(variable) in place] for group in self.groups
-        ]
+        groups = [[place[id(variable)] for variable in group if id(variable) in place] for group in self.groups]
         named = {index for group in groups for index in group}
         return [*groups, [index for index in indices if index not in named]]
 
@@ -88,9 +84,7 @@ def reducer(
         ValueError: an argument is out of its range.
     """
     if predivide != 1.0 and op != Average:
-        raise ValueError(
-            f"gradient_predivide_factor is for op=Average, not {op.name}: it splits the division"
-        )
+        raise ValueError(f"gradient_predivide_factor is for op=Average, not {op.name}: it splits the division")
     if predivide <= 0.0:
         raise ValueError(f"gradient_predivide_factor is {predivide}: it must be above 0")
     groups = groups if groups is not None else (num_groups or None)

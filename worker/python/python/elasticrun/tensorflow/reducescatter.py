@@ -86,8 +86,6 @@ def grouped_reducescatter(
 ) -> list[tf.Tensor]:
     """:func:`reducescatter` of several tensors."""
     return [
-        reducescatter(
-            tensor, device_dense, compression, op, None, process_set, prescale_factor, postscale_factor
-        )
+        reducescatter(tensor, device_dense, compression, op, None, process_set, prescale_factor, postscale_factor)
         for tensor in tensors
     ]

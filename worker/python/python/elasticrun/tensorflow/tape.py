@@ -17,7 +17,7 @@ from .gradients import Groups, Reducer, reducer
 __all__ = ["DistributedGradientTape"]
 
 
-def DistributedGradientTape(  # noqa: N802 - Horovod's name
+def DistributedGradientTape(
     gradtape: tf.GradientTape,
     device_dense: str = "",
     device_sparse: str = "",
@@ -49,9 +49,7 @@ def DistributedGradientTape(  # noqa: N802 - Horovod's name
         ValueError: an argument is out of its range.
     """
     require_global(process_set)
-    how = reducer(
-        reduction_of(op), compression, gradient_predivide_factor, sparse_as_dense, num_groups, groups
-    )
+    how = reducer(reduction_of(op), compression, gradient_predivide_factor, sparse_as_dense, num_groups, groups)
     return _DistributedTape(gradtape, how)
 
 
@@ -96,11 +94,7 @@ class _DistributedTape(tf.GradientTape):
         """See ``tf.GradientTape``; of this rank."""
         return self._inner.batch_jacobian(*args, **kwargs)
 
-    def gradient(
-        self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
+    def gradient(self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The gradients of all ranks, combined, in the structure of ``sources``."""
         gradients = self._inner.gradient(target, sources, output_gradients, *args, **kwargs)
-        return tf.nest.pack_sequence_as(
-            sources, self._reduce(tf.nest.flatten(gradients), tf.nest.flatten(sources))
-        )
+        return tf.nest.pack_sequence_as(sources, self._reduce(tf.nest.flatten(gradients), tf.nest.flatten(sources)))

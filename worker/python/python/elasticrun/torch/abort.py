@@ -80,9 +80,7 @@ def _round_aborted(round: int) -> None:
         _heard.notify_all()
     if dist.is_initialized() and _native.world().round == round:
         # That of our own back end has nothing to do there.
-        groups += [
-            group for group in list(dist.distributed_c10d._world.pg_map) if group not in groups
-        ]
+        groups += [group for group in list(dist.distributed_c10d._world.pg_map) if group not in groups]
     if not all(isinstance(group, Group) for group in groups):
         # What torch's own groups do on a stream ends here without a word to who began it: no commit may hold it.
         _native.refuse_commits(round)

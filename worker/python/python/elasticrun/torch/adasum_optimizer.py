@@ -20,9 +20,7 @@ class AdasumStep(WrappedOptimizer):
     So the optimizer's momentum and scaling act before the combination. All ranks call ``step()`` as often.
     """
 
-    def _begin(
-        self, named: Sequence[tuple[str, torch.Tensor]], passes: int, compression: Any
-    ) -> None:
+    def _begin(self, named: Sequence[tuple[str, torch.Tensor]], passes: int, compression: Any) -> None:
         self._trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         self._passes = passes
         self._compression = compression

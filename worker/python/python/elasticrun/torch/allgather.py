@@ -38,9 +38,7 @@ def allgather_async(
     return Handle(pending, None, lambda: output)
 
 
-def allgather(
-    tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set
-) -> torch.Tensor:
+def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> torch.Tensor:
     """The tensors of all ranks, concatenated along the first dimension in order of rank.
 
     Gradients flow through it: that of the input is this rank's part of the average of the outputs'.
@@ -72,18 +70,14 @@ def agree(call: Call, rank: int, calls: Sequence[Call]) -> None:
     """Raises CollectiveMismatch unless all calls fit: they may differ in the first dimension only."""
     for other_rank, other in enumerate(calls):
         alike = other.kind == call.kind and other.name == call.name
-        for (dtype, shape), (other_dtype, other_shape) in zip(
-            call.tensors, other.tensors, strict=False
-        ):
+        for (dtype, shape), (other_dtype, other_shape) in zip(call.tensors, other.tensors, strict=False):
             alike = alike and dtype == other_dtype and shape[1:] == other_shape[1:]
             alike = alike and len(shape) == len(other_shape)
         if not alike or other.kind == JOIN:
             raise errors.CollectiveMismatch(mismatch(other_rank, other, rank, call))
 
 
-def gather_rows(
-    tensor: torch.Tensor, rows: Sequence[int], name: str | None = None
-) -> tuple[Pending, torch.Tensor]:
+def gather_rows(tensor: torch.Tensor, rows: Sequence[int], name: str | None = None) -> tuple[Pending, torch.Tensor]:
     """Brings ``rows[rank]`` rows of each rank's ``tensor`` together, once all know the counts."""
     shape = tensor.shape[1:]
     carrier = transport(tensor.device)
@@ -155,15 +149,12 @@ class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Any, *tensors: Any) -> Any:
         started = [_start(tensor, name) for tensor in tensors]
-        ctx.inputs = [
-            (rows, tensor.shape) for (_, _, rows), tensor in zip(started, tensors, strict=True)
-        ]
+        ctx.inputs = [(rows, tensor.shape) for (_, _, rows), tensor in zip(started, tensors, strict=True)]
         return tuple(_together(started).wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         parts = [
-            _own_part(gradient, rows, shape)
-            for gradient, (rows, shape) in zip(gradients, ctx.inputs, strict=True)
+            _own_part(gradient, rows, shape) for gradient, (rows, shape) in zip(gradients, ctx.inputs, strict=True)
         ]
         return (None, *parts)

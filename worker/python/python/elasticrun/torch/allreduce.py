@@ -48,8 +48,7 @@ def start(
             _adasum.combine(host, tensor, prescale, postscale)
         return Handle(Pending([]), None, lambda: tensors)
     started = [
-        transport(alike[0].device).allreduce(alike, name_of(op), prescale, postscale, name)
-        for alike in kinds.values()
+        transport(alike[0].device).allreduce(alike, name_of(op), prescale, postscale, name) for alike in kinds.values()
     ]
     return Handle(joined(started), announcement, lambda: tensors)
 
@@ -81,9 +80,7 @@ def allreduce_async(
     """Starts :func:`allreduce`; :func:`synchronize` gives a new tensor."""
     refuse_sparse(tensor, "allreduce")
     output = tensor.detach().clone()
-    return allreduce_async_(
-        output, average, name, op, prescale_factor, postscale_factor, process_set
-    )
+    return allreduce_async_(output, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
 def allreduce_(
@@ -96,9 +93,7 @@ def allreduce_(
     process_set: Any = global_process_set,
 ) -> torch.Tensor:
     """As :func:`allreduce`, in place and without gradients."""
-    return synchronize(
-        allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-    )
+    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
 
 
 def allreduce(
@@ -133,9 +128,7 @@ def allreduce(
     require_global(process_set)
     refuse_sparse(tensor, "allreduce")
     compressed, context = compression.compress(tensor)
-    reduced = _Allreduce.apply(
-        compressed, name, reduction_of(op, average), prescale_factor, postscale_factor
-    )
+    reduced = _Allreduce.apply(compressed, name, reduction_of(op, average), prescale_factor, postscale_factor)
     result: torch.Tensor = compression.decompress(reduced, context)
     return result
 
@@ -167,9 +160,7 @@ def grouped_allreduce_async(
     for tensor in tensors:
         refuse_sparse(tensor, "grouped_allreduce")
     outputs = [tensor.detach().clone() for tensor in tensors]
-    return grouped_allreduce_async_(
-        outputs, average, name, op, prescale_factor, postscale_factor, process_set
-    )
+    return grouped_allreduce_async_(outputs, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_(
@@ -183,9 +174,7 @@ def grouped_allreduce_(
 ) -> list[torch.Tensor]:
     """As :func:`grouped_allreduce`, in place and without gradients."""
     return synchronize(
-        grouped_allreduce_async_(
-            tensors, average, name, op, prescale_factor, postscale_factor, process_set
-        )
+        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
     )
 
 
@@ -204,13 +193,8 @@ def grouped_allreduce(
     for tensor in tensors:
         refuse_sparse(tensor, "grouped_allreduce")
     compressed, contexts = zip(*[compression.compress(tensor) for tensor in tensors], strict=True)
-    reduced = _GroupedAllreduce.apply(
-        name, reduction_of(op, average), prescale_factor, postscale_factor, *compressed
-    )
-    return [
-        compression.decompress(tensor, context)
-        for tensor, context in zip(reduced, contexts, strict=True)
-    ]
+    reduced = _GroupedAllreduce.apply(name, reduction_of(op, average), prescale_factor, postscale_factor, *compressed)
+    return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts, strict=True)]
 
 
 class _Allreduce(torch.autograd.Function):
@@ -236,15 +220,11 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         op, prescale, postscale = ctx.how
-        reduced = grouped_allreduce(
-            list(gradients), op=op, prescale_factor=prescale, postscale_factor=postscale
-        )
+        reduced = grouped_allreduce(list(gradients), op=op, prescale_factor=prescale, postscale_factor=postscale)
         return (None, None, None, None, *reduced)
 
 
-def sparse_allreduce_async(
-    tensor: torch.Tensor, name: str, op: Any, process_set: Any = None
-) -> Any:
+def sparse_allreduce_async(tensor: torch.Tensor, name: str, op: Any, process_set: Any = None) -> Any:
     """Refused.
 
     Raises:

@@ -36,20 +36,14 @@ class Call:
     detail: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, kind: str, name: str | None, tensors: Sequence[torch.Tensor], **detail: Any
-    ) -> Call:
+    def of(cls, kind: str, name: str | None, tensors: Sequence[torch.Tensor], **detail: Any) -> Call:
         """The call of ``kind`` on ``tensors``."""
-        described = tuple(
-            (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for tensor in tensors
-        )
+        described = tuple((str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for tensor in tensors)
         return cls(kind, name, described, detail)
 
     def encode(self) -> bytes:
         """Bytes that are equal for equal calls."""
-        return json.dumps(
-            [self.kind, self.name, self.tensors, self.detail], sort_keys=True
-        ).encode()
+        return json.dumps([self.kind, self.name, self.tensors, self.detail], sort_keys=True).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Call:

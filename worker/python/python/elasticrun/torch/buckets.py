@@ -39,9 +39,7 @@ class Bucket:
     device: torch.device
 
 
-def assign(
-    parameters: Sequence[torch.Tensor], groups: Sequence[Sequence[int]] = ()
-) -> list[Bucket]:
+def assign(parameters: Sequence[torch.Tensor], groups: Sequence[Sequence[int]] = ()) -> list[Bucket]:
     """Buckets of ``parameters``; what ``groups`` puts together (indices) stays together."""
     in_group = {index: group for group in groups for index in group}
     seen: set[int] = set()
@@ -134,9 +132,7 @@ class Reduction:
             self._announcement.check()
         self._marks = torch.empty(0)
 
-    def start_ready(
-        self, ready: Sequence[bool], gradients: Sequence[torch.Tensor | None], all_of_them: bool
-    ) -> None:
+    def start_ready(self, ready: Sequence[bool], gradients: Sequence[torch.Tensor | None], all_of_them: bool) -> None:
         """Starts the buckets that are next and complete; with ``all_of_them`` all that are left.
 
         ``gradients`` are the tensors that travel, and are reduced in place.

@@ -69,12 +69,11 @@ def _connections(round: int) -> Iterator[tuple[str, socket.socket]]:
         return
     for name, entry in _links():
         # Others may close theirs meanwhile; a listener has no peer.
-        with contextlib.suppress(OSError):
-            with socket.socket(fileno=os.dup(int(entry))) as end:
-                if end.type == socket.SOCK_STREAM and not known.isdisjoint(
-                    _raw(end.family, address) for address in (end.getpeername(), end.getsockname())
-                ):
-                    yield name, end
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(entry))) as end:
+            if end.type == socket.SOCK_STREAM and not known.isdisjoint(
+                _raw(end.family, address) for address in (end.getpeername(), end.getsockname())
+            ):
+                yield name, end
 
 
 def _links() -> Iterator[tuple[str, str]]:

@@ -36,13 +36,9 @@ def broadcast_parameters(
     elif isinstance(params, Iterable) and not isinstance(params, (str, bytes, torch.Tensor)):
         entries = [entry if isinstance(entry, tuple) else (None, entry) for entry in params]
     else:
-        raise ValueError(
-            f"params is a {type(params).__name__}: pass a state_dict() or a list of parameters"
-        )
+        raise ValueError(f"params is a {type(params).__name__}: pass a state_dict() or a list of parameters")
     handles = [
-        broadcast_async_(tensor, root_rank, name)
-        for name, tensor in entries
-        if isinstance(tensor, torch.Tensor)
+        broadcast_async_(tensor, root_rank, name) for name, tensor in entries if isinstance(tensor, torch.Tensor)
     ]
     for handle in handles:
         synchronize(handle)
@@ -115,9 +111,7 @@ def broadcast_object(
     return obj if mine else pickle.loads(cast(bytes, work.result()))
 
 
-def allgather_object(
-    obj: Any, name: str | None = None, process_set: Any = global_process_set
-) -> list[Any]:
+def allgather_object(obj: Any, name: str | None = None, process_set: Any = global_process_set) -> list[Any]:
     """The objects of all ranks, in order of rank.
 
     They travel as pickles, between authenticated workers of one job only.

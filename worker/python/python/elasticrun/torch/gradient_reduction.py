@@ -47,10 +47,7 @@ class GradientReduction(WrappedOptimizer):
         self._compression = compression
         self._sparse_as_dense = sparse_as_dense
         self._passes = passes
-        wire = [
-            compression.compress(torch.empty(0, dtype=parameter.dtype))[0].dtype
-            for parameter in self._parameters
-        ]
+        wire = [compression.compress(torch.empty(0, dtype=parameter.dtype))[0].dtype for parameter in self._parameters]
         self._op, self._predivide = op, predivide
         self._buckets = assign(self._parameters, grouped(groups, self._parameters))
         self._wire = wire
@@ -111,8 +108,7 @@ class GradientReduction(WrappedOptimizer):
             return super().step(self._reduced(closure))
         if self._synchronized:
             warnings.warn(
-                "step() reduces the gradients again after synchronize(): call it within "
-                "optimizer.skip_synchronize()",
+                "step() reduces the gradients again after synchronize(): call it within optimizer.skip_synchronize()",
                 stacklevel=2,
             )
         self.synchronize()
@@ -189,9 +185,7 @@ class GradientReduction(WrappedOptimizer):
             if self._predivide != 1.0:
                 # "average" divides once; this one before and after a sum.
                 op, scale = "sum", (1.0 / self._predivide, self._predivide / ranks)
-            self._layouts[ranks] = Layout(
-                self._parameters, self._names, self._buckets, op, scale, self._wire
-            )
+            self._layouts[ranks] = Layout(self._parameters, self._names, self._buckets, op, scale, self._wire)
         return self._layouts[ranks]
 
     def _send(self, index: int, parameter: torch.Tensor) -> None:

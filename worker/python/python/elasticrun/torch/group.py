@@ -72,9 +72,7 @@ class Group(Named):
         timeout: longest wait of an operation that says no other.
     """
 
-    def __init__(
-        self, rank: int, size: int, messages: Messages, timeout: timedelta | None = None
-    ) -> None:
+    def __init__(self, rank: int, size: int, messages: Messages, timeout: timedelta | None = None) -> None:
         super().__init__(rank, size, NAME)
         self._messages = messages
         self._timeout = timeout

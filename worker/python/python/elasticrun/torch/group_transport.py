@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
-from .pending import Pending
 from .memory import same_type
+from .pending import Pending
 from .transport import combined
 
 _OPS = {
@@ -26,9 +26,7 @@ _OPS = {
 }
 
 #: Types that our own collectives combine, and neither gloo nor NCCL as torch calls them.
-_NOT_COMBINED = {
-    getattr(torch, name) for name in ("int16", "uint16", "uint32", "uint64") if hasattr(torch, name)
-}
+_NOT_COMBINED = {getattr(torch, name) for name in ("int16", "uint16", "uint32", "uint64") if hasattr(torch, name)}
 
 
 class _Part:
@@ -126,9 +124,7 @@ class GroupTransport:
         work = self._call(lambda: self.group.broadcast([_bytes(dense)], options))
         return Pending([work], _copied(dense, tensor), dense)
 
-    def allgather(
-        self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None
-    ) -> Pending:
+    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Pending:
         same_type("allgather", tensor, output)
         source, target = _dense(tensor), _target(output)
         work = self._call(lambda: self.group._allgather_base(_bytes(target), _bytes(source)))

@@ -19,9 +19,7 @@ class Handle(Generic[R]):
 
     __slots__ = ("_announcement", "_pending", "_result")
 
-    def __init__(
-        self, pending: Pending, announcement: Announcement | None, result: Callable[[], R]
-    ) -> None:
+    def __init__(self, pending: Pending, announcement: Announcement | None, result: Callable[[], R]) -> None:
         self._pending = pending
         self._announcement = announcement
         self._result = result

@@ -57,9 +57,7 @@ def unpack(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> Callable[[], 
     return copy
 
 
-def row_splits(
-    side: str, tensor: torch.Tensor, splits: Sequence[int] | None, size: int
-) -> list[int]:
+def row_splits(side: str, tensor: torch.Tensor, splits: Sequence[int] | None, size: int) -> list[int]:
     """Counts of elements for each rank, from counts of rows (None or empty: equal ones).
 
     Raises:
@@ -69,16 +67,10 @@ def row_splits(
     wide = tensor.numel() // rows if rows else 0
     if not splits:
         if rows % size:
-            raise ValueError(
-                f"alltoall: the {side} has {rows} rows, which {size} ranks cannot share: give splits"
-            )
+            raise ValueError(f"alltoall: the {side} has {rows} rows, which {size} ranks cannot share: give splits")
         return [rows // size * wide] * size
     if len(splits) != size:
-        raise ValueError(
-            f"alltoall: {len(splits)} {side} splits for {size} ranks: give one for each"
-        )
+        raise ValueError(f"alltoall: {len(splits)} {side} splits for {size} ranks: give one for each")
     if any(split < 0 for split in splits) or sum(splits) != rows:
-        raise ValueError(
-            f"alltoall: the {side} splits {list(splits)} are {sum(splits)} rows, the tensor has {rows}"
-        )
+        raise ValueError(f"alltoall: the {side} splits {list(splits)} are {sum(splits)} rows, the tensor has {rows}")
     return [split * wide for split in splits]

@@ -78,9 +78,7 @@ class Meeting:
         """The round is over; if the group is made, its connections are broken elsewhere."""
         self._end(None, errors.WorkersFailed(f"round {self._round} was aborted"))
 
-    def _hold(
-        self, store: Store, place: Store, rank: int, size: int, timeout: timedelta
-    ) -> None:
+    def _hold(self, store: Store, place: Store, rank: int, size: int, timeout: timedelta) -> None:
         try:
             group = _connect(store, place, rank, size, timeout)
         except Exception as error:

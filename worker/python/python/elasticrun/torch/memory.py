@@ -42,9 +42,7 @@ def same_type(call: str, source: torch.Tensor, target: torch.Tensor) -> None:
         TypeError: the tensors are of two types.
     """
     if source.dtype != target.dtype:
-        raise TypeError(
-            f"{call} of a tensor of {source.dtype} into one of {target.dtype}: they must be of one type"
-        )
+        raise TypeError(f"{call} of a tensor of {source.dtype} into one of {target.dtype}: they must be of one type")
 
 
 def refuse_sparse(tensor: torch.Tensor, call: str) -> None:
@@ -54,9 +52,7 @@ def refuse_sparse(tensor: torch.Tensor, call: str) -> None:
         NotImplementedError: ``tensor`` is sparse.
     """
     if tensor.layout is not torch.strided:
-        raise NotImplementedError(
-            f"{call} of a sparse tensor ({tensor.layout}) is not offered: pass tensor.to_dense()"
-        )
+        raise NotImplementedError(f"{call} of a sparse tensor ({tensor.layout}) is not offered: pass tensor.to_dense()")
 
 
 class Buffer:

@@ -97,9 +97,7 @@ class Message:
         with self._watching:
             if self._watched is None:
                 self._watched = Future()
-                threading.Thread(
-                    target=self._wait_for_others, name=f"elasticrun {self._what}", daemon=True
-                ).start()
+                threading.Thread(target=self._wait_for_others, name=f"elasticrun {self._what}", daemon=True).start()
             return self._watched
 
     def _wait_for_others(self) -> None:

@@ -34,9 +34,7 @@ class Members:
 
     def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Pending, Callable[[], int]]:
         buffer = _buffer(tensor, "recv", load=False)
-        message = Message(
-            lambda group: group.recv_anysource([buffer.host], tag), "recv from any rank"
-        )
+        message = Message(lambda group: group.recv_anysource([buffer.host], tag), "recv from any rank")
         self._meeting.post(message)
         return Pending([message], stored([buffer]), buffer), lambda: message.source
 
@@ -63,9 +61,7 @@ class Pairs:
         return _send(self._with(to), tensor, f"send to {to}", self._place(to), tag)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Pending:
-        return _receive(
-            self._with(source), tensor, f"recv from {source}", self._place(source), tag
-        )
+        return _receive(self._with(source), tensor, f"recv from {source}", self._place(source), tag)
 
     def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Pending, Callable[[], int]]:
         raise NotImplementedError(

@@ -128,9 +128,7 @@ class Operation(C10dWork):
         with self._lock:
             first, self._heard = not self._heard, True
         if first:
-            threading.Thread(
-                target=self._wait_for_gloo, args=(timeout,), name="elasticrun gloo", daemon=True
-            ).start()
+            threading.Thread(target=self._wait_for_gloo, args=(timeout,), name="elasticrun gloo", daemon=True).start()
 
     def _wait_for_gloo(self, timeout: timedelta | None) -> None:
         try:

@@ -52,13 +52,9 @@ def DistributedOptimizer(
     require_global(process_set)
     op = reduction_of(op)
     if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError(
-            f"gradient_predivide_factor is for op=Average, not {op.name}: it splits the division"
-        )
+        raise ValueError(f"gradient_predivide_factor is for op=Average, not {op.name}: it splits the division")
     if backward_passes_per_step <= 0:
-        raise ValueError(
-            f"backward_passes_per_step is {backward_passes_per_step}: it must be 1 or more"
-        )
+        raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}: it must be 1 or more")
     named = check_names(optimizer, named_parameters)
     if op == Adasum:
         mixin: type = AdasumStep

@@ -26,9 +26,7 @@ def check_names(
         ]
     named = list(named_parameters)
     if not all(isinstance(entry, tuple) and len(entry) == 2 for entry in named):
-        raise ValueError(
-            "named_parameters must be pairs of name and parameter: pass model.named_parameters()"
-        )
+        raise ValueError("named_parameters must be pairs of name and parameter: pass model.named_parameters()")
     names = [name for name, _ in named]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -24,9 +24,7 @@ class Pending:
 
     __slots__ = ("_finish", "_keep", "_lock", "parts")
 
-    def __init__(
-        self, parts: Sequence[Part], finish: Callable[[], None] | None = None, keep: Any = None
-    ) -> None:
+    def __init__(self, parts: Sequence[Part], finish: Callable[[], None] | None = None, keep: Any = None) -> None:
         self.parts = list(parts)
         self._finish = finish
         self._keep = keep

@@ -39,9 +39,7 @@ class ProcessGroup(Group):
         timeout: longest wait of an operation that says no other.
     """
 
-    def __init__(
-        self, transport: Transport, messages: Messages, timeout: timedelta | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, messages: Messages, timeout: timedelta | None = None) -> None:
         super().__init__(transport.rank, transport.size, messages, timeout)
         self._transport = transport
 
@@ -53,18 +51,14 @@ class ProcessGroup(Group):
         for tensor in tensors:
             refuse_sparse(tensor, "allreduce")
             kinds.setdefault(tensor.dtype, []).append(tensor)
-        pending = [
-            self._transport.allreduce(alike, op, prescale=prescale) for alike in kinds.values()
-        ]
+        pending = [self._transport.allreduce(alike, op, prescale=prescale) for alike in kinds.values()]
         return self._work(joined(pending), tensors, opts, timeout)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         """As :meth:`allreduce`: several tensors are one operation there as well."""
         return self.allreduce(tensors, opts)
 
-    def reduce(
-        self, tensors: Any, root: Any = None, op: Any = None, timeout: timedelta | None = None
-    ) -> Work:
+    def reduce(self, tensors: Any, root: Any = None, op: Any = None, timeout: timedelta | None = None) -> Work:
         """Combines the tensors of all ranks into that of the root; the others keep theirs."""
         tensors = options.tensors(tensors)
         opts = root if hasattr(root, "rootRank") else None
@@ -82,9 +76,7 @@ class ProcessGroup(Group):
         pending = [self._transport.broadcast(tensor, root) for tensor in tensors]
         return self._work(joined(pending), tensors, opts, timeout)
 
-    def allgather(
-        self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
-    ) -> Work:
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """Brings the tensor of each rank to all, into a list in order of rank."""
         if isinstance(inputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
@@ -96,9 +88,7 @@ class ProcessGroup(Group):
             pending.append(after(gathered, layout.unpack(flat, output)))
         return self._work(joined(pending), [t for o in outputs for t in o], opts, timeout)
 
-    def all_gather_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Work:
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
         """Brings the tensor of each rank to all, one after the other in ``output``."""
         layout.check_size("all_gather_single", output, tensor.numel() * self.size())
         return self._work(self._transport.allgather(tensor, output), [output], opts)
@@ -109,10 +99,7 @@ class ProcessGroup(Group):
         """Several :meth:`all_gather_single`."""
         for output, tensor in zip(outputs, inputs, strict=True):
             layout.check_size("all_gather_single", output, tensor.numel() * self.size())
-        pending = [
-            self._transport.allgather(tensor, output)
-            for output, tensor in zip(outputs, inputs, strict=True)
-        ]
+        pending = [self._transport.allgather(tensor, output) for output, tensor in zip(outputs, inputs, strict=True)]
         return self._work(joined(pending), outputs, opts)
 
     def allgather_coalesced(
@@ -122,9 +109,7 @@ class ProcessGroup(Group):
         columns = [list(column) for column in zip(*outputs, strict=True)]
         return self.allgather(columns, inputs, opts)
 
-    def reduce_scatter(
-        self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
-    ) -> Work:
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """Combines a list of tensors, one for each rank, and gives each rank its own."""
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
@@ -136,9 +121,7 @@ class ProcessGroup(Group):
             pending.append(self._scattered(flat, output, op, prescale))
         return self._work(joined(pending), outputs, opts, timeout)
 
-    def reduce_scatter_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Work:
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
         """Combines blocks of the size of ``output`` and gives each rank the one in its place."""
         layout.check_size("reduce_scatter_single", tensor, output.numel() * self.size())
         op, prescale = options.reduction(opts)
@@ -150,14 +133,11 @@ class ProcessGroup(Group):
         """Several :meth:`reduce_scatter_single`."""
         op, prescale = options.reduction(opts)
         pending = [
-            self._scattered(tensor, output, op, prescale)
-            for output, tensor in zip(outputs, inputs, strict=True)
+            self._scattered(tensor, output, op, prescale) for output, tensor in zip(outputs, inputs, strict=True)
         ]
         return self._work(joined(pending), outputs, opts)
 
-    def gather(
-        self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
-    ) -> Work:
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """Brings the tensor of each rank to the root, into a list in order of rank."""
         root = options.root(opts, self.size())
         if isinstance(inputs, torch.Tensor):
@@ -175,9 +155,7 @@ class ProcessGroup(Group):
             pending = after(pending, layout.unpack(flat, results))
         return self._work(pending, results, opts, timeout)
 
-    def scatter(
-        self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
-    ) -> Work:
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         """Gives each rank its tensor of the root's list."""
         root = options.root(opts, self.size())
         if isinstance(outputs, torch.Tensor):
@@ -189,9 +167,7 @@ class ProcessGroup(Group):
         flat = layout.pack(inputs[0], output) if mine else output.new_empty(0)
         count = output.numel()
         from_ = [count if rank == root else 0 for rank in range(self.size())]
-        pending = self._transport.alltoall(
-            flat, [count if mine else 0] * self.size(), output, from_
-        )
+        pending = self._transport.alltoall(flat, [count if mine else 0] * self.size(), output, from_)
         return self._work(pending, [output], opts, timeout)
 
     def alltoall(
@@ -242,8 +218,6 @@ class ProcessGroup(Group):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    def _scattered(
-        self, tensor: torch.Tensor, output: torch.Tensor, op: str, prescale: float
-    ) -> Pending:
+    def _scattered(self, tensor: torch.Tensor, output: torch.Tensor, op: str, prescale: float) -> Pending:
         layout.check_size("reduce_scatter", tensor, output.numel() * self.size())
         return self._transport.reduce_scatter(tensor, output, op, prescale)

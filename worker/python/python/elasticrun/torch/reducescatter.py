@@ -41,8 +41,7 @@ def grouped_reducescatter_async(
     call = Call.of("reducescatter", name, tensors, op=name_of(op), scale=scale)
     announcement = Announcement(host, call)
     started = [
-        _start(tensor, name_of(op), prescale_factor, postscale_factor, host.rank, host.size, name)
-        for tensor in tensors
+        _start(tensor, name_of(op), prescale_factor, postscale_factor, host.rank, host.size, name) for tensor in tensors
     ]
     pending = joined([pending for pending, _ in started])
     return Handle(pending, announcement, lambda: [share for _, share in started])
@@ -57,9 +56,7 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Handle[torch.Tensor]:
     """Starts :func:`reducescatter`; :func:`synchronize` gives a new tensor."""
-    handle = grouped_reducescatter_async(
-        [tensor], name, op, process_set, prescale_factor, postscale_factor
-    )
+    handle = grouped_reducescatter_async([tensor], name, op, process_set, prescale_factor, postscale_factor)
     return handle.then(lambda shares: shares[0])
 
 
@@ -162,11 +159,7 @@ class _Reducescatter(torch.autograd.Function):
         ctx.rows = tensor.shape[0]
         ctx.factor = prescale * postscale
         ctx.op = op
-        return synchronize(
-            reducescatter_async(
-                tensor, name, op, prescale_factor=prescale, postscale_factor=postscale
-            )
-        )
+        return synchronize(reducescatter_async(tensor, name, op, prescale_factor=prescale, postscale_factor=postscale))
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:

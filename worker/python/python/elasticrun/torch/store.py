@@ -36,9 +36,7 @@ class Store(C10dStore):
         ElasticrunError: ``keys="round"``, and this process is in none.
     """
 
-    def __init__(
-        self, timeout: timedelta = timedelta(minutes=5), *, keys: Literal["job", "round"] = "job"
-    ) -> None:
+    def __init__(self, timeout: timedelta = timedelta(minutes=5), *, keys: Literal["job", "round"] = "job") -> None:
         super().__init__()
         lifecycle.require("Store")
         if keys not in ("job", "round"):
@@ -105,9 +103,7 @@ class Store(C10dStore):
             DistStoreError: they did not come in time.
         """
         wanted = list(keys)
-        values = self._waited(
-            wanted, self._seconds(), lambda limit: self._keys.multi_get(wanted, limit)
-        )
+        values = self._waited(wanted, self._seconds(), lambda limit: self._keys.multi_get(wanted, limit))
         self._meet(values)
         return values
 
@@ -137,7 +133,7 @@ class Store(C10dStore):
 
     def _seconds(self) -> float:
         # The stubs of torch do not have the property.
-        timeout: timedelta = getattr(self, "timeout")
+        timeout: timedelta = self.timeout
         return timeout.total_seconds()
 
     def _waited(self, keys: Sequence[str], seconds: float, call: Callable[[float], R]) -> R:

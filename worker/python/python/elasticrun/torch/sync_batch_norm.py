@@ -19,9 +19,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, tensor: torch.Tensor) -> None:
         if tensor.dim() < 2:
-            raise ValueError(
-                f"SyncBatchNorm of {tensor.dim()} dimension(s): it needs at least two (batch, channels)"
-            )
+            raise ValueError(f"SyncBatchNorm of {tensor.dim()} dimension(s): it needs at least two (batch, channels)")
 
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
         """Normalises ``tensor``, (batch, channels, ...)."""

@@ -41,9 +41,7 @@ class Transport(Protocol):
     def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Pending:
         """Brings the tensor of rank ``root`` to all, in place."""
 
-    def allgather(
-        self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None
-    ) -> Pending:
+    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Pending:
         """Brings the tensor of each rank to all: ``output`` holds ``size`` times as many elements."""
 
     def reduce_scatter(
@@ -121,9 +119,7 @@ class HostTransport:
         work = self.lane.broadcast(address, nbytes, root, buffer, name=name)
         return Pending([work], stored([buffer]), buffer)
 
-    def allgather(
-        self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None
-    ) -> Pending:
+    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Pending:
         same_type("allgather", tensor, output)
         own, every = Buffer(tensor), Buffer(output, load=False)
         work = self.lane.allgather(own.bytes, every.bytes, (own, every), name=name)

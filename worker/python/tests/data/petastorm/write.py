@@ -83,7 +83,11 @@ def main() -> None:
         rows = [dict_to_spark_row(kinds, row(number, args.size)) for number in range(args.rows)]
         frame = spark.createDataFrame(rows, kinds.as_spark_schema()).coalesce(args.files)
         frame.write.partitionBy("part").mode("overwrite").parquet(url)
-    indexers = [SingleFieldIndexer("by id", "id"), SingleFieldIndexer("by kind", "kind"), FieldNotNullIndexer("has label", "label")]
+    indexers = [
+        SingleFieldIndexer("by id", "id"),
+        SingleFieldIndexer("by kind", "kind"),
+        FieldNotNullIndexer("has label", "label"),
+    ]
     build_rowgroup_index(url, spark.sparkContext, indexers)
     spark.stop()
     expected: dict[str, np.ndarray] = {}

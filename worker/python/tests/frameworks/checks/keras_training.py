@@ -50,9 +50,7 @@ def fit(model, optimizer, rank=0, size=1, epochs=2, **options):
     )
     parts = INPUTS.reshape(-1, size, BATCH // size, 6), TARGETS.reshape(-1, size, BATCH // size, 2)
     mine = [part[:, rank].reshape(-1, part.shape[-1]) for part in parts]
-    return model.fit(
-        *mine, batch_size=BATCH // size, epochs=epochs, shuffle=False, verbose=0, **options
-    ).history
+    return model.fit(*mine, batch_size=BATCH // size, epochs=epochs, shuffle=False, verbose=0, **options).history
 
 
 def weights(model):

@@ -108,9 +108,7 @@ def check_adasum(rank, size):
     numpy.testing.assert_allclose(result, expected, rtol=1e-5)
     # Equal gradients are averaged, orthogonal ones added.
     numpy.testing.assert_allclose(hvd.allreduce(tf.ones([5]), op=hvd.Adasum), numpy.ones(5), rtol=1e-6)
-    numpy.testing.assert_allclose(
-        hvd.allreduce(tf.one_hot(rank, size), op=hvd.Adasum), numpy.ones(size), rtol=1e-6
-    )
+    numpy.testing.assert_allclose(hvd.allreduce(tf.one_hot(rank, size), op=hvd.Adasum), numpy.ones(size), rtol=1e-6)
 
 
 def check_allgather_of_different_rows(rank, size):

@@ -22,9 +22,7 @@ hvd.init()
 keras.utils.set_random_seed(17 + hvd.rank())
 inputs = numpy.random.default_rng(0).normal(size=(8, 6)).astype("f")
 data = tf.data.Dataset.from_tensors((inputs, numpy.sin(inputs[:, :3]))).repeat()
-model = keras.Sequential(
-    [keras.layers.Input((6,)), keras.layers.Dense(20, activation="tanh"), keras.layers.Dense(3)]
-)
+model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(20, activation="tanh"), keras.layers.Dense(3)])
 model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), loss="mse")
 state = hvd.elastic.KerasState(model, batch=0, epoch=0, commits=0)
 

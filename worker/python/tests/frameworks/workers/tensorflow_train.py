@@ -34,7 +34,7 @@ def train_on(inputs, wanted, share):
         # A sum over the share times the ranks: the average over ranks is that of the batch.
         loss = tf.reduce_sum((model(inputs) - wanted) ** 2) * share
     gradients = hvd.DistributedGradientTape(tape).gradient(loss, model.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
 
 def batch(step):

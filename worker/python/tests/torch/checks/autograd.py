@@ -1,7 +1,8 @@
 """Gradients through the collectives, as Horovod defines them."""
 
-import elasticrun.torch as hvd
 import torch
+
+import elasticrun.torch as hvd
 
 
 def leaf(rank, shape=(2, 3)):
@@ -47,18 +48,14 @@ def check_alltoall(rank, size):
     received, counts = hvd.alltoall(tensor, splits)
     assert not counts.requires_grad
     (received * (rank + 1)).sum().backward()
-    assert tensor.grad[:, 0].tolist() == [
-        float(other + 1) for other in range(size) for _ in range(rank + 1)
-    ]
+    assert tensor.grad[:, 0].tolist() == [float(other + 1) for other in range(size) for _ in range(rank + 1)]
 
 
 def check_reducescatter(rank, size):
     tensor = leaf(rank, (size * 2, 2))
     (hvd.reducescatter(tensor, op=hvd.Sum) * (rank + 1)).sum().backward()
     # Horovod's definition: a sum's gradient is scaled by the number of ranks.
-    assert tensor.grad[:, 0].tolist() == [
-        float(size * (other + 1)) for other in range(size) for _ in range(2)
-    ]
+    assert tensor.grad[:, 0].tolist() == [float(size * (other + 1)) for other in range(size) for _ in range(2)]
     tensor.grad = None
     hvd.reducescatter(tensor).sum().backward()
     assert torch.equal(tensor.grad, torch.ones(size * 2, 2))

@@ -1,8 +1,9 @@
 """Each collective against what one process computes by itself."""
 
-import elasticrun.torch as hvd
 import pytest
 import torch
+
+import elasticrun.torch as hvd
 from elasticrun.torch.adasum import pair
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -95,11 +96,9 @@ def check_async_handles(rank, size):
 
 def check_grouped(rank, size):
     shapes = [(3,), (2, 2), ()]
-    tensors = [of_rank(rank, shape=shape) for shape in shapes] + [
-        of_rank(rank, dtype=torch.float64)
-    ]
+    tensors = [of_rank(rank, shape=shape) for shape in shapes] + [of_rank(rank, dtype=torch.float64)]
     results = hvd.grouped_allreduce(tensors, op=hvd.Sum)
-    for shape, result in zip(shapes, results):
+    for shape, result in zip(shapes, results[:3], strict=True):
         assert torch.allclose(result, of_all(size, shape=shape).sum(0), atol=1e-6)
     assert torch.allclose(results[3], of_all(size, dtype=torch.float64).sum(0))
 
@@ -148,9 +147,7 @@ def check_broadcast(rank, size):
 def check_alltoall(rank, size):
     rows = torch.arange(size * 2) + 100 * rank
     equal = hvd.alltoall(rows)
-    assert equal.tolist() == [
-        100 * other + 2 * rank + step for other in range(size) for step in range(2)
-    ]
+    assert equal.tolist() == [100 * other + 2 * rank + step for other in range(size) for step in range(2)]
     splits = torch.tensor([rank + other for other in range(size)])
     tensor = torch.full((int(splits.sum()), 3), float(rank))
     received, counts = hvd.alltoall(tensor, splits)

@@ -3,10 +3,11 @@
 import datetime
 import time
 
-import elasticrun.torch as hvd
 import pytest
 import torch
 import torch.distributed as dist
+
+import elasticrun.torch as hvd
 from elasticrun import errors
 
 

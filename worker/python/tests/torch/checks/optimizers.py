@@ -3,10 +3,11 @@
 import copy
 import warnings
 
-import elasticrun.torch as hvd
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+
+import elasticrun.torch as hvd
 
 BATCH = 4
 
@@ -116,9 +117,7 @@ def check_parameters_without_gradient(rank, size):
 def check_join_with_uneven_data(rank, size):
     layer = torch.nn.Linear(4, 4)
     hvd.broadcast_parameters(layer.state_dict(), 0)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(layer.parameters(), lr=0.1), layer.named_parameters()
-    )
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=0.1), layer.named_parameters())
     for step in range(rank + 1):
         optimizer.zero_grad()
         layer(torch.ones(2, 4)).sum().backward()
@@ -136,9 +135,7 @@ def check_join_with_uneven_data(rank, size):
 def check_closure(rank, size):
     layer = torch.nn.Linear(4, 4)
     hvd.broadcast_parameters(layer.state_dict(), 0)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.LBFGS(layer.parameters()), layer.named_parameters()
-    )
+    optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS(layer.parameters()), layer.named_parameters())
 
     def closure():
         optimizer.zero_grad()
@@ -172,9 +169,7 @@ def check_adasum_steps(rank, size):
 def check_wrapping_again_takes_over(rank, size):
     layer = torch.nn.Linear(4, 4)
     for _ in range(3):
-        optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(layer.parameters(), lr=0.1), layer.named_parameters()
-        )
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=0.1), layer.named_parameters())
     optimizer.zero_grad()
     layer(torch.full((2, 4), float(rank))).sum().backward()
     optimizer.synchronize()
@@ -185,9 +180,7 @@ def check_wrapping_again_takes_over(rank, size):
 
 def check_guards(rank, size):
     layer = torch.nn.Linear(4, 4)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(layer.parameters(), lr=0.1), layer.named_parameters()
-    )
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=0.1), layer.named_parameters())
     layer(torch.ones(2, 4)).sum().backward()
     with pytest.raises(AssertionError, match="zero_grad"):
         optimizer.zero_grad()
@@ -248,9 +241,7 @@ def check_sparse_gradients(rank, size):
     expected = before.clone()
     expected[:size] -= 1 / size
     assert torch.allclose(embedding.weight, expected)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(embedding.parameters(), lr=1.0), embedding.named_parameters()
-    )
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1.0), embedding.named_parameters())
     optimizer.zero_grad()
     with pytest.raises(NotImplementedError, match="'weight'.*sparse"):
         embedding(torch.tensor([rank])).sum().backward()

@@ -7,9 +7,10 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
 from elasticrun import lifecycle
 from elasticrun.errors import ElasticrunError
-from torch.nn.parallel import DistributedDataParallel
 
 
 def ours():
@@ -156,9 +157,7 @@ def check_bad_input_is_named(rank, size):
 def trained(rank, size, wrap):
     """Parameters after three steps, of this rank's share of each batch or of the whole."""
     torch.manual_seed(0)
-    layers = torch.nn.Sequential(
-        torch.nn.Linear(10, 300), torch.nn.ReLU(), torch.nn.Linear(300, 10)
-    )
+    layers = torch.nn.Sequential(torch.nn.Linear(10, 300), torch.nn.ReLU(), torch.nn.Linear(300, 10))
     model = wrap(layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     generator = torch.Generator().manual_seed(1)
@@ -182,9 +181,7 @@ def check_ddp(rank, size):
         {"find_unused_parameters": True},
         {"static_graph": True},
     ]:
-        together = trained(
-            rank, size, lambda layers, o=options: DistributedDataParallel(layers, **o)
-        )
+        together = trained(rank, size, lambda layers, o=options: DistributedDataParallel(layers, **o))
         assert torch.allclose(together, alone, atol=1e-6), options
     gathered = [torch.empty_like(together) for _ in range(size)]
     dist.all_gather(gathered, together)
@@ -263,8 +260,7 @@ def check_order_is_per_group(rank, size):
     ones, hundreds = torch.ones(4), torch.full((4,), 100.0)
     calls = [(ones, None), (hundreds, other)]
     works = [
-        dist.all_reduce(tensor, group=group, async_op=True)
-        for tensor, group in (calls if rank == 0 else calls[::-1])
+        dist.all_reduce(tensor, group=group, async_op=True) for tensor, group in (calls if rank == 0 else calls[::-1])
     ]
     for work in works:
         work.wait()

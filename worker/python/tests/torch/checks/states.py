@@ -2,9 +2,10 @@
 
 import copy
 
-import elasticrun.torch as hvd
 import pytest
 import torch
+
+import elasticrun.torch as hvd
 from elasticrun.errors import StateError
 
 
@@ -16,9 +17,7 @@ def trained(model, optimizer, factor=1.0):
 
 def make():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
     return model, torch.optim.AdamW(model.parameters(), lr=0.1)
 
 
@@ -85,14 +84,12 @@ def check_nothing_looks_at_the_memory_that_was_restored_from(rank, size):
     state.restore()
     held = snapshot(model, optimizer), state.extra.clone()
     # The memory of the commits is written again and again.
-    copies = [tensor for tensor in model.state_dict().values()]
+    copies = list(model.state_dict().values())
     for _ in range(4):
         state.extra = torch.randn(2, 3)
         trained(model, optimizer, 5.0)
         state.commit()
-    assert [tensor.data_ptr() for tensor in copies] == [
-        tensor.data_ptr() for tensor in model.state_dict().values()
-    ]
+    assert [tensor.data_ptr() for tensor in copies] == [tensor.data_ptr() for tensor in model.state_dict().values()]
     assert torch.equal(held[1], extra)
 
 

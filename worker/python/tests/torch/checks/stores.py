@@ -16,9 +16,7 @@ def check_set_get_and_wait(rank, size):
     store = hvd.Store()
     store.set(f"a{rank}", f"value of {rank}")
     store.wait([f"a{other}" for other in range(size)])
-    assert [store.get(f"a{other}") for other in range(size)] == [
-        f"value of {other}".encode() for other in range(size)
-    ]
+    assert [store.get(f"a{other}") for other in range(size)] == [f"value of {other}".encode() for other in range(size)]
     assert store.check(["a0"]) and not store.check(["a0", "nothing"])
     hvd.barrier()
 

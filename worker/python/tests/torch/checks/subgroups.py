@@ -88,14 +88,12 @@ def check_reduce_scatter(rank, size):
     inputs = [torch.full((2,), float(other)) for other in range(count)]
     dist.reduce_scatter(output, inputs, group=group)
     assert output.tolist() == [float(place * count)] * 2
-    dist.reduce_scatter_tensor(
-        output, torch.arange(count * 2.0) + rank, op=dist.ReduceOp.AVG, group=group
-    )
+    dist.reduce_scatter_tensor(output, torch.arange(count * 2.0) + rank, op=dist.ReduceOp.AVG, group=group)
     assert output.tolist() == [2 * place + sum(ranks) / count, 2 * place + 1 + sum(ranks) / count]
 
 
 def check_reduce_gather_scatter(rank, size):
-    group, place, ranks = mine(rank, size)
+    group, _, ranks = mine(rank, size)
     root = ranks[-1]
     tensor = torch.full((2,), float(rank))
     dist.reduce(tensor, root, group=group)
@@ -113,9 +111,7 @@ def check_reduce_gather_scatter(rank, size):
 def check_all_to_all(rank, size):
     group, place, ranks = mine(rank, size)
     output = torch.zeros(len(ranks), dtype=torch.int16)
-    dist.all_to_all_single(
-        output, torch.arange(len(ranks), dtype=torch.int16) + 10 * rank, group=group
-    )
+    dist.all_to_all_single(output, torch.arange(len(ranks), dtype=torch.int16) + 10 * rank, group=group)
     assert output.tolist() == [10 * other + place for other in ranks]
     received = torch.zeros(sum(other + 1 for other in ranks), 2)
     dist.all_to_all_single(

@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 
-import elasticrun.torch as hvd
 import torch
+
+import elasticrun.torch as hvd
 from elasticrun import lifecycle
 
 mode = sys.argv[1]

@@ -11,9 +11,10 @@ import struct
 import sys
 import time
 
-import elasticrun.torch as hvd
 import torch
 import torch.distributed as dist
+
+import elasticrun.torch as hvd
 from elasticrun import lifecycle
 from elasticrun.torch import connections, leaving
 
@@ -58,15 +59,16 @@ def train(state):
     if hvd.rank() != 0:
         work = dist.all_reduce(tensor, async_op=True)
         # Both neighbours were told what this rank is ready for.
-        until(lambda: all(acknowledged(end) > was for end, was in zip(mine, before, strict=True)))
+        pairs = list(zip(mine, before, strict=True))
+        until(lambda: all(acknowledged(end) > was for end, was in pairs))
         ports = " ".join(str(end.getsockname()[1]) for end in mine)
         store.set(f"called {hvd.rank()}", f"{os.getpid()} {ports}")
         if hvd.rank() == victim:
             os.kill(os.getpid(), signal.SIGSTOP)
-        del mine
+        del mine, pairs
         work.wait()
         raise AssertionError("the victim took part")
-    _, *others = store.get(f"called {3 - victim}").split()
+    store.get(f"called {3 - victim}")
     pid, *ports = (int(word) for word in store.get(f"called {victim}").split())
     until(lambda: stopped(pid))
     (broken,) = (end for end in mine if end.getpeername()[1] in ports)

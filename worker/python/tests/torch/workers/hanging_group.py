@@ -10,9 +10,10 @@ import threading
 import time
 from pathlib import Path
 
-import elasticrun.torch as hvd
 import torch
 import torch.distributed as dist
+
+import elasticrun.torch as hvd
 from elasticrun import lifecycle
 from elasticrun.torch import devices
 

@@ -4,8 +4,9 @@ import os
 import signal
 import threading
 
-import elasticrun.torch as hvd
 import torch.distributed as dist
+
+import elasticrun.torch as hvd
 from elasticrun import _abort, lifecycle
 from elasticrun.torch import abort
 

@@ -7,12 +7,13 @@ whose connections are therefore open.
 import os
 import signal
 
-import elasticrun.torch as hvd
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _world
+
+import elasticrun.torch as hvd
 from elasticrun import lifecycle
 from elasticrun.torch import connections
-from torch.distributed.distributed_c10d import _world
 
 kept = []
 hvd.init()

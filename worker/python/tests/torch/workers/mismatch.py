@@ -2,8 +2,9 @@
 
 import sys
 
-import elasticrun.torch as hvd
 import torch
+
+import elasticrun.torch as hvd
 from elasticrun.errors import ElasticrunError
 
 hvd.init()
@@ -13,9 +14,7 @@ rank, size = hvd.rank(), hvd.size()
 
 def model(width):
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, width))
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(layers.parameters(), lr=0.1), layers.named_parameters()
-    )
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layers.parameters(), lr=0.1), layers.named_parameters())
     layers(torch.ones(1, 4)).sum().backward()
     optimizer.step()
 
@@ -24,9 +23,7 @@ odd = rank == 1
 CASES = {
     "shape": lambda: hvd.allreduce(torch.ones(4 if odd else 3), name="weight"),
     "same-count": lambda: hvd.allreduce(torch.ones((3, 2) if odd else (2, 3)), name="weight"),
-    "dtype": lambda: hvd.allreduce(
-        torch.ones(3, dtype=torch.float64 if odd else torch.float32), name="weight"
-    ),
+    "dtype": lambda: hvd.allreduce(torch.ones(3, dtype=torch.float64 if odd else torch.float32), name="weight"),
     "name": lambda: hvd.allreduce(torch.ones(3), name="bias" if odd else "weight"),
     "op": lambda: hvd.allreduce(torch.ones(3), name="weight", op=hvd.Max if odd else hvd.Min),
     "call": lambda: (hvd.allgather if odd else hvd.allreduce)(torch.ones(3), name="weight"),
@@ -35,9 +32,7 @@ CASES = {
     "parameters": lambda: hvd.broadcast_parameters({"weight": torch.ones(4 if odd else 3)}, 0),
     "model": lambda: model(5 if odd else 4),
     "join": lambda: hvd.join() if odd else hvd.broadcast(torch.ones(3), 0, name="weight"),
-    "join-max": lambda: (
-        hvd.join() if odd else hvd.allreduce(torch.ones(3), op=hvd.Max, name="weight")
-    ),
+    "join-max": lambda: hvd.join() if odd else hvd.allreduce(torch.ones(3), op=hvd.Max, name="weight"),
 }
 try:
     CASES[sys.argv[1]]()

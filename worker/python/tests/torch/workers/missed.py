@@ -15,11 +15,12 @@ import os
 import signal
 import sys
 
-import elasticrun.torch as hvd
 import torch
 import torch.distributed as dist
-from elasticrun import lifecycle
 from torch.nn.parallel import DistributedDataParallel
+
+import elasticrun.torch as hvd
+from elasticrun import lifecycle
 
 case = sys.argv[1]
 #: Who waits, and for whom.

@@ -10,11 +10,12 @@ import os
 import signal
 import sys
 
-import elasticrun.torch as hvd
 import torch
 import torch.distributed as dist
-from elasticrun import lifecycle
 from torch.nn.parallel import DistributedDataParallel
+
+import elasticrun.torch as hvd
+from elasticrun import lifecycle
 
 mode = sys.argv[1]
 steps, grown = (int(word or 1) for word in sys.argv[2].partition("@")[::2])
@@ -48,9 +49,7 @@ def batch(step):
 @hvd.elastic.run
 def train(state):
     world = lifecycle.world()
-    print(
-        f"round {world.round}: rank {world.rank} of {world.size} from step {state.step}", flush=True
-    )
+    print(f"round {world.round}: rank {world.rank} of {world.size} from step {state.step}", flush=True)
     if state.goal is None and world.size >= grown:
         state.goal = state.step + steps
     model = network if mode == "hvd" else DistributedDataParallel(network)

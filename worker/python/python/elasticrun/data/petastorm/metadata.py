@@ -124,7 +124,11 @@ class _Record:
         return hash((self.module, self.name, self.arguments))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Record) and (self.module, self.name, self.arguments) == (other.module, other.name, other.arguments)
+        return isinstance(other, _Record) and (self.module, self.name, self.arguments) == (
+            other.module,
+            other.name,
+            other.arguments,
+        )
 
 
 _UNISCHEMA = ("petastorm.unischema", "Unischema")
@@ -167,7 +171,9 @@ class _Reader(pickle.Unpickler):
                 module = "petastorm" + module.removeprefix(renamed)
         known = (module, name) in _KNOWN or (module in _TYPES and name.isidentifier())
         if not known:
-            raise MetadataError(f"{_FILE}: the pickle names {module}.{name}, which is none of Petastorm's: it is not read")
+            raise MetadataError(
+                f"{_FILE}: the pickle names {module}.{name}, which is none of Petastorm's: it is not read"
+            )
         if name == "_reconstructor":
             return _reconstruct
         if name == "OrderedDict":

@@ -28,7 +28,9 @@ class Form:
     dtypes: tuple[torch.dtype, ...] | None = None
 
     @classmethod
-    def of(cls, names: Sequence[str], shapes: Sequence[Any] | None, dtypes: Sequence[torch.dtype] | None, keyword: str) -> Form:
+    def of(
+        cls, names: Sequence[str], shapes: Sequence[Any] | None, dtypes: Sequence[torch.dtype] | None, keyword: str
+    ) -> Form:
         """Checks what was given; ``keyword`` is the first word of the arguments' names.
 
         Raises:

@@ -74,7 +74,9 @@ def shapes(frame: DataFrame, names: Sequence[str]) -> Shapes:
     arrays = [name for name in names if frame.schema[name].dataType.typeName() == "array"]
     for place, name in enumerate(names):
         column = f.col(f"`{name}`")
-        missing = column.isNull() | f.exists(column, lambda value: value.isNull()) if name in arrays else column.isNull()
+        missing = (
+            column.isNull() | f.exists(column, lambda value: value.isNull()) if name in arrays else column.isNull()
+        )
         wanted.append(f.sum(missing.cast("long")).alias(f"missing{place}"))
         if name in arrays:
             wanted += [f.min(f.size(column)).alias(f"least{place}"), f.max(f.size(column)).alias(f"most{place}")]
@@ -83,11 +85,15 @@ def shapes(frame: DataFrame, names: Sequence[str]) -> Shapes:
     widths: dict[str, int | None] = dict.fromkeys(names)
     for place, name in enumerate(names):
         if found[f"missing{place}"]:
-            raise ValueError(f"column {name!r} has {found[f'missing{place}']} row(s) without a value: expected one in each")
+            raise ValueError(
+                f"column {name!r} has {found[f'missing{place}']} row(s) without a value: expected one in each"
+            )
         if name in arrays and found["rows"]:
             least, most = found[f"least{place}"], found[f"most{place}"]
             if least != most:
-                raise ValueError(f"column {name!r} has from {least} to {most} values in a row: expected as many in each")
+                raise ValueError(
+                    f"column {name!r} has from {least} to {most} values in a row: expected as many in each"
+                )
             widths[name] = most
     return Shapes(found["rows"], widths)
 

@@ -192,7 +192,7 @@ class TorchEstimator(Estimator, Persistent):
         own = {name: value for name, value in self._input_kwargs.items() if name not in horovod}
         self._set(**given(own))
 
-    def setParams(self, **keywords: Any) -> TorchEstimator:  # noqa: N802 - Spark's name
+    def setParams(self, **keywords: Any) -> TorchEstimator:
         """Sets several by their names."""
         refuse(name for name in keywords if not self.hasParam(name))
         self._set(**{name: value for name, value in keywords.items() if self.hasParam(name)})
@@ -211,7 +211,9 @@ class TorchEstimator(Estimator, Persistent):
         run_id = self._get("run_id") or f"torch-{time.time_ns()}"
         begun = files.read(session, to.checkpoint(run_id))
         seed = self._get("random_seed")
-        prepared = prepare(frame, to, objective.columns, request.validation(frame), seed or 0, self._get("row_group_bytes"))
+        prepared = prepare(
+            frame, to, objective.columns, request.validation(frame), seed or 0, self._get("row_group_bytes")
+        )
         try:
             objective.inputs.check(prepared.widths, "input")
             objective.labels.check(prepared.widths, "label")

@@ -76,7 +76,7 @@ class TorchModel(Model, HasOutputCols, Persistent):
         if label_columns:
             self.setOutputCols([f"{label}__output" for label in label_columns])
 
-    def setOutputCols(self, value: list[str]) -> TorchModel:  # noqa: N802 - Spark's name
+    def setOutputCols(self, value: list[str]) -> TorchModel:
         """Sets the names of the columns that are added, one for each label."""
         self._set(outputCols=value)
         return self
@@ -94,7 +94,9 @@ class TorchModel(Model, HasOutputCols, Persistent):
             raise ValueError(f"outputCols={outputs}: expected a name for each of the labels {labels}")
         for name in outputs:
             if name in frame.columns:
-                raise ValueError(f"outputCols: the data frame has a column {name!r} already: setOutputCols gives another name")
+                raise ValueError(
+                    f"outputCols: the data frame has a column {name!r} already: setOutputCols gives another name"
+                )
         form = Form.of(features, self.getInputShapes(), self.getInputDtypes(), "input")
         module.eval()
         widths = self.getOutputWidths() or _widths(module, form, labels, frame)

@@ -70,7 +70,9 @@ class Objective:
         labels = [self._alike(*pair) for pair in zip(self.labels.tensors(batch, device), outputs, strict=True)]
         weights = torch.as_tensor(batch[self.weight]).to(device, torch.float32) if self.weight else None
         losses = zip(self.losses, self.loss_weights, outputs, labels, strict=True)
-        loss = torch.stack([share * _loss(function, output, label, weights) for function, share, output, label in losses]).sum()
+        loss = torch.stack(
+            [share * _loss(function, output, label, weights) for function, share, output, label in losses]
+        ).sum()
         with torch.no_grad():
             pairs = list(zip(outputs, labels, strict=True))
             metrics = [torch.as_tensor(metric(*pair), device=device) for metric in self.metrics for pair in pairs]

@@ -102,7 +102,9 @@ class Request:
         model, optimizer = self._required("model"), self._required("optimizer")
         own = {id(parameter) for parameter in model.parameters()}
         if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
-            raise ValueError("optimizer: is over parameters that are not of model: expected one made of model.parameters()")
+            raise ValueError(
+                "optimizer: is over parameters that are not of model: expected one made of model.parameters()"
+            )
         parts = {
             "model": model,
             "optimizer": optimizer,

@@ -101,7 +101,15 @@ def train(order: Order) -> Trained | None:
     if order.validation is not None:
         parts["validation"] = opened(order.validation, order.validation_batch_size)
     state = hvd.elastic.TorchState(
-        model, distributed, **parts, epoch=0, trained=None, steps=0, sums=[0.0] * objective.counts, history=[], widths=None
+        model,
+        distributed,
+        **parts,
+        epoch=0,
+        trained=None,
+        steps=0,
+        sums=[0.0] * objective.counts,
+        history=[],
+        widths=None,
     )
 
     @hvd.elastic.run

@@ -71,9 +71,7 @@ class OptimizerHandler:
             )
         return _parts(value.state_dict(), type(value).__qualname__)
 
-    def restore(
-        self, value: torch.optim.Optimizer, stored: dict[str, Any]
-    ) -> torch.optim.Optimizer:
+    def restore(self, value: torch.optim.Optimizer, stored: dict[str, Any]) -> torch.optim.Optimizer:
         """See :class:`~elasticrun.elastic.Handler`.
 
         Raises:
@@ -163,11 +161,7 @@ def _taken(stored: Any, live: Any) -> Any:
     """What was stored, in the tensors of ``live`` where they fit."""
     if isinstance(stored, Part):
         tensor = stored.tensor
-        fits = (
-            isinstance(live, torch.Tensor)
-            and live.shape == tensor.shape
-            and live.dtype == tensor.dtype
-        )
+        fits = isinstance(live, torch.Tensor) and live.shape == tensor.shape and live.dtype == tensor.dtype
         if not fits:
             return tensor.clone()
         with torch.no_grad():
