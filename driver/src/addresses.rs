@@ -16,23 +16,39 @@ use elasticrun_protocol::{HostId, Order};
 
 /// Where agents are, by the addresses of their hosts.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses(BTreeMap<HostId, IpAddr>);
+pub(crate) struct Addresses {
+    by_host: BTreeMap<HostId, IpAddr>,
+    /// How many of them are loopback addresses.
+    loopback: usize,
+}
 
 impl Addresses {
     /// An agent has connected whose host others reach there.
     pub(crate) fn connected(&mut self, host: HostId, address: IpAddr) {
-        self.0.insert(host, address);
+        self.loopback += usize::from(address.is_loopback());
+        let before = self.by_host.insert(host, address);
+        self.forget(before);
     }
 
     /// The agent of a host is gone.
     pub(crate) fn left(&mut self, host: &HostId) {
-        self.0.remove(host);
+        let before = self.by_host.remove(host);
+        self.forget(before);
+    }
+
+    fn forget(&mut self, address: Option<IpAddr>) {
+        self.loopback -= usize::from(address.is_some_and(|address| address.is_loopback()));
+    }
+
+    /// Whether there are hosts on this machine and others: only then an address may need a rewrite.
+    fn is_mixed(&self) -> bool {
+        self.loopback > 0 && self.loopback < self.by_host.len()
     }
 
     /// Rewrites orders; `own` gives the address of this machine on the route to another one. All orders that start one
     /// round, or one group, come in one batch.
     pub(crate) fn view(&self, commands: &mut [Command], own: impl Fn(IpAddr) -> Option<IpAddr>) {
-        if self.0.values().all(|address| !address.is_loopback()) {
+        if !self.is_mixed() {
             return;
         }
         // The coordinator is one for all members: also those of this machine use the address that others can.
@@ -78,7 +94,7 @@ impl Addresses {
 
     /// The address of a host, unless it is on this machine.
     fn away(&self, host: &HostId) -> Option<IpAddr> {
-        let address = self.0.get(host).copied();
+        let address = self.by_host.get(host).copied();
         address.filter(|address| !address.is_loopback())
     }
 }

@@ -22,7 +22,6 @@ __all__ = [
     "Interrupted",
     "JobError",
     "JobStoppedError",
-    "JournalError",
     "MaxResetLimitExceededError",
     "NotInitialized",
     "Removed",
@@ -148,10 +147,6 @@ class StateLostError(JobError):
     """Exit code 6: no worker survived and no committed state is left."""
 
 
-class JournalError(JobError):
-    """Exit code 7: the journal could not be read."""
-
-
 class JobStoppedError(JobError):
     """Exit code 128+N: the job was told to stop by signal N."""
 
@@ -163,7 +158,6 @@ _BY_EXIT_CODE: dict[int, type[JobError]] = {
     4: MaxResetLimitExceededError,
     5: DiscoveryError,
     6: StateLostError,
-    7: JournalError,
 }
 
 
