@@ -1,9 +1,9 @@
 //! The connections of agents, and orders to them. The job decides which of them are the agents of their hosts.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, mem, net::IpAddr};
 
 use elasticrun_core::{AgentConnected, Command};
-use elasticrun_protocol::{DriverEpoch, HostId, Order, ToAgent, control::Setup};
+use elasticrun_protocol::{DriverEpoch, HostId, Order, ToAgent, control::Setup, frame};
 
 use crate::{addresses::Addresses, control::Writer, launch, store};
 
@@ -14,6 +14,8 @@ pub(crate) struct Agents {
     /// Connections that the job has not admitted yet, by instance.
     arrived: BTreeMap<u64, Agent>,
     admitted: BTreeMap<HostId, Agent>,
+    /// Hosts with orders that are queued and not sent, in the order of their first one.
+    unsent: Vec<HostId>,
     /// Where they all are.
     addresses: Addresses,
     store: store::Handle,
@@ -24,6 +26,8 @@ struct Agent {
     instance: u64,
     address: IpAddr,
     writer: Writer,
+    /// Frames of orders that are queued.
+    frames: Vec<u8>,
 }
 
 impl Agents {
@@ -33,6 +37,7 @@ impl Agents {
             epoch,
             arrived: BTreeMap::new(),
             admitted: BTreeMap::new(),
+            unsent: Vec::new(),
             addresses: Addresses::default(),
             store,
         }
@@ -52,6 +57,7 @@ impl Agents {
             instance,
             address,
             writer,
+            frames: Vec::new(),
         };
         self.arrived.insert(instance, arrived);
     }
@@ -96,9 +102,10 @@ impl Agents {
         if admitted.is_none_or(|agent| agent.instance != instance) {
             return;
         }
-        if let Some(agent) = self.admitted.remove(host) {
+        if let Some(mut agent) = self.admitted.remove(host) {
             self.addresses.left(host);
             self.store.agent_lost(host);
+            agent.send_queued();
             agent.writer.close();
         }
     }
@@ -108,14 +115,42 @@ impl Agents {
         self.addresses.view(commands, launch::own_address);
     }
 
-    /// Sends an order to the agent of a host. The instance of one that does not read its orders is the error; where
-    /// there is no agent nothing is sent.
-    pub(crate) fn send(&self, host: &HostId, order: Order) -> Result<(), u64> {
-        let Some(agent) = self.admitted.get(host) else {
+    /// Queues an order for the agent of a host, if there is one. [`Agents::flush`] sends it.
+    ///
+    /// # Errors
+    /// The instance of the agent, if the order is too large for a frame.
+    pub(crate) fn queue(&mut self, host: &HostId, order: Order) -> Result<(), u64> {
+        let Some(agent) = self.admitted.get_mut(host) else {
             return Ok(());
         };
+        if agent.frames.is_empty() {
+            self.unsent.push(host.clone());
+        }
         let epoch = self.epoch;
-        let sent = agent.writer.send(&ToAgent { epoch, order });
-        if sent { Ok(()) } else { Err(agent.instance) }
+        frame::encode(&ToAgent { epoch, order }, &mut agent.frames).map_err(|error| {
+            tracing::error!(%error, "an order is too large for a frame");
+            agent.instance
+        })
+    }
+
+    /// Sends what is queued, to each agent at once. Gives those that do not read their orders.
+    pub(crate) fn flush(&mut self) -> Vec<(HostId, u64)> {
+        let mut unheard = Vec::new();
+        for host in mem::take(&mut self.unsent) {
+            if let Some(agent) = self.admitted.get_mut(&host)
+                && !agent.send_queued()
+            {
+                unheard.push((host, agent.instance));
+            }
+        }
+        unheard
+    }
+}
+
+impl Agent {
+    /// Gives whether the agent still takes orders.
+    fn send_queued(&mut self) -> bool {
+        let frames = mem::take(&mut self.frames);
+        frames.is_empty() || self.writer.send_frames(frames)
     }
 }

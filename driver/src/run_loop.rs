@@ -214,7 +214,7 @@ impl Driver {
                 Command::Launch { host } => self.launcher.launch(&host, self.job.sources()),
                 Command::Send { host, order } => {
                     tracing::trace!(%host, ?order);
-                    if let Err(instance) = self.agents.send(&host, order) {
+                    if let Err(instance) = self.agents.queue(&host, order) {
                         unheard.push((host, instance));
                     }
                 }
@@ -240,6 +240,7 @@ impl Driver {
                 Command::Exit => self.exits_by = Some(Instant::now() + LAST_LAUNCHES),
             }
         }
+        unheard.extend(self.agents.flush());
         for note in notes {
             self.reporter.note(&note, &self.job);
         }

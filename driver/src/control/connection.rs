@@ -39,12 +39,17 @@ impl Writer {
     /// Queues an order. Gives whether the connection still takes any.
     pub fn send(&self, order: &ToAgent) -> bool {
         match frame::to_frame(order) {
-            Ok(frame) => self.frames.try_send(frame).is_ok(),
+            Ok(frame) => self.send_frames(frame),
             Err(error) => {
                 tracing::error!(%error, "an order is too large for a frame");
                 false
             }
         }
+    }
+
+    /// Queues orders that are encoded. Gives whether the connection still takes any.
+    pub fn send_frames(&self, frames: Vec<u8>) -> bool {
+        self.frames.try_send(frames).is_ok()
     }
 
     /// Closes the connection once what is queued has been sent.
