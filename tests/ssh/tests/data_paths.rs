@@ -100,6 +100,20 @@ fn ssh_of_two_hosts_that_lose_their_way_one_is_failed_and_comes_back() {
         3,
         "ssh_of_two_hosts_that_lose_their_way_one_is_failed_and_comes_back"
     );
+    one_is_failed_and_comes_back(&net, true);
+}
+
+#[test]
+fn ssh_of_two_hosts_one_of_which_does_not_reach_the_other_one_is_failed_and_comes_back() {
+    let net = net!(
+        3,
+        "ssh_of_two_hosts_one_of_which_does_not_reach_the_other_one_is_failed_and_comes_back"
+    );
+    one_is_failed_and_comes_back(&net, false);
+}
+
+/// The path between two of three hosts is cut, in both directions or in one, while they train.
+fn one_is_failed_and_comes_back(net: &Net, both: bool) {
     let all = [0, 1, 2].map(|number| net.host(number));
     // Those of ranks 0 and 2: small sums of three hosts meet at rank 0.
     let [one, _, other] = all;
@@ -107,7 +121,9 @@ fn ssh_of_two_hosts_that_lose_their_way_one_is_failed_and_comes_back() {
                  --blacklist-cooldown-range 1s 2s --max-host-failures 0";
     let mut job = net.job(flags).discovered(&list(&all)).start();
     let three = job.wait_training(3, 3);
-    one.lose_way(other);
+    if both {
+        one.lose_way(other);
+    }
     other.lose_way(one);
     let since = job.events().len();
     job.wait_said(&format!(
@@ -118,7 +134,9 @@ fn ssh_of_two_hosts_that_lose_their_way_one_is_failed_and_comes_back() {
     assert_eq!(two[0].pid, three[0].pid, "rank 0 was never restarted");
     let pause = longest_pause(&job.events()[since.saturating_sub(3)..]);
     println!("the longest pause was {pause:?}");
-    one.find_way(other);
+    if both {
+        one.find_way(other);
+    }
     other.find_way(one);
     let again = job.wait_training(3, two[0].step + 1);
     assert_eq!(again[0].pid, three[0].pid);

@@ -86,14 +86,16 @@ impl Job {
             round: forming.round,
         });
         self.send_starts(&forming, &ordered, base, keeper, out);
-        for candidate in &ordered {
-            let life = Life::Training {
-                round: forming.round,
-            };
-            self.waitlist.leave(&candidate.host, candidate.process);
-            self.fleet
-                .set_life(&candidate.host, candidate.process, life);
-            self.fleet.host_mut(&candidate.host).has_memory = true;
+        let life = Life::Training {
+            round: forming.round,
+        };
+        for members in ordered.chunk_by(|a, b| a.host == b.host) {
+            let host = &members[0].host;
+            for Candidate { process, .. } in members {
+                self.waitlist.leave(host, *process);
+                self.fleet.set_life(host, *process, life);
+            }
+            self.fleet.host_mut(host).has_memory = true;
         }
         out.push(Command::Note(Note::RoundStarted {
             round: forming.round,
