@@ -27,7 +27,7 @@ pub(crate) fn start(output: &Output, terminal: Terminal) {
         .with_target(false);
     let begun = match output.log_format {
         LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
     drop(begun);
 }

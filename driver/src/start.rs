@@ -63,7 +63,8 @@ const LAST_LINES: Duration = Duration::from_secs(3);
 pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     // The first thing of all: a signal that comes while the job begins must end it in order.
     let signals = Signals::listen()?;
-    let terminal = Terminal::new(!settings.output.quiet).context("cannot start a thread")?;
+    let terminal = Terminal::new(!settings.output.quiet, settings.output.log_format)
+        .context("cannot start a thread")?;
     logging::start(&settings.output, terminal.clone());
     let console = Console::new(&settings.output, terminal.clone())?;
     let (secret, token) = join::open(settings.launch.join.as_ref())?;
@@ -127,12 +128,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         launcher: Launcher::new(
             settings.launch.clone(),
             secret,
-            run_id,
+            run_id.clone(),
             address,
             launches_in,
             tasks.clone(),
         ),
-        reporter: Reporter::new(terminal.clone(), settings.output.quiet),
+        reporter: Reporter::new(terminal.clone(), settings.output.quiet, run_id),
         agents: Agents::new(EPOCH, store.clone()),
         sources,
         requests: operator::Pending::default(),
@@ -160,9 +161,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let _ = timeout(LAST_LINES, written).await;
     // It has a deadline of its own.
     let _ = told.await;
-    driver.reporter.finish(&outcome, &driver.job);
+    let code = code(&outcome);
+    driver.reporter.finish(&outcome, code, &driver.job);
     terminal.flush(LAST_LINES);
-    Ok(code(&outcome))
+    Ok(code)
 }
 
 /// The exit code of an outcome (docs/errors.md).

@@ -290,7 +290,7 @@ settings! {
         no_prefix "no-prefix" "": bool = false, plain;
         /// Log level: error, warn, info, debug or trace [default: info; warn with --quiet, debug with --verbose]
         log_level "log-level" "LEVEL": Option<LogLevel> = None, plain;
-        /// Log format: text or json
+        /// Log format: text, or json, where each line on standard error is an event
         log_format "log-format" "FORMAT": LogFormat = LogFormat::Text, plain;
         /// Print no progress and no summary, only errors
         quiet "quiet" "": bool = false, plain;

@@ -1,5 +1,6 @@
 //! What the driver tells a person: a progress line, decisions as they are taken, a summary at the end.
 
+mod events;
 mod note;
 mod summary;
 mod terminal;
@@ -12,6 +13,9 @@ use std::{
 use elasticrun_core::{Job, Note, results::Outcome};
 use elasticrun_protocol::{CommitId, HostId};
 
+use tracing::Level;
+
+pub(crate) use events::Event;
 pub(crate) use terminal::Terminal;
 
 /// One started round, for the summary.
@@ -31,6 +35,7 @@ struct Started {
 pub(crate) struct Reporter {
     terminal: Terminal,
     quiet: bool,
+    run_id: String,
     began: Instant,
     rounds: Vec<Started>,
     commits: BTreeMap<HostId, u64>,
@@ -40,11 +45,12 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     /// A reporter that writes to this terminal.
-    pub(crate) fn new(terminal: Terminal, quiet: bool) -> Self {
+    pub(crate) fn new(terminal: Terminal, quiet: bool, run_id: String) -> Self {
         let now = Instant::now();
         Self {
             terminal,
             quiet,
+            run_id,
             began: now,
             rounds: Vec::new(),
             commits: BTreeMap::new(),
@@ -96,16 +102,34 @@ impl Reporter {
         }
         let first = self.rounds.len() <= 1;
         let told = !self.quiet || note::is_warning(note);
-        if let Some(line) = note::line(note, first).filter(|_| told) {
-            self.terminal.line(&line);
+        let line = note::line(note, first);
+        if self.terminal.is_json() {
+            if told {
+                self.tell(Event::from_note(note), line.as_deref());
+            }
+        } else {
+            if let Some(line) = line.filter(|_| told) {
+                self.terminal.line(&line);
+            }
+            note::log(note);
         }
-        note::log(note);
         self.progress(job);
+    }
+
+    fn tell(&self, mut event: Event, message: Option<&str>) {
+        event
+            .fields
+            .insert("run".into(), self.run_id.clone().into());
+        self.terminal.event(&event, message);
     }
 
     /// Something that should not be, said once.
     pub(crate) fn warn(&self, text: &str) {
-        self.terminal.line(text);
+        if self.terminal.is_json() {
+            self.tell(Event::message(Level::WARN), Some(text));
+        } else {
+            self.terminal.line(text);
+        }
     }
 
     /// The user wants the job to end.
@@ -165,7 +189,14 @@ impl Reporter {
     }
 
     /// The end: rounds, why each came, recovery times, the outcome. The last line says the outcome.
-    pub(crate) fn finish(&self, outcome: &Outcome, job: &Job) {
+    pub(crate) fn finish(&self, outcome: &Outcome, exit_code: u8, job: &Job) {
+        if self.terminal.is_json() {
+            let failure = job.results().named_failure();
+            let failure = failure.filter(|_| *outcome != Outcome::Succeeded);
+            let event = Event::from_outcome(outcome, failure, exit_code);
+            let lines = summary::outcome(outcome, job);
+            return self.tell(event, lines.last().map(String::as_str));
+        }
         if !self.quiet {
             for line in summary::rounds(&self.rounds, self.began.elapsed()) {
                 self.terminal.line(&line);

@@ -19,7 +19,16 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tracing_subscriber::fmt::MakeWriter;
+use serde_json::json;
+use tracing::Level;
+use tracing_subscriber::fmt::{
+    MakeWriter,
+    format::Writer,
+    time::{FormatTime, SystemTime},
+};
+
+use super::Event;
+use crate::config::LogFormat;
 
 /// Log lines that may wait for a standard error that takes none.
 const LOG_LINES: usize = 4096;
@@ -46,15 +55,19 @@ pub(crate) struct Terminal {
     progress: bool,
     /// What workers print would run into the progress line.
     shared: bool,
+    /// Each line is a JSON object.
+    json: bool,
 }
 
 impl Terminal {
-    /// The terminal of this process; `progress` = show the spinner, if standard error is a terminal.
+    /// The terminal of this process; `progress` = show the spinner, if standard error is a terminal. With
+    /// [`LogFormat::Json`] there is none, and each line is an object (docs/events.md).
     ///
     /// # Errors
     /// When the system refuses a thread.
-    pub(crate) fn new(progress: bool) -> io::Result<Self> {
-        let progress = progress && io::stderr().is_terminal();
+    pub(crate) fn new(progress: bool, format: LogFormat) -> io::Result<Self> {
+        let json = format == LogFormat::Json;
+        let progress = progress && !json && io::stderr().is_terminal();
         let (words, told) = channel();
         let logged = Arc::new(AtomicUsize::new(0));
         let waiting = Arc::clone(&logged);
@@ -71,12 +84,38 @@ impl Terminal {
             logged,
             progress,
             shared,
+            json,
         })
     }
 
     /// Writes a line of the driver.
     pub(crate) fn line(&self, text: &str) {
-        self.tell(Word::Line(text.to_owned()));
+        if self.json {
+            self.event(&Event::message(Level::INFO), Some(text));
+        } else {
+            self.tell(Word::Line(format!("elasticrun: {text}")));
+        }
+    }
+
+    /// Whether each line is a JSON object.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Writes an event as one line; `message` is what a person reads.
+    pub(crate) fn event(&self, event: &Event, message: Option<&str>) {
+        let mut timestamp = String::new();
+        let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+        let mut line = json!({
+            "timestamp": timestamp,
+            "level": event.level.as_str(),
+            "event": event.name,
+            "message": message,
+        });
+        if let Some(fields) = line.as_object_mut() {
+            fields.extend(event.fields.clone());
+        }
+        self.tell(Word::Line(line.to_string()));
     }
 
     /// Writes what workers printed; blocks while nobody takes it.
@@ -147,7 +186,7 @@ fn write(told: &Receiver<Word>, logged: &AtomicUsize, progress: bool) {
     for word in told {
         match word {
             Word::Line(text) => spinner.suspend(|| {
-                let _ = writeln!(io::stderr().lock(), "elasticrun: {text}");
+                let _ = writeln!(io::stderr().lock(), "{text}");
             }),
             Word::Log(bytes) => {
                 logged.fetch_sub(1, Ordering::Relaxed);

@@ -185,3 +185,38 @@ fn a_directory_that_cannot_be_made() {
     ended.expect(2, &["--output-filename", "/proc/nope"]);
     assert!(ended.events.is_empty());
 }
+
+#[test]
+fn each_line_of_the_driver_is_an_event_if_asked_for() {
+    let ended = Job::new("-np 2 --min-np 1 -H localhost:1,127.0.0.1:1 --log-format json")
+        .fault(at_step(1, 3, What::Exit(3)))
+        .run();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let events: Vec<serde_json::Value> = ended
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let named = |name: &str| events.iter().find(|event| event["event"] == name);
+    let first = named("round_started").unwrap();
+    assert_eq!(
+        (&first["size"], &first["cause"]),
+        (&2.into(), &"first".into())
+    );
+    let failed = named("worker_failed").unwrap();
+    assert_eq!(
+        (&failed["rank"], &failed["round"]),
+        (&1.into(), &first["round"])
+    );
+    assert_eq!(failed["exit_code"], 3);
+    assert!(
+        failed["host"].is_string() && failed["run"] == first["run"],
+        "{failed}"
+    );
+    let last = events.last().unwrap();
+    assert_eq!(
+        (&last["event"], &last["outcome"]),
+        (&"job_ended".into(), &"succeeded".into())
+    );
+    assert_eq!(last["exit_code"], 0);
+}

@@ -1,0 +1,484 @@
+//! Decisions as JSON objects, one a line: `--log-format json`.
+//!
+//! Names of events and of their fields are an interface. They are added, and never renamed; docs/events.md lists all of
+//! them. A field that does not apply is null. Durations are seconds.
+
+use elasticrun_core::{
+    Note,
+    blacklist::{Domain, Out},
+    results::{Failure, Outcome, Reason},
+    rounds::Cause,
+};
+use elasticrun_protocol::{
+    HostId, Process, Rank, Round,
+    control::{Exit, Notice},
+};
+use serde_json::{Map, Value, json};
+use tracing::Level;
+
+/// One event, without the time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Event {
+    pub(crate) level: Level,
+    pub(crate) name: &'static str,
+    pub(crate) fields: Map<String, Value>,
+}
+
+impl Event {
+    fn new(level: Level, name: &'static str, parts: impl IntoIterator<Item = Value>) -> Self {
+        let objects = parts.into_iter().filter_map(|part| match part {
+            Value::Object(fields) => Some(fields),
+            _ => None,
+        });
+        Self {
+            level,
+            name,
+            fields: objects.flatten().collect(),
+        }
+    }
+
+    fn info(name: &'static str, parts: impl IntoIterator<Item = Value>) -> Self {
+        Self::new(Level::INFO, name, parts)
+    }
+
+    fn warn(name: &'static str, parts: impl IntoIterator<Item = Value>) -> Self {
+        Self::new(Level::WARN, name, parts)
+    }
+
+    /// A line that has no event of its own.
+    pub(crate) fn message(level: Level) -> Self {
+        Self::new(level, "message", [])
+    }
+
+    /// A decision of the job.
+    pub(super) fn from_note(note: &Note) -> Self {
+        match note {
+            Note::HostsChanged { hosts, slots } => {
+                Self::info("hosts_changed", [json!({"hosts": hosts, "slots": slots})])
+            }
+            Note::SlotsDoubted(doubt) => Self::warn(
+                "slots_doubted",
+                [json!({
+                    "host": doubt.host,
+                    "declared": doubt.said,
+                    "declared_by": doubt.from,
+                    "detected": doubt.counted,
+                    "used": doubt.used,
+                })],
+            ),
+            Note::DiscoveryFailed { why } => {
+                Self::warn("discovery_failed", [json!({"reason": why})])
+            }
+            Note::WorkerFailed {
+                host,
+                process,
+                member,
+                exit,
+            } => Self::warn(
+                "worker_failed",
+                [
+                    worker(host, *process),
+                    of_round(*member),
+                    ended(exit.as_ref()),
+                ],
+            ),
+            Note::HostFailed { host, why } => {
+                Self::warn("host_failed", [json!({"host": host, "reason": why})])
+            }
+            Note::Fruitless { host, others } => Self::warn(
+                "rounds_without_commit",
+                [json!({"host": host, "unreachable": others})],
+            ),
+            Note::AtRisk { host, notice } => {
+                Self::info("host_at_risk", [json!({"host": host}), noticed(notice)])
+            }
+            Note::Draining { host, notice } => {
+                Self::info("host_draining", [json!({"host": host}), noticed(notice)])
+            }
+            Note::Drained { host } => Self::info("host_drained", [json!({"host": host})]),
+            Note::WentEarly { host, why } => Self::warn(
+                "host_gone_before_drained",
+                [json!({"host": host, "reason": why})],
+            ),
+            Note::Blacklisted { domain, out } => Self::warn(
+                "blacklisted",
+                [
+                    of_domain(domain),
+                    json!({"permanent": *out == Out::ForGood}),
+                ],
+            ),
+            Note::CooldownOver { domain } => Self::info("cooldown_over", [of_domain(domain)]),
+            Note::Stopped { host, process, why } => Self::info(
+                "worker_stopped",
+                [worker(host, *process), json!({"reason": why})],
+            ),
+            Note::RoundPlanned { round, size, cause } => Self::info(
+                "round_planned",
+                [json!({"round": round, "size": size}), caused(cause)],
+            ),
+            Note::RoundAborted { round, started } => Self::info(
+                "round_aborted",
+                [json!({"round": round, "started": started})],
+            ),
+            Note::RoundStarted {
+                round,
+                resets,
+                size,
+                survivors,
+                base,
+                cause,
+                took,
+            } => Self::info(
+                "round_started",
+                [
+                    json!({
+                        "round": round,
+                        "size": size,
+                        "survivors": survivors,
+                        "resets": resets,
+                        "base": base,
+                        "took_s": took.as_secs_f64(),
+                    }),
+                    caused(cause),
+                ],
+            ),
+            Note::AwaitingNewer {
+                base,
+                newer,
+                hosts,
+                wait,
+            } => Self::warn(
+                "newer_commits_awaited",
+                [
+                    json!({"base": base, "newer": newer, "hosts": hosts, "wait_s": wait.as_secs_f64()}),
+                ],
+            ),
+            Note::WentBack { base, newer } => {
+                Self::warn("older_commit_used", [json!({"base": base, "newer": newer})])
+            }
+            Note::Interrupting { round, cause } => Self::info(
+                "round_interrupted",
+                [json!({"round": round}), caused(cause)],
+            ),
+            Note::WaitingForSlots { usable, needed } => Self::info(
+                "slots_awaited",
+                [json!({"usable": usable, "needed": needed})],
+            ),
+            Note::Finishing => Self::info("first_worker_finished", []),
+            Note::ProcessMode => Self::info("restart_mode", [json!({"mode": "process"})]),
+            Note::Attached => Self::info("restart_mode", [json!({"mode": "in-process"})]),
+            Note::GroupStarted {
+                round,
+                size,
+                cause,
+                took,
+            } => Self::info(
+                "group_started",
+                [
+                    json!({"round": round, "size": size, "took_s": took.as_secs_f64()}),
+                    caused(cause),
+                ],
+            ),
+            Note::GroupEnded { round, cause } => {
+                Self::info("group_ended", [json!({"round": round}), caused(cause)])
+            }
+            Note::GroupRestarts { used, allowed } => Self::warn(
+                "group_restarted",
+                [json!({"used": used, "allowed": allowed})],
+            ),
+            Note::Restarting { used, allowed } => {
+                Self::warn("job_restarted", [json!({"used": used, "allowed": allowed})])
+            }
+        }
+    }
+
+    /// The end of a job; `failure` is the one that its last line names.
+    pub(super) fn from_outcome(
+        outcome: &Outcome,
+        failure: Option<&Failure>,
+        exit_code: u8,
+    ) -> Self {
+        let (name, more) = match outcome {
+            Outcome::Succeeded => ("succeeded", json!({})),
+            Outcome::WorkerFailed(reason) => (reason_name(*reason), json!({})),
+            Outcome::TimedOut {
+                workers,
+                usable,
+                needed,
+                waited,
+            } => (
+                "elastic_timeout",
+                json!({
+                    "workers": workers,
+                    "usable": usable,
+                    "needed": needed,
+                    "waited_s": waited.as_secs_f64(),
+                }),
+            ),
+            Outcome::ResetLimit { limit } => ("reset_limit", json!({"limit": limit})),
+            Outcome::DiscoveryFailed { why } => ("discovery_failed", json!({"reason": why})),
+            Outcome::NoStateLeft => ("state_lost", json!({})),
+            Outcome::Stopped { signal } => ("stopped", json!({"signal": signal})),
+        };
+        let failure = failure.map(|failure| {
+            let process = failure.process.map_or(
+                json!({"host": failure.host, "local_rank": null, "generation": null}),
+                |process| worker(&failure.host, process),
+            );
+            let parts = [
+                process,
+                of_round(failure.member),
+                ended(failure.exit.as_ref()),
+                json!({"reason": failure.why}),
+            ];
+            Self::info("", parts).fields
+        });
+        let level = match outcome {
+            Outcome::Succeeded => Level::INFO,
+            _ => Level::ERROR,
+        };
+        let common = json!({"outcome": name, "exit_code": exit_code, "failure": failure});
+        Self::new(level, "job_ended", [common, more])
+    }
+}
+
+fn worker(host: &HostId, process: Process) -> Value {
+    json!({"host": host, "local_rank": process.local_rank, "generation": process.generation})
+}
+
+fn of_round(member: Option<(Rank, Round)>) -> Value {
+    let (rank, round) = member.unzip();
+    json!({"rank": rank, "round": round})
+}
+
+/// How a process ended: one of the three.
+fn ended(exit: Option<&Exit>) -> Value {
+    let (code, signal, error) = match exit {
+        Some(Exit::Code(code)) => (Some(code), None, None),
+        Some(Exit::Signal(signal)) => (None, Some(signal), None),
+        Some(Exit::NotStarted(why)) => (None, None, Some(why)),
+        None => (None, None, None),
+    };
+    json!({"exit_code": code, "signal": signal, "start_error": error})
+}
+
+fn noticed(notice: &Notice) -> Value {
+    json!({"notice": notice.kind, "within_s": notice.within.map(|within| within.as_secs_f64())})
+}
+
+fn of_domain(domain: &Domain) -> Value {
+    let local_rank = match domain {
+        Domain::Host(_) => None,
+        Domain::Slot(_, slot) => Some(slot),
+    };
+    json!({"host": domain.host(), "local_rank": local_rank})
+}
+
+fn caused(cause: &Cause) -> Value {
+    let (name, host, process) = match cause {
+        Cause::First => ("first", None, None),
+        Cause::WorkerFailed { host, process } => ("worker_failed", Some(host), Some(process)),
+        Cause::HostFailed { host } => ("host_failed", Some(host), None),
+        Cause::PeerLost { host } => ("peer_lost", Some(host), None),
+        Cause::Added => ("added", None, None),
+        Cause::Removed => ("removed", None, None),
+        Cause::Mixed => ("mixed", None, None),
+        Cause::Restart => ("restart", None, None),
+    };
+    let local_rank = process.map(|process| process.local_rank);
+    json!({"cause": name, "cause_host": host, "cause_local_rank": local_rank})
+}
+
+fn reason_name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Standard => "worker_failed",
+        Reason::AllFailed => "all_workers_failed",
+        Reason::FailsEverywhere => "fails_on_every_host",
+        Reason::NoRestartLeft { .. } => "no_restart_left",
+        Reason::AllHostsOut => "all_hosts_out",
+        Reason::NotAllSucceeded => "not_all_succeeded",
+        Reason::ExitTimeout => "exit_timeout",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, time::Duration};
+
+    use elasticrun_core::{Time, sources::Doubt};
+    use elasticrun_plugin_sdk::SlotsFrom;
+    use elasticrun_protocol::{
+        CommitId, DriverEpoch, Generation, LocalRank,
+        control::{NoticeKind, StopReason},
+    };
+
+    use super::*;
+
+    const PROCESS: Process = Process {
+        local_rank: LocalRank(1),
+        generation: Generation(2),
+    };
+    const TOOK: Duration = Duration::from_millis(1500);
+
+    fn base() -> Option<CommitId> {
+        Some(CommitId {
+            epoch: DriverEpoch(1),
+            round: Round(2),
+            count: 3,
+        })
+    }
+
+    /// The decision behind one in this order; the compiler says where one is missing.
+    fn next(note: &Note) -> Option<Note> {
+        let (host, cause) = (HostId::new("a"), Cause::Added);
+        let (round, size, why) = (Round(3), 4, "no route".to_owned());
+        let notice = Notice {
+            kind: NoticeKind::SpotInterruption,
+            within: Some(Duration::from_secs(120)),
+        };
+        let exit = Some(Exit::Signal(9));
+        let member = Some((Rank(0), round));
+        let (used, allowed) = (1, 2);
+        Some(match note {
+            Note::HostsChanged { .. } => Note::SlotsDoubted(Doubt {
+                host,
+                said: 8,
+                from: Some(SlotsFrom::Label),
+                counted: 4,
+                used: 4,
+            }),
+            Note::SlotsDoubted(_) => Note::DiscoveryFailed { why },
+            Note::DiscoveryFailed { .. } => Note::WorkerFailed {
+                host,
+                process: PROCESS,
+                member,
+                exit,
+            },
+            Note::WorkerFailed { .. } => Note::HostFailed { host, why },
+            Note::HostFailed { .. } => Note::Fruitless {
+                host,
+                others: vec!["b".into()],
+            },
+            Note::Fruitless { .. } => Note::AtRisk { host, notice },
+            Note::AtRisk { .. } => Note::Draining { host, notice },
+            Note::Draining { .. } => Note::Drained { host },
+            Note::Drained { .. } => Note::WentEarly { host, why },
+            Note::WentEarly { .. } => Note::Blacklisted {
+                domain: Domain::Slot(host, LocalRank(1)),
+                out: Out::Until(Time::ZERO),
+            },
+            Note::Blacklisted { .. } => Note::CooldownOver {
+                domain: Domain::Host(host),
+            },
+            Note::CooldownOver { .. } => Note::Stopped {
+                host,
+                process: PROCESS,
+                why: StopReason::DomainFailed,
+            },
+            Note::Stopped { .. } => Note::RoundPlanned { round, size, cause },
+            Note::RoundPlanned { .. } => Note::RoundAborted {
+                round,
+                started: true,
+            },
+            Note::RoundAborted { .. } => Note::RoundStarted {
+                round,
+                resets: 2,
+                size,
+                survivors: 3,
+                base: base(),
+                cause: Cause::WorkerFailed {
+                    host,
+                    process: PROCESS,
+                },
+                took: TOOK,
+            },
+            Note::RoundStarted { .. } => Note::AwaitingNewer {
+                base: base(),
+                newer: round,
+                hosts: vec![host],
+                wait: TOOK,
+            },
+            Note::AwaitingNewer { .. } => Note::WentBack {
+                base: base(),
+                newer: round,
+            },
+            Note::WentBack { .. } => Note::Interrupting { round, cause },
+            Note::Interrupting { .. } => Note::WaitingForSlots {
+                usable: 1,
+                needed: 2,
+            },
+            Note::WaitingForSlots { .. } => Note::Finishing,
+            Note::Finishing => Note::ProcessMode,
+            Note::ProcessMode => Note::Attached,
+            Note::Attached => Note::GroupStarted {
+                round,
+                size,
+                cause,
+                took: TOOK,
+            },
+            Note::GroupStarted { .. } => Note::GroupEnded { round, cause },
+            Note::GroupEnded { .. } => Note::GroupRestarts { used, allowed },
+            Note::GroupRestarts { .. } => Note::Restarting { used, allowed },
+            Note::Restarting { .. } => return None,
+        })
+    }
+
+    fn all() -> Vec<Event> {
+        let first = Note::HostsChanged { hosts: 2, slots: 8 };
+        let notes = std::iter::successors(Some(first), next);
+        let mut events: Vec<_> = notes.map(|note| Event::from_note(&note)).collect();
+        let failure = Failure {
+            host: "a".into(),
+            process: Some(PROCESS),
+            member: Some((Rank(0), Round(3))),
+            exit: Some(Exit::Code(1)),
+            tail: Vec::new(),
+            why: None,
+        };
+        let waited = Outcome::TimedOut {
+            workers: 1,
+            usable: 1,
+            needed: 2,
+            waited: TOOK,
+        };
+        let all_failed = Outcome::WorkerFailed(Reason::AllFailed);
+        let outcomes = [
+            (Outcome::Succeeded, None, 0),
+            (all_failed, Some(&failure), 1),
+            (waited, None, 3),
+        ];
+        events.extend(
+            outcomes.map(|(outcome, failure, code)| Event::from_outcome(&outcome, failure, code)),
+        );
+        events
+    }
+
+    #[test]
+    fn each_decision_is_an_event_with_typed_fields() {
+        let line = |event: Event| {
+            let fields = Value::Object(event.fields);
+            format!("{:5} {} {fields}", event.level.as_str(), event.name)
+        };
+        let lines: Vec<_> = all().into_iter().map(line).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn each_event_and_each_of_its_fields_is_in_the_documentation() {
+        let page = include_str!("../../../docs/events.md");
+        for event in all() {
+            let row = page
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{}` |", event.name)));
+            let row = row.unwrap_or_else(|| panic!("docs/events.md lacks {}", event.name));
+            let fields: BTreeSet<_> = event.fields.keys().collect();
+            for field in fields {
+                assert!(
+                    row.contains(&format!("`{field}`")),
+                    "{}: {field}",
+                    event.name
+                );
+            }
+        }
+    }
+}
