@@ -93,6 +93,17 @@ def test_who_waits_for_one_that_dies_or_leaves_goes_on_in_the_next_round(case: s
     assert len(re.findall(r"done rank \d of 3", output)) == 3, output
 
 
+@pytest.mark.parametrize("case", ["then", "hook"])
+def test_a_collective_that_a_callback_waits_for_ends_when_a_rank_dies(case: str) -> None:
+    """A survivor that does not come back from its callback is killed by the driver, and the job fails."""
+    code, output = run("-np", "3", "--min-np", "2", "--blacklist", "forever", *script("callbacks.py"), case)
+    assert code == 0, output
+    assert re.findall(r"round (\d) from step (\d)", output).count(("2", "4")) == 2, output
+    # Four steps of three ranks, four of two: none is lost, none is made twice.
+    assert re.findall(r"done rank \d of (\d) step (\d) total (\d+)", output) == [("2", "8", "20")] * 2, output
+    assert "it took too long" not in output, output
+
+
 def test_a_worker_ends_well_right_behind_an_operation_of_gloo() -> None:
     """Of 50 processes that end like this in plain torch, 16 aborted; see elasticrun/torch/leaving.py."""
     for _ in range(3):
