@@ -111,6 +111,20 @@ def test_a_worker_ends_well_right_behind_an_operation_of_gloo() -> None:
         assert code == 0, output
 
 
+def test_a_message_that_no_rank_receives_does_not_keep_a_job_from_its_end() -> None:
+    code, output = run("-np", "2", *script("leftover.py"), "end")
+    assert code == 0, output
+    assert output.count("done rank") == 2, output
+
+
+def test_a_message_longer_than_its_receiver_expects_ends_the_process() -> None:
+    """As docs/python.md says. gloo aborts the process; the job names it."""
+    code, output = run("-np", "2", *script("leftover.py"), "size")
+    assert code == 1, output
+    assert "expects 2" in output and "received" not in output, output
+    assert re.search(r"rank 1, round 1, signal 6", output.splitlines()[-1]), output
+
+
 @pytest.mark.parametrize("victim", [1, 2])
 def test_an_operation_that_gloo_forgets_ends_with_its_round(victim: int) -> None:
     code, output = run(
