@@ -93,7 +93,7 @@ def test_who_waits_for_one_that_dies_or_leaves_goes_on_in_the_next_round(case: s
     assert len(re.findall(r"done rank \d of 3", output)) == 3, output
 
 
-@pytest.mark.parametrize("case", ["then", "hook"])
+@pytest.mark.parametrize("case", ["then", "hook", "store"])
 def test_a_collective_that_a_callback_waits_for_ends_when_a_rank_dies(case: str) -> None:
     """A survivor that does not come back from its callback is killed by the driver, and the job fails."""
     code, output = run("-np", "3", "--min-np", "2", "--blacklist", "forever", *script("callbacks.py"), case)

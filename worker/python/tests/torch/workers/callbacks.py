@@ -1,7 +1,8 @@
 """Rank 2 dies while the others wait for it in a collective that a callback of a future has begun: callbacks.py CASE.
 
-CASE is then (a callback of the script), or hook (torch's own PowerSGD hook of DistributedDataParallel, which waits for
-two collectives in callbacks of a third).
+CASE is then (a callback of the script), hook (torch's own PowerSGD hook of DistributedDataParallel, which waits for
+two collectives in callbacks of a third), or store (a callback of the script that waits in the round's store, and the error of
+which is judged before torch's part of the package hears of the abort).
 """
 
 import os
@@ -15,13 +16,24 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import elasticrun.torch as hvd
-from elasticrun import lifecycle
+from elasticrun import _abort, lifecycle
+from elasticrun.torch import abort
 
 case = sys.argv[1]
 STEPS, FATAL = 8, 4
 
 torch.manual_seed(0)
 hvd.init()
+if case == "store":
+    judged, aborted = threading.Event(), abort.aborted
+    # Called before torch's part is.
+    _abort.watch(lambda round: judged.wait(60))
+
+    def asked(round, patience=0.0):
+        judged.set()
+        return aborted(round, patience)
+
+    abort.aborted = asked
 hvd.init_process_group("elasticrun")
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -50,6 +62,8 @@ def observed(tensor, *args, **kwargs):
     if hvd.rank() != 2 and len(begun) == 2:
         assert threading.current_thread() is not threading.main_thread()
         store.set(f"rank {hvd.rank()} waits", "")
+        if case == "store":
+            store.wait(["a key that no rank sets"])
     return work
 
 
@@ -108,7 +122,7 @@ def train(state):
 
 
 train(state)
-assert len(begun) == {"then": 2, "hook": 3}[case]
+assert len(begun) == {"then": 2, "store": 2, "hook": 3}[case]
 parameters = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 gathered = hvd.allgather(parameters.unsqueeze(0))
 assert torch.isfinite(parameters).all() and all(torch.equal(one, parameters) for one in gathered)
