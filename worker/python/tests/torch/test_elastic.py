@@ -93,11 +93,36 @@ def test_who_waits_for_one_that_dies_or_leaves_goes_on_in_the_next_round(case: s
     assert len(re.findall(r"done rank \d of 3", output)) == 3, output
 
 
+@pytest.mark.parametrize("case", ["then", "hook", "store"])
+def test_a_collective_that_a_callback_waits_for_ends_when_a_rank_dies(case: str) -> None:
+    """A survivor that does not come back from its callback is killed by the driver, and the job fails."""
+    code, output = run("-np", "3", "--min-np", "2", "--blacklist", "forever", *script("callbacks.py"), case)
+    assert code == 0, output
+    assert re.findall(r"round (\d) from step (\d)", output).count(("2", "4")) == 2, output
+    # Four steps of three ranks, four of two: none is lost, none is made twice.
+    assert re.findall(r"done rank \d of (\d) step (\d) total (\d+)", output) == [("2", "8", "20")] * 2, output
+    assert "it took too long" not in output, output
+
+
 def test_a_worker_ends_well_right_behind_an_operation_of_gloo() -> None:
     """Of 50 processes that end like this in plain torch, 16 aborted; see elasticrun/torch/leaving.py."""
     for _ in range(3):
         code, output = run("-np", "2", *script("leaves.py"))
         assert code == 0, output
+
+
+def test_a_message_that_no_rank_receives_does_not_keep_a_job_from_its_end() -> None:
+    code, output = run("-np", "2", *script("leftover.py"), "end")
+    assert code == 0, output
+    assert output.count("done rank") == 2, output
+
+
+def test_a_message_longer_than_its_receiver_expects_ends_the_process() -> None:
+    """As docs/python.md says. gloo aborts the process; the job names it."""
+    code, output = run("-np", "2", *script("leftover.py"), "size")
+    assert code == 1, output
+    assert "expects 2" in output and "received" not in output, output
+    assert re.search(r"rank 1, round 1, signal 6", output.splitlines()[-1]), output
 
 
 @pytest.mark.parametrize("victim", [1, 2])

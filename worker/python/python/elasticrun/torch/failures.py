@@ -43,7 +43,7 @@ def own_failure() -> Exception | None:
 
 
 def _foreign(error: RuntimeError) -> bool:
-    """Whether ``error`` may come from a connection of gloo or NCCL."""
+    """Whether ``error`` may come from a connection of gloo or NCCL, or from an error of the round in a future's callback."""
     kinds = tuple(
         getattr(dist, name)
         for name in ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
@@ -51,5 +51,5 @@ def _foreign(error: RuntimeError) -> bool:
     )
     words = str(error).lower()
     return isinstance(error, kinds) or any(
-        word in words for word in ("gloo", "nccl", "connection", "timed out", "abort")
+        word in words for word in ("gloo", "nccl", "connection", "timed out", "abort", "workersfailed")
     )

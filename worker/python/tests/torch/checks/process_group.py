@@ -2,11 +2,13 @@
 
 import copy
 import signal
+import tempfile
 import threading
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import checkpoint
 from torch.nn.parallel import DistributedDataParallel
 
 from elasticrun import lifecycle
@@ -152,6 +154,28 @@ def check_bad_input_is_named(rank, size):
         dist.isend(torch.ones(1).to_sparse(), (rank + 1) % size)
     with pytest.raises(TypeError, match="complex"):
         dist.group.WORLD.allreduce([torch.ones(1, dtype=torch.complex64)]).wait()
+
+
+def check_what_needs_a_back_end_of_torch_is_refused_by_name(rank, size):
+    """Each call says what it refuses, on all ranks and before any of them waits; the group still works."""
+    if not ours():
+        return
+    with pytest.raises(RuntimeError, match="does not support splitting"):
+        dist.split_group(split_ranks=[list(range(size))])
+    with pytest.raises(ValueError, match="monitored_barrier requires"):
+        dist.monitored_barrier()
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(AssertionError, match="async save"):
+        checkpoint.async_save({"weight": torch.ones(2)}, checkpoint_id=folder)
+    check_all_reduce(rank, size)
+
+
+def check_sparse_gradients_of_ddp_are_refused_by_name(rank, size):
+    if not ours():
+        return
+    model = DistributedDataParallel(torch.nn.Embedding(4, 2, sparse=True))
+    with pytest.raises(Exception, match="allreduce of a sparse tensor .* is not offered: pass tensor.to_dense"):
+        model(torch.tensor([rank])).sum().backward()
+    check_all_reduce(rank, size)
 
 
 def trained(rank, size, wrap):

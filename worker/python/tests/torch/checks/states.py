@@ -369,6 +369,24 @@ def check_tied_weights_are_committed_once(rank, size):
     assert model[1].weight is model[0].weight and torch.equal(model[0].weight, before)
 
 
+def check_views_of_one_tensor_come_back_apart(rank, size):
+    """Each with its own values; no memory of one is that of another, nor of the tensors before."""
+    whole = torch.arange(6.0)
+    state = hvd.elastic.TorchState(whole=whole, part=whole[1:3], nested={"row": whole.view(2, 3)[1]})
+    # Once from the copy of this process, once from the agent's memory.
+    for keep in (state.save, state.commit):
+        keep()
+        whole.fill_(9)
+        state.restore()
+        assert (state.whole.tolist(), state.part.tolist()) == ([0, 1, 2, 3, 4, 5], [1, 2])
+        assert state.nested["row"].tolist() == [3, 4, 5]
+        state.part.fill_(7)
+        assert state.whole.tolist() == [0, 1, 2, 3, 4, 5]
+        state.whole.fill_(8)
+        assert state.part.tolist() == [7, 7] and state.nested["row"].tolist() == [3, 4, 5]
+        state.restore()
+
+
 def check_a_new_round_has_no_gradients_of_the_last(rank, size):
     model = torch.nn.Linear(2, 2)
     optimizer = hvd.DistributedOptimizer(

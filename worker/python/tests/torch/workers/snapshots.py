@@ -1,6 +1,7 @@
 """DistributedDataParallel as tutorials have it: gloo by env://, a snapshot after each step. It knows nothing of elasticrun.
 
-Arguments: the path of the snapshot, the number of steps, and the step at which rank 1 of the first group kills itself.
+Arguments: the path of the snapshot, the number of steps, and for each group the step behind which a rank of it kills
+itself: rank 1 of the first group, rank 0 of the second.
 """
 
 import os
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-snapshot, steps, fatal = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+snapshot, steps, fatal = sys.argv[1], int(sys.argv[2]), [int(word) for word in sys.argv[3:]]
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -26,7 +27,8 @@ if os.path.exists(snapshot):
     step = saved["step"]
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
-print(f"BEGIN rank {rank} of {size} from step {step} port {os.environ['MASTER_PORT']} restarts {restarts}")
+port = os.environ["MASTER_PORT"]
+print(f"BEGIN rank {rank} of {size} from step {step} port {port} restarts {restarts} pid {os.getpid()}")
 
 parallel = DistributedDataParallel(model)
 while step < steps:
@@ -41,7 +43,7 @@ while step < steps:
         os.replace(snapshot + ".new", snapshot)
     dist.barrier()
     print(f"STEP {step} rank {rank} at {time.monotonic():.3f}")
-    if restarts == 0 and rank == 1 and step == fatal:
+    if fatal[restarts : restarts + 1] == [step] and rank == (restarts + 1) % 2:
         print(f"KILLED at {time.monotonic():.3f}", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 print(f"DONE rank {rank} of {size} step {step} sum {sum(p.sum().item() for p in model.parameters()):.6f}")
