@@ -130,6 +130,20 @@ mutants! {
     FirstSuccessIsAll: "5" "R10",
     /// A worker that fails after it has returned from run() has succeeded.
     FailureAfterFinish: "5" "R10",
+    /// A failure in an earlier round makes a success one that is not of all.
+    PastFailureCounts: "5" "R10",
+    /// Members that failed in earlier rounds stay members.
+    PastMembersStay: "5" "R10",
+    /// The failure of a process that was in no round makes a success one that is not of all.
+    OutsiderFailureCounts: "5" "R10",
+    /// A round of fewer than np members is no success of all.
+    FewerIsNotAll: "5" "R10",
+    /// The first member that ends well ends the job as one of which not all succeed.
+    NotAllHasty: "5" "R10",
+    /// That all members have ended is noticed by the exit timeout only.
+    NotAllNever: "5" "R10",
+    /// Members that went with their hosts or were told to stop have succeeded if no other has failed.
+    LostIsSuccess: "5" "R10",
     /// A worker that went with its host has failed by itself.
     LostIsFailed: "5" "8" "R10",
     /// A worker that failed by itself went with its host.
@@ -256,6 +270,8 @@ mutants! {
     GroupRestartsAtEnd: "5" "R10",
     /// The first member that succeeds is the success of its group.
     GroupFirstSuccess: "5" "R10",
+    /// A group that succeeds after a restart has not all succeeded.
+    GroupPastFailureCounts: "5" "R10",
     /// In mode auto the last failure ends the job at once.
     GroupVerdictHasty: "5" "R10",
     /// In mode auto the last failure waits for ever.

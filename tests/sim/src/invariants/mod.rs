@@ -22,6 +22,7 @@ pub(crate) mod r6;
 pub(crate) mod r7;
 pub(crate) mod r9;
 pub(crate) mod removal;
+mod success;
 pub(crate) mod w5;
 
 use std::time::Duration;
@@ -50,6 +51,7 @@ pub(crate) struct Invariants {
     r9: r9::Memory,
     r10: r10::Memory,
     r12: r12::Memory,
+    success: success::Memory,
 }
 
 /// A round that is started by one step of the job: the orders to all its hosts.
@@ -140,6 +142,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             r12::dismissed(world, host);
         }
         newcomers::on_command(world, command);
+        success::on_command(world, command);
         r3::on_command(world, command);
         r10::on_command(world, command);
     }
