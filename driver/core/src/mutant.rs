@@ -446,6 +446,11 @@ mutants! {
     /// Training is not taken for a change of the live state.
     TrainUnnoted: "W2" "R13",
 
+    /// What has ended a round is said once.
+    InterruptOnce: "W1",
+    /// That a process was told to stop in a round ends that round only.
+    StopInRoundForgotten: "W1" "10",
+
     // What a worker tells its agent.
     /// A worker that is told to stop does not come back to say that it heard it.
     StopUnannounced: "R9",
@@ -453,6 +458,10 @@ mutants! {
     // R7 and R8: the ledger.
     /// A commit holds the ledger of the agreement before its own.
     LedgerOfCommitBefore: "R8",
+    /// A commit is restored without its ledger: the data begins anew.
+    LedgerNotRestored: "R8",
+    /// A commit holds what the others have processed, and not what this worker has.
+    LedgerLacksOwn: "R8",
     /// What moves to another worker stays with its former one, too.
     RangeTwice: "R7",
     /// A range of what moves is given to nobody.

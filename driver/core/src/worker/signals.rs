@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use elasticrun_protocol::Round;
 
 use super::{Command, Ended, Event, RoundId, RoundStart};
+use crate::mutant::{Mutant, planted};
 
 /// What is known of the rounds.
 #[derive(Clone, Debug, Default)]
@@ -38,10 +39,14 @@ impl Signals {
                 }
             }
             Event::Ended(ended) => {
+                let forgotten = planted(Mutant::StopInRoundForgotten) && !self.is_over();
                 let ended = self.ended.get_or_insert(ended);
                 out.push(Command::EndCalls(ended.clone()));
                 if let Some(newest) = self.newest {
                     self.abort(newest, out);
+                }
+                if forgotten {
+                    self.ended = None;
                 }
             }
             Event::HostsUnreachable { hosts } => self.cannot_reach(hosts),
