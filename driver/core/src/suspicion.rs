@@ -5,7 +5,7 @@
 //! name is a broken link between two hosts; which end is at fault is judged when the next round is about to start:
 //!
 //! 1. A broken link between a newcomer and a host of the last round that left a commit: the newcomer is blamed at once,
-//!    since the others are known to work.
+//!    since the others are known to work. A host that has lost its link with another of them is not.
 //! 2. After [`PATIENCE`] fruitless rounds in a row the host with most broken links is blamed. Of several it is a newcomer
 //!    rather than a proven host, then the one that most others name, then the last in the order of ranks. If no report
 //!    names a host, it is the one that alone reported each time.
@@ -239,13 +239,13 @@ impl Suspicion {
         let is_newcomer = |host: &HostId| !self.proven.is_empty() && !self.proven.contains(host);
         let links = self.links(order);
         let linked = |host: &HostId| links.get(host).cloned().unwrap_or_default();
+        // What other proven hosts cannot reach either is no newcomer's fault.
+        let works = |host: &HostId| !is_newcomer(host) && linked(host).iter().all(is_newcomer);
         let certain: Vec<_> = (order.iter())
             .filter(|host| is_newcomer(host))
             .map(|host| Blame {
                 host: host.clone(),
-                others: (linked(host).into_iter())
-                    .filter(|other| !is_newcomer(other))
-                    .collect(),
+                others: (linked(host).into_iter()).filter(works).collect(),
                 replaceable: false,
             })
             .filter(|blame| !blame.others.is_empty())
