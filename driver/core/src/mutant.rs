@@ -341,6 +341,22 @@ mutants! {
     /// A probe that is not answered is waited for without end.
     ProbeWithoutEnd: "newcomers" "R9",
 
+    // Who is blamed for a data path that stays cut.
+    /// The first host that cannot reach another is blamed, not the one that most cannot reach.
+    BlameFirst: "blame",
+    /// Who cannot reach fewest others is blamed.
+    BlameAccuser: "blame",
+    /// Nobody is blamed.
+    BlameNever: "blame" "R9",
+    /// A proven host that a newcomer cannot reach is blamed.
+    BlameProven: "blame",
+    /// A newcomer is blamed for a host that another proven one cannot reach either.
+    BlameNewcomer: "blame",
+    /// A proven host is blamed for the first round that comes to nothing.
+    BlameAtOnce: "blame",
+    /// What a worker could not reach is not told.
+    UnreachableUntold: "blame",
+
     // R9: the job ends.
     /// A second failure while a round is formed is overlooked.
     SecondFailure: "R9",

@@ -99,6 +99,7 @@ impl Signals {
     pub(super) fn take_unreachable(&mut self, round: Round) -> Vec<u32> {
         let known = self.unreachable.take();
         let of_round = known.filter(|(id, _)| id.round == round);
+        let of_round = of_round.filter(|_| !planted(Mutant::UnreachableUntold));
         of_round.map_or_else(Vec::new, |(_, hosts)| hosts.into_iter().collect())
     }
 }

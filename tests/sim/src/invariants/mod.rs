@@ -9,6 +9,7 @@ pub(crate) mod exit;
 mod filling;
 pub(crate) mod groups;
 pub(crate) mod newcomers;
+mod paths;
 mod r1;
 pub(crate) mod r10;
 pub(crate) mod r11;
@@ -45,6 +46,7 @@ pub(crate) struct Invariants {
     filling: filling::Memory,
     newcomers: newcomers::Memory,
     groups: groups::Memory,
+    paths: paths::Memory,
     r2: r2::Memory,
     r3: r3::Memory,
     r6: r6::Memory,
@@ -104,6 +106,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 change::note(world, note, commands);
                 ends::note(world, note);
                 removal::note(world, note);
+                paths::note(world, note);
                 r9::note(world, note);
                 r10::note(world, note);
                 r12::note(world, note);
