@@ -224,6 +224,12 @@ mutants! {
     ResetMore: "9" "R10",
     /// One round less than the reset limit allows.
     ResetLess: "9" "R10",
+    /// The last round that the reset limit allows ends the job as it starts.
+    ResetAtLast: "9" "R10",
+    /// A job that has started its last round and waits for workers ends by the reset limit.
+    ResetForShortage: "9" "R10",
+    /// A job that has started its last round ends by the reset limit if not all members succeed.
+    ResetForFailure: "9" "R10",
     /// Rounds after a restart are not counted.
     ResetsForgotten: "9",
     /// Only rounds after a failure are counted.
@@ -364,6 +370,10 @@ mutants! {
     ElasticTimeoutNever: "R9" "R10",
     /// The elastic timeout comes at half of its time.
     ElasticTimeoutEarly: "R9" "R10",
+    /// The elastic timeout does not wait for first starts that are within their time.
+    FirstStartHurried: "R9" "R10",
+    /// A job that has waited for np workers for the elastic timeout ends, also if min_np are there.
+    SettlesNever: "R9" "R10",
     /// Each change of the slots begins the elastic timeout anew.
     ShortageRestarts: "R9",
     /// The job waits for np workers however long it takes.

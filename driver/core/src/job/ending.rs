@@ -43,6 +43,13 @@ impl Job {
             };
         }
         if self.is_ending() {
+            if self.registry.all_ended()
+                && planted(Mutant::ResetForFailure)
+                && !self.budgets.allows_round()
+            {
+                let limit = self.settings.reset_limit.unwrap_or(0);
+                return self.end(Outcome::ResetLimit { limit }, out);
+            }
             let hasty = planted(Mutant::NotAllHasty) && self.registry.successes() > 0;
             if self.registry.is_well_or_lost() && planted(Mutant::LostIsSuccess) {
                 self.end(Outcome::Succeeded, out);

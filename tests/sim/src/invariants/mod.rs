@@ -23,6 +23,7 @@ pub(crate) mod r6;
 pub(crate) mod r7;
 pub(crate) mod r8;
 pub(crate) mod r9;
+mod reasons;
 pub(crate) mod removal;
 mod success;
 pub(crate) mod w5;
@@ -54,6 +55,7 @@ pub(crate) struct Invariants {
     r9: r9::Memory,
     r10: r10::Memory,
     r12: r12::Memory,
+    reasons: reasons::Memory,
     success: success::Memory,
 }
 
@@ -109,6 +111,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 paths::note(world, note);
                 r9::note(world, note);
                 r10::note(world, note);
+                reasons::note(world, note);
                 r12::note(world, note);
                 groups::note(world, note);
             }

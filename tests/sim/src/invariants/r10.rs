@@ -9,7 +9,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{Order, control::Exit};
 
-use super::{ends, groups, r9, success};
+use super::{ends, groups, r9, reasons, success};
 use crate::world::{World, host::index_of};
 
 #[derive(Debug, Default)]
@@ -86,8 +86,9 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
             r9::timed_out(world, outcome),
             is_true(world, outcome),
             whole,
+            reasons::calm(world, outcome),
         ];
-        for (check, name) in checks.into_iter().zip(["R9", "R10", "R10"]) {
+        for (check, name) in checks.into_iter().zip(["R9", "R10", "R10", "R10"]) {
             if let Err(what) = check {
                 world.violate(name, format!("{outcome:?}: {what}"));
             }
@@ -122,7 +123,7 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
         Outcome::ResetLimit { limit } if groups::lead(world) => {
             world.invariants.groups.started == limit + 1
         }
-        Outcome::ResetLimit { limit } => world.history.rounds() as u32 == limit + 1,
+        Outcome::ResetLimit { limit } => return reasons::reset_limit(world, *limit),
         Outcome::DiscoveryFailed { .. } => world.reference.fatal,
         Outcome::NoStateLeft => return no_state_left(world),
         Outcome::Stopped { .. } => world.reference.stopped,

@@ -31,6 +31,13 @@ fn members(world: &World) -> Option<Vec<(usize, Process)>> {
     Some(seats.map(|seat| (seat.host, seat.process)).collect())
 }
 
+/// Whether the end of a process is known.
+pub(super) fn has_heard(world: &World, host: usize, process: Process) -> bool {
+    let memory = &world.invariants.success;
+    let member = (host, process);
+    memory.ended.contains_key(&member) || memory.out.contains_key(&member)
+}
+
 /// The driver has heard something, and the connection is that of the host's agent.
 pub(super) fn event(world: &mut World, event: &Event) {
     let Event::Reported { host, report, .. } = event else {
