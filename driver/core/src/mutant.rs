@@ -130,6 +130,20 @@ mutants! {
     FirstSuccessIsAll: "5" "R10",
     /// A worker that fails after it has returned from run() has succeeded.
     FailureAfterFinish: "5" "R10",
+    /// A failure in an earlier round makes a success one that is not of all.
+    PastFailureCounts: "5" "R10",
+    /// Members that failed in earlier rounds stay members.
+    PastMembersStay: "5" "R10",
+    /// The failure of a process that was in no round makes a success one that is not of all.
+    OutsiderFailureCounts: "5" "R10",
+    /// A round of fewer than np members is no success of all.
+    FewerIsNotAll: "5" "R10",
+    /// The first member that ends well ends the job as one of which not all succeed.
+    NotAllHasty: "5" "R10",
+    /// That all members have ended is noticed by the exit timeout only.
+    NotAllNever: "5" "R10",
+    /// Members that went with their hosts or were told to stop have succeeded if no other has failed.
+    LostIsSuccess: "5" "R10",
     /// A worker that went with its host has failed by itself.
     LostIsFailed: "5" "8" "R10",
     /// A worker that failed by itself went with its host.
@@ -210,6 +224,12 @@ mutants! {
     ResetMore: "9" "R10",
     /// One round less than the reset limit allows.
     ResetLess: "9" "R10",
+    /// The last round that the reset limit allows ends the job as it starts.
+    ResetAtLast: "9" "R10",
+    /// A job that has started its last round and waits for workers ends by the reset limit.
+    ResetForShortage: "9" "R10",
+    /// A job that has started its last round ends by the reset limit if not all members succeed.
+    ResetForFailure: "9" "R10",
     /// Rounds after a restart are not counted.
     ResetsForgotten: "9",
     /// Only rounds after a failure are counted.
@@ -256,6 +276,8 @@ mutants! {
     GroupRestartsAtEnd: "5" "R10",
     /// The first member that succeeds is the success of its group.
     GroupFirstSuccess: "5" "R10",
+    /// A group that succeeds after a restart has not all succeeded.
+    GroupPastFailureCounts: "5" "R10",
     /// In mode auto the last failure ends the job at once.
     GroupVerdictHasty: "5" "R10",
     /// In mode auto the last failure waits for ever.
@@ -325,6 +347,22 @@ mutants! {
     /// A probe that is not answered is waited for without end.
     ProbeWithoutEnd: "newcomers" "R9",
 
+    // Who is blamed for a data path that stays cut.
+    /// The first host that cannot reach another is blamed, not the one that most cannot reach.
+    BlameFirst: "blame",
+    /// Who cannot reach fewest others is blamed.
+    BlameAccuser: "blame",
+    /// Nobody is blamed.
+    BlameNever: "blame" "R9",
+    /// A proven host that a newcomer cannot reach is blamed.
+    BlameProven: "blame",
+    /// A newcomer is blamed for a host that another proven one cannot reach either.
+    BlameNewcomer: "blame",
+    /// A proven host is blamed for the first round that comes to nothing.
+    BlameAtOnce: "blame",
+    /// What a worker could not reach is not told.
+    UnreachableUntold: "blame",
+
     // R9: the job ends.
     /// A second failure while a round is formed is overlooked.
     SecondFailure: "R9",
@@ -332,6 +370,10 @@ mutants! {
     ElasticTimeoutNever: "R9" "R10",
     /// The elastic timeout comes at half of its time.
     ElasticTimeoutEarly: "R9" "R10",
+    /// The elastic timeout does not wait for first starts that are within their time.
+    FirstStartHurried: "R9" "R10",
+    /// A job that has waited for np workers for the elastic timeout ends, also if min_np are there.
+    SettlesNever: "R9" "R10",
     /// Each change of the slots begins the elastic timeout anew.
     ShortageRestarts: "R9",
     /// The job waits for np workers however long it takes.
@@ -430,6 +472,11 @@ mutants! {
     /// Training is not taken for a change of the live state.
     TrainUnnoted: "W2" "R13",
 
+    /// What has ended a round is said once.
+    InterruptOnce: "W1",
+    /// That a process was told to stop in a round ends that round only.
+    StopInRoundForgotten: "W1" "10",
+
     // What a worker tells its agent.
     /// A worker that is told to stop does not come back to say that it heard it.
     StopUnannounced: "R9",
@@ -437,6 +484,10 @@ mutants! {
     // R7 and R8: the ledger.
     /// A commit holds the ledger of the agreement before its own.
     LedgerOfCommitBefore: "R8",
+    /// A commit is restored without its ledger: the data begins anew.
+    LedgerNotRestored: "R8",
+    /// A commit holds what the others have processed, and not what this worker has.
+    LedgerLacksOwn: "R8",
     /// What moves to another worker stays with its former one, too.
     RangeTwice: "R7",
     /// A range of what moves is given to nobody.

@@ -53,10 +53,15 @@ impl Registry {
         round: Round,
         members: impl IntoIterator<Item = (HostId, Process, Rank)>,
     ) {
+        let past = match planted(Mutant::PastMembersStay) {
+            true => self.count(State::Failed),
+            false => 0,
+        };
         *self = Self {
             round: Some(round),
             ..Self::default()
         };
+        self.counts[State::Failed as usize] = past;
         for (host, process, rank) in members {
             let member = Member {
                 generation: process.generation,
@@ -159,6 +164,11 @@ impl Registry {
     /// No member will change any more.
     pub fn all_ended(&self) -> bool {
         self.round.is_some() && self.count(State::Ready) + self.count(State::Finished) == 0
+    }
+
+    /// No member will change any more, and none has failed.
+    pub(crate) fn is_well_or_lost(&self) -> bool {
+        self.all_ended() && self.count(State::Failed) == 0
     }
 
     /// Every member ended by itself, and not well. Who was stopped with its failure domain did not.

@@ -5,7 +5,7 @@
 //! name is a broken link between two hosts; which end is at fault is judged when the next round is about to start:
 //!
 //! 1. A broken link between a newcomer and a host of the last round that left a commit: the newcomer is blamed at once,
-//!    since the others are known to work.
+//!    since the others are known to work. A host that has lost its link with another of them is not.
 //! 2. After [`PATIENCE`] fruitless rounds in a row the host with most broken links is blamed. Of several it is a newcomer
 //!    rather than a proven host, then the one that most others name, then the last in the order of ranks. If no report
 //!    names a host, it is the one that alone reported each time.
@@ -20,7 +20,10 @@ use std::{
 
 use elasticrun_protocol::{CommitId, HostId, Round};
 
-use crate::time::Time;
+use crate::{
+    mutant::{Mutant, planted},
+    time::Time,
+};
 
 /// Fruitless rounds in a row after which a proven host is blamed.
 pub const PATIENCE: u32 = 3;
@@ -235,29 +238,54 @@ impl Suspicion {
     }
 
     fn blamed(&self) -> Vec<Blame> {
+        if planted(Mutant::BlameNever) {
+            return Vec::new();
+        }
         let order = self.last.as_ref().map_or(&[][..], |last| &last.order);
         let is_newcomer = |host: &HostId| !self.proven.is_empty() && !self.proven.contains(host);
         let links = self.links(order);
         let linked = |host: &HostId| links.get(host).cloned().unwrap_or_default();
+        // What other proven hosts cannot reach either is no newcomer's fault.
+        let works = |host: &HostId| {
+            let reaches = linked(host).iter().all(is_newcomer) || planted(Mutant::BlameNewcomer);
+            !is_newcomer(host) && reaches
+        };
         let certain: Vec<_> = (order.iter())
             .filter(|host| is_newcomer(host))
             .map(|host| Blame {
                 host: host.clone(),
-                others: (linked(host).into_iter())
-                    .filter(|other| !is_newcomer(other))
-                    .collect(),
+                others: (linked(host).into_iter()).filter(works).collect(),
                 replaceable: false,
             })
             .filter(|blame| !blame.others.is_empty())
             .collect();
-        if !certain.is_empty() || self.fruitless < PATIENCE {
+        if planted(Mutant::BlameProven) && !certain.is_empty() {
+            let others = certain.iter().flat_map(|blame| &blame.others);
+            return others
+                .take(1)
+                .map(|host| Blame {
+                    host: host.clone(),
+                    others: linked(host).into_iter().collect(),
+                    replaceable: false,
+                })
+                .collect();
+        }
+        let patience = match planted(Mutant::BlameAtOnce) {
+            true => 1,
+            false => PATIENCE,
+        };
+        if !certain.is_empty() || self.fruitless < patience {
             return certain;
         }
         let named_by = |host: &HostId| self.names.iter().filter(|(_, named)| named == host).count();
         let worst = (order.iter().enumerate())
             .filter(|(_, host)| links.contains_key(*host))
             .max_by_key(|(place, host)| {
-                let broken = linked(host).len();
+                let broken = match () {
+                    () if planted(Mutant::BlameFirst) => order.len() - place,
+                    () if planted(Mutant::BlameAccuser) => order.len() - linked(host).len(),
+                    () => linked(host).len(),
+                };
                 (broken, is_newcomer(host), named_by(host), *place)
             })
             .map(|(_, host)| host);

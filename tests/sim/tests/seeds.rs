@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake (planted back, see the core's `mutant`, where they show it still), with its name.
 /// A seed means something else after a change of the scenarios; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 29] = [
+const ONCE_FAILED: [(u64, &str); 31] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -90,6 +90,14 @@ const ONCE_FAILED: [(u64, &str); 29] = [
     (
         641_209,
         "a host that had said it goes away and was lost was to be waited for",
+    ),
+    (
+        4332,
+        "a newcomer was blamed for a host that another proven one could not reach either",
+    ),
+    (
+        8885,
+        "a newcomer was blamed for a host that another proven one could not reach either",
     ),
 ];
 

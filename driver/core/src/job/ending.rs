@@ -37,10 +37,23 @@ impl Job {
     pub(super) fn conclude(&mut self, now: Time, out: &mut Out) {
         let census = self.fleet.census();
         if self.registry.all_successful() {
-            return self.end(Outcome::Succeeded, out);
+            return match self.success_is_spoilt() {
+                true => self.end(Outcome::WorkerFailed(Reason::NotAllSucceeded), out),
+                false => self.end(Outcome::Succeeded, out),
+            };
         }
         if self.is_ending() {
-            if self.registry.all_ended() {
+            if self.registry.all_ended()
+                && planted(Mutant::ResetForFailure)
+                && !self.budgets.allows_round()
+            {
+                let limit = self.settings.reset_limit.unwrap_or(0);
+                return self.end(Outcome::ResetLimit { limit }, out);
+            }
+            let hasty = planted(Mutant::NotAllHasty) && self.registry.successes() > 0;
+            if self.registry.is_well_or_lost() && planted(Mutant::LostIsSuccess) {
+                self.end(Outcome::Succeeded, out);
+            } else if self.registry.all_ended() && !planted(Mutant::NotAllNever) || hasty {
                 self.end(Outcome::WorkerFailed(Reason::NotAllSucceeded), out);
             }
             return;
@@ -66,6 +79,18 @@ impl Job {
         if known && self.discovered && lost {
             self.end(Outcome::WorkerFailed(Reason::AllHostsOut), out);
         }
+    }
+
+    /// A planted mistake takes something else for a failure of the last round.
+    fn success_is_spoilt(&self) -> bool {
+        let failures = self.results.failures();
+        let size = self.registry.successes();
+        planted(Mutant::PastFailureCounts) && failures > 0
+            || planted(Mutant::OutsiderFailureCounts) && self.startup.failures > 0
+            || planted(Mutant::FewerIsNotAll) && size < self.settings.np
+            || planted(Mutant::GroupPastFailureCounts)
+                && self.groups.leads()
+                && self.budgets.restarts() > 0
     }
 
     /// Scripts without the SDK: as many have ended with 0 as were needed, or as can be run if some had failed.

@@ -71,6 +71,10 @@ impl Job {
             return;
         }
         self.loss_grace_until = None;
+        if planted(Mutant::ResetForShortage) && !self.budgets.allows_round() {
+            let limit = self.settings.reset_limit.unwrap_or(0);
+            return self.end(Outcome::ResetLimit { limit }, out);
+        }
         let census = self.fleet.census();
         if census.waiting + census.returning < self.needed() as usize {
             return;

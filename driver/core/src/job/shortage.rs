@@ -101,6 +101,10 @@ impl Job {
             .of_np
             .is_some_and(|since| over(&since, self.needed()))
         {
+            if planted(Mutant::SettlesNever) {
+                let since = self.shortage.of_np.unwrap_or(now);
+                return self.end_too_few(now, since, out);
+            }
             self.accept_min_np = !planted(Mutant::NeverSettles);
             self.shortage.of_np = None;
         }
@@ -135,7 +139,7 @@ impl Job {
     /// When a shortage since then has lasted for too long, with regard to first starts that may end it.
     fn shortage_ends(&self, since: Time, needed: u32) -> Time {
         let plain = since + self.elastic_timeout();
-        if !self.settings.elastic {
+        if !self.settings.elastic || planted(Mutant::FirstStartHurried) {
             // There a process counts as soon as it is started.
             return plain;
         }

@@ -114,6 +114,10 @@ impl Job {
         if failed || self.budgets.started() == 0 || !planted(Mutant::ResetsOfFailures) {
             self.budgets.round_started();
         }
+        if planted(Mutant::ResetAtLast) && !self.budgets.allows_round() {
+            let limit = self.settings.reset_limit.unwrap_or(0);
+            return self.end(Outcome::ResetLimit { limit }, out);
+        }
         self.shortage = Default::default();
         let waiting = self.waitlist.iter().map(|(host, _)| host);
         self.probing.round_started(waiting);

@@ -162,7 +162,13 @@ impl Machine {
     /// What has ended it.
     pub fn check(&mut self) -> Result<(), Over> {
         match self.member() {
-            Some(member) if member.interrupt.is_some() => Err(self.over()),
+            Some(member) if member.interrupt.is_some() => {
+                let over = self.over();
+                if let Some(member) = self.member_mut().filter(|_| planted(Mutant::InterruptOnce)) {
+                    member.interrupt = None;
+                }
+                Err(over)
+            }
             Some(_) => Ok(()),
             None => Err(Over::OutOfRound),
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use elasticrun_protocol::Round;
 
 use super::{Command, Ended, Event, RoundId, RoundStart};
+use crate::mutant::{Mutant, planted};
 
 /// What is known of the rounds.
 #[derive(Clone, Debug, Default)]
@@ -38,10 +39,14 @@ impl Signals {
                 }
             }
             Event::Ended(ended) => {
+                let forgotten = planted(Mutant::StopInRoundForgotten) && !self.is_over();
                 let ended = self.ended.get_or_insert(ended);
                 out.push(Command::EndCalls(ended.clone()));
                 if let Some(newest) = self.newest {
                     self.abort(newest, out);
+                }
+                if forgotten {
+                    self.ended = None;
                 }
             }
             Event::HostsUnreachable { hosts } => self.cannot_reach(hosts),
@@ -94,6 +99,7 @@ impl Signals {
     pub(super) fn take_unreachable(&mut self, round: Round) -> Vec<u32> {
         let known = self.unreachable.take();
         let of_round = known.filter(|(id, _)| id.round == round);
+        let of_round = of_round.filter(|_| !planted(Mutant::UnreachableUntold));
         of_round.map_or_else(Vec::new, |(_, hosts)| hosts.into_iter().collect())
     }
 }

@@ -64,6 +64,18 @@ fn a_newcomer_that_cannot_be_reached_loses_at_once() {
 }
 
 #[test]
+fn a_newcomer_is_not_blamed_for_a_host_that_others_cannot_reach_either() {
+    let mut play = Play::new(settings(3, 2));
+    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    play.commit();
+    play.list(&[host("a", 1), host("b", 1), host("c", 1), host("d", 1)]);
+    assert_eq!((play.started(), play.size()), (2, 4));
+    pass(&mut play, &[("b", "a"), ("b", "c"), ("b", "d")], 45);
+    assert_eq!(failed_hosts(&play)[0].0, "b");
+    assert_eq!((play.blacklisted(), play.size()), (1, 3));
+}
+
+#[test]
 fn the_host_that_most_others_cannot_reach_is_failed() {
     let mut play = Play::new(settings(3, 2));
     play.list(&[host("a", 1), host("b", 1), host("c", 1)]);

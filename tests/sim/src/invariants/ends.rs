@@ -49,7 +49,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     let Event::Reported {
         host,
         instance,
-        report: Report::Exited { process, exit, .. },
+        report,
         ..
     } = event
     else {
@@ -61,6 +61,10 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     if !current && world.driver.ended.is_none() {
         return;
     }
+    super::success::event(world, event);
+    let Report::Exited { process, exit, .. } = report else {
+        return;
+    };
     let now = world.driver_now();
     let memory = &mut world.invariants.ends;
     if memory.first == Some((host.clone(), Some(*process))) {
@@ -160,6 +164,7 @@ pub(super) fn must_end(world: &World) -> Result<(), &'static str> {
     if !settings.elastic && world.invariants.ends.first.is_some() {
         return Err("a worker of a standard job has failed");
     }
+    super::success::must_end(world)?;
     let job = &world.driver.job;
     if !matches!(job.rounds().phase, Phase::Idle) || finishing {
         return Ok(());

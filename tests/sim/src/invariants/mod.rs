@@ -1,7 +1,7 @@
 //! What must always hold, one file each; numbers are those of the design.
 //!
 //! Every file states its invariant and checks it against the world as it is, not as the core believes it
-//! to be. Not here: R4 across the death of a driver. R8 is part of R7.
+//! to be. Not here: R4 across the death of a driver.
 
 mod change;
 pub(crate) mod ends;
@@ -9,6 +9,7 @@ pub(crate) mod exit;
 mod filling;
 pub(crate) mod groups;
 pub(crate) mod newcomers;
+mod paths;
 mod r1;
 pub(crate) mod r10;
 pub(crate) mod r11;
@@ -20,8 +21,11 @@ pub(crate) mod r4;
 mod r5;
 pub(crate) mod r6;
 pub(crate) mod r7;
+pub(crate) mod r8;
 pub(crate) mod r9;
+mod reasons;
 pub(crate) mod removal;
+mod success;
 pub(crate) mod w5;
 
 use std::time::Duration;
@@ -43,6 +47,7 @@ pub(crate) struct Invariants {
     filling: filling::Memory,
     newcomers: newcomers::Memory,
     groups: groups::Memory,
+    paths: paths::Memory,
     r2: r2::Memory,
     r3: r3::Memory,
     r6: r6::Memory,
@@ -50,6 +55,8 @@ pub(crate) struct Invariants {
     r9: r9::Memory,
     r10: r10::Memory,
     r12: r12::Memory,
+    reasons: reasons::Memory,
+    success: success::Memory,
 }
 
 /// A round that is started by one step of the job: the orders to all its hosts.
@@ -101,8 +108,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 change::note(world, note, commands);
                 ends::note(world, note);
                 removal::note(world, note);
+                paths::note(world, note);
                 r9::note(world, note);
                 r10::note(world, note);
+                reasons::note(world, note);
                 r12::note(world, note);
                 groups::note(world, note);
             }
@@ -140,6 +149,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             r12::dismissed(world, host);
         }
         newcomers::on_command(world, command);
+        success::on_command(world, command);
         r3::on_command(world, command);
         r10::on_command(world, command);
     }

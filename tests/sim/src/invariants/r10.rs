@@ -9,7 +9,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{Order, control::Exit};
 
-use super::{ends, groups, r9};
+use super::{ends, groups, r9, reasons, success};
 use crate::world::{World, host::index_of};
 
 #[derive(Debug, Default)]
@@ -17,8 +17,6 @@ pub(super) struct Memory {
     ended: bool,
     /// A member has finished in the round that started last.
     pub(super) finishing: bool,
-    /// A member finished in some round.
-    finished_ever: bool,
     failures: u32,
     /// Hosts that were lost for the job at some time.
     lost: BTreeSet<usize>,
@@ -27,7 +25,7 @@ pub(super) struct Memory {
 pub(super) fn note(world: &mut World, note: &Note) {
     let memory = &mut world.invariants.r10;
     match note {
-        Note::Finishing => (memory.finishing, memory.finished_ever) = (true, true),
+        Note::Finishing => memory.finishing = true,
         Note::RoundPlanned { .. } | Note::Interrupting { .. } if memory.finishing => {
             let what = format!("a member has finished and the job goes on: {note:?}");
             world.violate("R10", what);
@@ -80,8 +78,17 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
     }
     if let Command::End(outcome) = command {
         world.invariants.r10.ended = true;
-        let checks = [r9::timed_out(world, outcome), is_true(world, outcome)];
-        for (check, name) in checks.into_iter().zip(["R9", "R10"]) {
+        let whole = match outcome {
+            Outcome::Succeeded => success::all_succeeded(world),
+            _ => success::not_all(world, outcome),
+        };
+        let checks = [
+            r9::timed_out(world, outcome),
+            is_true(world, outcome),
+            whole,
+            reasons::calm(world, outcome),
+        ];
+        for (check, name) in checks.into_iter().zip(["R9", "R10", "R10", "R10"]) {
             if let Err(what) = check {
                 world.violate(name, format!("{outcome:?}: {what}"));
             }
@@ -108,13 +115,15 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
         Outcome::WorkerFailed(Reason::AllFailed) => return all_failed(world),
         Outcome::WorkerFailed(Reason::FailsEverywhere) => return ends::fails_everywhere(world),
         Outcome::WorkerFailed(Reason::AllHostsOut) => world.reference.all_out_for_good(),
-        Outcome::WorkerFailed(Reason::NotAllSucceeded) => memory.finished_ever,
+        Outcome::WorkerFailed(Reason::NotAllSucceeded) => {
+            return success::divided(world, memory.finishing);
+        }
         Outcome::WorkerFailed(Reason::ExitTimeout) => return ends::exit_timed_out(world),
         Outcome::TimedOut { .. } => true,
         Outcome::ResetLimit { limit } if groups::lead(world) => {
             world.invariants.groups.started == limit + 1
         }
-        Outcome::ResetLimit { limit } => world.history.rounds() as u32 == limit + 1,
+        Outcome::ResetLimit { limit } => return reasons::reset_limit(world, *limit),
         Outcome::DiscoveryFailed { .. } => world.reference.fatal,
         Outcome::NoStateLeft => return no_state_left(world),
         Outcome::Stopped { .. } => world.reference.stopped,

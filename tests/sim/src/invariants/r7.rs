@@ -1,5 +1,5 @@
-//! R7: a row that is committed and not void is committed once per epoch; at the end of the epoch all are. R8: model and
-//! ledger of a commit belong together. In order "deterministic", the rows of a step are those of its positions.
+//! R7: a row that is committed and not void is committed once per epoch; at the end of the epoch all are. R8, in a commit: model
+//! and ledger belong together. In order "deterministic", the rows of a step are those of its positions.
 //!
 //! The model is the way that led to it: each step and the rows that its members really took. So a commit is followed
 //! back to the start of the job, and the rows on that way must be just those that its ledger calls processed.

@@ -18,7 +18,7 @@ use super::{
     turns::Act,
     worker::{InRound, Phase},
 };
-use crate::invariants::{r7, r13, w5};
+use crate::invariants::{r7, r8, r13, w5};
 
 impl World {
     pub(super) fn enter(
@@ -364,6 +364,7 @@ impl World {
 
     fn begin_training(&mut self, host: usize, process: Process) {
         r13::begins(self, host, process);
+        r8::begins(self, host, process);
         if let Some(worker) = self.worker(host, process) {
             worker.machine.train();
         }

@@ -36,6 +36,9 @@ pub(crate) struct Host {
     pub(crate) cut_up: u32,
     pub(crate) cut_down: u32,
     pub(crate) cut_data: u32,
+    /// Its workers were cut off from others at some time, and are for good.
+    pub(crate) was_cut: bool,
+    pub(crate) data_lost: bool,
     /// Every process that is started here hangs.
     pub(crate) starts_hang: bool,
     /// No agent of it ever connects.
@@ -70,6 +73,8 @@ impl Host {
             cut_up: 0,
             cut_down: 0,
             cut_data: 0,
+            was_cut: false,
+            data_lost: false,
             starts_hang: false,
             no_way: false,
             stalled: Time::ZERO,

@@ -164,7 +164,9 @@ impl World {
             }
             Fault::LoseData => {
                 let host = self.lateness_dice.range(0, self.hosts.len() as u64 - 1) as usize;
-                self.hosts[host].cut_data += 1;
+                let state = &mut self.hosts[host];
+                state.cut_data += 1;
+                (state.was_cut, state.data_lost) = (true, true);
             }
             Fault::StallAgent(_) if self.plan.groups.as_ref().is_some_and(|plan| !plan.attach) => {}
             Fault::StallAgent(wait) => {
@@ -291,6 +293,7 @@ impl World {
         self.hosts[host].cut_up += u32::from(up);
         self.hosts[host].cut_down += u32::from(down);
         self.hosts[host].cut_data += u32::from(data);
+        self.hosts[host].was_cut |= data;
         self.hosts[host].disturbed = self.now;
         self.after(
             heal,

@@ -1,8 +1,14 @@
 //! What invariants ask of the world.
 
+use std::time::Duration;
+
+use elasticrun_core::Time;
 use elasticrun_protocol::{Process, control::Exit};
 
 use super::{World, worker::Phase};
+
+/// How long the news of an end may take; an agent or the driver may stand still meanwhile.
+const UNHEARD: Duration = Duration::from_secs(40);
 
 impl World {
     /// Whether the driver can reach the agent of a host now, as an onlooker sees it.
@@ -41,6 +47,22 @@ impl World {
         worker.is_some_and(|w| w.phase == Phase::Joined && !w.told_to_stop && !w.suspended)
     }
 
+    /// Processes that are past their start, and those whose end may be on its way to the driver; none if a host is not
+    /// reached, so that nobody knows.
+    pub(crate) fn workers_there(&self, heard: impl Fn(usize, Process) -> bool) -> Option<usize> {
+        let with_workers = self.hosts.iter().enumerate();
+        let mut hosts = with_workers.filter(|(_, host)| host.agent.is_some() || !host.alive);
+        let known = hosts.all(|(index, _)| self.reaches(index));
+        let workers = self.hosts.iter().flat_map(|host| host.workers.values());
+        let living =
+            |worker: &&super::worker::Worker| !worker.is_dead() && worker.phase != Phase::Starting;
+        let news = |((host, process), fate): &(&(usize, Process), &Fate)| {
+            let recent = (fate.at).is_some_and(|at| self.now.since(at) < UNHEARD);
+            recent && !heard(*host, *process)
+        };
+        known.then(|| workers.filter(living).count() + self.fates.iter().filter(news).count())
+    }
+
     /// How a process ended, if it has.
     pub(crate) fn fate(&self, host: usize, process: Process) -> Fate {
         self.fates
@@ -52,6 +74,7 @@ impl World {
     pub(super) fn ends(&mut self, host: usize, process: Process, end: &Exit, lost: bool) {
         let fate = self.fates.entry((host, process)).or_default();
         (fate.end, fate.lost) = (Some(end.clone()), lost);
+        fate.at = Some(self.now);
         // Something else was faster.
         fate.obeyed &= matches!(end, Exit::Code(0 | 1));
     }
@@ -81,6 +104,7 @@ impl World {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fate {
     pub(crate) end: Option<Exit>,
+    at: Option<Time>,
     /// It went with its agent.
     pub(crate) lost: bool,
     /// The job has told it to stop.

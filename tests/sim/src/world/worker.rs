@@ -74,7 +74,7 @@ pub(crate) struct Worker {
     pub(super) transfer: Option<Action>,
     pub(crate) state: State,
     /// Its position in the data, once it was in a round.
-    pub(super) position: Option<Position>,
+    pub(crate) position: Option<Position>,
     pub(crate) round: Option<InRound>,
     pub(super) attached: bool,
     pub(super) told_to_stop: bool,

@@ -236,7 +236,9 @@ impl Position {
                 let share = Share::decode(&mut from).map_err(malformed)?;
                 let had = ledger.shares().get(rank).map_or(0, Share::rows);
                 let has = share.rows();
-                ledger.record(rank, share)?;
+                if rank != self.rank || !planted(Mutant::LedgerLacksOwn) {
+                    ledger.record(rank, share)?;
+                }
                 taken.push(had - has);
             }
         }
@@ -279,6 +281,9 @@ impl Position {
             return Err(Malformed("its order has another seed").into());
         }
         let ledger = ledger.in_order(self.order)?;
+        if planted(Mutant::LedgerNotRestored) {
+            return Ok(());
+        }
         if ledger.epoch() != self.ledger.epoch() {
             self.line = Line::new(&self.groups, ledger.shuffle());
         }

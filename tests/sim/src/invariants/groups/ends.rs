@@ -37,7 +37,7 @@ fn is_true(world: &World, outcome: &Outcome, commands: &[Command]) -> Result<(),
             too_early(world, current, commands)
         }
         Outcome::WorkerFailed(Reason::AllFailed) => Err("a group was started".into()),
-        Outcome::WorkerFailed(Reason::NotAllSucceeded | Reason::ExitTimeout) => {
+        Outcome::WorkerFailed(Reason::ExitTimeout) => {
             match current.is_some_and(|current| !current.done.is_empty()) {
                 true => Ok(()),
                 false => Err("no member has succeeded".into()),

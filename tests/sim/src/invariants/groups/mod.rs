@@ -106,6 +106,16 @@ pub(super) fn is_running(world: &World) -> bool {
     running(world).is_some()
 }
 
+/// Members of the group that was started last, unless it is to end.
+pub(super) fn members(world: &World) -> Option<Vec<(usize, Process)>> {
+    let members = running(world)?.members.iter();
+    Some(
+        members
+            .filter_map(|(host, process)| Some((index_of(host)?, *process)))
+            .collect(),
+    )
+}
+
 /// Whether a process is in the group that was started last.
 pub(super) fn is_member(world: &World, host: &HostId, process: Process) -> bool {
     let current = running(world);

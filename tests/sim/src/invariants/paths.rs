@@ -1,0 +1,154 @@
+//! Who is blamed for a data path that stays cut. One host that is cut off from all others is failed, and no healthy one; of
+//! two hosts that cannot reach each other either may be, and so may newcomers that do not reach the only host that trained. A host that is known to work is failed only after three rounds
+//! in a row without a commit, and one that can be spared at the latest then.
+//!
+//! Which hosts are cut off is taken from the world. That a host is failed for its data path is known by the reason given.
+
+use elasticrun_core::{Note, Time, rounds::Cause};
+use elasticrun_protocol::{HostId, Round};
+
+use crate::world::{RoundSim, World, host::index_of};
+
+/// Rounds in a row that come to nothing before a host that is known to work is failed.
+const PATIENCE: usize = 3;
+
+/// A round that lasts for longer may have been good for something.
+const SHORT: std::time::Duration = std::time::Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The last round when a host was blamed last.
+    blamed: Option<Round>,
+    /// When the last round began.
+    began: Option<Time>,
+    /// Something else has failed or changed since then.
+    explained: bool,
+    /// Rounds in a row that broke since one and the same host is cut off, and nobody was blamed.
+    row: usize,
+}
+
+pub(super) fn note(world: &mut World, note: &Note) {
+    let result = match note {
+        Note::HostFailed { host, why } if why.contains("cannot reach each other") => {
+            let result = is_blamed(world, host);
+            let memory = &mut world.invariants.paths;
+            memory.blamed = world.history.latest();
+            memory.row = 0;
+            result
+        }
+        Note::RoundStarted { round, cause, .. } => {
+            let result = nobody_blamed(world, *round, cause);
+            let now = world.driver_now();
+            let memory = &mut world.invariants.paths;
+            (memory.began, memory.explained) = (Some(now), false);
+            result
+        }
+        Note::WorkerFailed { .. }
+        | Note::HostFailed { .. }
+        | Note::WentEarly { .. }
+        | Note::Interrupting { .. } => {
+            world.invariants.paths.explained = true;
+            Ok(())
+        }
+        _ => Ok(()),
+    };
+    if let Err(what) = result {
+        world.violate("blame", what);
+    }
+}
+
+/// Hosts of a round, in the order of ranks.
+fn hosts_of(round: &RoundSim) -> Vec<usize> {
+    let mut hosts: Vec<_> = round.seats.iter().map(|seat| seat.host).collect();
+    hosts.dedup();
+    hosts
+}
+
+/// Whether a round left no commit, as the next one shows.
+fn is_fruitless(round: &RoundSim, next: &RoundSim) -> bool {
+    next.base <= round.base || next.base.is_none_or(|base| base.count == 0)
+}
+
+/// A host is failed since others cannot reach it.
+fn is_blamed(world: &World, host: &HostId) -> Result<(), String> {
+    let Some((_, last)) = world.rounds.last_key_value() else {
+        return Err(format!("{host} is blamed before the first round"));
+    };
+    let (hosts, blamed) = (hosts_of(last), index_of(host).unwrap_or(usize::MAX));
+    let all: Vec<_> = world.rounds.iter().rev().collect();
+    let fruitful = all
+        .windows(2)
+        .position(|two| !is_fruitless(two[1].1, two[0].1));
+    let proven = fruitful.map(|at| hosts_of(all[at + 1].1));
+    let is_newcomer = |host: &usize| proven.as_ref().is_some_and(|p| !p.contains(host));
+    let cut = |host: &&usize| world.hosts[**host].was_cut;
+    let cut: Vec<_> = hosts.iter().filter(cut).copied().collect();
+    // If no other proven host is there, nobody knows on which side of the cut the fault is.
+    let others_work = |cut| hosts.iter().any(|host| *host != cut && !is_newcomer(host));
+    match cut[..] {
+        [] => return Err(format!("{host} is blamed, and all are connected")),
+        [cut] if cut != blamed && hosts.len() > 2 && others_work(cut) => {
+            return Err(format!(
+                "h{cut} is cut off from {hosts:?}, and {host} is blamed"
+            ));
+        }
+        _ => {}
+    }
+    let is_newcomer = is_newcomer(&blamed);
+    let since = world.invariants.paths.blamed;
+    let row = all[..fruitful.map_or(all.len(), |at| at + 1)].iter();
+    let row = row.filter(|(round, _)| Some(**round) > since).count();
+    if !is_newcomer && row < PATIENCE {
+        return Err(format!(
+            "{host} is known to work and is blamed after {row} rounds"
+        ));
+    }
+    Ok(())
+}
+
+/// A round starts: whether somebody should have been blamed for those before it.
+fn nobody_blamed(world: &mut World, round: Round, cause: &Cause) -> Result<(), String> {
+    let memory = &world.invariants.paths;
+    let lost = match (
+        world.rounds.range(..round).next_back(),
+        world.rounds.get(&round),
+    ) {
+        (Some((_, last)), Some(next)) => {
+            let short = (memory.began).is_some_and(|at| world.driver_now().since(at) < SHORT);
+            let broke = matches!(cause, Cause::PeerLost { .. }) && !memory.explained && short;
+            let fruitless = broke && is_fruitless(last, next);
+            lost_in(world, last).filter(|lost| fruitless && lost_in(world, next) == Some(*lost))
+        }
+        _ => None,
+    };
+    let Some(lost) = lost else {
+        world.invariants.paths.row = 0;
+        return Ok(());
+    };
+    let now = world.driver_now();
+    let host = world.hosts[lost].id.clone();
+    let usable = world.reference.usable_slots(now);
+    let others = usable.filter(|(other, _)| *other != host).count();
+    let spared = others >= world.plan.settings.min_np as usize && !world.reference.drains(&host);
+    let row = if spared {
+        world.invariants.paths.row + 1
+    } else {
+        0
+    };
+    world.invariants.paths.row = row;
+    if row > PATIENCE {
+        return Err(format!(
+            "{host} is cut off for good, {row} rounds have come to nothing, and nobody is blamed"
+        ));
+    }
+    Ok(())
+}
+
+/// The host of this round that is cut off from all others for good; there are more than one.
+fn lost_in(world: &World, round: &RoundSim) -> Option<usize> {
+    let hosts = hosts_of(round);
+    let cut = |host: &&usize| world.hosts[**host].was_cut;
+    let mut cut = hosts.iter().filter(cut);
+    let (lost, none) = (*cut.next()?, cut.next().is_none());
+    (none && hosts.len() > 2 && world.hosts[lost].data_lost).then_some(lost)
+}

@@ -1,0 +1,60 @@
+//! R10: the reason of an outcome is the true one. The reset limit ends a job only when its last round is over and the next
+//! one could begin, and before any member has finished. A job to which nothing has happened succeeds if it has the slots.
+
+use elasticrun_core::{Note, results::Outcome};
+
+use super::success;
+use crate::world::World;
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The round that started last is over, or is to be left.
+    over: bool,
+}
+
+pub(super) fn note(world: &mut World, note: &Note) {
+    let memory = &mut world.invariants.reasons;
+    match note {
+        Note::RoundStarted { .. } => memory.over = false,
+        Note::Interrupting { .. } | Note::RoundAborted { started: true, .. } => memory.over = true,
+        _ => {}
+    }
+}
+
+/// The next round would be one too many.
+pub(super) fn reset_limit(world: &World, limit: u32) -> Result<(), String> {
+    let rounds = world.history.rounds() as u32;
+    if Some(limit) != world.plan.settings.reset_limit || rounds != limit + 1 {
+        return Err(format!("{rounds} rounds have started"));
+    }
+    if !world.invariants.reasons.over {
+        return Err("nothing has ended the last round".into());
+    }
+    if world.invariants.r10.finishing {
+        return Err("a member has finished, so no round follows".into());
+    }
+    let workers = world.workers_there(|host, process| success::has_heard(world, host, process));
+    let needed = world.plan.settings.min_np as usize;
+    match workers.is_some_and(|workers| workers < needed) {
+        true => Err(format!(
+            "of {needed} workers for a round {workers:?} are there"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Nothing fails in this job, and the hosts have not changed: it succeeds, or has too few slots.
+pub(super) fn calm(world: &World, outcome: &Outcome) -> Result<(), String> {
+    let struck = world.plan.faults.iter().any(|(at, _)| *at <= world.now);
+    if !world.plan.calm || struck {
+        return Ok(());
+    }
+    let usable = world.reference.usable(world.driver_now());
+    match outcome {
+        Outcome::Succeeded | Outcome::ResetLimit { .. } => Ok(()),
+        Outcome::TimedOut { .. } if usable < world.plan.settings.min_np => Ok(()),
+        _ => Err(format!(
+            "nothing has happened, and {usable} slots are there"
+        )),
+    }
+}

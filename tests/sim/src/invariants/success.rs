@@ -1,0 +1,175 @@
+//! Rule 5 and R10 both ways: a job succeeds if, and only if, all members of the last started round have ended with 0, and
+//! not all have succeeded only once all of them have ended.
+//!
+//! What counts is what the driver was told of these members, written down here: not what became of earlier rounds, of
+//! processes that were in none, or what the job calls a failure.
+
+use std::collections::BTreeMap;
+
+use elasticrun_core::{Command, Event, Note, results::Outcome};
+use elasticrun_protocol::{Process, Report};
+
+use super::groups;
+use crate::world::{World, host::index_of};
+
+/// What is known of the members of the last started round.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// How processes have ended, as their agents said: whether with 0.
+    ended: BTreeMap<(usize, Process), bool>,
+    /// Processes that failed, were told to stop, or went with their agents: their ends are no successes.
+    out: BTreeMap<(usize, Process), &'static str>,
+}
+
+/// Members of the last started round or group; none if there is none.
+fn members(world: &World) -> Option<Vec<(usize, Process)>> {
+    if groups::lead(world) {
+        return groups::members(world);
+    }
+    let (_, round) = world.rounds.last_key_value()?;
+    let seats = round.seats.iter();
+    Some(seats.map(|seat| (seat.host, seat.process)).collect())
+}
+
+/// Whether the end of a process is known.
+pub(super) fn has_heard(world: &World, host: usize, process: Process) -> bool {
+    let memory = &world.invariants.success;
+    let member = (host, process);
+    memory.ended.contains_key(&member) || memory.out.contains_key(&member)
+}
+
+/// The driver has heard something, and the connection is that of the host's agent.
+pub(super) fn event(world: &mut World, event: &Event) {
+    let Event::Reported { host, report, .. } = event else {
+        return;
+    };
+    let (Report::Exited { process, .. } | Report::Lost { process, .. }) = report else {
+        return;
+    };
+    let Some(member) = index_of(host).map(|index| (index, *process)) else {
+        return;
+    };
+    let memory = &mut world.invariants.success;
+    match report {
+        Report::Exited { exit, .. } => {
+            memory.ended.entry(member).or_insert(exit.is_success());
+        }
+        _ if memory.ended.contains_key(&member) => {}
+        _ => {
+            memory.out.entry(member).or_insert("was lost");
+        }
+    }
+}
+
+pub(super) fn on_command(world: &mut World, command: &Command) {
+    match command {
+        Command::Note(Note::RoundStarted { .. } | Note::GroupStarted { .. } | Note::Attached) => {
+            world.invariants.success = Memory::default();
+        }
+        Command::Note(Note::Stopped { host, process, .. }) => {
+            leaves(
+                world,
+                index_of(host),
+                |member| member == process,
+                "was told to stop",
+            );
+        }
+        Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
+            leaves(world, index_of(host), |_| true, "went with its agent");
+        }
+        _ => {}
+    }
+}
+
+/// Members that have not ended yet are neither successes nor failures from now on.
+fn leaves(
+    world: &mut World,
+    host: Option<usize>,
+    which: impl Fn(&Process) -> bool,
+    why: &'static str,
+) {
+    for member in members(world).into_iter().flatten() {
+        let memory = &mut world.invariants.success;
+        let open = !memory.ended.contains_key(&member);
+        if open && Some(member.0) == host && which(&member.1) {
+            memory.out.entry(member).or_insert(why);
+        }
+    }
+}
+
+/// How the members of the last round stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// All have ended with 0.
+    AllWell,
+    /// Some have ended with 0, and all others have ended or left in other ways.
+    Divided,
+    /// None has ended with 0, and all are gone.
+    NoneWell,
+    /// Some may still end.
+    Open,
+}
+
+fn standing(world: &World) -> Option<Standing> {
+    let memory = &world.invariants.success;
+    let members = members(world).filter(|members| !members.is_empty())?;
+    let (mut well, mut open) = (0, 0);
+    for member in &members {
+        match (memory.out.get(member), memory.ended.get(member)) {
+            (None, Some(true)) => well += 1,
+            (None, None) => open += 1,
+            _ => {}
+        }
+    }
+    Some(match (well, open) {
+        (_, 1..) => Standing::Open,
+        (0, 0) => Standing::NoneWell,
+        (well, 0) if well == members.len() => Standing::AllWell,
+        _ => Standing::Divided,
+    })
+}
+
+/// After a step of a job that has not ended.
+pub(super) fn must_end(world: &World) -> Result<(), &'static str> {
+    match standing(world) {
+        Some(Standing::AllWell) => Err("all members of the last round have ended with 0"),
+        Some(Standing::Divided) => Err("all members of the last round have ended, some with 0"),
+        _ => Ok(()),
+    }
+}
+
+/// All members have succeeded, as the job says.
+pub(super) fn all_succeeded(world: &World) -> Result<(), String> {
+    match standing(world) {
+        None | Some(Standing::AllWell) => Ok(()),
+        Some(other) => Err(describe(world, other)),
+    }
+}
+
+/// Some members have succeeded and others have not, as the job says.
+pub(super) fn divided(world: &World, finishing: bool) -> Result<(), String> {
+    match standing(world) {
+        // A member that had finished may have failed since.
+        Some(Standing::NoneWell) if finishing => Ok(()),
+        Some(Standing::Divided) => Ok(()),
+        Some(other) => Err(describe(world, other)),
+        None => Err("no round has started".into()),
+    }
+}
+
+/// The job ends otherwise: not if its members have all succeeded.
+pub(super) fn not_all(world: &World, outcome: &Outcome) -> Result<(), String> {
+    let stopped = matches!(outcome, Outcome::Stopped { .. });
+    match standing(world) {
+        Some(Standing::AllWell) if !stopped => Err(describe(world, Standing::AllWell)),
+        _ => Ok(()),
+    }
+}
+
+fn describe(world: &World, standing: Standing) -> String {
+    let memory = &world.invariants.success;
+    format!(
+        "of the last round {standing:?}: ended {:?}, out {:?}",
+        memory.ended, memory.out
+    )
+}
