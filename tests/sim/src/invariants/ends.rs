@@ -62,6 +62,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
         return;
     }
     super::success::event(world, event);
+    super::paths::event(world, event);
     let Report::Exited { process, exit, .. } = report else {
         return;
     };

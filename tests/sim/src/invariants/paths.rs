@@ -1,11 +1,15 @@
-//! Who is blamed for a data path that stays cut. One host that is cut off from all others is failed, and no healthy one; of
-//! two hosts that cannot reach each other either may be, and so may newcomers that do not reach the only host that trained. A host that is known to work is failed only after three rounds
-//! in a row without a commit, and one that can be spared at the latest then.
+//! Who is blamed for a data path that stays cut. The host that most others say they cannot reach is failed, and no healthy
+//! one; of two hosts that cannot reach each other either may be, and so may newcomers that do not reach the only host that
+//! trained. A host that is known to work is failed only after three rounds in a row without a commit, and at the latest
+//! then if it can be spared.
 //!
-//! Which hosts are cut off is taken from the world. That a host is failed for its data path is known by the reason given.
+//! Which hosts are cut off is taken from the world, and who has said so from what the driver heard. That a host is failed
+//! for its data path is known by the reason given.
 
-use elasticrun_core::{Note, Time, rounds::Cause};
-use elasticrun_protocol::{HostId, Round};
+use std::collections::BTreeSet;
+
+use elasticrun_core::{Event, Note, Time, rounds::Cause};
+use elasticrun_protocol::{HostId, Report, Round};
 
 use crate::world::{RoundSim, World, host::index_of};
 
@@ -25,6 +29,44 @@ pub(super) struct Memory {
     explained: bool,
     /// Rounds in a row that broke since one and the same host is cut off, and nobody was blamed.
     row: usize,
+    /// Hosts that cannot reach each other, as the driver was told since then.
+    named: BTreeSet<(usize, usize)>,
+}
+
+impl Memory {
+    /// Those of these hosts that have lost their path to this one.
+    fn links(&self, host: usize, hosts: &[usize]) -> impl Iterator<Item = usize> {
+        let named = |a: usize, b: usize| self.named.contains(&(a.min(b), a.max(b)));
+        hosts
+            .iter()
+            .copied()
+            .filter(move |other| named(host, *other))
+    }
+}
+
+/// The driver has heard something, and the connection is that of the host's agent.
+pub(super) fn event(world: &mut World, event: &Event) {
+    let Event::Reported {
+        host,
+        report: Report::Broken {
+            round, unreachable, ..
+        },
+        ..
+    } = event
+    else {
+        return;
+    };
+    let Some((_, last)) = world.rounds.last_key_value().filter(|(at, _)| *at == round) else {
+        return;
+    };
+    if world.invariants.paths.explained {
+        // The round broke for that, and peers of a dead worker lose it as well.
+        return;
+    }
+    let (hosts, from) = (hosts_of(last), index_of(host).unwrap_or(usize::MAX));
+    let to = unreachable.iter().filter_map(|i| hosts.get(*i as usize));
+    let links = to.map(|to| (from.min(*to), from.max(*to)));
+    world.invariants.paths.named.extend(links);
 }
 
 pub(super) fn note(world: &mut World, note: &Note) {
@@ -34,12 +76,17 @@ pub(super) fn note(world: &mut World, note: &Note) {
             let memory = &mut world.invariants.paths;
             memory.blamed = world.history.latest();
             memory.row = 0;
+            memory.named.clear();
             result
         }
         Note::RoundStarted { round, cause, .. } => {
             let result = nobody_blamed(world, *round, cause);
             let now = world.driver_now();
+            let good = left_something(world, *round);
             let memory = &mut world.invariants.paths;
+            if good || memory.began.is_some_and(|at| now.since(at) >= SHORT) {
+                memory.named.clear();
+            }
             (memory.began, memory.explained) = (Some(now), false);
             result
         }
@@ -69,6 +116,13 @@ fn is_fruitless(round: &RoundSim, next: &RoundSim) -> bool {
     next.base <= round.base || next.base.is_none_or(|base| base.count == 0)
 }
 
+/// Whether the round before this one left a commit.
+fn left_something(world: &World, round: Round) -> bool {
+    let before = world.rounds.range(..round).next_back();
+    let next = world.rounds.get(&round);
+    (before.zip(next)).is_some_and(|((_, last), next)| !is_fruitless(last, next))
+}
+
 /// A host is failed since others cannot reach it.
 fn is_blamed(world: &World, host: &HostId) -> Result<(), String> {
     let Some((_, last)) = world.rounds.last_key_value() else {
@@ -83,14 +137,18 @@ fn is_blamed(world: &World, host: &HostId) -> Result<(), String> {
     let is_newcomer = |host: &usize| proven.as_ref().is_some_and(|p| !p.contains(host));
     let cut = |host: &&usize| world.hosts[**host].was_cut;
     let cut: Vec<_> = hosts.iter().filter(cut).copied().collect();
-    // If no other proven host is there, nobody knows on which side of the cut the fault is.
-    let others_work = |cut| hosts.iter().any(|host| *host != cut && !is_newcomer(host));
+    let links = |host: usize| world.invariants.paths.links(host, &hosts);
     match cut[..] {
         [] => return Err(format!("{host} is blamed, and all are connected")),
-        [cut] if cut != blamed && hosts.len() > 2 && others_work(cut) => {
-            return Err(format!(
-                "h{cut} is cut off from {hosts:?}, and {host} is blamed"
-            ));
+        [cut] if cut != blamed => {
+            let more = links(cut).count() > links(blamed).count();
+            // If no other proven host has lost it, nobody knows on which side of the cut the fault is.
+            let at_fault = !is_newcomer(&blamed) || links(cut).any(|other| !is_newcomer(&other));
+            if more && at_fault {
+                return Err(format!(
+                    "h{cut} is cut off from most of {hosts:?}, as they say, and {host} is blamed"
+                ));
+            }
         }
         _ => {}
     }

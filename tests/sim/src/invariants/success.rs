@@ -160,8 +160,10 @@ pub(super) fn divided(world: &World, finishing: bool) -> Result<(), String> {
 /// The job ends otherwise: not if its members have all succeeded.
 pub(super) fn not_all(world: &World, outcome: &Outcome) -> Result<(), String> {
     let stopped = matches!(outcome, Outcome::Stopped { .. });
+    // A deadline that had passed takes effect before the event with which it is noticed.
+    let late = world.before_event.is_some();
     match standing(world) {
-        Some(Standing::AllWell) if !stopped => Err(describe(world, Standing::AllWell)),
+        Some(Standing::AllWell) if !stopped && !late => Err(describe(world, Standing::AllWell)),
         _ => Ok(()),
     }
 }
