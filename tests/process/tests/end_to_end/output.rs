@@ -188,9 +188,11 @@ fn a_directory_that_cannot_be_made() {
 
 #[test]
 fn each_line_of_the_driver_is_an_event_if_asked_for() {
-    let ended = Job::new("-np 2 --min-np 1 -H localhost:1,127.0.0.1:1 --log-format json")
-        .fault(at_step(1, 3, What::Exit(3)))
-        .run();
+    let flags = "-np 2 --min-np 1 -H localhost:1,127.0.0.1:1 --log-format json --blacklist forever";
+    let mut job = Job::new(flags).fault(at_step(1, 3, What::Exit(3))).start();
+    job.wait_training(1, 4);
+    job.finish();
+    let ended = job.end();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let events: Vec<serde_json::Value> = ended
         .stderr
