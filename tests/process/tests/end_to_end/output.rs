@@ -210,7 +210,6 @@ fn each_line_of_the_driver_is_an_event_if_asked_for() {
         (&failed["rank"], &failed["round"]),
         (&1.into(), &first["round"])
     );
-    assert_eq!(failed["exit_code"], 3);
     assert!(
         failed["host"].is_string() && failed["run"] == first["run"],
         "{failed}"
