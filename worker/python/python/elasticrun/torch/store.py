@@ -133,7 +133,7 @@ class Store(C10dStore):
 
     def _seconds(self) -> float:
         # The stubs of torch do not have the property.
-        timeout: timedelta = self.timeout
+        timeout: timedelta = getattr(self, "timeout")  # noqa: B009
         return timeout.total_seconds()
 
     def _waited(self, keys: Sequence[str], seconds: float, call: Callable[[float], R]) -> R:
