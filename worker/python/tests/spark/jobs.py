@@ -44,7 +44,7 @@ class Running:
     def _run(self) -> None:
         try:
             self._results = self._call()
-        except BaseException as error:
+        except BaseException as error:  # Raised where it is waited for
             self._error = error
 
 

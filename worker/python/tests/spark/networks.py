@@ -40,7 +40,7 @@ def accuracy(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     return (output.argmax(1) == label.long()).float().mean()
 
 
-class slow_cross_entropy:
+class slow_cross_entropy:  # Called as a function
     """The loss, which takes a while and says in a file how often it was asked."""
 
     def __init__(self, folder: Path, seconds: float) -> None:

@@ -100,7 +100,7 @@ __all__ = [
 ]
 
 
-def DistributedOptimizer(
+def DistributedOptimizer(  # Horovod's name
     optimizer: Any,
     name: str | None = None,
     device_dense: str = "",

@@ -16,7 +16,7 @@ from . import kinds
 __all__ = ["DistributedOptimizer", "begin_round", "is_distributed"]
 
 
-def DistributedOptimizer(
+def DistributedOptimizer(  # Horovod's name
     optimizer: Any,
     name: str | None = None,
     use_locking: bool = False,

@@ -36,7 +36,7 @@ def main(words: list[str]) -> int:
     except ImportError:
         say(f"--spark: {sys.executable} has no pyspark: pip install pyspark, or set PYSPARK_DRIVER_PYTHON")
         return 2
-    except Exception as error:
+    except Exception as error:  # Whatever py4j and Spark raise
         say(f"--spark {master}: {str(error).splitlines()[0]}")
         return 2
     try:

@@ -56,7 +56,7 @@ class Decommission(Beside):
         except (Py4JNetworkError, OSError):
             # Nobody answers. If the JVM is gone the watchdog ends the job.
             pass
-        except Exception as error:
+        except Exception as error:  # A job goes on without this, and a person hears of it
             self._complain(reason(error))
         return _INTERVAL
 

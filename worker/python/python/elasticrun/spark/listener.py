@@ -93,7 +93,7 @@ class Listener:
         """Listens no more."""
         try:
             self._context._jsc.sc().removeSparkListener(self._added)
-        except Exception:
+        except Exception:  # Whatever py4j raises when its JVM is gone
             pass
         self._events.put(None)
         self._thread.join()
@@ -115,10 +115,10 @@ class Listener:
             try:
                 with self._lock:
                     getattr(self, name)(event)
-            except Exception:
+            except Exception:  # The JVM is gone, or a release of Spark says something else
                 continue
 
-    def onJobStart(self, event: Any) -> None:
+    def onJobStart(self, event: Any) -> None:  # Spark's name
         """A job of a group began."""
         properties = event.properties()
         group = properties.getProperty("spark.jobGroup.id") if properties is not None else None

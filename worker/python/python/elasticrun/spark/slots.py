@@ -124,7 +124,7 @@ class Slots:
     def _cancel(self, slot: int) -> None:
         try:
             self._context.cancelJobGroup(self.group(slot))
-        except Exception as error:
+        except Exception as error:  # Whatever py4j raises when its JVM is gone
             self._failures[slot] = str(error)
 
     def _hold(self, slot: int) -> None:
@@ -149,7 +149,7 @@ class Slots:
         try:
             context.setJobGroup(self.group(slot), f"elasticrun: slot {slot}", interruptOnCancel=True)
             outcomes: list[Outcome] = context.parallelize([slot], 1).mapPartitions(task).collect()
-        except Exception as error:
+        except Exception as error:  # Py4j's, Spark's and those of the task
             return reason(error)
         outcome = outcomes[0]
         return None if outcome.code == 0 else outcome.words or f"its service ended with {outcome.code}"

@@ -17,7 +17,7 @@ from .gradients import Groups, Reducer, reducer
 __all__ = ["DistributedGradientTape"]
 
 
-def DistributedGradientTape(
+def DistributedGradientTape(  # Horovod's name
     gradtape: tf.GradientTape,
     device_dense: str = "",
     device_sparse: str = "",

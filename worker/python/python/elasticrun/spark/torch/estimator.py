@@ -192,7 +192,7 @@ class TorchEstimator(Estimator, Persistent):
         own = {name: value for name, value in self._input_kwargs.items() if name not in horovod}
         self._set(**given(own))
 
-    def setParams(self, **keywords: Any) -> TorchEstimator:
+    def setParams(self, **keywords: Any) -> TorchEstimator:  # Spark's name
         """Sets several by their names."""
         refuse(name for name in keywords if not self.hasParam(name))
         self._set(**{name: value for name, value in keywords.items() if self.hasParam(name)})

@@ -76,7 +76,7 @@ class TorchModel(Model, HasOutputCols, Persistent):
         if label_columns:
             self.setOutputCols([f"{label}__output" for label in label_columns])
 
-    def setOutputCols(self, value: list[str]) -> TorchModel:
+    def setOutputCols(self, value: list[str]) -> TorchModel:  # Spark's name
         """Sets the names of the columns that are added, one for each label."""
         self._set(outputCols=value)
         return self

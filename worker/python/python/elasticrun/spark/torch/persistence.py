@@ -38,7 +38,7 @@ class _Writer(MLWriter):
         super().__init__()
         self._instance = instance
 
-    def saveImpl(self, path: str) -> None:
+    def saveImpl(self, path: str) -> None:  # Spark's name
         values = {param.name: value for param, value in self._instance._paramMap.items()}
         plain = {name: value for name, value in values.items() if _is_plain(value)}
         others = {name: value for name, value in values.items() if name not in plain}
