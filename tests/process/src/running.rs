@@ -300,6 +300,15 @@ pub struct Ended {
     pub events: Vec<Event>,
 }
 
+impl Drop for Ended {
+    /// A test that fails behind the end of its job shows what the job said.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- stderr of the job\n{}", self.stderr);
+        }
+    }
+}
+
 impl Ended {
     /// A path in the directory of the run, which is there as long as this.
     ///

@@ -22,6 +22,9 @@ use crate::{
     sshd,
 };
 
+/// The address of no host.
+const SILENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 99);
+
 /// Why no namespace can be made here.
 #[derive(Debug)]
 pub struct Unavailable(String);
@@ -135,8 +138,7 @@ impl Net {
     /// # Panics
     /// When `ip` fails.
     pub fn silent_address(&self) -> Ipv4Addr {
-        let address = Ipv4Addr::new(10, 77, 0, 99);
-        let text = address.to_string();
+        let text = SILENT.to_string();
         // With a neighbour entry nobody has to answer a question first.
         ip(&[
             "-n",
@@ -151,7 +153,13 @@ impl Net {
             "nud",
             "permanent",
         ]);
-        address
+        SILENT
+    }
+
+    /// From the next packet to the silent address on, its sender hears within seconds that there is no route to it.
+    pub fn lose_silent_address(&self) {
+        let text = SILENT.to_string();
+        ip(&["-n", &self.driver, "neigh", "del", &text, "dev", "bridge"]);
     }
 
     /// A job whose driver is in the driver's namespace and whose ssh knows these hosts only.
