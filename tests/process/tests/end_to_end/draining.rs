@@ -85,7 +85,7 @@ impl Fleet {
         }
         let ended = job.end();
         ended.expect(0, &["succeeded"]);
-        ended.events
+        ended.events.clone()
     }
 }
 
