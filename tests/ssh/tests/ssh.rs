@@ -196,6 +196,21 @@ fn ssh_a_port_where_nobody_listens() {
 }
 
 #[test]
+fn ssh_a_host_that_does_not_answer_fails_at_the_connect_timeout() {
+    let net = net!(
+        0,
+        "ssh_a_host_that_does_not_answer_fails_at_the_connect_timeout"
+    );
+    let silent = net.silent_address();
+    let ended = net
+        .job("-np 1 --ssh-option ConnectTimeout=1")
+        .flag(["-H", &format!("{silent}:1")])
+        .run();
+    ended.expect(1, &[&format!("host {silent}"), "timed out"]);
+    net.assert_empty();
+}
+
+#[test]
 fn ssh_a_host_that_hangs_holds_up_nobody() {
     let net = net!(1, "ssh_a_host_that_hangs_holds_up_nobody");
     let silent = net.silent_address();
