@@ -5,6 +5,7 @@ What is counted belongs to the code: the name of a suite's tally has the hash of
 folders, committed or not. A later run goes on where the last one stopped, so that hours can be collected in pieces; a
 suite whose code is another begins anew. Invariants:
 
+- Suites may run beside each other, each by a command of its own: none builds while another one runs tests.
 - A run that was cut short by the end of MINUTES, by Ctrl-C or by a signal counts for no test.
 - The burning processes end with this one, even when it is killed.
 - The exit code is 1 if any test has ever failed at this code, in this run or an earlier one.
@@ -13,6 +14,7 @@ suite whose code is another begins anew. Invariants:
 from __future__ import annotations
 
 import argparse
+import fcntl
 import re
 import signal
 import subprocess
@@ -20,7 +22,7 @@ import sys
 import time
 
 from runners import Nextest, Pytest, burning
-from tally import Tally, lock
+from tally import Tally, lock, programs
 
 #: Passes of one call of a runner at most.
 PASSES = 5
@@ -43,7 +45,8 @@ def complete(suite: Nextest | Pytest, tests: list[str], runs: int, tally: Tally)
     """Runs all tests until each has been run so often."""
     while left := [test for test in tests if tally.runs(test) < runs and test not in suite.skipped]:
         before = sum(map(tally.runs, left)), len(suite.skipped)
-        suite.run(left, min(PASSES, min(runs - tally.runs(test) for test in left)), tally)
+        with programs(fcntl.LOCK_SH):
+            suite.run(left, min(PASSES, min(runs - tally.runs(test) for test in left)), tally)
         tally.save()
         if before == (sum(map(tally.runs, left)), len(suite.skipped)):
             sys.exit("nothing was run: see the lines above")
@@ -78,7 +81,8 @@ def main() -> int:
     wanted = re.compile(options.filter)
     try:
         for _, suite, tally, runs in suites:
-            chosen = [test for test in suite.tests() if wanted.search(test)]
+            with programs(fcntl.LOCK_EX):
+                chosen = [test for test in suite.tests() if wanted.search(test)]
             began = time.monotonic()
             signal.setitimer(signal.ITIMER_REAL, left)
             try:

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +35,18 @@ def lock(suite: str) -> IO[str]:
     except BlockingIOError:
         sys.exit(f"make flaky runs already for {suite}: its tally is in use")
     return held
+
+
+@contextmanager
+def programs(kind: int) -> Iterator[None]:
+    """The programs that suites beside each other share: LOCK_EX to build them, LOCK_SH to run tests that start them."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER / "turn.lock", "w") as turn, open(FOLDER / "programs.lock", "w") as held:
+        # Runs that begin later do not overtake a build that waits.
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        fcntl.flock(held, kind)
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        yield
 
 
 class Tally:
