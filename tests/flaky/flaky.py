@@ -5,7 +5,8 @@ What is counted belongs to the code: the name of a suite's tally has the hash of
 folders, committed or not. A later run goes on where the last one stopped, so that hours can be collected in pieces; a
 suite whose code is another begins anew. Invariants:
 
-- Suites may run beside each other, each by a command of its own: none builds while another one runs tests.
+- Suites may run beside each other, each by a command of its own: none builds programs while another
+  one runs tests that start them.
 - A run that was cut short by the end of MINUTES, by Ctrl-C or by a signal counts for no test.
 - The burning processes end with this one, even when it is killed.
 - The exit code is 1 if any test has ever failed at this code, in this run or an earlier one.
@@ -45,8 +46,7 @@ def complete(suite: Nextest | Pytest, tests: list[str], runs: int, tally: Tally)
     """Runs all tests until each has been run so often."""
     while left := [test for test in tests if tally.runs(test) < runs and test not in suite.skipped]:
         before = sum(map(tally.runs, left)), len(suite.skipped)
-        with programs(fcntl.LOCK_SH):
-            suite.run(left, min(PASSES, min(runs - tally.runs(test) for test in left)), tally)
+        suite.run(left, min(PASSES, min(runs - tally.runs(test) for test in left)), tally)
         tally.save()
         if before == (sum(map(tally.runs, left)), len(suite.skipped)):
             sys.exit("nothing was run: see the lines above")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tally import ROOT, Tally
+from tally import ROOT, Tally, programs
 
 #: A line of nextest about a test that has ended. Slow ones have lines of their own before.
 ENDED = re.compile(
@@ -85,13 +86,19 @@ class Nextest:
     def __init__(self, package: str, profile: str) -> None:
         self.skipped: set[str] = set()
         self._scope = f"package({package})"
-        self._cargo = ["cargo", "nextest"]
-        self._options = ["--locked", "--workspace", "--profile", profile]
+        self._profile = profile
+        self._scratch = tempfile.TemporaryDirectory(prefix="elasticrun-flaky-")
+        # What has been built, for runs that build nothing.
+        self._binaries = Path(self._scratch.name) / "binaries.json"
+        self._workspace = Path(self._scratch.name) / "workspace.json"
 
     def tests(self) -> list[str]:
         # Also the programs that tests start.
         make_ready(["cargo", "build", "--locked", "--workspace"], ROOT)
-        command = [*self._cargo, "list", *self._options, "-E", self._scope, "--message-format", "json"]
+        binaries = ["cargo", "nextest", "list", "--locked", "--workspace", "--list-type", "binaries-only"]
+        self._binaries.write_text(make_ready([*binaries, "--message-format", "json"], ROOT))
+        self._workspace.write_text(make_ready(["cargo", "metadata", "--locked", "--format-version", "1"], ROOT))
+        command = [*self._nextest("list"), "-E", self._scope, "--message-format", "json"]
         suites = json.loads(make_ready(command, ROOT))["rust-suites"]
         return [
             f"{suite} {test}"
@@ -100,6 +107,11 @@ class Nextest:
             if not case["ignored"] and case["filter-match"]["status"] == "matches"
         ]
 
+    def _nextest(self, what: str) -> list[str]:
+        """Without a build: a suite beside this one may run the same programs."""
+        built = ["--binaries-metadata", str(self._binaries), "--cargo-metadata", str(self._workspace)]
+        return ["cargo", "nextest", what, *built, "--profile", self._profile]
+
     def run(self, tests: list[str], passes: int, tally: Tally) -> None:
         """Runs each of ``tests`` so often and counts it as it ends."""
         wanted: dict[str, list[str]] = {}
@@ -107,10 +119,16 @@ class Nextest:
             suite, name = test.split(" ", 1)
             wanted.setdefault(suite, []).append(f"test(={name})")
         chosen = [f"(binary_id(={suite}) & ({' | '.join(names)}))" for suite, names in wanted.items()]
-        command = [*self._cargo, "run", *self._options, "-E", " | ".join(chosen), "--stress-count", str(passes)]
+        command = [*self._nextest("run"), "-E", " | ".join(chosen), "--stress-count", str(passes)]
         command += ["--no-fail-fast", "--color", "never", "--status-level", "all", "--final-status-level", "none"]
         command += ["--failure-output", "immediate"]
-        runner = start(command, signal.SIGTERM, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        with programs(fcntl.LOCK_SH):
+            self._count(
+                start(command, signal.SIGTERM, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT), tally
+            )
+
+    def _count(self, runner: subprocess.Popen[str], tally: Tally) -> None:
+        """Counts each test as it ends."""
         # Of the test that has failed last, until the next line that is nextest's own.
         failed, said = "", ""
         try:
@@ -134,7 +152,7 @@ class Nextest:
 
 
 class Pytest:
-    """Tests of the Python package, on the wheel as a user gets it."""
+    """Tests of the Python package, on the wheel as a user gets it: a build beside them changes nothing for them."""
 
     def __init__(self, at_once: int) -> None:
         self.skipped: set[str] = set()
