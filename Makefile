@@ -28,7 +28,7 @@ CLOUD_TARGET := $(or $(ELASTICRUN_CLOUD_TARGET),$(CACHE)/target-cloud)
 
 # All packages in every build: cargo unites their features, so that nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
-PLUGINS := package(elasticrun-discovery) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
+PLUGINS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
 PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 
 # The linter of Python, in a virtual environment of its own.
@@ -190,7 +190,7 @@ bench-spark: ## What a lost executor of Spark costs, and the end of a job with p
 	VENV=$(or $(SPARK),spark35) benches/python.sh spark.py --kills $(or $(KILLS),20)
 
 bench-plugins: ## What the process of a plugin costs: its start, a poll
-	cargo bench --locked -q -p elasticrun-discovery --bench isolation
+	cargo bench --locked -q -p elasticrun-plugin-loader --bench isolation
 
 bench-rendezvous: ## Rounds of up to 100,000 workers
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches

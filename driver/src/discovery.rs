@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use elasticrun_core::{Departure, Event};
-use elasticrun_discovery::{
+use elasticrun_plugin_loader::{
     Allowed, Catalog, Command, HostProgram, Isolation, Running, SearchPath, Settings, Snapshot,
     Source, Spec,
 };

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 }
 
 fn plugin_host(path: &Path) -> ExitCode {
-    match elasticrun_discovery::serve(path) {
+    match elasticrun_plugin_loader::serve(path) {
         Ok(code) => ExitCode::from(code),
         Err(error) => complain(&format!("__plugin-host: {error}")),
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use elasticrun_agent::Ended;
-use elasticrun_task_service::{Lifeline, Settings};
+use elasticrun_spark_bridge::{Lifeline, Settings};
 use tokio_util::sync::CancellationToken;
 
 use crate::{exit, host_agent};

@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use elasticrun_shared::pidfd::Pidfd;
+use elasticrun_shm::pidfd::Pidfd;
 use tokio_util::sync::CancellationToken;
 
 /// What is read from the pipe at once; nobody looks at it.

@@ -14,7 +14,7 @@ use elasticrun_protocol::{
     auth::Bytes32,
     control::{Member, Place, Start},
 };
-use elasticrun_shared::{
+use elasticrun_shm::{
     commit::CommitMemory,
     page::{AgentPage, WorkerPage},
 };

@@ -65,7 +65,7 @@ pub enum Error {
     },
     /// The memory for commits.
     #[error("cannot commit")]
-    Commit(#[from] elasticrun_shared::commit::Error),
+    Commit(#[from] elasticrun_shm::commit::Error),
     /// The state did not write itself.
     #[error("the state could not be saved")]
     Save(#[source] io::Error),

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use elasticrun_collectives::SoftBarrier;
-use elasticrun_shared::slice::{SHORTEST, Short};
+use elasticrun_shm::slice::{SHORTEST, Short};
 
 /// How long one waits for the others; who takes longer has more to do than to wait for a processor.
 const PATIENCE: Duration = Duration::from_millis(10);

@@ -2,7 +2,7 @@
 
 use elasticrun_core::worker::{Commits, Fingerprint};
 use elasticrun_protocol::{CommitId, DriverEpoch, Round};
-use elasticrun_shared::commit::{CommitFds, CommitWrite, CommitWriter};
+use elasticrun_shm::commit::{CommitFds, CommitWrite, CommitWriter};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Error, State};
@@ -145,7 +145,7 @@ fn before(id: CommitId) -> CommitId {
 
 #[cfg(test)]
 mod tests {
-    use elasticrun_shared::commit::CommitMemory;
+    use elasticrun_shm::commit::CommitMemory;
 
     use super::*;
 

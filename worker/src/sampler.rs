@@ -20,7 +20,7 @@ use std::{
     ops::Range,
 };
 
-pub use elasticrun_core::permutation::Permutation;
+pub use elasticrun_ledger::permutation::Permutation;
 
 use crate::{State, World, state::Error};
 

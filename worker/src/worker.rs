@@ -16,7 +16,7 @@ use std::{
 use elasticrun_collectives::{Error as GroupError, Group};
 use elasticrun_core::worker::{Event, Hooks, Machine, RoundId, SetupStep};
 use elasticrun_protocol::{CommitId, store::Namespace};
-use elasticrun_shared::page::{AtBoundary, InRound, Phase, WorkerPage};
+use elasticrun_shm::page::{AtBoundary, InRound, Phase, WorkerPage};
 
 use crate::{
     Error, State, Store, World,

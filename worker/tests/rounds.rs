@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use common::{Agent, BEAT, Kept, Worker, id, start, start_apart, start_from, until};
 use elasticrun_protocol::{Boundary, FromWorker, Round, ToWorker, control::StopReason};
-use elasticrun_shared::page::Phase;
+use elasticrun_shm::page::Phase;
 use nix::{
     sys::{
         signal::{Signal, kill},

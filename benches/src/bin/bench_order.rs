@@ -21,11 +21,12 @@ use anyhow::{Context, Result, ensure};
 use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field};
 use clap::Parser;
-use elasticrun_core::{data::Order, random::Random};
+use elasticrun_core::random::Random;
 use elasticrun_data::{
     Dataset, ReaderOptions,
     elastic::{Elastic, ElasticOptions},
 };
+use elasticrun_ledger::Order;
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeValLike,

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use elasticrun_core::{
-    data::{Former, Identity, Ledger, Line, Member, Owner, Share, Shuffle, Split, repartition},
-    random::Random,
+use elasticrun_core::random::Random;
+use elasticrun_ledger::{
+    Former, Identity, Ledger, Line, Member, Owner, Share, Shuffle, Split, repartition,
 };
 use serde::Serialize;
 

@@ -1,13 +1,13 @@
 //! What isolation costs: to start a plugin's process, to poll through it, and to poll in this process.
 //!
-//! `cargo bench -p elasticrun-discovery`. Each figure is of many runs; look at the median first.
+//! `cargo bench -p elasticrun-plugin-loader`. Each figure is of many runs; look at the median first.
 
 use std::{
     env,
     time::{Duration, Instant},
 };
 
-use elasticrun_discovery::{Catalog, HostProgram, Plugin, SearchPath};
+use elasticrun_plugin_loader::{Catalog, HostProgram, Plugin, SearchPath};
 use serde_json::{Map, Value};
 
 const PLENTY: Duration = Duration::from_secs(30);
@@ -56,7 +56,7 @@ fn libraries() -> std::path::PathBuf {
     own.parent().expect("a directory").to_owned()
 }
 
-fn start(plugin: &Plugin, hosts: usize) -> elasticrun_discovery::Live {
+fn start(plugin: &Plugin, hosts: usize) -> elasticrun_plugin_loader::Live {
     let hosts: Vec<_> = (0..hosts).map(|host| format!("host-{host}:8")).collect();
     let options = Map::from_iter([("hosts".to_owned(), Value::from(hosts.join(",")))]);
     plugin

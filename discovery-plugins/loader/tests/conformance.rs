@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 
 use common::*;
-use elasticrun_discovery::{Catalog, HostProgram, Isolation, SearchPath, conformance};
+use elasticrun_plugin_loader::{Catalog, HostProgram, Isolation, SearchPath, conformance};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

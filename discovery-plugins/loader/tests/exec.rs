@@ -7,7 +7,9 @@ mod common;
 use std::{fs, path::PathBuf, time::Duration};
 
 use common::*;
-use elasticrun_discovery::{Catalog, Command, Error, Failure, FailureKind, Live, SearchPath, Spec};
+use elasticrun_plugin_loader::{
+    Catalog, Command, Error, Failure, FailureKind, Live, SearchPath, Spec,
+};
 use tempfile::TempDir;
 
 /// A plugin in a shell, as docs/design/plugin-frames.md allows it.
@@ -130,7 +132,7 @@ fn a_program_says_all_that_a_library_can() {
     let spec = format!("exec:path={}", path.display());
     let mut live = started(&spec).unwrap();
     let snapshot = live.poll(PLENTY).unwrap();
-    assert_eq!(snapshot.hosts[0].id, "elasticrun-discovery");
+    assert_eq!(snapshot.hosts[0].id, "elasticrun-plugin-loader");
     let failure = live.command(&Command::SelfTest, PLENTY).unwrap_err();
     assert_eq!(
         (failure.kind, failure.message.as_str(), failure.retry_after),

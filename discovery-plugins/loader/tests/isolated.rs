@@ -13,7 +13,7 @@ use std::{
 };
 
 use common::*;
-use elasticrun_discovery::{
+use elasticrun_plugin_loader::{
     Allowed, Catalog, Command, Error, FailureKind, Hash, HostProgram, Isolation, Live, Plugin,
     SearchPath, Settings,
 };

@@ -7,7 +7,7 @@ mod common;
 use std::{fs, io::Write, os::unix::fs::symlink, time::Duration};
 
 use common::*;
-use elasticrun_discovery::{Catalog, Command, Error, FailureKind, Library, Origin, SearchPath};
+use elasticrun_plugin_loader::{Catalog, Command, Error, FailureKind, Library, Origin, SearchPath};
 use serde_json::json;
 
 #[test]

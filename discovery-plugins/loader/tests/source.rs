@@ -12,7 +12,7 @@ use std::{
 };
 
 use common::*;
-use elasticrun_discovery::{Backoff, Command, FailureKind, Library, Settings, Source, Spec};
+use elasticrun_plugin_loader::{Backoff, Command, FailureKind, Library, Settings, Source, Spec};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

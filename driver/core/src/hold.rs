@@ -1,6 +1,6 @@
 //! The words of a hold in the page that an agent shares with a worker, and what they mean at a boundary.
 //!
-//! The page (`elasticrun_shared::page`) stores and loads them, in an order that its model checks; the simulation stores and
+//! The page (`elasticrun_shm::page`) stores and loads them, in an order that its model checks; the simulation stores and
 //! loads them, too. Both ask here what they say.
 
 use elasticrun_protocol::{Boundary, Round};

@@ -23,7 +23,6 @@
 //! | [`relapses::Relapses`] | whether it is the program that fails, wherever it runs |
 //! | [`lease::Lease`] | how long a silent agent is waited for, and its workers train |
 //! | [`RunningTime`] | which time counts: not that in which the driver stood still |
-//! | [`data::Ledger`] | which worker reads which rows; part of the workers' state |
 //! | [`store::Store`] | the key-value store of the workers; beside the job, not part of it |
 //! | [`fleet::Fleet`] | no decision: agents and processes as observed |
 //!
@@ -37,7 +36,8 @@
 //! - **R4** a slot has at most one live worker process.
 //! - **R5** a round that starts has no worker on a host that was out when start was sent.
 //! - **R6** notification is level-triggered: a change reaches a worker however late it registers.
-//! - **R7** a row that is committed and not void is committed once per epoch; at its end all are: [`data`].
+//! - **R7** a row that is committed and not void is committed once per epoch; at its end all are: `elasticrun_ledger`.
+//! - **R8** model state and ledger that a worker resumes from are of the same copy of the same commit: `elasticrun_ledger`.
 //! - **R9** if faults stop and enough workers can be there, the job ends; if not, at the elastic timeout.
 //! - **R10** a job ends in exactly one outcome.
 //! - **R11** no two rounds of one run train at the same time.
@@ -48,7 +48,6 @@ pub mod agent;
 pub mod assignment;
 pub mod blacklist;
 pub mod budgets;
-pub mod data;
 mod event;
 pub mod fleet;
 pub mod groups;
@@ -59,7 +58,6 @@ pub mod lease;
 pub mod lineage;
 #[doc(hidden)]
 pub mod mutant;
-pub mod permutation;
 pub mod placement;
 pub mod random;
 pub mod registry;

@@ -31,14 +31,14 @@ pub fn plant_everywhere(name: &str) -> bool {
 
 /// Whether this mistake is planted.
 #[cfg(feature = "mutants")]
-pub(crate) fn planted(mutant: Mutant) -> bool {
+pub fn planted(mutant: Mutant) -> bool {
     let here = PLANTED.get().or_else(|| EVERYWHERE.get().copied());
     here == Some(mutant)
 }
 
 /// Whether this mistake is planted: never.
 #[cfg(not(feature = "mutants"))]
-pub(crate) const fn planted(_: Mutant) -> bool {
+pub const fn planted(_: Mutant) -> bool {
     false
 }
 

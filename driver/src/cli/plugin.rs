@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Command, FromArgMatches, Subcommand, ValueEnum};
-use elasticrun_discovery::{Allowed, Isolation, Spec};
+use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 
 use super::{Invocation, refusal};
 use crate::config::{Error, Setting};

@@ -1,6 +1,6 @@
 //! Sources of hosts that have a flag of their own: `--aws-asg NAME:K=V` is `--discovery aws-asg:name=NAME,K=V`.
 
-use elasticrun_discovery::Spec;
+use elasticrun_plugin_loader::Spec;
 use serde_json::Map;
 use toml::Value;
 

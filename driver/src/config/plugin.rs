@@ -1,7 +1,7 @@
 //! Plugins in settings: a source of hosts by the name of its plugin, where plugins run, which may run. The grammars
 //! are those of the plugin loader.
 
-use elasticrun_discovery::{Allowed, Isolation, Spec};
+use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 use toml::Value;
 
 use super::value::{Setting, word_setting};
@@ -34,7 +34,7 @@ impl Setting for Allowed {
         };
         word.trim()
             .parse()
-            .map_err(|allowed: elasticrun_discovery::NotAllowed| allowed.to_string())
+            .map_err(|allowed: elasticrun_plugin_loader::NotAllowed| allowed.to_string())
     }
 
     fn show(&self) -> Option<Value> {

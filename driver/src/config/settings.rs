@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_discovery::{Allowed, Isolation, Spec};
+use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use super::{

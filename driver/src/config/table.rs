@@ -17,7 +17,7 @@ use std::{
 use clap::Arg;
 use toml::Value;
 
-use elasticrun_discovery::{Allowed, Isolation, Spec};
+use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 
 use super::{
     cooldown::CooldownRange,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use elasticrun_discovery::{Failure, Running, Snapshot, Source as Polled, Update, merge};
+use elasticrun_plugin_loader::{Failure, Running, Snapshot, Source as Polled, Update, merge};
 use elasticrun_plugin_sdk::{Host, HostState, SlotsFrom};
 use serde_json::{Value, json};
 

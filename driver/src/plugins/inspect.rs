@@ -3,7 +3,7 @@
 use std::{fs, io::Write};
 
 use anyhow::Context as _;
-use elasticrun_discovery::{Allowed, Catalog, Hash, Isolation, Origin};
+use elasticrun_plugin_loader::{Allowed, Catalog, Hash, Isolation, Origin};
 use serde_json::Value;
 
 use super::{line, list};

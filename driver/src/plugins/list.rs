@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use elasticrun_discovery::{Catalog, Isolation, Origin, Plugin};
+use elasticrun_plugin_loader::{Catalog, Isolation, Origin, Plugin};
 use serde_json::{Value, json};
 
 use super::line;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use elasticrun_discovery::{Catalog, Spec, conformance};
+use elasticrun_plugin_loader::{Catalog, Spec, conformance};
 use serde_json::json;
 
 use super::line;

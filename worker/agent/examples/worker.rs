@@ -37,7 +37,7 @@ use elasticrun_protocol::{
     frame::{self, FrameBuffer},
     store::{Answer, FromClient, Namespace, Op, Request},
 };
-use elasticrun_shared::{
+use elasticrun_shm::{
     alive::{self, Alive},
     commit::{CommitFds, CommitReader, CommitWriter},
     fds,
@@ -152,7 +152,7 @@ impl Worker {
         let mut fds = std::mem::take(&mut self.fds);
         assert_eq!(fds.len(), usize::from(region) + 2 * usize::from(keeper));
         let len = if region {
-            elasticrun_shared::memfd::len(&fds[0]).expect("a region")
+            elasticrun_shm::memfd::len(&fds[0]).expect("a region")
         } else {
             0
         };

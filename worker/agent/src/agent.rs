@@ -10,11 +10,11 @@ use std::{
 };
 
 use elasticrun_core::agent::{Command, End, Event, Machine};
-use elasticrun_notices::Notices;
 use elasticrun_protocol::{
     FromWorker, HostId, Notice, Process, ToAgent, auth::Secret, control::Setup,
 };
-use elasticrun_shared::death::Ended as SignOfLife;
+use elasticrun_shm::death::Ended as SignOfLife;
+use elasticrun_termination_notice::Notices;
 use tokio::{
     signal::unix,
     sync::mpsc,
@@ -273,7 +273,7 @@ impl Agent {
         }
     }
 
-    /// D1 and D2 of [`elasticrun_shared::death`]: an orderly exit is told by its status.
+    /// D1 and D2 of [`elasticrun_shm::death`]: an orderly exit is told by its status.
     fn sign_of_life_ended(&mut self, death: &Death, out: &mut Vec<Command>) {
         let process = death.process;
         if death.how != (SignOfLife::Died { exiting: None }) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use elasticrun_core::Time;
-use elasticrun_shared::boottime;
+use elasticrun_shm::boottime;
 use tokio::time::Instant;
 
 /// The machine's time, on the clock that its workers measure their leases with: it counts while this machine sleeps.

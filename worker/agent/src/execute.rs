@@ -9,7 +9,7 @@ use elasticrun_protocol::{
     auth::{Bytes32, Secret},
     control::{Exit, Spawn, Start},
 };
-use elasticrun_shared::{death::DeathWatch, pidfd::Pidfd};
+use elasticrun_shm::{death::DeathWatch, pidfd::Pidfd};
 use tokio::time::Instant;
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 
 use elasticrun_core::{Time, agent};
 use elasticrun_protocol::{Boundary, CommitId, Process, Round};
-use elasticrun_shared::{
+use elasticrun_shm::{
     commit::{self, CommitFds, CommitMemory, CommitReader},
     page::{self, AgentPage},
 };

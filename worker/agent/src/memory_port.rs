@@ -15,7 +15,7 @@ use elasticrun_protocol::{
     control::{MemoryAnswer, MemoryRequest},
     frame::{self, FrameBuffer},
 };
-use elasticrun_shared::commit::Commit;
+use elasticrun_shm::commit::Commit;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,

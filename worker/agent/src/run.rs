@@ -10,8 +10,8 @@ use elasticrun_core::{
     Time,
     agent::{End, Machine},
 };
-use elasticrun_notices::{Notices, Sources};
 use elasticrun_protocol::{HostId, auth::Bytes32, store::StoreOf};
+use elasticrun_termination_notice::{Notices, Sources};
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},

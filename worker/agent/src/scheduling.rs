@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_shared::slice;
+use elasticrun_shm::slice;
 
 /// The calling thread, and those it starts from now on, get short slices, if the kernel grants them.
 pub fn react_quickly() {

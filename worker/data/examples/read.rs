@@ -9,11 +9,11 @@ use std::{
     sync::Arc,
 };
 
-use elasticrun_core::data::Order;
 use elasticrun_data::{
     Dataset, Piece, Reader, ReaderOptions,
     elastic::{Elastic, ElasticOptions},
 };
+use elasticrun_ledger::Order;
 
 fn main() -> ExitCode {
     match read() {

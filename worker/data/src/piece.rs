@@ -1,6 +1,6 @@
 //! How far a piece is that a worker reads.
 
-pub use elasticrun_core::data::Piece;
+pub use elasticrun_ledger::Piece;
 
 /// The positions `piece.lo..at` of the piece are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,14 +7,12 @@ mod common;
 use std::{collections::BTreeMap, num::NonZeroU32, path::Path, sync::Arc};
 
 use common::{ids, three_files};
-use elasticrun_core::{
-    data::{Introduction, Lanes, Line, Order, Owner, Shuffle, Split},
-    random::Random,
-};
+use elasticrun_core::random::Random;
 use elasticrun_data::{
     Comparison, Dataset, GroupOrder, OnError, Predicate, ReaderOptions, Value,
     elastic::{Elastic, ElasticOptions, Error},
 };
+use elasticrun_ledger::{Introduction, Lanes, Line, Order, Owner, Shuffle, Split};
 
 const ROWS: u64 = 1501;
 const LANES: u32 = 60;

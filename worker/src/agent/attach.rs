@@ -10,7 +10,7 @@ use std::{
 };
 
 use elasticrun_protocol::{FromWorker, Generation, LocalRank, Process, auth::Bytes32};
-use elasticrun_shared::{alive, commit::CommitFds, page::WorkerPage};
+use elasticrun_shm::{alive, commit::CommitFds, page::WorkerPage};
 
 use super::{
     Inbox, Link,

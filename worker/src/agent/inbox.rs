@@ -19,7 +19,7 @@ use elasticrun_protocol::{
     Round,
     control::{Member, Start},
 };
-use elasticrun_shared::{commit::CommitFds, page::WorkerPage};
+use elasticrun_shm::{commit::CommitFds, page::WorkerPage};
 
 use super::attach::Welcome;
 use crate::{Error, store::Client};

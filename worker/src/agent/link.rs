@@ -16,7 +16,7 @@ use elasticrun_protocol::{
     auth::{Bytes32, Secret},
     frame,
 };
-use elasticrun_shared::{
+use elasticrun_shm::{
     fds,
     page::{Phase, WorkerPage},
 };

@@ -10,7 +10,7 @@ use elasticrun_protocol::{
     FromWorker, ToWorker,
     frame::{self, FrameBuffer},
 };
-use elasticrun_shared::fds;
+use elasticrun_shm::fds;
 
 /// How long the agent may take to answer.
 const ANSWER: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use std::{
 
 use elasticrun_core::worker::Ended;
 use elasticrun_protocol::{ToWorker, frame::FrameBuffer};
-use elasticrun_shared::{alive::Alive, commit::CommitFds, fds, page::WorkerPage, slice};
+use elasticrun_shm::{alive::Alive, commit::CommitFds, fds, page::WorkerPage, slice};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},

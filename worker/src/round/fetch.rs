@@ -13,7 +13,7 @@ use elasticrun_protocol::{
     control::{Keeper, MemoryAnswer, MemoryRequest, Start},
     frame::{self, FrameBuffer},
 };
-use elasticrun_shared::commit::CommitReader;
+use elasticrun_shm::commit::CommitReader;
 use serde::{Serialize, de::DeserializeOwned};
 use socket2::{Domain, Socket, Type};
 

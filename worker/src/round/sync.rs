@@ -3,7 +3,7 @@
 use elasticrun_collectives::Group;
 use elasticrun_core::worker::{Action, Fingerprint, Machine, Offer, Outcome, SyncError};
 use elasticrun_protocol::CommitId;
-use elasticrun_shared::commit::CommitWrite;
+use elasticrun_shm::commit::CommitWrite;
 
 use super::{failed, fetch::bring_base};
 use crate::{

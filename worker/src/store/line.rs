@@ -15,7 +15,7 @@ use std::{
 };
 
 use elasticrun_protocol::{FromWorker, Process, ToWorker, frame::FrameBuffer, store::Answer};
-use elasticrun_shared::fds;
+use elasticrun_shm::fds;
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},

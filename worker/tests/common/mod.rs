@@ -31,7 +31,7 @@ use elasticrun_protocol::{
     store::{Answer, FromClient, Refused, Request, Value},
     topology::neighbours,
 };
-use elasticrun_shared::{commit::CommitMemory, fds, page::AgentPage};
+use elasticrun_shm::{commit::CommitMemory, fds, page::AgentPage};
 use serde::{Serialize, de::DeserializeOwned};
 
 #[allow(unused_imports, reason = "not every suite uses all of it")]

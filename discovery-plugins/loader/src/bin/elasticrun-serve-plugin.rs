@@ -4,7 +4,7 @@ use std::{env, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
     let path = env::args_os().nth(1).unwrap_or_default();
-    match elasticrun_discovery::serve(Path::new(&path)) {
+    match elasticrun_plugin_loader::serve(Path::new(&path)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("elasticrun-serve-plugin: {error}");

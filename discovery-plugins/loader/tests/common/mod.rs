@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_discovery::{
+use elasticrun_plugin_loader::{
     Backoff, Error, Failure, FailureKind, Instance, Library, Plugin, Running, Settings, Snapshot,
     Source, Update,
 };

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasticrun_core::data::{Lanes, Ledger};
+use elasticrun_ledger::{Lanes, Ledger};
 use elasticrun_protocol::CommitId;
 
 use super::Invariants;

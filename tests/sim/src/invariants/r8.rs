@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use elasticrun_core::data::Ledger;
+use elasticrun_ledger::Ledger;
 use elasticrun_protocol::Process;
 
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! The memory that an agent shares with its workers: pages and commit memories, as elasticrun-shared
+//! The memory that an agent shares with its workers: pages and commit memories, as elasticrun-shm
 //! promises them (hold words carry their round, a repeat changes nothing, commits are sealed last).
 
 use std::{collections::BTreeMap, rc::Rc};

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use elasticrun_core::data::{Introduction, Lanes, Order, Owner, Position, Share, Split};
+use elasticrun_ledger::{Introduction, Lanes, Order, Owner, Position, Share, Split};
 use elasticrun_protocol::{Process, Round};
 
 use super::{World, memory::State};

@@ -6,9 +6,9 @@ use std::{collections::VecDeque, rc::Rc, time::Duration};
 use elasticrun_core::{
     Time,
     agent::Event as AgentEvent,
-    data::Position,
     worker::{Action, Machine, SetupStep},
 };
+use elasticrun_ledger::Position;
 use elasticrun_protocol::{
     CommitId, FromWorker, Process, Rank, Round,
     control::{Exit, Member, Start},

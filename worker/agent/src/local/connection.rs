@@ -12,7 +12,7 @@ use elasticrun_protocol::{
     FromWorker, ToWorker,
     frame::{self, FrameBuffer},
 };
-use elasticrun_shared::fds;
+use elasticrun_shm::fds;
 use tokio::{io::Interest, net::UnixStream};
 
 use crate::error::PeerError;

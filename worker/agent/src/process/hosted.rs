@@ -16,7 +16,7 @@ use std::{
 
 use elasticrun_core::agent::Signal;
 use elasticrun_protocol::{FromWorker, Rank, ToWorker, control::Exit};
-use elasticrun_shared::{death::DeathWatch, pidfd::Pidfd};
+use elasticrun_shm::{death::DeathWatch, pidfd::Pidfd};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::local::{Connection, Knock};

@@ -17,7 +17,7 @@ use std::{
 };
 
 use elasticrun_protocol::Process;
-use elasticrun_shared::pidfd::Pidfd;
+use elasticrun_shm::pidfd::Pidfd;
 use tokio::sync::mpsc;
 
 use crate::{Error, inbox::Note, scheduling};

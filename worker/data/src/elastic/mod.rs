@@ -14,7 +14,7 @@ mod work;
 use std::{num::NonZeroU32, path::Path, sync::Arc, time::Instant};
 
 use arrow_schema::SchemaRef;
-use elasticrun_core::data::{Disagreement, Introduction, Order, Owner, Position, Refused, Unfit};
+use elasticrun_ledger::{Disagreement, Introduction, Order, Owner, Position, Refused, Unfit};
 use xxhash_rust::xxh3::Xxh3;
 
 use self::{audit::Audit, owner::this_worker, pace::Pace, reading::Reading};

@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-use elasticrun_core::data::Owner;
+use elasticrun_ledger::Owner;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A number that no other process has, and the host by the name that the job gives it (`ELASTICRUN_HOST`), or its own.

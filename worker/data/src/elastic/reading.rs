@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use elasticrun_core::data::{Order, Position};
+use elasticrun_ledger::{Order, Position};
 
 use super::{Error, work::Work};
 use crate::{Batch, Dataset, Reader, ReaderOptions, Skipped, lanes::LaneReader};

@@ -1,6 +1,6 @@
 //! What is left of a share while the reader goes through it.
 
-use elasticrun_core::data::{Line, Share, Stretch};
+use elasticrun_ledger::{Line, Share, Stretch};
 
 use crate::Span;
 

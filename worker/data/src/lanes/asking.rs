@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use elasticrun_core::data::{Line, Stretch};
+use elasticrun_ledger::{Line, Stretch};
 
 use super::{
     LaneReader,

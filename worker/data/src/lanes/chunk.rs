@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use elasticrun_core::data::Piece;
+use elasticrun_ledger::Piece;
 
 use crate::{
     column::{Decoded, Pick, gather},

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, ops::Range};
 
-use elasticrun_core::data::Lanes;
+use elasticrun_ledger::Lanes;
 
 use super::chunk::Chunk;
 

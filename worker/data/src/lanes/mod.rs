@@ -1,5 +1,5 @@
 //! Reads the lanes of a worker: the order that does not depend on the number of workers; see
-//! [`elasticrun_core::data::Lanes`].
+//! [`elasticrun_ledger::Lanes`].
 //!
 //! A lane is a contiguous part of the line of an epoch, and gives one row in each turn. So a worker has as many row groups
 //! open as it has lanes, which may be far more than memory holds. Therefore no row group is held: a thread decodes it, takes
@@ -34,7 +34,7 @@ use std::{
 };
 
 use arrow_schema::SchemaRef;
-use elasticrun_core::data::{Lanes, Line};
+use elasticrun_ledger::{Lanes, Line};
 
 use self::{
     chunk::{Chunk, Visit},

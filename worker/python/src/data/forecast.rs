@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use elasticrun_core::data::{self, Line, Seat, Share, Shuffle, Split};
 use elasticrun_data::{Dataset, DiskCache};
+use elasticrun_ledger::{Line, Seat, Share, Shuffle, Split};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
 use super::of;
@@ -15,7 +15,7 @@ type Flow = (usize, usize, u64);
 /// Ranges of the line that a worker reads.
 type Ranges = Vec<(u64, u64)>;
 
-/// What `elasticrun_core::data::forecast` says, and the size of the data set.
+/// What `elasticrun_ledger::forecast` says, and the size of the data set.
 #[pyclass(frozen, get_all, module = "elasticrun._native")]
 pub(crate) struct Forecast {
     files: usize,
@@ -58,7 +58,7 @@ pub(crate) fn plan(
         let dataset = Dataset::open(&paths, cache)?;
         let rows: Vec<u32> = dataset.groups().iter().map(|group| group.rows).collect();
         let line = Line::new(&rows, seed.map(|seed| Shuffle { seed, epoch }));
-        let told = data::forecast(&line, &seats(before), &seats(after), done, split);
+        let told = elasticrun_ledger::forecast(&line, &seats(before), &seats(after), done, split);
         Ok(Forecast {
             files: dataset.number_of_files(),
             row_groups: rows.len(),

@@ -8,11 +8,11 @@ use std::{
 
 use arrow_array::{Array, RecordBatch, StructArray, cast::AsArray, ffi};
 use arrow_schema::DataType;
-use elasticrun_core::data::{Order, Split};
 use elasticrun_data::{
     Dataset, DiskCache, OnError, ReaderOptions,
     elastic::{Elastic, ElasticOptions, Error},
 };
+use elasticrun_ledger::{Order, Split};
 use pyo3::{
     exceptions::{PyKeyError, PyTypeError, PyValueError},
     prelude::*,

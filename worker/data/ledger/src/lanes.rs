@@ -1,0 +1,227 @@
+//! The order that does not depend on the number of workers.
+//!
+//! The line of an epoch is cut into lanes of equal length, and rows are taken from all lanes in turn: position i of the
+//! epoch is the next row of lane i mod C. A step takes the next global batch of positions, and whose rows of it a
+//! worker reads is a matter of its rank. So a number says how far the job is, the batch of a step is the same set of rows in
+//! every history of world sizes, and nothing of the size of the data set is kept.
+//!
+//! Lane l is read by rank l mod size. Any stretch of positions then is shared out to within two rows, and evenly to the row
+//! if the size divides the lanes. A lane has one row group open: the job reads from as many row groups at a time as there are
+//! lanes, each of them in its own permutation. So there are no fewer lanes than workers, and the fewer the better.
+
+use std::ops::Range;
+
+/// Lanes if nothing else is said: divisible by 1 to 10, 12, 14, 15 and 16, so that shares are even to the row for most sizes.
+pub const LANES: u32 = 5040;
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lanes {
+    rows: u64,
+    lanes: u64,
+}
+
+/// More workers than lanes: some would have nothing to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{workers} workers share {lanes} lanes: set lanes to {enough}, which changes the order")]
+pub struct TooFew {
+    /// Workers of the round.
+    pub workers: u32,
+    /// Lanes that there are.
+    pub lanes: u64,
+    /// Lanes that would do, and stay even for many sizes.
+    pub enough: u64,
+}
+
+impl Lanes {
+    /// The order of an epoch of so many rows.
+    ///
+    /// # Panics
+    /// If there are no lanes.
+    pub fn new(rows: u64, lanes: u32) -> Self {
+        assert!(lanes > 0, "an order has at least one lane");
+        let lanes = lanes.into();
+        Self { rows, lanes }
+    }
+
+    /// Whether each of so many workers has a lane.
+    ///
+    /// # Errors
+    /// With the number of lanes that would do.
+    pub fn check(&self, workers: u32) -> Result<(), TooFew> {
+        let needed = u64::from(workers);
+        if needed <= self.lanes {
+            return Ok(());
+        }
+        let unit = u64::from(LANES);
+        let (lanes, enough) = (self.lanes, needed.div_ceil(unit) * unit);
+        Err(TooFew {
+            workers,
+            lanes,
+            enough,
+        })
+    }
+
+    /// How many there are.
+    pub fn lanes(&self) -> u64 {
+        self.lanes
+    }
+
+    /// The part of the line that is a lane's.
+    pub fn lane(&self, lane: u64) -> Range<u64> {
+        let (each, more) = (self.rows / self.lanes, self.rows % self.lanes);
+        let start = |lane: u64| lane * each + lane.min(more);
+        start(lane)..start(lane + 1)
+    }
+
+    /// Where on the line the row at a position of the epoch lies.
+    ///
+    /// # Panics
+    /// If the position is not below the number of rows.
+    pub fn row(&self, position: u64) -> u64 {
+        assert!(position < self.rows, "position {position} of {}", self.rows);
+        // The first lanes are the longer ones, so the last turn is one of them.
+        self.lane(position % self.lanes).start + position / self.lanes
+    }
+
+    /// The positions of a step that a worker reads, in order.
+    pub fn share(
+        &self,
+        step: Range<u64>,
+        rank: u32,
+        size: u32,
+    ) -> impl Iterator<Item = u64> + use<> {
+        let (lanes, rank, size) = (self.lanes, u64::from(rank), u64::from(size));
+        let turns = step.start / lanes..step.end.div_ceil(lanes);
+        turns.flat_map(move |turn| {
+            let first = turn * lanes;
+            let from = step.start.saturating_sub(first);
+            let to = (step.end - first).min(lanes);
+            // The first lane of this rank at `from` or behind it.
+            let own = from + (rank + size - from % size) % size;
+            (own..to)
+                .step_by(size as usize)
+                .map(move |lane| first + lane)
+        })
+    }
+
+    /// How many positions from `at` to the end of the epoch a worker reads.
+    pub fn left(&self, at: u64, rank: u32, size: u32) -> u64 {
+        let (rank, size) = (u64::from(rank), u64::from(size));
+        let below = |lane: u64| (lane + size - 1 - rank) / size;
+        let before = |at: u64| at / self.lanes * below(self.lanes) + below(at % self.lanes);
+        before(self.rows) - before(at.min(self.rows))
+    }
+
+    /// The lanes of a worker, and what is left of each on the line from a position of the epoch on.
+    pub fn ahead(
+        &self,
+        position: u64,
+        rank: u32,
+        size: u32,
+    ) -> impl Iterator<Item = (u64, Range<u64>)> + use<> {
+        let lanes = *self;
+        let (turn, done) = (position / self.lanes, position % self.lanes);
+        (u64::from(rank)..self.lanes)
+            .step_by(size as usize)
+            .map(move |index| {
+                let lane = lanes.lane(index);
+                // Lanes before this one have had their turn.
+                let start = lane.start + turn + u64::from(index < done);
+                (index, start.min(lane.end)..lane.end)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_row_has_one_position(rows in 0_u64..500, lanes in 1_u32..60) {
+            let order = Lanes::new(rows, lanes);
+            let mut seen: Vec<u64> = (0..rows).map(|position| order.row(position)).collect();
+            seen.sort_unstable();
+            prop_assert!(seen.into_iter().eq(0..rows));
+        }
+
+        #[test]
+        fn a_step_is_shared_out_evenly(from in 0_u64..10_000, batch in 1_u64..300, lanes in 1_u32..60, size in 1_u32..20) {
+            let order = Lanes::new(1 << 40, lanes.max(size));
+            let mut all = Vec::new();
+            let mut most = (usize::MAX, 0);
+            for rank in 0..size {
+                let share: Vec<u64> = order.share(from..from + batch, rank, size).collect();
+                most = (most.0.min(share.len()), most.1.max(share.len()));
+                all.extend(share);
+            }
+            all.sort_unstable();
+            prop_assert!(all.into_iter().eq(from..from + batch));
+            // One for each time that the turn comes back to the first lane.
+            let turns = batch.div_ceil(u64::from(lanes.max(size))) as usize + 1;
+            let most_apart = if lanes.max(size).is_multiple_of(size) { 1 } else { 1 + turns };
+            prop_assert!(most.1 - most.0 <= most_apart, "{most:?}");
+        }
+
+        #[test]
+        fn what_a_worker_has_left_is_counted(rows in 0_u64..3000, lanes in 1_u32..60, size in 1_u32..20, at in 0_u64..3000) {
+            let (order, at) = (Lanes::new(rows, lanes.max(size)), at.min(rows));
+            for rank in 0..size {
+                prop_assert_eq!(order.left(at, rank, size), order.share(at..rows, rank, size).count() as u64);
+            }
+        }
+
+        #[test]
+        fn what_is_ahead_is_what_will_be_read(rows in 0_u64..300, lanes in 1_u32..20, size in 1_u32..6, done in 0_u64..300) {
+            let order = Lanes::new(rows, lanes.max(size));
+            let done = done.min(rows);
+            for rank in 0..size {
+                let mut expected: Vec<u64> = order.share(done..rows, rank, size).map(|position| order.row(position)).collect();
+                expected.sort_unstable();
+                prop_assert!(order.ahead(done, rank, size).flat_map(|(_, rest)| rest).eq(expected));
+            }
+        }
+    }
+
+    /// 1,000 histories of world sizes: at each step the members together read the same rows.
+    #[test]
+    fn the_rows_of_a_step_do_not_depend_on_the_sizes_of_the_world() {
+        const BATCH: u64 = 96;
+        let order = Lanes::new(10_007, 60);
+        let mut random = elasticrun_core::random::Random::from_seed(1);
+        let mut expected: Option<Vec<u64>> = None;
+        for _ in 0..1000 {
+            let mut hashes = Vec::new();
+            let (mut done, mut size) = (0, 1 + random.below(60) as u32);
+            while done < 10_007 {
+                if random.below(4) == 0 {
+                    size = 1 + random.below(60) as u32;
+                }
+                let step = done..(done + BATCH).min(10_007);
+                let mut rows: Vec<u64> = (0..size)
+                    .flat_map(|rank| order.share(step.clone(), rank, size))
+                    .map(|position| order.row(position))
+                    .collect();
+                rows.sort_unstable();
+                let bytes: Vec<u8> = rows.iter().flat_map(|row| row.to_le_bytes()).collect();
+                hashes.push(xxhash_rust::xxh3::xxh3_64(&bytes));
+                done = step.end;
+            }
+            assert_eq!(expected.get_or_insert_with(|| hashes.clone()), &hashes);
+        }
+    }
+
+    #[test]
+    fn too_many_workers_are_told_what_would_do() {
+        let lanes = Lanes::new(1 << 40, LANES);
+        assert_eq!(lanes.check(5040), Ok(()));
+        let few = lanes.check(5041).unwrap_err();
+        assert_eq!(
+            few.to_string(),
+            "5041 workers share 5040 lanes: set lanes to 10080, which changes the order"
+        );
+    }
+}

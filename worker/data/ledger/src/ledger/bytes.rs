@@ -1,0 +1,106 @@
+//! A ledger as bytes: what a commit holds of the data.
+
+use super::{Identity, Ledger, Left, Owner};
+use crate::{
+    Malformed, Share,
+    encoding::{disjoint, put, take, take_word},
+};
+
+/// The version of the bytes of a ledger.
+const VERSION: u64 = 1;
+
+impl Ledger {
+    /// The ledger as bytes. They are the same in all workers that agree.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let Identity {
+            rows,
+            groups,
+            digest,
+        } = self.identity;
+        put(&mut out, VERSION);
+        put(&mut out, rows);
+        put(&mut out, groups.into());
+        put(&mut out, digest);
+        put(&mut out, self.seed.is_some().into());
+        put(&mut out, self.seed.unwrap_or(0));
+        put(&mut out, self.epoch);
+        match &self.left {
+            Left::Lanes { lanes, at } => {
+                put(&mut out, (*lanes).into());
+                put(&mut out, *at);
+            }
+            Left::Shares { owners, shares } => {
+                put(&mut out, NO_LANES);
+                put(&mut out, shares.len() as u64);
+                for (owner, share) in owners.iter().zip(shares) {
+                    for number in [owner.id, owner.host, owner.zone] {
+                        out.extend_from_slice(&number.to_le_bytes());
+                    }
+                    share.encode(&mut out);
+                }
+            }
+        }
+        out
+    }
+
+    /// Reads what [`Ledger::encode`] has written.
+    ///
+    /// # Errors
+    /// If the bytes are not a ledger's: invariant D1 is checked.
+    pub fn decode(mut from: &[u8]) -> Result<Self, Malformed> {
+        let from = &mut from;
+        if take(from)? != VERSION {
+            return Err(Malformed("it is of another version of elasticrun"));
+        }
+        let identity = Identity {
+            rows: take(from)?,
+            groups: u32::try_from(take(from)?).map_err(|_| Malformed("too many row groups"))?,
+            digest: take(from)?,
+        };
+        let shuffled = take(from)? == 1;
+        let seed = take(from)?;
+        let epoch = take(from)?;
+        let left = match take(from)? {
+            NO_LANES => take_shares(from, identity.rows)?,
+            lanes => Left::Lanes {
+                lanes: u32::try_from(lanes).map_err(|_| Malformed("too many lanes"))?,
+                at: take(from)?,
+            },
+        };
+        if matches!(left, Left::Lanes { at, .. } if at > identity.rows) {
+            return Err(BEYOND);
+        }
+        if !from.is_empty() {
+            return Err(Malformed("something follows it"));
+        }
+        Ok(Self {
+            identity,
+            seed: shuffled.then_some(seed),
+            epoch,
+            left,
+        })
+    }
+}
+
+/// Stands where order "deterministic" has its number of lanes.
+const NO_LANES: u64 = 0;
+
+pub(super) const BEYOND: Malformed = Malformed("a row is beyond the end of the epoch");
+
+/// Owners and shares of an epoch of so many rows.
+fn take_shares(from: &mut &[u8], rows: u64) -> Result<Left, Malformed> {
+    let count = take(from)?;
+    let (mut owners, mut shares) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let [id, host, zone] = [take_word(from)?, take_word(from)?, take_word(from)?];
+        owners.push(Owner { id, host, zone });
+        shares.push(Share::decode(from)?);
+    }
+    let all = || shares.iter().flat_map(Share::ranges).cloned();
+    if all().any(|range| range.end > rows) {
+        return Err(BEYOND);
+    }
+    disjoint(all())?;
+    Ok(Left::Shares { owners, shares })
+}

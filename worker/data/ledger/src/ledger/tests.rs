@@ -1,0 +1,130 @@
+use super::{bytes::BEYOND, *};
+use crate::Malformed;
+
+fn ledger() -> (Ledger, Line) {
+    let groups = [40, 60];
+    let identity = Identity {
+        rows: 100,
+        groups: 2,
+        digest: 7,
+    };
+    let ledger = Ledger::new(identity, Some(3));
+    let line = Line::new(&groups, ledger.shuffle());
+    (ledger, line)
+}
+
+fn workers(ids: impl IntoIterator<Item = u64>) -> Vec<(Owner, u32)> {
+    let (host, zone) = (0, 0);
+    let owner = |id| (Owner { id, host, zone }, 1);
+    ids.into_iter().map(owner).collect()
+}
+
+fn rows(ledger: &Ledger) -> Vec<u64> {
+    ledger.shares().iter().map(Share::rows).collect()
+}
+
+#[test]
+fn an_epoch_begins_with_even_shares() {
+    let (mut ledger, line) = ledger();
+    let plan = ledger.share_out(&line, &workers(1..4), Split::Rows);
+    assert_eq!(plan.moved, 100);
+    assert_eq!((rows(&ledger), ledger.left()), (vec![34, 33, 33], 100));
+}
+
+#[test]
+fn a_worker_is_known_by_its_id_whatever_its_rank() {
+    let (mut ledger, line) = ledger();
+    ledger.share_out(&line, &workers(1..4), Split::Rows);
+    let before = ledger.shares().to_vec();
+    let plan = ledger.share_out(&line, &workers([3, 2, 1]), Split::Rows);
+    assert_eq!((plan.moved, &plan.shares[2]), (0, &before[0]));
+    let plan = ledger.share_out(&line, &workers([4, 2]), Split::Rows);
+    assert_eq!((plan.moved, rows(&ledger)), (67, vec![50, 50]));
+}
+
+#[test]
+fn only_what_a_worker_had_may_be_left() {
+    let (mut ledger, line) = ledger();
+    ledger.share_out(&line, &workers(1..3), Split::Rows);
+    let share = |range| iter::once(range).collect::<Share>();
+    assert_eq!(ledger.record(0, share(10..50)), Ok(()));
+    assert_eq!(ledger.record(0, share(9..50)), Err(Refused::Foreign(0)));
+    assert_eq!(ledger.record(1, share(40..60)), Err(Refused::Foreign(1)));
+    assert_eq!(ledger.record(2, Share::EMPTY), Err(Refused::Unknown(2)));
+    assert_eq!(ledger.left(), 90);
+}
+
+#[test]
+fn a_ledger_comes_back() {
+    let (mut ledger, line) = ledger();
+    ledger.begin(5);
+    ledger.share_out(&line, &workers(1..4), Split::Rows);
+    let bytes = ledger.encode();
+    assert_eq!(Ledger::decode(&bytes), Ok(ledger));
+    for len in 0..bytes.len() {
+        assert!(Ledger::decode(&bytes[..len]).is_err(), "{len}");
+    }
+}
+
+#[test]
+fn a_row_of_two_workers_is_no_ledger() {
+    let (mut ledger, _) = ledger();
+    ledger.left = Left::Shares {
+        owners: vec![Owner::NOBODY; 2],
+        shares: vec![iter::once(0..10).collect(), iter::once(9..20).collect()],
+    };
+    assert_eq!(
+        Ledger::decode(&ledger.encode()),
+        Err(Malformed("a row is in it twice"))
+    );
+    ledger.left = Left::Shares {
+        owners: vec![Owner::NOBODY],
+        shares: vec![iter::once(90..101).collect()],
+    };
+    assert_eq!(Ledger::decode(&ledger.encode()), Err(BEYOND));
+}
+
+#[test]
+fn lanes_come_back() {
+    let mut ledger = Ledger::in_lanes(ledger().0.identity(), None, 60);
+    ledger.begin(2);
+    assert_eq!(ledger.record_lanes(33), Ok(()));
+    assert_eq!((ledger.left(), ledger.epoch()), (67, 2));
+    assert_eq!(ledger.record_lanes(32), Err(Refused::Foreign(0)));
+    assert_eq!(ledger.record_lanes(101), Err(Refused::Foreign(0)));
+    let bytes = ledger.encode();
+    assert!(bytes.len() < 24, "{}", bytes.len());
+    assert_eq!(Ledger::decode(&bytes), Ok(ledger));
+    for len in 0..bytes.len() {
+        assert!(Ledger::decode(&bytes[..len]).is_err(), "{len}");
+    }
+}
+
+#[test]
+fn one_order_opens_as_the_other_between_epochs() {
+    let local = Order::Local(Split::Never);
+    let lanes = Order::Deterministic(7);
+    let (start, _) = ledger();
+    for done in [0, 100] {
+        let mut in_lanes = start.clone().in_order(lanes).unwrap();
+        in_lanes.record_lanes(done).unwrap();
+        assert_eq!(in_lanes.left(), 100 - done);
+        let back = in_lanes.clone().in_order(local).unwrap();
+        assert_eq!((back.left(), back.lanes()), (100 - done, None));
+        assert_eq!(back.in_order(lanes), Ok(in_lanes.clone()));
+        assert!(in_lanes.in_order(Order::Deterministic(8)).is_ok());
+    }
+    let mut midst = start.clone().in_order(lanes).unwrap();
+    midst.record_lanes(1).unwrap();
+    assert_eq!(midst.clone().in_order(lanes), Ok(midst.clone()));
+    assert_eq!(
+        midst.in_order(local).unwrap_err().to_string(),
+        "it is in order \"deterministic\" with 7 lanes, 1 of 100 rows into an epoch, and order \"local\" can only begin \
+         with one: set what it was, or take a checkpoint from the end of an epoch"
+    );
+    let (mut midst, line) = ledger();
+    midst.share_out(&line, &workers([1]), Split::Rows);
+    midst.record(0, iter::once(1..100).collect()).unwrap();
+    assert!(midst.clone().in_order(local).is_ok());
+    assert!(midst.in_order(lanes).is_err());
+}

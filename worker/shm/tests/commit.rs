@@ -1,0 +1,330 @@
+//! Commits as their writer and their readers see them.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::{
+    io::Write,
+    os::fd::{AsFd, OwnedFd},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use elasticrun_protocol::{CommitId, DriverEpoch, Round};
+use elasticrun_shm::{
+    commit::{CommitMemory, CommitReader, CommitWriter, Error},
+    memfd::{self, Mapping},
+};
+
+fn id(round: u64, count: u64) -> CommitId {
+    CommitId {
+        epoch: DriverEpoch(1),
+        round: Round(round),
+        count,
+    }
+}
+
+fn owned(memory: &CommitMemory) -> [OwnedFd; 2] {
+    memory.fds().map(|fd| fd.try_clone_to_owned().unwrap())
+}
+
+fn open() -> (CommitMemory, CommitWriter, CommitReader) {
+    let memory = CommitMemory::create().unwrap();
+    let writer = CommitWriter::open(owned(&memory)).unwrap();
+    let reader = memory.reader().unwrap();
+    (memory, writer, reader)
+}
+
+fn commit(writer: &mut CommitWriter, id: CommitId, bytes: &[u8]) {
+    let mut write = writer.begin(id, 7).unwrap();
+    write.write_all(bytes).unwrap();
+    write.seal(None);
+}
+
+fn read(reader: &CommitReader, id: CommitId) -> Vec<u8> {
+    let commit = reader.read(id).unwrap();
+    let bytes = commit.bytes().to_vec();
+    assert!(commit.is_intact());
+    bytes
+}
+
+fn ids(reader: &CommitReader) -> Vec<CommitId> {
+    let commits = reader.commits().unwrap();
+    commits.iter().map(|info| info.id).collect()
+}
+
+#[test]
+fn the_two_newest_commits_are_kept() {
+    let (_memory, mut writer, reader) = open();
+    assert_eq!(ids(&reader), []);
+    assert_eq!(writer.newest().unwrap(), None);
+    for count in 0..5_u64 {
+        let bytes = vec![count as u8; 10_000 * count as usize];
+        commit(&mut writer, id(1, count), &bytes);
+        assert_eq!(read(&reader, id(1, count)), bytes);
+        assert_eq!(writer.read(id(1, count)).unwrap().1, bytes);
+    }
+    assert_eq!(ids(&reader), [id(1, 4), id(1, 3)]);
+    assert!(matches!(reader.read(id(1, 2)), Err(Error::Gone { .. })));
+    let info = reader.newest().unwrap().unwrap();
+    assert_eq!(
+        (info.len, info.state_version, info.digest),
+        (40_000, 7, None)
+    );
+}
+
+#[test]
+fn a_commit_counts_only_once_it_is_sealed() {
+    let (_memory, mut writer, reader) = open();
+    commit(&mut writer, id(1, 0), b"zero");
+    commit(&mut writer, id(1, 1), b"one");
+    let mut write = writer.begin(id(1, 2), 0).unwrap();
+    write.write_all(b"two").unwrap();
+    assert_eq!(write.bytes(), b"two");
+    assert_eq!(ids(&reader), [id(1, 1)], "the older one gives its place");
+    drop(write);
+    assert_eq!(ids(&reader), [id(1, 1)]);
+
+    let mut write = writer.begin(id(1, 2), 3).unwrap();
+    write.reserve(8).unwrap();
+    write.append(4).unwrap().copy_from_slice(b"more");
+    write.append(2).unwrap().copy_from_slice(b"!!");
+    assert_eq!((write.len(), write.is_empty()), (6, false));
+    let info = write.seal(Some(0xfeed));
+    assert_eq!(reader.newest().unwrap(), Some(info));
+    assert_eq!(info.digest, Some(0xfeed));
+    assert_eq!(read(&reader, id(1, 2)), b"more!!");
+}
+
+#[test]
+fn an_empty_state_is_a_commit() {
+    let (_memory, mut writer, reader) = open();
+    writer.begin(id(1, 0), 0).unwrap().seal(None);
+    assert_eq!(read(&reader, id(1, 0)), b"");
+}
+
+#[test]
+fn ids_only_grow() {
+    let (_memory, mut writer, _reader) = open();
+    commit(&mut writer, id(2, 3), b"");
+    for stale in [id(2, 3), id(2, 2), id(1, 9)] {
+        assert!(matches!(
+            writer.begin(stale, 0),
+            Err(Error::NotNewer { .. })
+        ));
+        assert!(writer.rename_newest(stale).is_err());
+    }
+    assert_eq!(writer.newest().unwrap().unwrap().id, id(2, 3));
+}
+
+#[test]
+fn a_void_commit_gives_its_place_and_the_base_stays() {
+    let (_memory, mut writer, reader) = open();
+    commit(&mut writer, id(1, 5), b"base");
+    commit(&mut writer, id(1, 6), b"void");
+    writer.discard_newer(id(1, 5));
+    assert_eq!(ids(&reader), [id(1, 5)]);
+    assert_eq!(writer.read(id(1, 5)).unwrap().1, b"base");
+
+    let mut write = writer.begin(id(2, 0), 0).unwrap();
+    write.write_all(b"new").unwrap();
+    assert_eq!(read(&reader, id(1, 5)), b"base");
+    write.seal(None);
+    assert_eq!(ids(&reader), [id(2, 0), id(1, 5)]);
+
+    // The other way round: the void one lies in the other buffer.
+    commit(&mut writer, id(2, 1), b"base again");
+    commit(&mut writer, id(2, 2), b"void again");
+    writer.discard_newer(id(2, 1));
+    writer.begin(id(3, 0), 0).unwrap().write_all(b"x").unwrap();
+    assert_eq!(ids(&reader), [id(2, 1)]);
+    assert_eq!(read(&reader, id(2, 1)), b"base again");
+
+    // A worker that held only void commits has nothing, and can commit again.
+    writer.discard_newer(id(2, 0));
+    assert_eq!(ids(&reader), []);
+    commit(&mut writer, id(3, 0), b"synced");
+    assert_eq!(ids(&reader), [id(3, 0)]);
+}
+
+#[test]
+fn the_start_of_a_round_renames_the_base() {
+    let (_memory, mut writer, reader) = open();
+    assert!(writer.rename_newest(id(1, 0)).is_err(), "nothing to rename");
+    commit(&mut writer, id(1, 4), b"older");
+    commit(&mut writer, id(1, 5), b"base");
+    for round in 2..5 {
+        writer.rename_newest(id(round, 0)).unwrap();
+        assert_eq!(ids(&reader), [id(round, 0), id(1, 4)]);
+        assert_eq!(read(&reader, id(round, 0)), b"base");
+        assert_eq!(reader.newest().unwrap().unwrap().state_version, 7);
+    }
+    commit(&mut writer, id(4, 1), b"next");
+    assert_eq!(ids(&reader), [id(4, 1), id(4, 0)]);
+    assert_eq!(read(&reader, id(4, 0)), b"base");
+}
+
+#[test]
+fn a_growth_that_fails_leaves_the_newest_commit() {
+    let (memory, mut writer, reader) = open();
+    commit(&mut writer, id(1, 0), &[1; 100_000]);
+    commit(&mut writer, id(1, 1), &[2; 100_000]);
+    for fd in memory.fds() {
+        memfd::seal_size(&fd).unwrap();
+    }
+    assert!(writer.reserve(1 << 30).is_err());
+    let mut write = writer.begin(id(1, 2), 0).unwrap();
+    let error = write.write_all(&vec![3; 64 << 20]).unwrap_err();
+    assert!(error.to_string().contains("cannot grow"), "{error}");
+    assert!(write.append(usize::MAX).is_err());
+    drop(write);
+    assert_eq!(ids(&reader), [id(1, 1)]);
+    assert_eq!(read(&reader, id(1, 1)), [2; 100_000]);
+    commit(&mut writer, id(1, 2), &[4; 100_000]);
+    assert_eq!(read(&reader, id(1, 2)), [4; 100_000]);
+}
+
+#[test]
+fn a_process_that_takes_the_memory_over_finds_and_keeps_its_commits() {
+    let (memory, mut writer, _reader) = open();
+    writer.reserve(3 << 20).unwrap();
+    commit(&mut writer, id(1, 0), b"zero");
+    commit(&mut writer, id(1, 1), &[1; 3 << 20]);
+    drop(writer);
+    let mut writer = CommitWriter::open(owned(&memory)).unwrap();
+    assert_eq!(writer.read(id(1, 1)).unwrap().1, [1; 3 << 20]);
+    commit(&mut writer, id(1, 2), &[2; 6 << 20]);
+
+    // Another process restores, without the right to write.
+    let reader = CommitReader::open(memory.read_only().unwrap()).unwrap();
+    drop(memory);
+    assert_eq!(read(&reader, id(1, 2)), [2; 6 << 20]);
+    assert_eq!(read(&reader, id(1, 1)), [1; 3 << 20]);
+    assert!(CommitWriter::open(CommitMemory::create().unwrap().read_only().unwrap()).is_err());
+}
+
+#[test]
+fn a_live_reader_never_sees_less_than_it_saw() {
+    const READS: u64 = 2_000;
+    let (_memory, mut writer, reader) = open();
+    commit(&mut writer, id(1, 0), &[0; 64]);
+    let done = AtomicBool::new(false);
+    let acknowledged = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let (mut last, mut reads, mut intact) = (0, 0, 0);
+            while reads < READS || intact == 0 {
+                let least = acknowledged.load(Ordering::SeqCst);
+                let newest = match reader.newest() {
+                    Err(Error::Busy) => continue,
+                    newest => newest.unwrap().expect("there always is one"),
+                };
+                assert!(newest.id.count >= least.max(last));
+                last = newest.id.count;
+                reads += 1;
+                let Ok(commit) = reader.read(newest.id) else {
+                    continue;
+                };
+                let bytes = commit.bytes().to_vec();
+                if commit.is_intact() {
+                    intact += 1;
+                    let byte = newest.id.count as u8;
+                    assert!(bytes.len() == 64 + usize::from(byte));
+                    assert!(bytes.iter().all(|found| *found == byte));
+                }
+            }
+        });
+        scope.spawn(|| {
+            for count in 1.. {
+                if done.load(Ordering::SeqCst) {
+                    break;
+                }
+                let byte = count as u8;
+                let bytes = vec![byte; 64 + usize::from(byte)];
+                commit(&mut writer, id(1, count), &bytes);
+                acknowledged.store(count, Ordering::SeqCst);
+                // Now faster than a read, now slower.
+                for turn in 0..count % 64 * 256 {
+                    std::hint::black_box(turn);
+                }
+            }
+        });
+        let read = reading.join();
+        done.store(true, Ordering::SeqCst);
+        read.expect("what is read is never older, and whole if intact");
+    });
+}
+
+#[test]
+fn other_descriptors_are_refused() {
+    let make = |len| memfd::create("other", len).unwrap();
+    for len in [0, 100, 4096, 100_000] {
+        CommitReader::open([make(len), make(len)]).unwrap_err();
+        CommitWriter::open([make(len), make(len)]).unwrap_err();
+    }
+}
+
+#[test]
+fn a_damaged_header_is_left_out() {
+    let (memory, mut writer, reader) = open();
+    commit(&mut writer, id(1, 0), b"sound");
+    commit(&mut writer, id(1, 1), b"damaged");
+    let [_, newest] = memory.fds();
+    let mapping = Mapping::new(&newest, 4096).unwrap();
+    // The length in record 1, which is the first one that a buffer uses.
+    let len = mapping.get::<AtomicU64>(384 + 3 * 8).unwrap();
+    assert_eq!(len.load(Ordering::SeqCst), 7);
+    len.store(8, Ordering::SeqCst);
+    assert_eq!(ids(&reader), [id(1, 0)]);
+    commit(&mut writer, id(1, 1), b"again");
+    assert_eq!(ids(&reader), [id(1, 1), id(1, 0)]);
+}
+
+/// Any bytes in the headers: errors and commits, no crash and no bytes from beyond the file.
+#[test]
+fn nonsense_in_a_header_is_an_error_at_worst() {
+    let mut seed = 0x1234_5678_9abc_def1_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut damaged = 0;
+    for _ in 0..300 {
+        let (memory, mut writer, reader) = open();
+        commit(&mut writer, id(1, 0), b"zero");
+        commit(&mut writer, id(1, 1), b"one");
+        for fd in memory.fds() {
+            let mapping = Mapping::new(&fd.as_fd(), 4096).unwrap();
+            for _ in 0..random() % 4 {
+                let offset = (random() % 64) as usize * 8;
+                let value = match random() % 4 {
+                    0 => 0,
+                    1 => u64::MAX,
+                    2 => random() % 4,
+                    _ => random(),
+                };
+                let word = mapping.get::<AtomicU64>(offset).unwrap();
+                word.store(value, Ordering::SeqCst);
+            }
+        }
+        match reader.commits() {
+            Ok(commits) => {
+                for info in commits {
+                    let commit = reader.read(info.id).unwrap();
+                    assert!(commit.bytes().len() <= 4 << 20);
+                }
+            }
+            Err(Error::Corrupt { .. }) => damaged += 1,
+            Err(other) => panic!("{other}"),
+        }
+        let _ = CommitReader::open(owned(&memory));
+        let mut writer = match CommitWriter::open(owned(&memory)) {
+            Ok(writer) => writer,
+            Err(Error::NotCommits { .. }) => continue,
+            Err(other) => panic!("{other}"),
+        };
+        commit(&mut writer, id(u64::MAX, 0), b"after all");
+        assert_eq!(writer.read(id(u64::MAX, 0)).unwrap().1, b"after all");
+    }
+    assert!(damaged > 0);
+}

@@ -1,0 +1,150 @@
+//! Writers killed at random moments and at random words: the newest acknowledged commit is always there, whole.
+
+mod common;
+
+use std::{
+    io::Write,
+    os::fd::{AsFd, OwnedFd},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use common::Worker;
+use elasticrun_protocol::{CommitId, DriverEpoch, Round};
+use elasticrun_shm::{
+    commit::{CommitMemory, CommitReader, CommitWriter},
+    memfd::{self, Mapping},
+};
+
+/// Every other one is a writer's own, in the middle of a commit: wherever the machine's time falls, those hit a write.
+const KILLS: usize = 400;
+/// Where the fuse lies in the memory of the acknowledgements.
+const FUSE: usize = 64;
+
+fn id(count: u64) -> CommitId {
+    CommitId {
+        epoch: DriverEpoch(1),
+        round: Round(1),
+        count,
+    }
+}
+
+fn mix(value: u64) -> u64 {
+    let mixed = (value ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 31)
+}
+
+/// The words of the body that belongs to a number: up to 60 KB, now and then 600 KB, so that memory grows.
+fn body(number: u64) -> impl Iterator<Item = [u8; 8]> {
+    let seed = mix(number);
+    let words = seed % if number % 64 == 63 { 75_000 } else { 7_500 };
+    (0..words).map(move |word| (seed ^ word).to_le_bytes())
+}
+
+/// Ends this process once as many words were written as the fuse is long, unless it is zero.
+fn burn(fuse: &AtomicU64) {
+    match fuse.load(Ordering::Relaxed) {
+        0 => {}
+        1 => {
+            // SAFETY: no memory is touched.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+        words => fuse.store(words - 1, Ordering::Relaxed),
+    }
+}
+
+/// The worker process: commits for ever, and acknowledges each in shared memory.
+#[test]
+fn writer_process() {
+    let Some((_, mut socket, fds)) = common::part() else {
+        return;
+    };
+    let [a, b, acks] = <[OwnedFd; 3]>::try_from(fds).unwrap();
+    let acks = Mapping::new(&acks, 4096).unwrap();
+    let acknowledged = acks.get::<AtomicU64>(0).unwrap();
+    let fuse = acks.get::<AtomicU64>(FUSE).unwrap();
+    let mut writer = CommitWriter::open([a, b]).unwrap();
+    let start = writer.newest().unwrap().map_or(0, |info| info.id.count);
+    for count in start + 1.. {
+        if count % 7 == 0 {
+            writer.rename_newest(id(count)).unwrap();
+        } else {
+            let mut write = writer.begin(id(count), count).unwrap();
+            if count % 2 == 0 {
+                let len = body(count).count() * 8;
+                let bytes = write.append(len).unwrap();
+                for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(body(count)) {
+                    burn(fuse);
+                    *place = word;
+                }
+            } else {
+                for word in body(count) {
+                    burn(fuse);
+                    write.write_all(&word).unwrap();
+                }
+            }
+            write.seal(Some(mix(count)));
+        }
+        acknowledged.store(count, Ordering::SeqCst);
+        if count == start + 3 {
+            socket.write_all(b"r").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_killed_writer_leaves_its_newest_commit() {
+    let memory = CommitMemory::create().unwrap();
+    let acks_fd = memfd::create("acks", 4096).unwrap();
+    let acks = Mapping::new(&acks_fd, 4096).unwrap();
+    let acknowledged = acks.get::<AtomicU64>(0).unwrap();
+    let fuse = acks.get::<AtomicU64>(FUSE).unwrap();
+    let [a, b] = memory.fds();
+    let mut in_write = 0;
+    let mut unacknowledged = 0;
+    let mut random = 1;
+    for kill in 0..KILLS {
+        let mut worker = Worker::start("writer_process", "write", &[a, b, acks_fd.as_fd()]);
+        worker.heard();
+        random = mix(random + kill as u64);
+        if kill % 2 == 0 {
+            let moment = Duration::from_nanos(random % 1_500_000);
+            let start = Instant::now();
+            while start.elapsed() < moment {
+                std::hint::spin_loop();
+            }
+            worker.process.kill().unwrap();
+        } else {
+            fuse.store(1 + random % 20_000, Ordering::Relaxed);
+        }
+        worker.process.wait().unwrap();
+        fuse.store(0, Ordering::Relaxed);
+
+        let last = acknowledged.load(Ordering::SeqCst);
+        let reader = CommitReader::open(memory.read_only().unwrap()).unwrap();
+        let commits = reader.commits().unwrap();
+        let newest = commits[0];
+        assert!(
+            newest.id == id(last) || newest.id == id(last + 1),
+            "kill {kill}: {last} was acknowledged, {newest:?} is there"
+        );
+        in_write += usize::from(commits.len() == 1);
+        unacknowledged += usize::from(newest.id.count > last);
+        for info in commits {
+            assert_eq!(info.digest, Some(mix(info.state_version)));
+            let named = info.id.count == info.state_version
+                || (info.id.count % 7 == 0 && info.id.count == info.state_version + 1);
+            assert!(named, "kill {kill}: {info:?}");
+            let commit = reader.read(info.id).unwrap();
+            let (words, rest) = commit.bytes().as_chunks();
+            assert!(
+                rest.is_empty() && words.iter().copied().eq(body(info.state_version)),
+                "kill {kill}: {info:?}"
+            );
+        }
+    }
+    println!(
+        "{KILLS} kills, {in_write} while a commit was written, {unacknowledged} between seal and acknowledgement"
+    );
+    assert!(in_write >= KILLS / 2, "{in_write} kills hit a write");
+}
