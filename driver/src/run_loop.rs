@@ -1,5 +1,5 @@
-//! The main loop of the driver: the whole outside world is folded into events, [`Job::step`] decides,
-//! the commands are executed. Nothing else decides anything.
+//! The main loop of the driver: the whole outside world is folded into events, [`Job`] decides, the commands are executed.
+//! Nothing else decides anything. The job receives what agents have sent by now, up to [`BATCH`] inputs, and then plans once.
 //!
 //! The loop never waits for a peer, a disk or a terminal: agents have a task each ([`crate::control`]),
 //! launches too ([`crate::launch`]), and what workers print goes to a thread ([`crate::console`]).
@@ -25,8 +25,8 @@ use crate::{
     store,
 };
 
-/// Inputs that are folded before the commands of all of them are executed.
-const BATCH: usize = 256;
+/// Inputs of agents that the job receives before it plans.
+const BATCH: usize = 4096;
 
 /// How long what was launched may take to be gone once its agents are.
 const LAST_LAUNCHES: Duration = Duration::from_secs(10);
@@ -69,13 +69,13 @@ impl Driver {
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ticks = self.clock.ticks();
         let never = Instant::now();
+        let mut batch = Vec::new();
         loop {
             let due = self.job.next_deadline();
             let due = due.and_then(|due| self.clock.instant(due));
             tokio::select! {
-                Some(input) = inputs.control.recv() => {
-                    self.agent(input);
-                    self.agents_at_hand(&mut inputs.control);
+                Some(()) = received(&mut inputs.control, &mut batch) => {
+                    self.agents(&mut batch);
                 }
                 Some(event) = inputs.discovery.recv() => self.step(event),
                 Some(ended) = inputs.launches.recv() => self.launch_ended(ended),
@@ -88,7 +88,10 @@ impl Driver {
                 _ = ticks.tick() => self.watch_clock(),
                 () = sleep_until(due.unwrap_or(never)), if due.is_some() => {
                     // What has come by now has come in time.
-                    self.agents_at_hand(&mut inputs.control);
+                    while batch.len() < BATCH && let Ok(input) = inputs.control.try_recv() {
+                        batch.push(input);
+                    }
+                    self.agents(&mut batch);
                     self.tick();
                 }
                 () = sleep_until(self.exits_by.unwrap_or(never)), if self.exits_by.is_some() => {
@@ -117,19 +120,26 @@ impl Driver {
         }
     }
 
-    /// Applies what agents have said, up to a batch.
-    fn agents_at_hand(&mut self, control: &mut mpsc::Receiver<control::Input>) {
-        for _ in 0..BATCH {
-            let Ok(input) = control.try_recv() else { break };
-            self.agent(input);
+    /// Receives what agents have sent, and plans once.
+    fn agents(&mut self, inputs: &mut Vec<control::Input>) {
+        let mut commands = Vec::new();
+        for input in inputs.drain(..) {
+            self.agent(input, &mut commands);
         }
+        self.job.settle(self.now(), &mut commands);
+        self.execute(commands);
     }
 
     fn step(&mut self, event: Event) {
-        tracing::trace!(?event);
         let mut commands = Vec::new();
-        self.job.step(self.now(), event, &mut commands);
+        self.receive(event, &mut commands);
+        self.job.settle(self.now(), &mut commands);
         self.execute(commands);
+    }
+
+    fn receive(&mut self, event: Event, commands: &mut Vec<Command>) {
+        tracing::trace!(?event);
+        self.job.receive(self.now(), event, commands);
     }
 
     fn tick(&mut self) {
@@ -138,7 +148,7 @@ impl Driver {
         self.execute(commands);
     }
 
-    fn agent(&mut self, input: control::Input) {
+    fn agent(&mut self, input: control::Input, commands: &mut Vec<Command>) {
         match input {
             control::Input::Connected {
                 agent,
@@ -154,7 +164,7 @@ impl Driver {
                 }
                 self.agents.arrive(&agent, writer);
                 self.launcher.connected(&host);
-                self.step(Event::AgentConnected(agent));
+                self.receive(Event::AgentConnected(agent), commands);
             }
             control::Input::Reported {
                 host,
@@ -165,23 +175,28 @@ impl Driver {
                     if let Report::Beat { commits, .. } = report {
                         self.reporter.commits(&host, commits);
                     }
-                    self.step(Event::Reported {
-                        host: host.clone(),
+                    let host = host.clone();
+                    let event = Event::Reported {
+                        host,
                         instance,
                         epoch,
                         report,
-                    });
+                    };
+                    self.receive(event, commands);
                 }
             }
             control::Input::Lost {
                 host,
                 instance,
                 why,
-            } => self.step(Event::AgentLost {
-                host,
-                instance,
-                why,
-            }),
+            } => {
+                let event = Event::AgentLost {
+                    host,
+                    instance,
+                    why,
+                };
+                self.receive(event, commands);
+            }
         }
     }
 
@@ -253,4 +268,12 @@ impl Driver {
             });
         }
     }
+}
+
+/// Waits for inputs of agents and takes what is there. Gives nothing once no more can come.
+async fn received(
+    control: &mut mpsc::Receiver<control::Input>,
+    batch: &mut Vec<control::Input>,
+) -> Option<()> {
+    (control.recv_many(batch, BATCH).await > 0).then_some(())
 }

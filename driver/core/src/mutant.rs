@@ -326,6 +326,8 @@ mutants! {
     // R5: no round with what may not be used.
     /// A slot that goes while a round is formed is noticed too late.
     LateRemoval: "R5",
+    /// A slot that goes when the last answer comes is not looked at before the round starts.
+    StartsUnchecked: "R5",
     /// A draining host gives slots.
     DrainingUsed: "R5" "7",
     /// A host that is out gives slots.

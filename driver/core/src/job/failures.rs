@@ -197,7 +197,7 @@ impl Job {
             self.capacity_dirty = true;
         }
         // A host that nobody uses any more may go: it was drained, or its workers have succeeded.
-        let used = !lost.is_empty() || !self.is_ending() && self.capacity.has(host);
+        let used = !lost.is_empty() || !self.is_ending() && self.has_usable_slot(host);
         if used && draining && !planted(Mutant::DrainIsFailure) {
             self.capacity_dirty = true;
             let host = host.clone();

@@ -1,6 +1,7 @@
 //! The job: composes the machines. Events in, commands out.
 //!
-//! [`Job::step`] applies one event, then [`settle`](Job::settle) brings intent and observation together.
+//! [`Job::receive`] applies one event, [`Job::settle`] brings intent and observation together. Events that have come together
+//! are received one by one and settled once: the loss of 1,500 hosts in one instant is one plan. [`Job::step`] does both for one event.
 //! What one event means is in `reports`, `requests`, `failures` and `ending`; what follows from the new state is in
 //! `admission` (agents), `slots` (processes), `draining` (hosts that go away), `planning`, `probing`, `starting` and `going_back` (rounds),
 //! `grouping` and `group_members` (workers without the SDK). What follows the end is in `shutdown`.
@@ -58,6 +59,7 @@ use ending::Startup;
 use expected::Expected;
 use going_back::GoingBack;
 use grouping::Counted;
+use planning::Completed;
 use probing::Probing;
 use shortage::Shortage;
 use shutdown::Shutdown;
@@ -90,6 +92,10 @@ pub struct Job {
     settled: Time,
     /// The time of the step that is being taken.
     now: Time,
+    /// Events were received since the job was settled.
+    unsettled: bool,
+    /// What the events have completed: followed when the job is settled, since later events may have undone it.
+    completed: Option<Completed>,
     /// Hosts or blacklist changed: the capacity must be counted anew.
     capacity_dirty: bool,
     /// Slots may have gone that members of a round use.
@@ -159,6 +165,8 @@ impl Job {
             results: Results::default(),
             settled: Time::ZERO,
             now: Time::ZERO,
+            unsettled: false,
+            completed: None,
             capacity_dirty: true,
             recheck_members: false,
             dirty_hosts: BTreeSet::new(),
@@ -182,8 +190,15 @@ impl Job {
         }
     }
 
-    /// Applies one event and appends what must be done.
+    /// Applies one event, settles, and appends what must be done.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Out) {
+        self.receive(now, event, out);
+        self.settle(now, out);
+    }
+
+    /// Applies one event and appends what must be done at once. Nothing is planned before [`Job::settle`], which is due at once
+    /// ([`Job::next_deadline`]); deadlines that pass in between take effect after it.
+    pub fn receive(&mut self, now: Time, event: Event, out: &mut Out) {
         if let Event::Reported {
             host,
             instance,
@@ -198,20 +213,38 @@ impl Job {
             return self.after_end(now, event, out);
         }
         self.now = now;
-        self.tick(now, out);
+        if !self.unsettled {
+            self.tick(now, out);
+        }
         if self.results.outcome().is_some() {
             // A deadline that passed just before the event has ended the job (R10).
             return self.after_end(now, event, out);
         }
+        self.unsettled = true;
         self.apply(now, event, out);
-        self.settle(now, out);
-        self.exit_when_alone(out);
+        if self.groups.leads() {
+            // What one event means to a group depends on what followed from the last one.
+            self.settle(now, out);
+        }
+    }
+
+    /// Plans for all events since the last call. Does nothing if there were none.
+    pub fn settle(&mut self, now: Time, out: &mut Out) {
+        if std::mem::take(&mut self.unsettled) {
+            self.bring_together(now, out);
+            self.exit_when_alone(out);
+        }
     }
 
     /// Lets the deadlines that have passed take effect.
     pub fn tick(&mut self, now: Time, out: &mut Out) {
         if self.next_deadline().is_none_or(|due| due > now) {
             return;
+        }
+        if self.unsettled {
+            // What has come by now has come in time.
+            self.settle(now, out);
+            return self.tick(now, out);
         }
         if self.results.outcome().is_some() {
             return self.tick_shutdown(now, out);
@@ -223,12 +256,20 @@ impl Job {
         self.end_slow_rounds(now, out);
         self.end_waits(now, out);
         self.newcomers_paused_until = self.newcomers_paused_until.filter(|until| *until > now);
-        self.settle(now, out);
+        self.bring_together(now, out);
         self.exit_when_alone(out);
+    }
+
+    /// Whether nothing was received since [`Job::settle`].
+    pub fn is_settled(&self) -> bool {
+        !self.unsettled
     }
 
     /// When [`Job::tick`] has something to do, if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Time> {
+        if self.unsettled {
+            return Some(self.now);
+        }
         if self.results.outcome().is_some() {
             return self.next_shutdown_deadline();
         }
@@ -334,11 +375,15 @@ impl Job {
     }
 
     /// Brings what should be and what is together.
-    fn settle(&mut self, now: Time, out: &mut Out) {
+    fn bring_together(&mut self, now: Time, out: &mut Out) {
         if self.results.outcome().is_some() {
             return;
         }
         self.settled = now;
+        self.follow_completed(now, out);
+        if self.results.outcome().is_some() {
+            return;
+        }
         self.finish_drains(out);
         self.count_anew(out);
         self.conclude(now, out);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_protocol::{HostId, Order, Process};
+use elasticrun_protocol::{Boundary, HostId, Order, Process, Round};
 
 use super::{Job, Out};
 use crate::{
@@ -17,6 +17,15 @@ use crate::{
     rounds::{Cause, Phase},
     time::earliest,
 };
+
+/// What the hosts of a round have done, the last one included.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Completed {
+    /// They have answered the plan of this round.
+    Answers(Round),
+    /// They have counted; the members of this round leave it at this boundary.
+    Counts(Round, Boundary),
+}
 
 impl Job {
     /// Plans a round if none is there and one can be; asks for an interrupt if one could be better.
@@ -32,10 +41,7 @@ impl Job {
             }
             Phase::Forming(forming) => {
                 // A member whose slot went while the round was being formed must not start in it (R5).
-                let unusable =
-                    |host: &HostId, p: &Process| !self.capacity.is_usable(host, p.local_rank);
-                let broken = self.recheck_members
-                    && (forming.members.iter()).any(|(h, m)| m.iter().any(|p| unusable(h, p)));
+                let broken = self.has_lost_slots(&forming.members);
                 self.recheck_members = false;
                 if broken && !planted(Mutant::LateRemoval) {
                     self.plan_without_unusable(now, out);
@@ -239,8 +245,43 @@ impl Job {
         }
     }
 
+    /// Starts the round that all have answered, or sends all to the boundary that all have counted, unless that is over.
+    pub(super) fn follow_completed(&mut self, now: Time, out: &mut Out) {
+        let Some(completed) = self.completed.take() else {
+            return;
+        };
+        self.count_anew(out);
+        match (completed, &self.rounds.phase) {
+            (Completed::Answers(round), Phase::Forming(forming))
+                if forming.round == round
+                    && forming.missing.is_empty()
+                    && (!self.has_lost_slots(&forming.members)
+                        || planted(Mutant::StartsUnchecked)) =>
+            {
+                self.start_round(now, out);
+            }
+            (Completed::Counts(round, at), Phase::Training(training))
+                if training.round == round && training.hold.is_some() =>
+            {
+                let hosts: Vec<_> = training.members.keys().cloned().collect();
+                for host in hosts {
+                    self.send(&host, Order::Leave { round, at }, out);
+                }
+                self.plan_after_leave(now, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a member's slot may not be used any more, if slots may have gone.
+    fn has_lost_slots(&self, members: &BTreeMap<HostId, Vec<Process>>) -> bool {
+        let unusable = |host: &HostId, p: &Process| !self.capacity.is_usable(host, p.local_rank);
+        self.recheck_members
+            && (members.iter()).any(|(host, members)| members.iter().any(|p| unusable(host, p)))
+    }
+
     /// All are on their way to the common boundary: plan what follows.
-    pub(super) fn plan_after_leave(&mut self, now: Time, out: &mut Out) {
+    fn plan_after_leave(&mut self, now: Time, out: &mut Out) {
         let cause = match &self.rounds.phase {
             Phase::Training(training) => training.hold.as_ref().map(|hold| hold.cause.clone()),
             _ => None,
@@ -293,7 +334,7 @@ impl Job {
     }
 
     /// The round that was to be left at a common boundary is ended where it stands.
-    pub(super) fn abort_left(&mut self, round: elasticrun_protocol::Round, out: &mut Out) {
+    pub(super) fn abort_left(&mut self, round: Round, out: &mut Out) {
         let mut training = Vec::new();
         for (host, state) in self.fleet.hosts() {
             let members = state

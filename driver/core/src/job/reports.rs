@@ -5,7 +5,7 @@ use elasticrun_protocol::{
     control::{Exit, StopReason, Waiting},
 };
 
-use super::{Job, Out, reject};
+use super::{Job, Out, planning::Completed, reject};
 use crate::{
     Note, Rejected, Time,
     fleet::{Life, Live},
@@ -35,9 +35,9 @@ impl Job {
                 free_port,
             } => {
                 let answer = ReadyHost { members, kept };
-                self.host_ready(now, host, round, answer, free_port, out);
+                self.host_ready(host, round, answer, free_port, out);
             }
-            Report::Counted { round, highest } => self.host_counted(now, host, round, highest, out),
+            Report::Counted { round, highest } => self.host_counted(host, round, highest, out),
             Report::Broken {
                 round,
                 process,
@@ -108,7 +108,10 @@ impl Job {
                 if matches!(live.life, Life::Training { .. }) {
                     self.member_left();
                 }
-                if !self.capacity.is_usable(host, worker.process.local_rank) || self.is_ending() {
+                // If the capacity is to be counted anew, what is not usable is stopped then.
+                let unusable = !self.capacity_dirty
+                    && !self.capacity.is_usable(host, worker.process.local_rank);
+                if unusable || self.is_ending() {
                     self.stop_outsider(host, worker.process, out);
                 }
             }
@@ -126,7 +129,6 @@ impl Job {
 
     fn host_ready(
         &mut self,
-        now: Time,
         host: &HostId,
         round: Round,
         answer: ReadyHost,
@@ -153,7 +155,7 @@ impl Job {
             self.fleet.set_data_port(host, process, port);
         }
         if complete {
-            self.start_round(now, out);
+            self.completed = Some(Completed::Answers(round));
         }
     }
 
@@ -166,28 +168,12 @@ impl Job {
         }
     }
 
-    fn host_counted(
-        &mut self,
-        now: Time,
-        host: &HostId,
-        round: Round,
-        highest: Boundary,
-        out: &mut Out,
-    ) {
+    fn host_counted(&mut self, host: &HostId, round: Round, highest: Boundary, out: &mut Out) {
         let round = self.mistaken(Mutant::StaleCount, round);
         match self.rounds.counted(host, round, highest) {
             None => reject(out, host, Rejected::StaleRound(round)),
             Some(None) => {}
-            Some(Some(at)) => {
-                let Phase::Training(training) = &self.rounds.phase else {
-                    return;
-                };
-                let hosts: Vec<_> = training.members.keys().cloned().collect();
-                for host in hosts {
-                    self.send(&host, Order::Leave { round, at }, out);
-                }
-                self.plan_after_leave(now, out);
-            }
+            Some(Some(at)) => self.completed = Some(Completed::Counts(round, at)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Agents and processes: who is launched, started and told to stop.
 
 use elasticrun_protocol::{
-    HostId, Order, Process,
+    HostId, LocalRank, Order, Process,
     control::{Spawn, StopReason},
 };
 
@@ -33,6 +33,15 @@ impl Job {
             }
             self.note_capacity(out);
         }
+    }
+
+    /// Whether a host has a slot that may be used, also before the capacity is counted anew.
+    pub(super) fn has_usable_slot(&self, host: &HostId) -> bool {
+        if !self.capacity_dirty {
+            return self.capacity.has(host);
+        }
+        let mut slots = (0..self.hosts.slots(host)).map(LocalRank);
+        slots.any(|slot| !self.blacklist.is_out(host, slot))
     }
 
     pub(super) fn note_capacity(&self, out: &mut Out) {

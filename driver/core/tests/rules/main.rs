@@ -15,4 +15,5 @@ mod probing;
 mod rounds;
 mod shutdown;
 mod silence;
+mod together;
 mod waiting;

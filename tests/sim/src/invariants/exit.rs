@@ -49,7 +49,7 @@ pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
                 world.invariants.exit.killed.insert(host.clone());
             }
             Command::Disconnect { host, .. } => {
-                let replaced = world.driver.connects.as_ref() == Some(host);
+                let replaced = world.driver.connects.contains(host);
                 let over = world.invariants.exit.ended.is_some() && world.is_reached(host);
                 let over = over && !replaced;
                 if over && !world.invariants.exit.killed.contains(host) {

@@ -117,7 +117,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             }
             // The agent that connects takes the place of another.
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. }
-                if world.driver.connects.as_ref() == Some(host) => {}
+                if world.driver.connects.contains(host) => {}
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
                 if matches!(command, Command::Disconnect { .. }) {
                     r12::lost(world, host);
@@ -159,6 +159,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     exit::on_commands(world, commands);
     if let Err(what) = world.blame.look(now, world.driver.job.fleet()) {
         world.violate("rule 6", what);
+    }
+    if !world.driver.job.is_settled() {
+        // What follows from the events is still to come.
+        return;
     }
     world.reference.step_over();
     r6::on_step(world);
@@ -214,6 +218,9 @@ pub(crate) fn watch(world: &mut World) {
         if let Err(what) = exit::watch(world) {
             world.violate("R9", what);
         }
+        return;
+    }
+    if !world.driver.job.is_settled() {
         return;
     }
     r6::watch(world);

@@ -106,7 +106,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     waited(world, started)?;
     let mut held = false;
     for (index, host) in world.hosts.iter().enumerate() {
-        let connects = world.driver.connects.as_ref() == Some(&host.id);
+        let connects = world.driver.connects.contains(&host.id);
         if !world.reaches(index) || connects {
             continue;
         }

@@ -161,7 +161,8 @@ pub(super) fn timed_out(world: &World, outcome: &Outcome) -> Result<(), String> 
     let fruitless = (world.history.rounds() > 1).then_some(world.invariants.r9.fruits.1);
     let short = (since.into_iter().chain(slots).chain(fruitless))
         .map(|since| world.driver_now().since(since));
-    let short = short.max().unwrap_or_default();
+    // A deadline that takes effect before events gather is seen here when they are settled.
+    let short = short.max().unwrap_or_default() + world.driver.gathers;
     if short < world.plan.settings.elastic_timeout {
         return Err(format!("a timeout after {short:?} of too few workers"));
     }

@@ -1,6 +1,6 @@
 //! The driver's shell: connections by host, heartbeats, launches, and the job itself.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use elasticrun_core::{Command, Event as JobEvent, Job, Note, RunningTime, Time, results::Outcome};
 use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, ToAgent};
@@ -47,14 +47,18 @@ pub(crate) struct Driver {
     pub(super) exited: bool,
     /// The event that is being applied says that a peer was lost.
     pub(crate) broken: bool,
-    /// Whose agent connects by the event that is being applied: what is due takes effect before it.
-    pub(crate) connects: Option<HostId>,
+    /// Whose agents connect by the events that are being applied: what is due takes effect before them.
+    pub(crate) connects: BTreeSet<HostId>,
+    /// How long events gather at most before the job is settled.
+    pub(crate) gathers: Duration,
+    /// Events gather, and the tick that settles the job is due.
+    gathering: bool,
     /// What the event that is being applied may not do.
     pub(crate) inert: Option<&'static str>,
 }
 
 impl Driver {
-    pub(super) fn new(plan: &Scenario, seed: u64) -> Self {
+    pub(super) fn new(plan: &Scenario, seed: u64, gathers: Duration) -> Self {
         Self {
             job: Job::new(plan.settings.clone(), "run", EPOCH, seed),
             current: vec![None; plan.hosts.len()],
@@ -67,7 +71,9 @@ impl Driver {
             ended: None,
             exited: false,
             broken: false,
-            connects: None,
+            connects: BTreeSet::new(),
+            gathers,
+            gathering: false,
             inert: None,
         }
     }
@@ -97,7 +103,8 @@ impl World {
             self.blame.agent_came(self.driver_now(), &agent.host);
         }
         let broken = |report: &Report| matches!(report, Report::Broken { .. });
-        self.driver.broken = matches!(&event, JobEvent::Reported { report, .. } if broken(report));
+        self.driver.broken &= !self.driver.job.is_settled();
+        self.driver.broken |= matches!(&event, JobEvent::Reported { report, .. } if broken(report));
         if let JobEvent::Reported {
             host,
             instance,
@@ -120,20 +127,32 @@ impl World {
             JobEvent::AgentConnected(agent) => Some(agent.host.clone()),
             _ => None,
         };
-        self.driver.connects.clone_from(&came);
-        self.driver.job.step(self.driver_now(), event, &mut out);
+        self.driver.connects.extend(came.clone());
+        self.driver.job.receive(self.driver_now(), event, &mut out);
+        let gathers = self.driver.inert.is_none() && self.driver.gathers > Duration::ZERO;
+        if !gathers || self.batch_dice.percent(30) {
+            self.settle_job(&mut out);
+        }
         self.obey(out);
         self.before_event = None;
-        self.driver.connects = None;
+        if self.driver.job.is_settled() {
+            self.driver.connects.clear();
+        }
         if let Some(host) = came {
             self.blame.agent_came(self.driver_now(), &host);
         }
     }
 
+    /// Ends the gathering of events.
+    fn settle_job(&mut self, out: &mut Vec<Command>) {
+        self.driver.job.settle(self.driver_now(), out);
+        self.driver.gathering = false;
+    }
+
     /// A beat of an agent: nothing but its answer may follow.
     pub(super) fn job_beat(&mut self, event: JobEvent) {
         let mut out = Vec::new();
-        self.driver.job.step(self.driver_now(), event, &mut out);
+        self.driver.job.receive(self.driver_now(), event, &mut out);
         for command in out {
             match command {
                 Command::Send { host, order } if matches!(order, Order::Beat { .. }) => {
@@ -152,6 +171,14 @@ impl World {
             return;
         }
         (self.driver.tick_at, self.driver.due) = (None, None);
+        self.driver.gathering = false;
+        let gathered = !self.driver.job.is_settled();
+        if gathered {
+            let mut out = Vec::new();
+            self.settle_job(&mut out);
+            self.obey(out);
+            self.driver.connects.clear();
+        }
         self.driver.broken = false;
         let mut out = Vec::new();
         self.driver.job.tick(self.driver_now(), &mut out);
@@ -159,7 +186,7 @@ impl World {
             self.note(format_args!("driver ticks"));
         }
         self.obey(out);
-        self.driver.ticks += 1;
+        self.driver.ticks += u32::from(!gathered);
         if self.driver.ticks > MOST_TICKS {
             self.violate(
                 "R9",
@@ -188,6 +215,7 @@ impl World {
     /// What it was to do while it stood still has waited, and follows.
     pub(super) fn driver_wakes(&mut self) {
         (self.driver.tick_at, self.driver.due) = (None, None);
+        self.driver.gathering = false;
         self.note(format_args!("driver goes on"));
         self.schedule_job_tick();
     }
@@ -198,6 +226,16 @@ impl World {
     }
 
     pub(super) fn schedule_job_tick(&mut self) {
+        if self.driver.gathering {
+            return;
+        }
+        if !self.driver.job.is_settled() {
+            let most = self.driver.gathers.as_micros() as u64;
+            let at = self.now + self.batch_dice.micros(0, most);
+            self.driver.gathering = true;
+            (self.driver.tick_at, self.driver.due) = (Some(at), None);
+            return self.at(at, Ev::JobTick);
+        }
         let Some(due) = self.driver.job.next_deadline() else {
             (self.driver.tick_at, self.driver.due) = (None, None);
             return;

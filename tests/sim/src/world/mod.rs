@@ -88,6 +88,8 @@ pub(crate) struct World {
     data_dice: Dice,
     /// How late deadlines are noticed: apart as well.
     lateness_dice: Dice,
+    /// Which events come together.
+    batch_dice: Dice,
     queue: BinaryHeap<Entry>,
     entered: u64,
     pub(crate) driver: Driver,
@@ -116,6 +118,9 @@ pub(crate) struct World {
 /// Makes other dice of the same seed.
 const LATENESS: u64 = 0x6c61_7465;
 
+/// The same.
+const BATCHES: u64 = 0x6261_7463_6865_7300;
+
 /// A run that needs more events than this has lost its way.
 const MOST_EVENTS: u64 = 3_000_000;
 
@@ -124,15 +129,20 @@ impl World {
         let mut dice = Dice::new(seed);
         let mut data_dice = Dice::new(!seed);
         let plan = Scenario::draw(&mut dice, &mut data_dice);
+        let mut batch_dice = Dice::new(seed ^ BATCHES);
+        // None, in most runs.
+        let gathers = batch_dice.pick(&[0, 0, 0, 500, 5_000]).unwrap_or(0);
+        let gathers = Duration::from_micros(gathers);
         let mut world = Self {
             now: Time::ZERO,
-            driver: Driver::new(&plan, dice.seed()),
+            driver: Driver::new(&plan, dice.seed(), gathers),
             hosts: (plan.hosts.iter().zip(0..))
                 .map(|(slots, index)| Host::new(index, *slots))
                 .collect(),
             dice,
             data_dice,
             lateness_dice: Dice::new(seed ^ LATENESS),
+            batch_dice,
             queue: BinaryHeap::new(),
             entered: 0,
             links: Vec::new(),

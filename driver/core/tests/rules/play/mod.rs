@@ -48,6 +48,8 @@ pub(crate) struct Play {
     instances: u64,
     /// Commands that were not done yet.
     todo: Vec<Command>,
+    /// Events are received and not settled.
+    gathers: bool,
     /// Hosts that do nothing by themselves.
     pub(crate) passive: BTreeSet<HostId>,
     /// Workers do not join by themselves.
@@ -91,6 +93,7 @@ impl Play {
             hosts: BTreeMap::new(),
             instances: 0,
             todo: Vec::new(),
+            gathers: false,
             passive: BTreeSet::new(),
             slow: false,
             unreachable: BTreeSet::new(),
@@ -123,7 +126,19 @@ impl Play {
     }
 
     pub(crate) fn event(&mut self, event: Event) {
-        self.job.step(self.now, event, &mut self.todo);
+        self.job.receive(self.now, event, &mut self.todo);
+        if !self.gathers {
+            self.job.settle(self.now, &mut self.todo);
+            self.obey();
+        }
+    }
+
+    /// The driver takes these events together.
+    pub(crate) fn together(&mut self, events: impl FnOnce(&mut Self)) {
+        self.gathers = true;
+        events(self);
+        self.gathers = false;
+        self.job.settle(self.now, &mut self.todo);
         self.obey();
     }
 
