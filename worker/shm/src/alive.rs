@@ -99,8 +99,7 @@ impl Alive {
         }
         let before = registered()?;
         register(start, HEAD)?;
-        // SAFETY: gettid has no arguments and cannot fail.
-        let thread = unsafe { libc::gettid() } as u32;
+        let thread = rustix::thread::gettid().as_raw_pid() as u32;
         let word = &page.layout().life.alive;
         word.store(thread | WAITERS, Ordering::SeqCst);
         futex::wake_all(word);

@@ -1,15 +1,11 @@
-//! The clock of leases: it counts while the machine sleeps, and all processes of a machine read the same.
+//! The clock of leases. It counts while the machine sleeps, and all processes of a machine read the same value.
 
 use std::time::Duration;
 
-/// Time since the machine was booted, its sleep included. Some 30 ns, no system call.
+use rustix::time::{ClockId, clock_gettime};
+
+/// The time since the machine was booted, suspends included. A call takes about 30 ns and makes no system call.
 pub fn boottime() -> Duration {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is a live timespec that the call fills.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
-    debug_assert_eq!(result, 0, "every Linux has this clock");
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }

@@ -8,22 +8,25 @@
 //! `WouldBlock` and have done nothing.
 
 use std::{
-    io,
-    mem::size_of,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-    ptr,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    cmsg_space,
+    io::retry_on_intr,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
 };
 
 /// The most descriptors that one call sends or takes.
 pub const MAX_FDS: usize = 16;
 
-/// Room for the largest control message, aligned as the kernel wants it.
-type Control = [u64; 16];
-const _: () = {
-    // SAFETY: arithmetic only.
-    let need = unsafe { libc::CMSG_SPACE((MAX_FDS * size_of::<RawFd>()) as u32) };
-    assert!(need as usize <= size_of::<Control>());
-};
+/// Bytes of the largest control message.
+const CONTROL_LEN: usize = cmsg_space!(ScmRights(MAX_FDS));
 
 /// A peer sent more descriptors with one message than any of ours carries; those that came were closed.
 #[derive(Debug, thiserror::Error)]
@@ -40,38 +43,14 @@ pub fn send(socket: &impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
     if fds.len() > MAX_FDS || (bytes.is_empty() && !fds.is_empty()) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut part = libc::iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    };
-    let mut control: Control = [0; 16];
-    let mut message = message(&mut part, &mut control);
-    if fds.is_empty() {
-        message.msg_controllen = 0;
-    } else {
-        let len = size_of_val(fds) as u32;
-        // SAFETY: arithmetic only.
-        message.msg_controllen = unsafe { libc::CMSG_SPACE(len) } as _;
-        // SAFETY: the message has room for one control message with this many descriptors, checked above
-        // and at compile time; a BorrowedFd is a RawFd in memory.
-        unsafe {
-            let head = libc::CMSG_FIRSTHDR(&raw const message);
-            (*head).cmsg_level = libc::SOL_SOCKET;
-            (*head).cmsg_type = libc::SCM_RIGHTS;
-            (*head).cmsg_len = libc::CMSG_LEN(len) as _;
-            ptr::copy_nonoverlapping(fds.as_ptr().cast(), libc::CMSG_DATA(head), len as usize);
-        }
+    let mut space = [MaybeUninit::uninit(); CONTROL_LEN];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
-    retry(|| {
-        // SAFETY: an open descriptor and a message whose parts live until the call returns; it only reads them.
-        unsafe {
-            libc::sendmsg(
-                socket.as_fd().as_raw_fd(),
-                &raw const message,
-                libc::MSG_NOSIGNAL,
-            )
-        }
-    })
+    let parts = [IoSlice::new(bytes)];
+    let sent = retry_on_intr(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL))?;
+    Ok(sent)
 }
 
 /// Sends all bytes, and descriptors with the first of them. For blocking sockets.
@@ -91,70 +70,22 @@ pub fn send_all(socket: &impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
 ///
 /// Fails with `InvalidData` around [`Truncated`] if descriptors were lost; the stream is of no use then.
 pub fn recv(socket: &impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
-    let mut part = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    let mut control: Control = [0; 16];
-    let mut message = message(&mut part, &mut control);
-    let count = retry(|| {
-        message.msg_controllen = size_of::<Control>() as _;
-        // SAFETY: an open descriptor and a message whose parts are exclusively ours until the call returns.
-        unsafe {
-            libc::recvmsg(
-                socket.as_fd().as_raw_fd(),
-                &raw mut message,
-                libc::MSG_CMSG_CLOEXEC,
-            )
-        }
-    })?;
+    let mut space = [MaybeUninit::uninit(); CONTROL_LEN];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let received =
+        retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     let before = fds.len();
-    take(&message, fds);
-    if message.msg_flags & libc::MSG_CTRUNC != 0 || fds.len() - before > MAX_FDS {
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(more) = message {
+            fds.extend(more);
+        }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() - before > MAX_FDS {
         fds.truncate(before);
         return Err(io::Error::new(io::ErrorKind::InvalidData, Truncated));
     }
-    Ok(count)
-}
-
-fn message(part: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
-    // SAFETY: all zeroes is a valid message of nothing.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message
-}
-
-/// Becomes the owner of all descriptors of a message just received.
-fn take(message: &libc::msghdr, fds: &mut Vec<OwnedFd>) {
-    // SAFETY: the kernel filled the control part, whose messages the macros walk within its length. Each
-    // descriptor in it was just opened for us.
-    unsafe {
-        let mut head = libc::CMSG_FIRSTHDR(message);
-        while !head.is_null() {
-            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
-                let len = ((*head).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
-                let data = libc::CMSG_DATA(head).cast::<RawFd>();
-                for index in 0..len / size_of::<RawFd>() {
-                    fds.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
-                }
-            }
-            head = libc::CMSG_NXTHDR(message, head);
-        }
-    }
-}
-
-fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
-    loop {
-        if let Ok(count) = usize::try_from(call()) {
-            return Ok(count);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    Ok(received.bytes)
 }
 
 #[cfg(test)]
@@ -210,9 +141,8 @@ mod tests {
         assert!(at[0].0 == 0 && at[1].0 <= 10 && at[2].0 == 15, "{at:?}");
         let expected: Vec<u64> = [1, 2, 3, 4, 5].into_iter().chain(1..=16).collect();
         assert_eq!(lens(&fds), expected);
-        // SAFETY: an open descriptor.
-        let flags = unsafe { libc::fcntl(fds[0].as_raw_fd(), libc::F_GETFD) };
-        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        let flags = rustix::io::fcntl_getfd(&fds[0]).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }
 
     #[test]
@@ -274,28 +204,12 @@ mod tests {
         let (one, two) = UnixStream::pair().unwrap();
         // As a hostile peer would: more than we take, with a buffer of its own.
         let files = files(40);
-        let raw: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
-        let mut control = [0_u64; 64];
-        let mut byte = *b"x";
-        let mut part = libc::iovec {
-            iov_base: byte.as_mut_ptr().cast(),
-            iov_len: 1,
-        };
-        // SAFETY: as in `send`, with room for 40 descriptors.
-        let sent = unsafe {
-            let mut message: libc::msghdr = std::mem::zeroed();
-            message.msg_iov = &raw mut part;
-            message.msg_iovlen = 1;
-            message.msg_control = control.as_mut_ptr().cast();
-            let len = size_of_val(&raw[..]) as u32;
-            message.msg_controllen = libc::CMSG_SPACE(len) as _;
-            let head = libc::CMSG_FIRSTHDR(&raw const message);
-            (*head).cmsg_level = libc::SOL_SOCKET;
-            (*head).cmsg_type = libc::SCM_RIGHTS;
-            (*head).cmsg_len = libc::CMSG_LEN(len) as _;
-            ptr::copy_nonoverlapping(raw.as_ptr().cast(), libc::CMSG_DATA(head), len as usize);
-            libc::sendmsg(one.as_raw_fd(), &raw const message, 0)
-        };
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(40))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let borrowed = borrow(&files);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&borrowed)));
+        let parts = [IoSlice::new(b"x")];
+        let sent = sendmsg(&one, &parts, &mut control, SendFlags::empty()).unwrap();
         assert_eq!(sent, 1);
         let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let before = open();

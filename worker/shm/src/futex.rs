@@ -3,7 +3,12 @@
 //! Always the non-private kind, so that a word works in whichever process maps it. Wake-ups may be
 //! spurious: callers wait in a loop around their own condition.
 
-use std::{io, ptr, sync::atomic::AtomicU32, time::Duration};
+use std::{sync::atomic::AtomicU32, time::Duration};
+
+use rustix::{
+    io::Errno,
+    thread::futex::{self, Flags, Timespec},
+};
 
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,50 +27,20 @@ pub enum Wakeup {
 ///
 /// `timeout` is measured on the monotonic clock; `None` waits without limit.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Wakeup {
-    let limit = timeout.map(|timeout| libc::timespec {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
-    });
-    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the word is a live, aligned u32 and the limit is null or a live timespec; the kernel
-    // only reads both.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT,
-            expected,
-            limit,
-            ptr::null::<u32>(),
-            0_u32,
-        )
-    };
-    if result == 0 {
-        return Wakeup::Woken;
-    }
-    match io::Error::last_os_error().raw_os_error() {
-        Some(libc::EAGAIN) => Wakeup::Changed,
-        Some(libc::ETIMEDOUT) => Wakeup::TimedOut,
-        // A fault is impossible for a live reference; treating it as an interrupt makes the caller look again.
-        _ => Wakeup::Interrupted,
+    // A timeout that the kernel cannot represent is none.
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match futex::wait(word, Flags::empty(), expected, timeout.as_ref()) {
+        Ok(()) => Wakeup::Woken,
+        Err(Errno::AGAIN) => Wakeup::Changed,
+        Err(Errno::TIMEDOUT) => Wakeup::TimedOut,
+        // EFAULT cannot happen for a live reference. The caller looks at the word again in any case.
+        Err(_) => Wakeup::Interrupted,
     }
 }
 
 /// Wakes at most `count` waiters of the word and returns how many there were.
 pub fn wake(word: &AtomicU32, count: u32) -> usize {
-    // SAFETY: the word is a live, aligned u32; the kernel uses its address only.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE,
-            count.min(i32::MAX as u32),
-            ptr::null::<libc::timespec>(),
-            ptr::null::<u32>(),
-            0_u32,
-        )
-    };
-    usize::try_from(result).unwrap_or(0)
+    futex::wake(word, Flags::empty(), count.min(i32::MAX as u32)).unwrap_or(0)
 }
 
 /// Wakes all waiters of the word and returns how many there were.

@@ -4,12 +4,20 @@
 //! fault by cutting a file it has mapped.
 
 use std::{
-    ffi::CString,
     io,
     ops::Range,
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     ptr::{self, NonNull},
     sync::atomic::{AtomicU32, AtomicU64},
+};
+
+use rustix::{
+    fs::{
+        FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate,
+        memfd_create,
+    },
+    io::{Errno, retry_on_intr},
+    mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mremap, munmap},
 };
 
 /// What can go wrong with shared memory.
@@ -58,37 +66,27 @@ pub enum Error {
 /// The size of a page of memory that layouts here assume.
 pub const PAGE: usize = 4096;
 
-const MFD_NOEXEC_SEAL: libc::c_uint = 8;
-
 /// Makes zeroed memory of `len` bytes that can grow but never shrink; `name` is seen in `/proc` only.
 ///
 /// Nothing is allocated before it is touched. The descriptor is closed on exec.
 pub fn create(name: &str, len: u64) -> Result<OwnedFd, Error> {
-    let fail = |source| Error::Create { len, source };
-    let name = CString::new(name).map_err(|e| fail(e.into()))?;
-    let open = |flags| {
-        // SAFETY: the name is a live C string; the call makes a new descriptor or fails.
-        unsafe { libc::memfd_create(name.as_ptr(), flags) }
+    let fail = |source: Errno| Error::Create {
+        len,
+        source: source.into(),
     };
-    // Kernels before 6.3 do not know the last flag, and some later ones insist on it.
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    let mut raw = open(flags | MFD_NOEXEC_SEAL);
-    if raw < 0 {
-        raw = open(flags);
-    }
-    if raw < 0 {
-        return Err(fail(io::Error::last_os_error()));
-    }
-    // SAFETY: the kernel just gave us this descriptor; nobody else has it.
-    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 do not know `NOEXEC_SEAL`, and some later ones insist on it.
+    let fd = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| memfd_create(name, flags))
+        .map_err(fail)?;
     set_len(&fd, len).map_err(fail)?;
-    add_seals(&fd, libc::F_SEAL_SHRINK).map_err(fail)?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(fail)?;
     Ok(fd)
 }
 
 /// Fixes the size of memory for ever.
 pub fn seal_size(fd: &impl AsFd) -> io::Result<()> {
-    add_seals(fd, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
+    Ok(fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW)?)
 }
 
 /// Another descriptor of the same memory through which nobody can write.
@@ -99,63 +97,32 @@ pub fn read_only(fd: &impl AsFd) -> io::Result<OwnedFd> {
 
 /// Bytes of the memory behind a descriptor.
 pub fn len(fd: &impl AsFd) -> io::Result<u64> {
-    // SAFETY: all zeroes is a valid stat, and the call writes nothing else.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open and the stat is live.
-    if unsafe { libc::fstat(fd.as_fd().as_raw_fd(), &raw mut stat) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    Ok(u64::try_from(fstat(fd)?.st_size).unwrap_or(0))
 }
 
 /// Grows memory to at least `len` bytes; new bytes are zero and not yet allocated. Never shrinks.
 pub fn grow(fd: &impl AsFd, to: u64) -> Result<(), Error> {
     let fail = |source| Error::Grow { len: to, source };
     if len(fd).map_err(fail)? < to {
-        set_len(fd, to).map_err(fail)?;
+        set_len(fd, to).map_err(|error| fail(error.into()))?;
     }
     Ok(())
 }
 
-fn set_len(fd: &impl AsFd, len: u64) -> io::Result<()> {
-    let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-    // SAFETY: the descriptor is open.
-    match unsafe { libc::ftruncate(fd.as_fd().as_raw_fd(), len) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+fn set_len(fd: &impl AsFd, len: u64) -> Result<(), Errno> {
+    if i64::try_from(len).is_err() {
+        return Err(Errno::FBIG);
     }
+    ftruncate(fd, len)
 }
 
 /// Allocates the pages of a range of a file, within its size.
 fn allocate(fd: &impl AsFd, range: Range<usize>) -> io::Result<()> {
-    loop {
-        // SAFETY: the descriptor is open; the call takes integers. A mapping's range fits into them.
-        let result = unsafe {
-            libc::fallocate(
-                fd.as_fd().as_raw_fd(),
-                libc::FALLOC_FL_KEEP_SIZE,
-                range.start as libc::off_t,
-                (range.end - range.start) as libc::off_t,
-            )
-        };
-        if result == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            // No way to ask: then a lack of memory shows when it is touched.
-            Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(()),
-            Some(libc::EINTR) => {}
-            _ => return Err(error),
-        }
-    }
-}
-
-fn add_seals(fd: &impl AsFd, seals: libc::c_int) -> io::Result<()> {
-    // SAFETY: the descriptor is open; the call takes an integer.
-    match unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_ADD_SEALS, seals) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    let (start, len) = (range.start as u64, (range.end - range.start) as u64);
+    match retry_on_intr(|| fallocate(fd, FallocateFlags::KEEP_SIZE, start, len)) {
+        // The kernel cannot allocate ahead. A lack of memory then shows when a page is touched.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        result => Ok(result?),
     }
 }
 
@@ -186,16 +153,26 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes to read and write.
     pub fn new(fd: &impl AsFd, len: usize) -> Result<Self, Error> {
-        Self::with(fd, len, libc::PROT_READ | libc::PROT_WRITE, 0)
+        Self::with(
+            fd,
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+        )
     }
 
     /// Maps the first `len` bytes to read; pages that exist are mapped at once. A write through it ends
     /// the process by SIGSEGV.
     pub fn read_only(fd: &impl AsFd, len: usize) -> Result<Self, Error> {
-        Self::with(fd, len, libc::PROT_READ, libc::MAP_POPULATE)
+        Self::with(
+            fd,
+            len,
+            ProtFlags::READ,
+            MapFlags::SHARED | MapFlags::POPULATE,
+        )
     }
 
-    fn with(fd: &impl AsFd, len: usize, prot: i32, flags: i32) -> Result<Self, Error> {
+    fn with(fd: &impl AsFd, len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self, Error> {
         let fail = |source| Error::Map {
             len: len as u64,
             source,
@@ -208,19 +185,8 @@ impl Mapping {
             });
         }
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                len,
-                prot,
-                libc::MAP_SHARED | flags,
-                fd.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(fail(io::Error::last_os_error()));
-        }
+        let start = unsafe { mmap(ptr::null_mut(), len, prot, flags, fd, 0) };
+        let start = start.map_err(|error| fail(error.into()))?;
         let start = NonNull::new(start.cast()).ok_or_else(|| fail(io::ErrorKind::Other.into()))?;
         Ok(Self { start, len })
     }
@@ -241,18 +207,10 @@ impl Mapping {
         if len <= self.len {
             return Ok(());
         }
-        // SAFETY: the old range is ours, and the exclusive borrow says that nobody points into it.
-        let start = unsafe {
-            libc::mremap(
-                self.start.as_ptr().cast(),
-                self.len,
-                len,
-                libc::MREMAP_MAYMOVE,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(fail(io::Error::last_os_error()));
-        }
+        let old = self.start.as_ptr().cast();
+        // SAFETY: the old range is ours, and the exclusive borrow says that nothing points into it.
+        let start = unsafe { mremap(old, self.len, len, MremapFlags::MAYMOVE) };
+        let start = start.map_err(|error| fail(error.into()))?;
         self.start = NonNull::new(start.cast()).unwrap_or(self.start);
         self.len = len;
         Ok(())
@@ -266,25 +224,17 @@ impl Mapping {
         if from >= to {
             return Ok(());
         }
-        loop {
+        let populated = retry_on_intr(|| {
             // SAFETY: the range lies in our mapping; populating changes no byte.
-            let result = unsafe {
-                libc::madvise(
-                    self.start.as_ptr().add(from).cast(),
-                    to - from,
-                    libc::MADV_POPULATE_WRITE,
-                )
-            };
-            if result == 0 {
-                return Ok(());
+            unsafe {
+                let start = self.start.as_ptr().add(from).cast();
+                madvise(start, to - from, Advice::LinuxPopulateWrite)
             }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                // Kernels before 5.14: the pages are at least allocated, and mapped as they are touched.
-                Some(libc::EINVAL | libc::ENOSYS) => return allocate(fd, from..to),
-                Some(libc::EINTR) => {}
-                _ => return Err(error),
-            }
+        });
+        match populated {
+            // Kernels before 5.14: the pages are at least allocated, and mapped as they are touched.
+            Err(Errno::INVAL | Errno::NOSYS) => allocate(fd, from..to),
+            result => Ok(result?),
         }
     }
 
@@ -317,8 +267,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and no borrow outlives this value.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        // SAFETY: the range is ours, and no borrow outlives this value. An error would leave it mapped.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
@@ -340,10 +290,7 @@ mod tests {
     #[test]
     fn memory_never_shrinks() {
         let fd = create("test", 2 * PAGE as u64).unwrap();
-        assert_eq!(
-            set_len(&fd, PAGE as u64).unwrap_err().raw_os_error(),
-            Some(libc::EPERM)
-        );
+        assert_eq!(set_len(&fd, PAGE as u64), Err(Errno::PERM));
         grow(&fd, PAGE as u64).unwrap();
         assert_eq!(len(&fd).unwrap(), 2 * PAGE as u64);
     }

@@ -6,12 +6,19 @@
 use std::{
     io,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::process::ExitStatusExt,
     },
     process::ExitStatus,
-    ptr,
     time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::{Errno, retry_on_intr},
+    process::{
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+    },
 };
 
 /// A process that cannot be mistaken for a later one of the same number.
@@ -23,86 +30,38 @@ pub struct Pidfd(OwnedFd);
 impl Pidfd {
     /// Opens a process by its number; be sure that it is still the one you mean, as for a child not yet reaped.
     pub fn open(pid: u32) -> io::Result<Self> {
-        // SAFETY: integers only; the call makes a new descriptor (close-on-exec) or fails.
-        let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        let raw = i32::try_from(raw).unwrap_or(-1);
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just gave us this descriptor; nobody else has it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(raw) }))
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or(Errno::INVAL)?;
+        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
     /// Waits until the process has ended; `false` if the timeout passed first. Zero only looks.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        let mut poll = libc::pollfd {
-            fd: self.0.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let millis = timeout.as_nanos().div_ceil(1_000_000);
-        let millis = i32::try_from(millis).unwrap_or(i32::MAX);
-        loop {
-            // SAFETY: one live pollfd.
-            match unsafe { libc::poll(&raw mut poll, 1, millis) } {
-                0 => return Ok(false),
-                1.. => return Ok(true),
-                _ => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        // A timeout that the kernel cannot represent is none.
+        let timeout = Timespec::try_from(timeout).ok();
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let ready = retry_on_intr(|| poll(&mut fds, timeout.as_ref()))?;
+        Ok(ready > 0)
     }
 
     /// Takes the exit status of an ended child, so that no zombie stays; `None` if it still runs.
     ///
     /// Fails with `ECHILD` if it is not a child of this process, or was reaped.
     pub fn reap(&self) -> io::Result<Option<ExitStatus>> {
-        // SAFETY: all zeroes is a valid siginfo.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let id = self.0.as_raw_fd() as libc::id_t;
-        loop {
-            let options = libc::WEXITED | libc::WNOHANG;
-            // SAFETY: an open descriptor and a live siginfo.
-            if unsafe { libc::waitid(libc::P_PIDFD, id, &raw mut info, options) } == 0 {
-                break;
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
-        // SAFETY: waitid filled the fields of a child's status, or left them zero.
-        let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-        if pid == 0 {
-            return Ok(None);
-        }
-        Ok(Some(ExitStatus::from_raw(match info.si_code {
-            libc::CLD_EXITED => (status & 0xff) << 8,
-            libc::CLD_DUMPED => status | 0x80,
-            _ => status,
-        })))
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let ended = retry_on_intr(|| waitid(WaitId::PidFd(self.as_fd()), options))?;
+        Ok(ended.map(|status| {
+            let code = status.exit_status().map(|code| (code & 0xff) << 8);
+            let signal = status.terminating_signal().unwrap_or(0);
+            let core = if status.dumped() { 0x80 } else { 0 };
+            ExitStatus::from_raw(code.unwrap_or(signal | core))
+        }))
     }
 
-    /// Sends a signal; fails with `ESRCH` if the process has been reaped.
+    /// Sends a signal. Fails with `ESRCH` if the process has been reaped, and with `EINVAL` for a number without a name.
     pub fn kill(&self, signal: i32) -> io::Result<()> {
-        // SAFETY: an open descriptor, integers and a null pointer that the call allows.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                self.0.as_raw_fd(),
-                signal,
-                ptr::null::<libc::siginfo_t>(),
-                0,
-            )
-        };
-        match result {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let signal = Signal::from_named_raw(signal).ok_or(Errno::INVAL)?;
+        Ok(pidfd_send_signal(self, signal)?)
     }
 }
 

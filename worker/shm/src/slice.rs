@@ -74,8 +74,7 @@ impl Short {
     /// # Errors
     /// As [`set`]; the slice is as it was.
     pub fn new(slice: Duration) -> io::Result<Self> {
-        // SAFETY: no arguments, cannot fail.
-        let thread = unsafe { libc::gettid() };
+        let thread = rustix::thread::gettid().as_raw_pid();
         let before = Duration::from_nanos(get(thread)?.runtime);
         set(slice)?;
         Ok(Self { thread, before })
