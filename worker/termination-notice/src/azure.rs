@@ -1,7 +1,7 @@
-//! Notices of Azure: scheduled events of its instance metadata service, approved once the host is left.
+//! Notices of Azure: scheduled events of its instance metadata service. They are approved once the job has left the host.
 //!
-//! Paths, fields and the approval are those of its documentation ("Scheduled Events for Linux VMs"). Asking turns
-//! the service on for a machine. An event that is approved begins at once instead of at its time.
+//! Paths, fields and the approval are those of its documentation ("Scheduled Events for Linux VMs"). The first request
+//! turns the service on for a machine. An approved event begins at once instead of at its time.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,19 +15,19 @@ use serde::Deserialize;
 use tokio::time::sleep;
 
 use crate::{
-    http::{Error, Reachable, Service},
-    moment,
+    http::{Error, Reachability, Service},
+    timestamps,
     watch::Sender,
 };
 
-const PERIOD: Duration = Duration::from_secs(1);
-/// The first question to a machine may take the service minutes; it is asked again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The time limit of a request. The first request for a machine may take minutes, and is repeated.
+const TIMEOUT: Duration = Duration::from_secs(5);
 const EVENTS: &str = "/metadata/scheduledevents?api-version=2020-07-01";
 const NAME: &str = "/metadata/instance/compute/name?api-version=2021-02-01&format=text";
 const HEADERS: [(&str, &str); 1] = [("metadata", "true")];
 
-/// The events that were told and are to be approved.
+/// The reported events that wait for approval.
 #[derive(Clone, Debug)]
 pub(crate) struct Approval {
     service: Service,
@@ -35,9 +35,9 @@ pub(crate) struct Approval {
 }
 
 impl Approval {
-    pub(crate) fn of(at: &Uri) -> Self {
+    pub(crate) fn new(base: &Uri) -> Self {
         Self {
-            service: Service::at(at),
+            service: Service::new(base),
             events: Arc::default(),
         }
     }
@@ -49,7 +49,7 @@ impl Approval {
             .push(event);
     }
 
-    /// The host is left: the events may begin.
+    /// Approves all reported events, once the job has left the host.
     pub(crate) async fn approve(&self) {
         let events =
             std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
@@ -61,10 +61,10 @@ impl Approval {
             .map(|id| serde_json::json!({"EventId": id}))
             .collect();
         let body = serde_json::json!({ "StartRequests": starts }).to_string();
-        let asked = self
+        let answer = self
             .service
-            .ask(Method::POST, EVENTS, &HEADERS, body, PATIENCE);
-        if let Err(error) = asked.await {
+            .request(Method::POST, EVENTS, &HEADERS, body, TIMEOUT);
+        if let Err(error) = answer.await {
             tracing::warn!(
                 "a scheduled event of Azure is not approved, and begins at its time: {error}"
             );
@@ -72,29 +72,29 @@ impl Approval {
     }
 }
 
-/// Asks as long as somebody listens.
+/// Polls the service until the receiver is gone.
 pub(crate) async fn watch(approval: Approval, sender: Sender) {
     let service = approval.service.clone();
-    let mut reachable = Reachable::new("Azure's metadata service");
-    let (mut name, mut told) = (None, Vec::new());
+    let mut reachable = Reachability::new("Azure's metadata service");
+    let (mut name, mut reported) = (None, Vec::new());
     while !sender.is_closed() {
         if name.is_none() {
-            name = reachable.note(own_name(&service).await);
+            name = reachable.record(machine_name(&service).await);
         }
-        if let Some(own) = &name
-            && let Some(document) = reachable.note(events(&service).await)
+        if let Some(name) = &name
+            && let Some(document) = reachable.record(events(&service).await)
         {
-            for event in document.events.into_iter().filter(|event| event.ends(own)) {
-                if !told.contains(&event.id) {
-                    let within = moment::until_rfc2822(&event.not_before, Timestamp::now());
-                    told.push(event.id.clone());
+            for event in document.events.into_iter().filter(|event| event.ends(name)) {
+                if !reported.contains(&event.id) {
+                    let within = timestamps::until_rfc2822(&event.not_before, Timestamp::now());
+                    reported.push(event.id.clone());
                     approval.add(event.id);
                     let kind = NoticeKind::ScheduledEvent;
-                    sender.tell(Notice { kind, within }).await;
+                    sender.send(Notice { kind, within }).await;
                 }
             }
         }
-        sleep(PERIOD).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -118,24 +118,24 @@ struct Event {
 }
 
 impl Event {
-    /// Whether it ends or restarts the machine of this name. `Freeze` only stops it for some seconds.
-    fn ends(&self, own: &str) -> bool {
+    /// Whether the event ends or restarts the machine of this name. `Freeze` only suspends it for some seconds.
+    fn ends(&self, machine: &str) -> bool {
         let ends = matches!(
             self.kind.as_str(),
             "Preempt" | "Terminate" | "Reboot" | "Redeploy"
         );
-        ends && self.resources.iter().any(|name| name == own)
+        ends && self.resources.iter().any(|name| name == machine)
     }
 }
 
-async fn own_name(service: &Service) -> Result<String, Error> {
-    let answer = service.get(NAME, &HEADERS, PATIENCE).await?;
+async fn machine_name(service: &Service) -> Result<String, Error> {
+    let answer = service.get(NAME, &HEADERS, TIMEOUT).await?;
     let answer = answer.ok_or_else(|| Error::Unreadable("it does not know this machine".into()))?;
     Ok(answer.text.trim().to_owned())
 }
 
 async fn events(service: &Service) -> Result<Document, Error> {
-    match service.get(EVENTS, &HEADERS, PATIENCE).await? {
+    match service.get(EVENTS, &HEADERS, TIMEOUT).await? {
         Some(answer) => {
             serde_json::from_str(&answer.text).map_err(|error| Error::Unreadable(error.to_string()))
         }

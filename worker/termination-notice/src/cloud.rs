@@ -1,4 +1,4 @@
-//! Which cloud a machine is of, and where its metadata service is.
+//! Detects the cloud of a machine and the address of its metadata service.
 
 use std::{env, fs, path::Path};
 
@@ -10,7 +10,7 @@ const LINK_LOCAL: &str = "http://169.254.169.254";
 /// The asset tag of every machine in Azure.
 const AZURE_TAG: &str = "7783-7084-3265-9085-8269-3286-77";
 
-/// Metadata services that may be asked.
+/// The metadata services to poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clouds {
     pub(crate) ec2: Option<Uri>,
@@ -19,13 +19,13 @@ pub(crate) struct Clouds {
 }
 
 impl Clouds {
-    /// Those of this machine.
+    /// The services of this machine.
     pub(crate) fn here() -> Self {
-        Self::of(Path::new("/sys/class/dmi/id"), |name| env::var(name).ok())
+        Self::detect(Path::new("/sys/class/dmi/id"), |name| env::var(name).ok())
     }
 
-    fn of(dmi: &Path, variable: impl Fn(&str) -> Option<String>) -> Self {
-        let says = |file: &str, words: &str| {
+    fn detect(dmi: &Path, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let starts_with = |file: &str, words: &str| {
             fs::read_to_string(dmi.join(file)).is_ok_and(|text| text.trim().starts_with(words))
         };
         let uri = |text: String| match text.parse::<Uri>() {
@@ -35,9 +35,9 @@ impl Clouds {
                 None
             }
         };
-        let asked = |name: &str, here: bool| {
-            let given = variable(name).filter(|text| !text.is_empty());
-            given.or_else(|| here.then(|| LINK_LOCAL.to_owned()))
+        let endpoint = |name: &str, is_this_cloud: bool| {
+            let configured = variable(name).filter(|text| !text.is_empty());
+            configured.or_else(|| is_this_cloud.then(|| LINK_LOCAL.to_owned()))
         };
         let with_scheme = |text: String| {
             if text.contains("://") {
@@ -46,25 +46,25 @@ impl Clouds {
                 format!("http://{text}")
             }
         };
-        // As the SDKs of AWS have it.
-        let off = variable("AWS_EC2_METADATA_DISABLED")
+        // The variable is that of the AWS SDKs.
+        let is_disabled = variable("AWS_EC2_METADATA_DISABLED")
             .is_some_and(|text| text.eq_ignore_ascii_case("true"));
         Self {
-            ec2: asked(
+            ec2: endpoint(
                 "AWS_EC2_METADATA_SERVICE_ENDPOINT",
-                says("sys_vendor", "Amazon EC2"),
+                starts_with("sys_vendor", "Amazon EC2"),
             )
-            .filter(|_| !off)
+            .filter(|_| !is_disabled)
             .and_then(uri),
-            gce: asked(
+            gce: endpoint(
                 "GCE_METADATA_HOST",
-                says("product_name", "Google Compute Engine"),
+                starts_with("product_name", "Google Compute Engine"),
             )
             .map(with_scheme)
             .and_then(uri),
-            azure: asked(
+            azure: endpoint(
                 "ELASTICRUN_AZURE_IMDS",
-                says("chassis_asset_tag", AZURE_TAG),
+                starts_with("chassis_asset_tag", AZURE_TAG),
             )
             .and_then(uri),
         }
@@ -81,18 +81,18 @@ mod tests {
             fs::write(dmi.path().join(name), text).unwrap();
         }
         let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
-        Clouds::of(dmi.path(), |name| {
+        Clouds::detect(dmi.path(), |name| {
             find(name).map(|(_, text)| (*text).to_owned())
         })
     }
 
     #[test]
-    fn a_machine_of_no_cloud_asks_nobody() {
+    fn a_machine_of_no_cloud_has_no_service() {
         assert_eq!(with(&[("sys_vendor", "QEMU\n")], &[]), Clouds::default());
     }
 
     #[test]
-    fn a_machine_of_a_cloud_asks_its_service() {
+    fn a_machine_of_a_cloud_has_its_service() {
         let link_local = Some(Uri::from_static("http://169.254.169.254/"));
         assert_eq!(with(&[("sys_vendor", "Amazon EC2\n")], &[]).ec2, link_local);
         let google = [("product_name", "Google Compute Engine\n")];

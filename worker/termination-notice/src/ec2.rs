@@ -1,8 +1,8 @@
-//! Notices of EC2, by version 2 of its instance metadata service.
+//! Notices of EC2, by version 2 of its instance metadata service (IMDSv2).
 //!
 //! The paths and their meaning are those of the user guides of EC2 ("Spot Instance interruption notices",
 //! "EC2 instance rebalance recommendations") and of Auto Scaling ("Retrieve the target lifecycle state through
-//! instance metadata"). A spot instance has two minutes from the notice on.
+//! instance metadata"). A spot instance ends two minutes after its notice.
 
 use std::time::Duration;
 
@@ -13,36 +13,36 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    http::{Error, Reachable, Service},
-    moment,
+    http::{Error, Reachability, Service},
+    timestamps,
     watch::Sender,
 };
 
-const PERIOD: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a token is asked for, and when the next one is fetched.
+/// The requested life time of a token in seconds, and the age at which it is replaced.
 const TOKEN_SECONDS: &str = "21600";
 const TOKEN_AGE: Duration = Duration::from_secs(18_000);
 
-/// Asks as long as somebody listens.
-pub(crate) async fn watch(at: Uri, sender: Sender) {
+/// Polls the service until the receiver is gone.
+pub(crate) async fn watch(base: Uri, sender: Sender) {
     let mut source = Ec2 {
-        service: Service::at(&at),
+        service: Service::new(&base),
         token: None,
     };
-    let mut reachable = Reachable::new("EC2's metadata service");
-    let mut told = Vec::new();
+    let mut reachable = Reachability::new("EC2's metadata service");
+    let mut reported = Vec::new();
     while !sender.is_closed() {
-        if let Some(notices) = reachable.note(source.look().await) {
+        if let Some(notices) = reachable.record(source.poll().await) {
             for notice in notices {
-                if !told.contains(&notice.kind) {
-                    told.push(notice.kind);
-                    sender.tell(notice).await;
+                if !reported.contains(&notice.kind) {
+                    reported.push(notice.kind);
+                    sender.send(notice).await;
                 }
             }
         }
-        sleep(PERIOD).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -58,8 +58,8 @@ struct InstanceAction {
 }
 
 impl Ec2 {
-    /// What holds now.
-    async fn look(&mut self) -> Result<Vec<Notice>, Error> {
+    /// Reads all paths and returns the notices that hold now.
+    async fn poll(&mut self) -> Result<Vec<Notice>, Error> {
         let mut notices = Vec::new();
         if let Some(text) = self.get("/latest/meta-data/spot/instance-action").await? {
             notices.extend(interruption(&text, Timestamp::now()));
@@ -84,8 +84,8 @@ impl Ec2 {
     async fn get(&mut self, path: &str) -> Result<Option<String>, Error> {
         let token = self.token().await?;
         let headers = [("x-aws-ec2-metadata-token", token.as_str())];
-        match self.service.get(path, &headers, PATIENCE).await {
-            // The token is not good any more: an instance that was stopped and started, for example.
+        match self.service.get(path, &headers, TIMEOUT).await {
+            // The token is not valid any more, for example after a stop and start of the instance.
             Err(Error::Status(status)) if status.as_u16() == 401 => {
                 self.token = None;
                 Err(Error::Status(status))
@@ -104,7 +104,7 @@ impl Ec2 {
         let path = "/latest/api/token";
         let answer = self
             .service
-            .ask(Method::PUT, path, &headers, String::new(), PATIENCE)
+            .request(Method::PUT, path, &headers, String::new(), TIMEOUT)
             .await?;
         let answer = answer.ok_or_else(|| Error::Unreadable("it has no tokens".into()))?;
         self.token = Some((answer.text.clone(), Instant::now()));
@@ -112,7 +112,8 @@ impl Ec2 {
     }
 }
 
-/// `{"action": "terminate", "time": "2026-01-05T08:22:00Z"}`. Hibernation stops the processes as well.
+/// Reads an action such as `{"action": "terminate", "time": "2026-01-05T08:22:00Z"}`. Hibernation counts, since it stops
+/// the processes as well.
 fn interruption(text: &str, now: Timestamp) -> Option<Notice> {
     let action: InstanceAction = match serde_json::from_str(text) {
         Ok(action) => action,
@@ -126,11 +127,11 @@ fn interruption(text: &str, now: Timestamp) -> Option<Notice> {
     };
     matches!(action.action.as_str(), "terminate" | "stop" | "hibernate").then(|| Notice {
         kind: NoticeKind::SpotInterruption,
-        within: moment::until_iso(&action.time, now),
+        within: timestamps::until_iso(&action.time, now),
     })
 }
 
-/// `InService`, or the state that the group has decided on: `Terminated`, `Standby`, `Detached`, `Warmed:...`.
+/// Reads a target state: `InService`, `Terminated`, `Standby`, `Detached` or `Warmed:...`.
 fn lifecycle(text: &str) -> Option<Notice> {
     let target = text.trim();
     let leaves = matches!(target, "Terminated" | "Standby") || target.starts_with("Warmed:");
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_ends_its_instance_says_so_by_the_target_state() {
+    fn target_states_that_end_the_instance_are_notices() {
         assert!(lifecycle("InService").is_none());
         assert!(
             lifecycle("Detached").is_none(),

@@ -1,4 +1,4 @@
-//! A file whose appearance is a notice, for what no other source knows.
+//! A file whose appearance is a notice, for events that no other source reports.
 
 use std::{
     io::ErrorKind,
@@ -11,24 +11,24 @@ use tokio::{fs, time::sleep};
 
 use crate::watch::Sender;
 
-/// A file system of several hosts tells nobody of changes, so the file is looked for.
-const PERIOD: Duration = Duration::from_millis(100);
+/// The interval of polls. Network file systems report no changes, so the file is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Looks for the file as long as somebody listens; once it has gone it may come again.
+/// Polls for the file until the receiver is gone. A file that disappears and appears again is another notice.
 pub(crate) async fn watch(path: PathBuf, sender: Sender) {
     let mut was_there = false;
     while !sender.is_closed() {
         let found = look(&path).await;
         if let Some(within) = found.filter(|_| !was_there) {
             let kind = NoticeKind::File;
-            sender.tell(Notice { kind, within }).await;
+            sender.send(Notice { kind, within }).await;
         }
         was_there = found.is_some();
-        sleep(PERIOD).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Whether the file is there, and the time that its text names.
+/// Whether the file exists, and the seconds in its text, if any.
 async fn look(path: &Path) -> Option<Option<Duration>> {
     match fs::read_to_string(path).await {
         Ok(text) => Some(text.trim().parse().ok().map(Duration::from_secs)),

@@ -10,25 +10,25 @@ use hyper::Uri;
 use tokio::time::sleep;
 
 use crate::{
-    http::{Answer, Error, Reachable, Service},
+    http::{Answer, Error, Reachability, Service},
     watch::Sender,
 };
 
-/// How long the server holds a question back while nothing changes.
-const HOLD: Duration = Duration::from_secs(60);
-/// What a lost answer costs beyond that.
+/// How long the server delays its answer while nothing changes.
+const LONG_POLL: Duration = Duration::from_secs(60);
+/// How much longer to wait for the answer.
 const SLACK: Duration = Duration::from_secs(5);
-/// After a failure.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// From the notice to the end, as documented for preemption.
+/// The time from the notice to the end of the instance, as documented for preemption.
 const PREEMPTED_WITHIN: Duration = Duration::from_secs(30);
-/// From the notice to the end of an instance that is not migrated.
+/// The time from the notice to the end of an instance that is not migrated.
 const MAINTENANCE_WITHIN: Duration = Duration::from_secs(60);
 
-/// Waits for changes of both values as long as somebody listens.
-pub(crate) async fn watch(at: Uri, sender: Sender) {
-    let service = Service::at(&at);
+/// Waits for changes of both values until the receiver is gone.
+pub(crate) async fn watch(base: Uri, sender: Sender) {
+    let service = Service::new(&base);
     let preempted = follow(&service, "preempted", &sender, preempted);
     let maintenance = follow(&service, "maintenance-event", &sender, maintenance);
     tokio::join!(preempted, maintenance);
@@ -40,35 +40,35 @@ async fn follow(
     sender: &Sender,
     read: fn(&str) -> Option<Notice>,
 ) {
-    let mut reachable = Reachable::new("Compute Engine's metadata server");
+    let mut reachable = Reachability::new("Compute Engine's metadata server");
     let (mut etag, mut last) = (None, None);
     while !sender.is_closed() {
-        let asked = change(service, name, etag.as_deref()).await;
-        let Some(answer) = reachable.note(asked) else {
-            sleep(PAUSE).await;
+        let answer = change(service, name, etag.as_deref()).await;
+        let Some(answer) = reachable.record(answer) else {
+            sleep(RETRY_INTERVAL).await;
             continue;
         };
         let Some(Answer { text, etag: seen }) = answer else {
-            // No such value, so none to wait for: asked again slowly.
-            sleep(HOLD).await;
+            // The server has no such value. Ask again rarely.
+            sleep(LONG_POLL).await;
             continue;
         };
         if seen.is_none() {
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
         etag = seen;
         let text = text.trim().to_owned();
-        // The first answer comes at once, and an answer may repeat the value.
+        // The first answer comes at once, and later ones may repeat the value.
         if last.as_ref() != Some(&text) {
             if let Some(notice) = read(&text) {
-                sender.tell(notice).await;
+                sender.send(notice).await;
             }
             last = Some(text);
         }
     }
 }
 
-/// The value now if it is not the one of `etag`, else once it changes or after [`HOLD`].
+/// Returns the value at once if it is not the one of `etag`; else once it changes, or after [`LONG_POLL`].
 async fn change(
     service: &Service,
     name: &str,
@@ -78,12 +78,12 @@ async fn change(
     let path = match etag {
         Some(etag) => format!(
             "{path}?wait_for_change=true&timeout_sec={}&last_etag={etag}",
-            HOLD.as_secs()
+            LONG_POLL.as_secs()
         ),
         None => path,
     };
     service
-        .get(&path, &[("metadata-flavor", "Google")], HOLD + SLACK)
+        .get(&path, &[("metadata-flavor", "Google")], LONG_POLL + SLACK)
         .await
 }
 
@@ -94,7 +94,7 @@ fn preempted(text: &str) -> Option<Notice> {
     })
 }
 
-/// `NONE`, `MIGRATE_ON_HOST_MAINTENANCE` (it stays) or `TERMINATE_ON_HOST_MAINTENANCE`.
+/// Reads `NONE`, `MIGRATE_ON_HOST_MAINTENANCE` (the instance stays) or `TERMINATE_ON_HOST_MAINTENANCE`.
 fn maintenance(text: &str) -> Option<Notice> {
     (text == "TERMINATE_ON_HOST_MAINTENANCE").then_some(Notice {
         kind: NoticeKind::Maintenance,

@@ -1,4 +1,4 @@
-//! Requests to a metadata service: plain HTTP, small answers.
+//! Requests to a metadata service over plain HTTP.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use hyper_util::{
 use tokio::time::timeout;
 
 /// The longest answer in bytes.
-const LONGEST: usize = 1 << 20;
+const MAX_ANSWER: usize = 1 << 20;
 
-/// Why there is no answer.
+/// Why a request has no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("it does not answer within {0:?}")]
@@ -27,7 +27,7 @@ pub(crate) enum Error {
     Unreadable(String),
 }
 
-/// An answer with a good status.
+/// An answer with a success status.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) text: String,
@@ -42,7 +42,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn at(base: &Uri) -> Self {
+    pub(crate) fn new(base: &Uri) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(Duration::from_secs(2)));
         Self {
@@ -51,14 +51,14 @@ impl Service {
         }
     }
 
-    /// The answer to a request, or None if nothing is there (404).
-    pub(crate) async fn ask(
+    /// Sends a request. Returns `None` for status 404.
+    pub(crate) async fn request(
         &self,
         method: Method,
         path: &str,
         headers: &[(&'static str, &str)],
         body: String,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Option<Answer>, Error> {
         let mut request = Request::builder()
             .method(method)
@@ -69,9 +69,9 @@ impl Service {
         let request = request
             .body(Full::from(body))
             .map_err(|error| Error::Unreachable(error.to_string()))?;
-        timeout(patience, self.answer(request))
+        timeout(limit, self.answer(request))
             .await
-            .map_err(|_| Error::Slow(patience))?
+            .map_err(|_| Error::Slow(limit))?
     }
 
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Option<Answer>, Error> {
@@ -92,7 +92,9 @@ impl Service {
             .get(ETAG)
             .and_then(|value| value.to_str().ok());
         let etag = etag.map(str::to_owned);
-        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = Limited::new(response.into_body(), MAX_ANSWER)
+            .collect()
+            .await;
         let body = body
             .map_err(|error| Error::Unreadable(error.to_string()))?
             .to_bytes();
@@ -101,40 +103,44 @@ impl Service {
         Ok(Some(Answer { text, etag }))
     }
 
-    /// The text at a path, or None if nothing is there.
+    /// Gets a path. Returns `None` for status 404.
     pub(crate) async fn get(
         &self,
         path: &str,
         headers: &[(&'static str, &str)],
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Option<Answer>, Error> {
-        self.ask(Method::GET, path, headers, String::new(), patience)
+        self.request(Method::GET, path, headers, String::new(), limit)
             .await
     }
 }
 
-/// Says once when a source stops answering, and once when it answers again (N2).
+/// Logs once when a source stops answering, and once when it answers again (N2).
 #[derive(Debug)]
-pub(crate) struct Reachable {
+pub(crate) struct Reachability {
     name: &'static str,
-    is: bool,
+    is_reachable: bool,
 }
 
-impl Reachable {
+impl Reachability {
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, is: true }
+        Self {
+            name,
+            is_reachable: true,
+        }
     }
 
-    pub(crate) fn note<T>(&mut self, result: Result<T, Error>) -> Option<T> {
+    /// Records the result of a request, and logs a change.
+    pub(crate) fn record<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(value) => {
-                if !std::mem::replace(&mut self.is, true) {
+                if !std::mem::replace(&mut self.is_reachable, true) {
                     tracing::info!("{} answers again", self.name);
                 }
                 Some(value)
             }
             Err(error) => {
-                if std::mem::replace(&mut self.is, false) {
+                if std::mem::replace(&mut self.is_reachable, false) {
                     let name = self.name;
                     tracing::warn!("no notices from {name} until it answers again: {error}");
                 }

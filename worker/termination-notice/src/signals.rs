@@ -1,11 +1,11 @@
-//! SIGUSR1 to the agent is a notice: Slurm sends it some time before the end, if it is asked to.
+//! SIGUSR1 to the agent is a notice. Slurm can be configured to send it before the end of an allocation.
 
 use elasticrun_protocol::{Notice, NoticeKind};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::watch::Sender;
 
-/// Waits for signals as long as somebody listens.
+/// Waits for signals until the task is aborted.
 pub(crate) async fn watch(sender: Sender) {
     let mut signals = match signal(SignalKind::user_defined1()) {
         Ok(signals) => signals,
@@ -16,6 +16,6 @@ pub(crate) async fn watch(sender: Sender) {
     };
     while signals.recv().await.is_some() {
         let kind = NoticeKind::Signal;
-        sender.tell(Notice { kind, within: None }).await;
+        sender.send(Notice { kind, within: None }).await;
     }
 }

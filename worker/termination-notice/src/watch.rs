@@ -1,4 +1,4 @@
-//! All sources of a host, as one.
+//! Merges all sources of a host into one stream of notices.
 
 use std::path::PathBuf;
 
@@ -7,39 +7,39 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{azure, cloud::Clouds, ec2, file, gce, signals};
 
-/// Notices that may wait for the reader.
-const WAITING: usize = 16;
+/// Notices that may wait for the receiver.
+const CAPACITY: usize = 16;
 
-/// What to watch beside the cloud that the machine is of and SIGUSR1.
+/// Optional sources, beside SIGUSR1 and the cloud of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// A file whose appearance is a notice; its text may be the seconds that are left.
     pub file: Option<PathBuf>,
 }
 
-/// What the sources of a host say. Dropping it ends them.
+/// The notices of all sources of a host. Dropping it ends the sources.
 #[derive(Debug)]
 pub struct Notices {
     receiver: mpsc::Receiver<Notice>,
     approval: Option<azure::Approval>,
-    /// Ended when this is dropped.
+    /// The tasks of the sources, which end when this is dropped.
     _tasks: JoinSet<()>,
 }
 
 impl Notices {
-    /// Begins to listen. Call it in a runtime of tokio; SIGUSR1 is handled from now on.
+    /// Starts all sources. Call it in a runtime of tokio. From now on SIGUSR1 does not end the process.
     pub fn listen(sources: Sources) -> Self {
-        let (sender, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(CAPACITY);
         let sender = Sender(sender);
         let clouds = Clouds::here();
-        let approval = clouds.azure.as_ref().map(azure::Approval::of);
+        let approval = clouds.azure.as_ref().map(azure::Approval::new);
         let mut tasks = JoinSet::new();
         tasks.spawn(signals::watch(sender.clone()));
-        if let Some(at) = clouds.ec2 {
-            tasks.spawn(ec2::watch(at, sender.clone()));
+        if let Some(base) = clouds.ec2 {
+            tasks.spawn(ec2::watch(base, sender.clone()));
         }
-        if let Some(at) = clouds.gce {
-            tasks.spawn(gce::watch(at, sender.clone()));
+        if let Some(base) = clouds.gce {
+            tasks.spawn(gce::watch(base, sender.clone()));
         }
         if let Some(approval) = approval.clone() {
             tasks.spawn(azure::watch(approval, sender.clone()));
@@ -54,7 +54,7 @@ impl Notices {
         }
     }
 
-    /// The next notice. Cancel-safe; it waits for ever if none comes.
+    /// Polls for the next notice.
     pub fn poll_next(
         &mut self,
         cx: &mut std::task::Context<'_>,
@@ -62,7 +62,7 @@ impl Notices {
         self.receiver.poll_recv(cx)
     }
 
-    /// The host is left: whoever waits for that is told. Takes some seconds at most.
+    /// Reports to the cloud that the job has left the host. Takes some seconds at most.
     pub async fn host_left(&self) {
         if let Some(approval) = &self.approval {
             approval.approve().await;
@@ -70,7 +70,7 @@ impl Notices {
     }
 }
 
-/// Where sources tell what they hear.
+/// Sends notices of a source.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender(mpsc::Sender<Notice>);
 
@@ -79,8 +79,8 @@ impl Sender {
         self.0.is_closed()
     }
 
-    pub(crate) async fn tell(&self, notice: Notice) {
-        // The agent ends: nobody has to know any more.
+    pub(crate) async fn send(&self, notice: Notice) {
+        // Fails only at the agent's end, when the receiver is gone.
         let _ = self.0.send(notice).await;
     }
 }

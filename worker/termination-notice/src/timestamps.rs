@@ -1,15 +1,15 @@
-//! Moments as metadata services write them, as the time that is left.
+//! Parses the timestamps of metadata services, as the time that is left.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, fmt::rfc2822};
 
-/// From `now` to a moment such as `2026-01-05T08:22:00Z`; zero if it has passed.
+/// The time from `now` to a timestamp such as `2026-01-05T08:22:00Z`; zero if it has passed.
 pub(crate) fn until_iso(text: &str, now: Timestamp) -> Option<Duration> {
     left(text.parse().ok()?, now)
 }
 
-/// From `now` to a moment such as `Mon, 05 Jan 2026 18:29:47 GMT`; zero if it has passed.
+/// The time from `now` to a timestamp such as `Mon, 05 Jan 2026 18:29:47 GMT`; zero if it has passed.
 pub(crate) fn until_rfc2822(text: &str, now: Timestamp) -> Option<Duration> {
     left(
         rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?,
@@ -17,8 +17,8 @@ pub(crate) fn until_rfc2822(text: &str, now: Timestamp) -> Option<Duration> {
     )
 }
 
-fn left(moment: Timestamp, now: Timestamp) -> Option<Duration> {
-    let left = moment.duration_since(now);
+fn left(time: Timestamp, now: Timestamp) -> Option<Duration> {
+    let left = time.duration_since(now);
     Some(Duration::try_from(left.max(SignedDuration::ZERO)).unwrap_or_default())
 }
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_become_the_time_that_is_left() {
+    fn timestamps_become_the_time_that_is_left() {
         let now: Timestamp = "2026-01-05T08:20:00Z".parse().unwrap();
         let seconds = |n| Some(Duration::from_secs(n));
         assert_eq!(until_iso("2026-01-05T08:22:00Z", now), seconds(120));
