@@ -47,14 +47,14 @@ pub(crate) fn log() {
 
 /// Is an agent with these options until its end.
 pub(crate) fn serve(mut options: AgentOptions) -> Result<Ended, String> {
-    let given_here = options.itself && options.slots > 0;
-    options.counted = if given_here {
+    let given_here = options.self_registered && options.slots > 0;
+    options.detected_slots = if given_here {
         Some(options.slots)
     } else {
         gpus()
     };
     if options.slots == 0 {
-        options.slots = options.counted.unwrap_or(1);
+        options.slots = options.detected_slots.unwrap_or(1);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

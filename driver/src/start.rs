@@ -329,5 +329,5 @@ fn seed() -> anyhow::Result<u64> {
 /// Asks the kernel to run this thread soon after it wakes (a short EEVDF slice, Linux 6.12): it is on the
 /// way of every recovery, and workers may keep all processors busy. Elsewhere nothing changes.
 fn short_slices() {
-    elasticrun_agent::react_quickly();
+    elasticrun_agent::use_short_time_slices();
 }

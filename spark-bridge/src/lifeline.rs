@@ -1,11 +1,11 @@
-//! The lifeline: a task service ends with what it was started under, whichever way that ends.
+//! The lifeline: a task service ends with the processes that it was started under.
 //!
-//! Spark kills the Python worker of a cancelled task, but no child of it; a killed executor leaves its Python daemon to
-//! notice by itself, which takes half a second. So three things are watched:
-//! - the parent, by a death signal. The kernel sends it when the *thread* ends that made this process, so the parent
-//!   starts the service in a thread that lives as long as the task;
-//! - the processes above, up to the executor, by their pidfds: these are readable at once;
-//! - stdin, a pipe that the parent keeps open. It works even where a process cannot be seen from here.
+//! Spark kills the Python worker of a cancelled task, but none of its children. The Python daemon of a killed executor
+//! takes half a second to notice. So the lifeline watches three things:
+//! - the parent, by a death signal. The kernel sends it when the *thread* that made this process ends. The parent
+//!   therefore starts the service in a thread that lives as long as the task;
+//! - the processes above, up to the executor, by their pidfds, which are readable once a process has ended;
+//! - stdin, a pipe that the parent keeps open. This works also across pid namespaces.
 
 use std::{
     fs::File,
@@ -17,10 +17,10 @@ use std::{
 use elasticrun_shm::pidfd::Pidfd;
 use tokio_util::sync::CancellationToken;
 
-/// What is read from the pipe at once; nobody looks at it.
-const SOME: usize = 512;
+/// Bytes read from the pipe at once. They are discarded.
+const READ_SIZE: usize = 512;
 
-/// See the module.
+/// The watch over the processes that this service was started under.
 #[derive(Debug)]
 pub struct Lifeline {
     above: Vec<Pidfd>,
@@ -28,11 +28,11 @@ pub struct Lifeline {
 }
 
 impl Lifeline {
-    /// Ties this process to its parent and opens the processes `above` it. One that cannot be opened has ended, or is
-    /// out of sight here (another process namespace): that is left to the other two.
+    /// Ties this process to its parent and opens the processes `above` it. A process that cannot be opened is skipped: it
+    /// has ended, or is of another pid namespace. The other two watches cover it.
     ///
     /// # Errors
-    /// The parent has ended already; or the system refuses a death signal or a copy of stdin.
+    /// The parent has ended already, or the system refuses a death signal or a copy of stdin.
     pub fn tie(above: &[u32]) -> io::Result<Self> {
         // SAFETY: getppid has no arguments and cannot fail.
         let parent = unsafe { libc::getppid() };
@@ -40,7 +40,7 @@ impl Lifeline {
         if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: as above. It may have ended before the signal was asked for.
+        // SAFETY: as above. The parent may have ended before the call to prctl.
         if unsafe { libc::getppid() } != parent {
             return Err(io::Error::other("the process that started it has ended"));
         }
@@ -57,22 +57,22 @@ impl Lifeline {
         })
     }
 
-    /// Watches in a thread of its own; `abandoned` is cancelled at the first end.
+    /// Watches in a thread of its own. Cancels `abandoned` at the first end.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// The thread cannot be started.
     pub fn watch(mut self, abandoned: CancellationToken) -> io::Result<()> {
         thread::Builder::new()
             .name("lifeline".into())
             .spawn(move || {
-                while self.holds() {}
+                while self.wait() {}
                 abandoned.cancel();
             })
             .map(drop)
     }
 
-    /// Waits until something happens; gives whether all is still there.
-    fn holds(&mut self) -> bool {
+    /// Waits for an event. Returns whether all processes and the pipe still exist.
+    fn wait(&mut self) -> bool {
         let fds = self.above.iter().map(|process| process.as_fd().as_raw_fd());
         let mut fds: Vec<_> = fds
             .chain([self.stdin.as_raw_fd()])
@@ -91,7 +91,7 @@ impl Lifeline {
         if fds[..above].iter().any(|fd| fd.revents != 0) {
             return false;
         }
-        match self.stdin.read(&mut [0; SOME]) {
+        match self.stdin.read(&mut [0; READ_SIZE]) {
             Ok(count) => count > 0,
             Err(error) => error.kind() == io::ErrorKind::Interrupted,
         }
@@ -117,13 +117,13 @@ mod tests {
         };
         let abandoned = CancellationToken::new();
         lifeline.watch(abandoned.clone()).unwrap();
-        let (said, ended) = mpsc::channel();
+        let (sender, ended) = mpsc::channel();
         let waits = abandoned.clone();
         thread::spawn(move || {
             while !waits.is_cancelled() {
                 thread::yield_now();
             }
-            let _ = said.send(());
+            let _ = sender.send(());
         });
         assert!(!abandoned.is_cancelled());
         end();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_pipe_ends_it_and_words_do_not() {
+    fn the_end_of_the_pipe_ends_it_and_bytes_do_not() {
         let (stdin, mut pipe) = io::pipe().unwrap();
         io::Write::write_all(&mut pipe, b"more").unwrap();
         ends_with(Vec::new(), stdin, || drop(pipe));

@@ -1,4 +1,4 @@
-//! What a task service is told: one line of JSON on stdin. The pipe stays open: its end is the end of the service.
+//! The settings of a task service: one line of JSON on stdin. The pipe stays open; the service ends with it.
 
 use std::{io::BufRead, net::IpAddr, time::Duration};
 
@@ -7,13 +7,13 @@ use elasticrun_protocol::{auth::Secret, control::Task};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-/// Who starts a task service.
+/// How task services are started, for error messages.
 const ADVICE: &str = "`elasticrun task-service` is started by a task of a cluster, not by hand";
 
-/// How long a driver may take to be reached: it was there a moment ago, when the task was asked for.
-const REACHED_WITHIN: Duration = Duration::from_secs(30);
+/// How long to try to reach the driver, which was running when it requested the task.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// The settings of a task service.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     /// Addresses of the driver (`host:port`), tried in turn.
@@ -21,29 +21,29 @@ pub struct Settings {
     /// The job's secret, in hexadecimal digits.
     #[serde(deserialize_with = "hex::deserialize")]
     pub secret: Secret,
-    /// Which task this is.
+    /// The task of this service.
     pub task: Task,
-    /// Processes above this one, by number: it ends when the first of them ends.
+    /// The process ids above this one. The service ends when the first of these processes ends.
     #[serde(default)]
     pub above: Vec<u32>,
-    /// The address at which workers of other machines reach this one; else that of the route to the driver.
+    /// The address at which workers of other machines reach this one; by default that of the route to the driver.
     #[serde(default)]
     pub listen: Option<IpAddr>,
-    /// The interface whose address that is.
+    /// The interface whose address other machines reach, unless `listen` is set.
     #[serde(default)]
     pub network_interface: Option<String>,
 }
 
 impl Settings {
-    /// Reads the line: see [`read_settings`].
+    /// Reads the line by [`read_settings`].
     ///
     /// # Errors
-    /// Those of [`read_settings`].
+    /// The errors of [`read_settings`].
     pub fn read(stdin: &mut impl BufRead) -> Result<Self, SettingsError> {
         read_settings(stdin, ADVICE)
     }
 
-    /// The agent that this service is. It is gone as soon as `abandoned` says so.
+    /// The options of the agent. It ends when `abandoned` is cancelled.
     pub fn agent(self, abandoned: CancellationToken) -> AgentOptions {
         let host = self.task.host();
         AgentOptions {
@@ -53,7 +53,7 @@ impl Settings {
             local_only: false,
             task: Some(self.task),
             abandoned,
-            connect_timeout: REACHED_WITHIN,
+            connect_timeout: CONNECT_TIMEOUT,
             ..AgentOptions::joining(String::new(), self.secret, 1, Some(host))
         }
     }
@@ -74,7 +74,7 @@ mod tests {
         let settings = Settings::read(&mut line("3").as_bytes()).unwrap();
         let agent = settings.agent(CancellationToken::new());
         assert_eq!(agent.host.unwrap().as_str(), "10.0.0.1/3.7");
-        assert_eq!((agent.slots, agent.itself), (1, true));
+        assert_eq!((agent.slots, agent.self_registered), (1, true));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use elasticrun_collectives::SoftBarrier;
-use elasticrun_shm::slice::{SHORTEST, Short};
+use elasticrun_shm::sched::{SHORTEST_SLICE, ShortSlice};
 
 /// How long one waits for the others; who takes longer has more to do than to wait for a processor.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -16,13 +16,13 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// The calling thread takes short turns until this is dropped, if the kernel grants them.
 #[derive(Debug)]
 pub(crate) struct Hurry {
-    _slice: Option<Short>,
+    _slice: Option<ShortSlice>,
 }
 
 impl Hurry {
     /// Who comes from a round is in a hurry.
     pub(crate) fn new(survivor: bool) -> Self {
-        let slice = || Short::new(SHORTEST).ok();
+        let slice = || ShortSlice::new(SHORTEST_SLICE).ok();
         Self {
             _slice: survivor.then(slice).flatten(),
         }

@@ -75,7 +75,7 @@ impl Terminal {
             .name("terminal".into())
             .spawn(move || {
                 // It waits for people, and those that it writes for are not to wait for it.
-                elasticrun_agent::take_turns_as_usual();
+                elasticrun_agent::use_default_time_slices();
                 write(&told, &waiting, progress);
             })?;
         let shared = progress && io::stdout().is_terminal();

@@ -1,4 +1,4 @@
-//! The loop: all that happens on this host, one event at a time.
+//! The agent's loop: it handles all events of this host, one at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -13,7 +13,7 @@ use elasticrun_core::agent::{Command, End, Event, Machine};
 use elasticrun_protocol::{
     FromWorker, HostId, Notice, Process, ToAgent, auth::Secret, control::Setup,
 };
-use elasticrun_shm::death::Ended as SignOfLife;
+use elasticrun_shm::liveness_watch::LivenessEnd;
 use elasticrun_termination_notice::Notices;
 use tokio::{
     signal::unix,
@@ -24,22 +24,23 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::{
     clock::Clock,
-    discard::Discard,
+    deferred_free::DeferredFree,
     error::PeerError,
     execute::Region,
-    inbox, leftovers,
+    inbox::InboxMessage,
     link::DriverLink,
     memory::Memories,
+    orphans,
     output::Output,
     ports::Ports,
     probe::Prober,
-    process::{Hosted, Life, Starter},
-    rundir::RunDir,
+    process::{ProcessState, Starter, WorkerProcess},
+    run_dir::RunDir,
     store::Store,
 };
 
-/// How often adopted children are reaped, at least; no more often than something else happens.
-const SWEEP: Duration = Duration::from_secs(1);
+/// The least time between two sweeps for adopted children that have ended. A deadline of the machine starts a sweep.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One agent that has joined a run.
 pub(crate) struct Agent {
@@ -47,82 +48,83 @@ pub(crate) struct Agent {
     pub(crate) host: HostId,
     pub(crate) setup: Setup,
     pub(crate) secret: Secret,
-    /// Where data plane, commits and coordinator listen: where other hosts reach this one, or at all its addresses.
+    /// The address at which data plane, commits and coordinator listen: the one that other hosts reach, or all
+    /// addresses of this host.
     pub(crate) listen: IpAddr,
     pub(crate) ports: Ports,
     pub(crate) dir: RunDir,
     /// None once the driver is lost.
     pub(crate) link: Option<DriverLink>,
     pub(crate) memories: Memories,
-    pub(crate) discard: Discard,
-    pub(crate) processes: BTreeMap<Process, Hosted>,
-    /// That of the round which started last.
+    pub(crate) deferred_free: DeferredFree,
+    pub(crate) processes: BTreeMap<Process, WorkerProcess>,
+    /// The region of the round that started last.
     pub(crate) region: Option<Region>,
     pub(crate) starter: Starter,
     pub(crate) output: Output,
     pub(crate) store: Store,
     pub(crate) prober: Prober,
-    pub(crate) deaths: Deaths,
-    pub(crate) inbox: mpsc::Receiver<inbox::Note>,
-    /// Word that the host will go away.
+    pub(crate) liveness: LivenessEvents,
+    pub(crate) inbox: mpsc::Receiver<InboxMessage>,
+    /// Notices that the host will go away.
     pub(crate) notices: Notices,
     pub(crate) terminate: unix::Signal,
-    /// Events that executing a command made.
-    pub(crate) own: VecDeque<Event>,
+    /// Events that the execution of commands made.
+    pub(crate) pending_events: VecDeque<Event>,
     pub(crate) clock: Clock,
     pub(crate) last_sweep: Instant,
-    /// Why it has ended, once it has.
+    /// Why the machine has ended, once it has.
     pub(crate) end: Option<End>,
-    /// What it was started under is gone.
+    /// The process that this agent was started under is gone.
     pub(crate) was_abandoned: bool,
     pub(crate) abandoned: Pin<Box<WaitForCancellationFutureOwned>>,
     pub(crate) done: bool,
 }
 
-/// The ends of signs of life. Each worker sends one at most, so the channel is bounded by them.
-pub(crate) struct Deaths {
-    pub(crate) sender: mpsc::UnboundedSender<Death>,
-    receiver: mpsc::UnboundedReceiver<Death>,
+/// The channel on which liveness watches report. Each worker causes at most one event, which bounds the channel.
+pub(crate) struct LivenessEvents {
+    pub(crate) sender: mpsc::UnboundedSender<LivenessEvent>,
+    receiver: mpsc::UnboundedReceiver<LivenessEvent>,
 }
 
-/// The end of a sign of life.
+/// The end of a worker's liveness lock.
 #[derive(Debug)]
-pub(crate) struct Death {
+pub(crate) struct LivenessEvent {
     pub(crate) process: Process,
-    pub(crate) how: SignOfLife,
-    /// When it was seen.
-    pub(crate) at: Instant,
+    pub(crate) how: LivenessEnd,
+    /// When the watch saw the end.
+    pub(crate) seen_at: Instant,
 }
 
-impl Deaths {
+impl LivenessEvents {
     pub(crate) fn new() -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         Self { sender, receiver }
     }
 }
 
-/// What happened.
+/// An input of the loop.
 enum Input {
     Ordered(Box<ToAgent>),
     DriverLost(PeerError),
-    Death(Death),
-    Said(Process, FromWorker),
-    /// A leader has ended and is to be reaped.
+    LivenessEnded(LivenessEvent),
+    FromWorker(Process, FromWorker),
+    /// A process leader has ended and must be reaped.
     Ended(Process),
-    Note(inbox::Note),
-    Own(Event),
+    Inbox(InboxMessage),
+    Internal(Event),
     Noticed(Notice),
     StopRequested,
-    /// What this agent was started under is gone.
+    /// The process that this agent was started under is gone.
     Abandoned,
-    /// A deadline of the machine.
-    Time,
-    /// Nothing more is at hand.
+    /// A deadline of the machine has passed.
+    Deadline,
+    /// No input is ready.
     Idle,
 }
 
 impl Agent {
-    /// Runs until all is ended.
+    /// Runs until the machine has ended or the agent is abandoned.
     pub(crate) async fn run(&mut self) {
         let mut out = Vec::new();
         let mut sleep = Box::pin(sleep_until(Instant::now()));
@@ -144,26 +146,26 @@ impl Agent {
             )
             .await;
             flushed = matches!(input, Input::Idle);
-            if matches!(input, Input::Time) {
+            if matches!(input, Input::Deadline) {
                 armed = None;
             }
-            self.take(input, &mut out);
+            self.handle(input, &mut out);
             self.execute(&mut out);
         }
     }
 
-    /// The next thing that happened; deaths first, then what the driver orders.
+    /// The next input. Pending events come first, then deaths, then orders of the driver.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         sleep: Pin<&mut Sleep>,
         has_deadline: bool,
     ) -> Poll<Input> {
-        if let Some(event) = self.own.pop_front() {
-            return Poll::Ready(Input::Own(event));
+        if let Some(event) = self.pending_events.pop_front() {
+            return Poll::Ready(Input::Internal(event));
         }
-        if let Poll::Ready(Some(death)) = self.deaths.receiver.poll_recv(cx) {
-            return Poll::Ready(Input::Death(death));
+        if let Poll::Ready(Some(event)) = self.liveness.receiver.poll_recv(cx) {
+            return Poll::Ready(Input::LivenessEnded(event));
         }
         if !self.was_abandoned && self.abandoned.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Input::Abandoned);
@@ -176,16 +178,16 @@ impl Agent {
                 Err(error) => Input::DriverLost(error),
             });
         }
-        for (process, hosted) in &mut self.processes {
-            if let Poll::Ready(message) = hosted.poll_message(cx) {
-                return Poll::Ready(Input::Said(*process, message));
+        for (process, worker) in &mut self.processes {
+            if let Poll::Ready(message) = worker.poll_message(cx) {
+                return Poll::Ready(Input::FromWorker(*process, message));
             }
-            if hosted.poll_ended(cx).is_ready() {
+            if worker.poll_ended(cx).is_ready() {
                 return Poll::Ready(Input::Ended(*process));
             }
         }
-        if let Poll::Ready(Some(note)) = self.inbox.poll_recv(cx) {
-            return Poll::Ready(Input::Note(note));
+        if let Poll::Ready(Some(message)) = self.inbox.poll_recv(cx) {
+            return Poll::Ready(Input::Inbox(message));
         }
         if let Poll::Ready(Some(notice)) = self.notices.poll_next(cx) {
             return Poll::Ready(Input::Noticed(notice));
@@ -194,17 +196,17 @@ impl Agent {
             return Poll::Ready(Input::StopRequested);
         }
         if has_deadline && sleep.poll(cx).is_ready() {
-            return Poll::Ready(Input::Time);
+            return Poll::Ready(Input::Deadline);
         }
         Poll::Pending
     }
 
-    /// Makes an event of it and lets the machine step.
-    fn take(&mut self, input: Input, out: &mut Vec<Command>) {
+    /// Makes an event of an input and lets the machine step.
+    fn handle(&mut self, input: Input, out: &mut Vec<Command>) {
         match input {
             Input::Idle => self.machine.flush(out),
-            Input::Time => self.time_passed(out),
-            Input::Own(event) => self.step(event, out),
+            Input::Deadline => self.on_deadline(out),
+            Input::Internal(event) => self.step(event, out),
             Input::Ordered(order) => self.step(Event::Ordered(*order), out),
             Input::DriverLost(error) => {
                 tracing::warn!(%error, "the driver is lost");
@@ -212,10 +214,10 @@ impl Agent {
                 self.store.driver_lost();
                 self.step(Event::DriverLost, out);
             }
-            Input::Death(death) => self.sign_of_life_ended(&death, out),
-            Input::Said(process, message) => self.step(Event::Said { process, message }, out),
+            Input::LivenessEnded(event) => self.liveness_ended(&event, out),
+            Input::FromWorker(process, message) => self.step(Event::Said { process, message }, out),
             Input::Ended(process) => self.process_ended(process, out),
-            Input::Note(note) => self.note(note, out),
+            Input::Inbox(message) => self.on_inbox(message, out),
             Input::Noticed(notice) => {
                 tracing::info!(?notice, "this host will go away, or may");
                 self.step(Event::Noticed(notice), out);
@@ -228,7 +230,7 @@ impl Agent {
         }
     }
 
-    /// Nobody here has time to end in good order. Its peers hear of it before anything is killed.
+    /// Ends without an orderly shutdown. The connections to the driver close before any process is killed.
     fn abandoned(&mut self) {
         tracing::warn!(
             "what this agent was started under is gone: it ends, and its workers with it"
@@ -244,9 +246,9 @@ impl Agent {
         self.machine.step(now, event, &mut self.memories, out);
     }
 
-    fn time_passed(&mut self, out: &mut Vec<Command>) {
+    fn on_deadline(&mut self, out: &mut Vec<Command>) {
         let now = Instant::now();
-        if self.last_sweep + SWEEP <= now {
+        if self.last_sweep + SWEEP_INTERVAL <= now {
             self.last_sweep = now;
             self.sweep();
         }
@@ -262,44 +264,44 @@ impl Agent {
         }
     }
 
-    /// Reaps what was adopted.
+    /// Reaps adopted children that have ended.
     fn sweep(&mut self) {
-        // One that is being started is not known by its number yet.
-        let starting = |hosted: &Hosted| matches!(hosted.life, Life::Starting(_));
+        // The process id of a worker that is being started is not known yet.
+        let starting = |worker: &WorkerProcess| matches!(worker.state, ProcessState::Starting(_));
         if !self.processes.values().any(starting) {
-            let leaders = self.processes.values().filter_map(Hosted::leader);
+            let leaders = self.processes.values().filter_map(WorkerProcess::leader);
             let leaders: BTreeSet<_> = leaders.collect();
-            leftovers::reap_adopted(|pid| leaders.contains(&pid));
+            orphans::reap_orphans(|pid| leaders.contains(&pid));
         }
     }
 
-    /// D1 and D2 of [`elasticrun_shm::death`]: an orderly exit is told by its status.
-    fn sign_of_life_ended(&mut self, death: &Death, out: &mut Vec<Command>) {
-        let process = death.process;
-        if death.how != (SignOfLife::Died { exiting: None }) {
-            tracing::debug!(%process, how = ?death.how, "a worker ends in good order");
+    /// D1 and D2 of [`elasticrun_shm::liveness_watch`]: an orderly exit is reported by its status.
+    fn liveness_ended(&mut self, event: &LivenessEvent, out: &mut Vec<Command>) {
+        let process = event.process;
+        if event.how != (LivenessEnd::Died { exiting: None }) {
+            tracing::debug!(%process, how = ?event.how, "a worker ends in good order");
             return;
         }
-        let woken = death.at.elapsed().as_micros() as u64;
+        let woken = event.seen_at.elapsed().as_micros() as u64;
         self.step(Event::Died { process }, out);
-        // The report and the abort go first.
+        // Send the report and the abort before the kill.
         self.execute(out);
-        let micros = death.at.elapsed().as_micros() as u64;
+        let micros = event.seen_at.elapsed().as_micros() as u64;
         tracing::debug!(%process, woken, micros, "a worker died; reported and aborted");
-        if let Some(hosted) = self.processes.get(&process) {
-            hosted.kill_attached();
+        if let Some(worker) = self.processes.get(&process) {
+            worker.kill_attached();
         }
     }
 
     fn process_ended(&mut self, process: Process, out: &mut Vec<Command>) {
-        let Some(hosted) = self.processes.get_mut(&process) else {
+        let Some(worker) = self.processes.get_mut(&process) else {
             return;
         };
-        for message in hosted.last_words() {
+        for message in worker.drain_messages() {
             self.step(Event::Said { process, message }, out);
         }
-        if let Some(hosted) = self.processes.get_mut(&process) {
-            let exit = hosted.reap();
+        if let Some(worker) = self.processes.get_mut(&process) {
+            let exit = worker.reap();
             tracing::debug!(%process, %exit, "a worker has ended");
             self.output.ended(process);
             self.store.ended(process);
@@ -307,11 +309,11 @@ impl Agent {
         }
     }
 
-    fn note(&mut self, note: inbox::Note, out: &mut Vec<Command>) {
-        match note {
-            inbox::Note::Knock(knock) => self.knocked(knock),
-            inbox::Note::Started { process, result } => self.started(process, result),
-            inbox::Note::Probed {
+    fn on_inbox(&mut self, message: InboxMessage, out: &mut Vec<Command>) {
+        match message {
+            InboxMessage::Attach(request) => self.on_attach(request),
+            InboxMessage::Started { process, result } => self.on_started(process, result),
+            InboxMessage::Probed {
                 number,
                 unreachable,
             } => self.step(
@@ -321,11 +323,11 @@ impl Agent {
                 },
                 out,
             ),
-            inbox::Note::OutputEnded { process, tail } => {
-                let Some(hosted) = self.processes.remove(&process) else {
+            InboxMessage::OutputEnded { process, tail } => {
+                let Some(worker) = self.processes.remove(&process) else {
                     return;
                 };
-                if let Life::Ended(exit) = hosted.life {
+                if let ProcessState::Ended(exit) = worker.state {
                     self.step(
                         Event::Exited {
                             process,

@@ -6,28 +6,30 @@ use elasticrun_core::Time;
 use elasticrun_shm::boottime;
 use tokio::time::Instant;
 
-/// The machine's time, on the clock that its workers measure their leases with: it counts while this machine sleeps.
+/// The time of the state machine, on the clock by which workers measure their leases. It counts while the host sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    began: Duration,
+    start_time: Duration,
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self { began: boottime() }
+        Self {
+            start_time: boottime(),
+        }
     }
 
     pub(crate) fn now(self) -> Time {
-        Time::from_start(boottime().saturating_sub(self.began))
+        Time::from_start(boottime().saturating_sub(self.start_time))
     }
 
-    /// When a time will have come, if this machine does not sleep; none for one that never comes.
+    /// The instant of a time, if the host does not sleep; none if it is out of range.
     pub(crate) fn instant(self, time: Time) -> Option<Instant> {
         Instant::now().checked_add(time.since(self.now()))
     }
 
-    /// A time on the clock itself.
+    /// The value of the system's clock at a time.
     pub(crate) fn boottime(self, time: Time) -> Duration {
-        self.began.saturating_add(time.since_start())
+        self.start_time.saturating_add(time.since_start())
     }
 }

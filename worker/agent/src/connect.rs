@@ -1,4 +1,4 @@
-//! Reaching the driver: candidates in turn, with back-off, up to a deadline.
+//! Connecting to the driver: candidate addresses in turn, with backoff, up to a deadline.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,12 +18,12 @@ use tokio::{
 
 use crate::{AgentOptions, Error, clock::Clock, error::PeerError, wire};
 
-/// How long one address may take to answer at all.
-const ONE_ADDRESS: Duration = Duration::from_secs(3);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long one address may take to resolve, and to accept a connection.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
-/// A connection to the driver that has just been proved, and what it needs to become a control connection.
+/// An authenticated connection to the driver, and what it needs to become a control connection.
 #[derive(Debug)]
 pub(crate) struct Reached {
     stream: TcpStream,
@@ -31,26 +31,26 @@ pub(crate) struct Reached {
     candidate: String,
     /// The driver's address, for further connections.
     pub(crate) driver: SocketAddr,
-    /// The local end: the address of the route to the driver.
+    /// The local address of the route to the driver.
     pub(crate) local: IpAddr,
 }
 
-/// The control connection once the driver has said what the run is.
+/// The control connection after the driver has sent the setup of the run.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) stream: TcpStream,
     pub(crate) frames: FrameBuffer,
     pub(crate) epoch: DriverEpoch,
     pub(crate) setup: Setup,
-    /// It began when the registration was sent.
+    /// Started when the registration was sent.
     pub(crate) clock: Clock,
 }
 
-/// Tries all addresses until one answers as our driver does.
+/// Tries all addresses until the driver of the job answers.
 ///
-/// Refused connections and silence are tried again until the deadline; a driver that refuses us is not.
+/// Retries refused connections and timeouts until the deadline. Does not retry a failed authentication.
 pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<Reached, Error> {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = FIRST_BACKOFF;
     loop {
         let mut tried = Vec::new();
         let mut refused = None;
@@ -72,19 +72,19 @@ pub(crate) async fn reach(options: &AgentOptions, deadline: Instant) -> Result<R
         if let Some(error) = refused {
             return Err(error);
         }
-        if Instant::now() + pause >= deadline {
+        if Instant::now() + backoff >= deadline {
             return Err(Error::Unreachable {
                 within: options.connect_timeout,
                 tried: tried.join("; "),
             });
         }
-        sleep_until(Instant::now() + pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        sleep_until(Instant::now() + backoff).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 
 async fn reach_one(candidate: &str, options: &AgentOptions) -> Result<Reached, PeerError> {
-    let addresses = timeout(ONE_ADDRESS, lookup_host(candidate))
+    let addresses = timeout(ADDRESS_TIMEOUT, lookup_host(candidate))
         .await
         .unwrap_or_else(|_| Err(std::io::Error::other("its name is not resolved in time")))?;
     let mut last = PeerError::TimedOut;
@@ -105,13 +105,13 @@ async fn reach_one(candidate: &str, options: &AgentOptions) -> Result<Reached, P
     Err(last)
 }
 
-/// One authenticated connection to the driver.
+/// Opens an authenticated connection to the driver.
 pub(crate) async fn dial(
     address: SocketAddr,
     options: &AgentOptions,
     purpose: Purpose,
 ) -> Result<(TcpStream, FrameBuffer), PeerError> {
-    let mut stream = timeout(ONE_ADDRESS, TcpStream::connect(address))
+    let mut stream = timeout(ADDRESS_TIMEOUT, TcpStream::connect(address))
         .await
         .map_err(|_| PeerError::TimedOut)??;
     let frames = wire::dial(&mut stream, &options.secret, purpose).await?;
@@ -119,7 +119,7 @@ pub(crate) async fn dial(
 }
 
 impl Reached {
-    /// Registers the host and waits for the settings of the run.
+    /// Registers the host and waits for the setup of the run.
     pub(crate) async fn join(
         mut self,
         options: &AgentOptions,
@@ -133,8 +133,8 @@ impl Reached {
             host: host.clone(),
             software: env!("CARGO_PKG_VERSION").into(),
             slots: options.slots,
-            counted: options.counted,
-            itself: options.itself,
+            counted: options.detected_slots,
+            itself: options.self_registered,
             memory_port,
             free_port,
             address: (address != self.local).then_some(address),
@@ -152,7 +152,7 @@ impl Reached {
             within: options.connect_timeout,
             tried: format!("{candidate}: registered, then {error}"),
         };
-        let first = match timeout(wire::HANDSHAKE, joined).await {
+        let first = match timeout(wire::HANDSHAKE_TIMEOUT, joined).await {
             Err(_) => return Err(lost(PeerError::TimedOut)),
             Ok(Err(PeerError::Frame(_))) => return Err(Error::NoSetup { address: candidate }),
             Ok(Err(error)) => return Err(lost(error)),

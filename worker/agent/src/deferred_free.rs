@@ -1,36 +1,36 @@
-//! Giving memory back to the system, off the way of a recovery: the kernel takes 20 ms for each GiB, and
-//! lets nobody else have the processor meanwhile.
+//! Frees memory outside of the recovery path. The kernel takes 20 ms for each GiB, and occupies a processor meanwhile.
 
 use std::{sync::mpsc, thread, time::Duration};
 
 use crate::{Error, scheduling};
 
-/// Memory becomes free when a round starts: by then survivors have synced and committed a step.
-const LATER: Duration = Duration::from_millis(200);
+/// The delay before a value is dropped. Memory becomes free when a round starts; after the delay the survivors have
+/// synced and committed a step.
+const DELAY: Duration = Duration::from_millis(200);
 
-/// Drops things later, on a thread of its own. Cheap to clone; the thread ends with the last one.
+/// Drops values later, on a thread of its own. Cheap to clone; the thread ends with the last clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Discard(mpsc::Sender<Box<dyn Send>>);
+pub(crate) struct DeferredFree(mpsc::Sender<Box<dyn Send>>);
 
-impl Discard {
+impl DeferredFree {
     pub(crate) fn start() -> Result<Self, Error> {
-        let (sender, things) = mpsc::channel();
+        let (sender, values) = mpsc::channel();
         thread::Builder::new()
-            .name("discard".into())
+            .name("deferred-free".into())
             .spawn(move || {
-                scheduling::yield_to_all();
-                for thing in things {
-                    thread::sleep(LATER);
-                    drop(thing);
+                scheduling::run_at_lowest_priority();
+                for value in values {
+                    thread::sleep(DELAY);
+                    drop(value);
                 }
             })
             .map_err(Error::system("start a thread"))?;
         Ok(Self(sender))
     }
 
-    /// Has it dropped soon.
-    pub(crate) fn later(&self, thing: impl Send + 'static) {
-        // Without the thread it is dropped here, later than nobody.
-        let _ = self.0.send(Box::new(thing));
+    /// Queues a value to be dropped.
+    pub(crate) fn push(&self, value: impl Send + 'static) {
+        // If the thread is gone, the value is dropped here.
+        let _ = self.0.send(Box::new(value));
     }
 }

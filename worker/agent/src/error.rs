@@ -1,10 +1,10 @@
-//! Why an agent ends without having been told to.
+//! The errors that end an agent.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use elasticrun_protocol::{HostId, auth, frame};
 
-/// An agent's failure; each ends it.
+/// A failure that ends the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No address of the driver could be reached in time.
@@ -12,25 +12,25 @@ pub enum Error {
         "cannot reach the driver within {within:?}: {tried}; is it running, and is its port open to this host?"
     )]
     Unreachable {
-        /// How long it was tried.
+        /// How long the agent tried.
         within: Duration,
-        /// Each address and why.
+        /// Each address with its error.
         tried: String,
     },
-    /// The driver and this agent do not get along; to try again cannot help.
+    /// The handshake with the driver failed; a retry cannot help.
     #[error("the driver at {address}: {source}")]
     Handshake {
-        /// Which address.
+        /// The address of the driver.
         address: String,
-        /// What was wrong.
+        /// The cause.
         source: auth::Error,
     },
-    /// What came first was no order that sets up an agent.
+    /// The first order of the driver was not a setup.
     #[error(
         "the driver at {address} sent something else than the settings of the run first; run the same release on all hosts"
     )]
     NoSetup {
-        /// Which address.
+        /// The address of the driver.
         address: String,
     },
     /// Another agent serves this host.
@@ -38,13 +38,13 @@ pub enum Error {
         "another agent (process {pid}) serves host {host} of run {run_id} and has not ended within {waited:?}; end it or wait for it"
     )]
     Locked {
-        /// Process id of the other one, as it wrote it.
+        /// The process id of the other agent, as the agent wrote it.
         pid: String,
         /// The host.
         host: HostId,
         /// The run.
         run_id: String,
-        /// How long this one waited.
+        /// How long this agent waited.
         waited: Duration,
     },
     /// The directory for sockets and locks cannot be used.
@@ -52,34 +52,34 @@ pub enum Error {
         "cannot use {path} for sockets and locks: {why}; set XDG_RUNTIME_DIR to a directory of your own"
     )]
     RunDirectory {
-        /// Which directory or file.
+        /// The directory or file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// There is no such interface, or it has no address.
+    /// The interface does not exist, or has no address of the driver's family.
     #[error(
         "network interface {name} of this host has no address of the driver's family; see `ip address`"
     )]
     Interface {
-        /// Which.
+        /// The name of the interface.
         name: String,
     },
     /// The name of the machine cannot be used as a host id.
     #[error("this machine has no name; give the host one by --host")]
     NoHostName,
-    /// The system refused something that an agent needs.
+    /// A system call that an agent needs failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err`.
+    /// Makes [`Error::System`], for `map_err`.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }
@@ -88,22 +88,22 @@ impl Error {
 /// Why one connection to a peer failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerError {
-    /// One side did not like what the other one said.
+    /// The handshake failed.
     #[error(transparent)]
     Auth(#[from] auth::Error),
-    /// Not a frame of ours.
+    /// The peer sent an invalid frame.
     #[error(transparent)]
     Frame(#[from] frame::Error),
     /// The stream failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It closed the stream.
+    /// The peer closed the stream.
     #[error("it hung up")]
-    HungUp,
-    /// It took too long.
+    Closed,
+    /// The peer did not answer in time.
     #[error("no answer in time")]
     TimedOut,
-    /// The system has no randomness.
+    /// The system has no random bytes.
     #[error("no randomness for a nonce: {0}")]
     Random(#[from] getrandom::Error),
 }

@@ -1,4 +1,4 @@
-//! What the machine commands, each by its executor. None of them waits.
+//! Executes the commands of the machine. No executor blocks.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use elasticrun_protocol::{
     auth::{Bytes32, Secret},
     control::{Exit, Spawn, Start},
 };
-use elasticrun_shm::{death::DeathWatch, pidfd::Pidfd};
+use elasticrun_shm::{liveness_watch::LivenessWatch, pidfd::Pidfd};
 use tokio::time::Instant;
 
 use crate::{
-    agent::{Agent, Death},
-    local::{Knock, SharedFd},
-    process::{Hosted, Life, Started, Surroundings, ToStart, variables},
+    agent::{Agent, LivenessEvent},
+    local::{AttachRequest, SharedFd},
+    process::{ProcessState, SpawnContext, Started, ToStart, WorkerProcess, variables},
 };
 
-/// What the members of a round on this host share, mapped to abort it.
+/// The memory region that the members of a round on this host share. The agent maps it to abort the round.
 #[derive(Debug)]
 pub(crate) struct Region {
     round: Round,
     map: RegionMap,
 }
 
-/// The secret that workers of a job know each other by.
+/// The secret by which the workers of a job authenticate each other.
 pub(crate) fn data_secret(secret: &Secret) -> Secret {
     secret.derive("data plane")
 }
 
 impl Agent {
-    /// Does all, in order.
+    /// Executes all commands in order.
     pub(crate) fn execute(&mut self, commands: &mut Vec<Command>) {
         for command in commands.drain(..) {
             match command {
@@ -40,12 +40,12 @@ impl Agent {
                 Command::Start(start) => self.start(*start),
                 Command::Spawn(spawn) => self.spawn(spawn),
                 Command::Signal { process, signal } => {
-                    if let Some(hosted) = self.processes.get_mut(&process) {
-                        hosted.signal(signal);
+                    if let Some(worker) = self.processes.get_mut(&process) {
+                        worker.signal(signal);
                     }
                 }
                 Command::TellStop { process, why } => {
-                    self.tell(process, &ToWorker::Stop { why }, Vec::new());
+                    self.send_to(process, &ToWorker::Stop { why }, Vec::new());
                 }
                 Command::Forget { process } => self.memories.forget(process),
                 Command::Probe {
@@ -69,7 +69,7 @@ impl Agent {
             tracing::warn!(%error, "the driver cannot be told");
             self.link = None;
             self.store.driver_lost();
-            self.own.push_back(Event::DriverLost);
+            self.pending_events.push_back(Event::DriverLost);
         }
         if offers_port {
             match self.ports.next() {
@@ -79,9 +79,9 @@ impl Agent {
         }
     }
 
-    fn tell(&mut self, process: Process, message: &ToWorker, fds: Vec<SharedFd>) {
-        if let Some(hosted) = self.processes.get_mut(&process) {
-            hosted.tell(message, fds);
+    fn send_to(&mut self, process: Process, message: &ToWorker, fds: Vec<SharedFd>) {
+        if let Some(worker) = self.processes.get_mut(&process) {
+            worker.send(message, fds);
         }
     }
 
@@ -97,7 +97,7 @@ impl Agent {
         self.done = true;
     }
 
-    /// Wakes the members wherever they wait: in a collective, at a boundary, at their agent's socket.
+    /// Wakes the members in collectives, at boundaries and at their agent's socket.
     fn abort(&mut self, round: Round, members: &[Process]) {
         if let Some(region) = &self.region
             && region.round == round
@@ -110,7 +110,7 @@ impl Agent {
             }
         }
         for process in members {
-            self.tell(*process, &ToWorker::Abort { round }, Vec::new());
+            self.send_to(*process, &ToWorker::Abort { round }, Vec::new());
         }
     }
 
@@ -123,14 +123,15 @@ impl Agent {
                 let why = format!(
                     "no memory that its workers share can be made ({error}); check the memory limit and open files of this host"
                 );
-                self.own.push_back(Event::CannotBegin { round, why });
+                self.pending_events
+                    .push_back(Event::CannotBegin { round, why });
                 return;
             }
         };
         let keeper = self.keeper_for_rank_0(&start);
         for (local_index, member) in (0..).zip(&start.members) {
-            if let Some(hosted) = self.processes.get(&member.process) {
-                hosted.rank.set(member.place.rank);
+            if let Some(worker) = self.processes.get(&member.process) {
+                worker.rank.set(member.place.rank);
             }
             let keeper = keeper.as_ref().filter(|_| member.place.rank.0 == 0);
             let fds = region.iter().chain(keeper.into_iter().flatten());
@@ -142,7 +143,7 @@ impl Agent {
                 region: region.is_some(),
                 keeper: keeper.is_some(),
             };
-            self.tell(member.process, &message, fds);
+            self.send_to(member.process, &message, fds);
         }
     }
 
@@ -150,7 +151,7 @@ impl Agent {
         &mut self,
         start: &Start,
     ) -> Result<Option<SharedFd>, elasticrun_collectives::Error> {
-        self.discard.later(self.region.take());
+        self.deferred_free.push(self.region.take());
         let members = start.members.len() as u32;
         if members < 2 {
             return Ok(None);
@@ -163,7 +164,7 @@ impl Agent {
         Ok(Some(Arc::new(fd)))
     }
 
-    /// The memories of a dead process of this host that keeps the base, for the worker that fetches it.
+    /// The commit memory of the dead process that keeps the base, if it is of this host. Rank 0 fetches the base.
     fn keeper_for_rank_0(&self, start: &Start) -> Option<[SharedFd; 2]> {
         let keeper = start.keeper.as_ref()?;
         if keeper.host != self.host {
@@ -181,18 +182,18 @@ impl Agent {
     fn spawn(&mut self, spawn: Spawn) {
         let process = spawn.process;
         if let Err(error) = self.memories.create(process) {
-            self.own.push_back(Event::Exited {
+            self.pending_events.push_back(Event::Exited {
                 process,
                 exit: Exit::NotStarted(error.to_string()),
                 tail: Vec::new(),
             });
             return;
         }
-        let hosted = Hosted::starting();
-        // Until its first round, and for ever without the SDK, it prints as the rank of its environment.
-        hosted.rank.set(spawn.place.rank);
-        self.processes.insert(process, hosted);
-        let around = Surroundings {
+        let worker = WorkerProcess::starting();
+        // Output carries the rank of the environment until the first round. Without the SDK it does so for ever.
+        worker.rank.set(spawn.place.rank);
+        self.processes.insert(process, worker);
+        let ctx = SpawnContext {
             host: &self.host,
             setup: &self.setup,
             socket: &self.dir.socket(),
@@ -201,21 +202,21 @@ impl Agent {
         self.starter.start(ToStart {
             process,
             command: self.setup.command.clone(),
-            variables: variables(&around, &spawn, |name| std::env::var_os(name).is_some()),
+            variables: variables(&ctx, &spawn, |name| std::env::var_os(name).is_some()),
             directory: self.setup.directory.clone(),
         });
     }
 
-    /// A process runs, or does not.
-    pub(crate) fn started(&mut self, process: Process, result: Result<Started, String>) {
-        let Some(hosted) = self.processes.get_mut(&process) else {
+    /// Handles the result of a process start.
+    pub(crate) fn on_started(&mut self, process: Process, result: Result<Started, String>) {
+        let Some(worker) = self.processes.get_mut(&process) else {
             return;
         };
         let started = result.and_then(|started| {
-            let signal = hosted
-                .started(started.pid, started.pidfd)
+            let signal = worker
+                .set_running(started.pid, started.pidfd)
                 .map_err(|error| format!("cannot watch it: {error}"))?;
-            let rank = hosted.rank.clone();
+            let rank = worker.rank.clone();
             self.output
                 .read(process, rank, started.stdout, started.stderr);
             Ok((started.pid, signal))
@@ -224,15 +225,15 @@ impl Agent {
             Ok((pid, signal)) => {
                 tracing::debug!(%process, pid, "a worker is started");
                 if let Some(signal) = signal {
-                    hosted.signal(signal);
+                    worker.signal(signal);
                 }
-                if let Some(knock) = hosted.early.take() {
-                    self.knocked(knock);
+                if let Some(request) = worker.early_attach.take() {
+                    self.on_attach(request);
                 }
             }
             Err(why) => {
                 self.processes.remove(&process);
-                self.own.push_back(Event::Exited {
+                self.pending_events.push_back(Event::Exited {
                     process,
                     exit: Exit::NotStarted(why),
                     tail: Vec::new(),
@@ -241,40 +242,40 @@ impl Agent {
         }
     }
 
-    /// Lets a worker in, or says why not.
-    pub(crate) fn knocked(&mut self, mut knock: Box<Knock>) {
-        let process = knock.process;
-        let Some(hosted) = self.processes.get_mut(&process) else {
-            return refuse(&mut knock, "the agent has started no such process");
+    /// Attaches a worker, or refuses the request with a reason.
+    pub(crate) fn on_attach(&mut self, mut request: Box<AttachRequest>) {
+        let process = request.process;
+        let Some(worker) = self.processes.get_mut(&process) else {
+            return refuse(&mut request, "the agent has started no such process");
         };
-        match &hosted.life {
-            Life::Starting(_) => {
-                hosted.early = Some(knock);
+        match &worker.state {
+            ProcessState::Starting(_) => {
+                worker.early_attach = Some(request);
                 return;
             }
-            Life::Running { pid, .. } if !is_descendant(knock.pid, *pid) => {
+            ProcessState::Running { pid, .. } if !is_descendant(request.pid, *pid) => {
                 return refuse(
-                    &mut knock,
+                    &mut request,
                     "it is not of the process that the agent started",
                 );
             }
-            Life::Running { .. } if knock.for_store => return self.open_store(knock),
-            Life::Running { .. } if hosted.is_attached() => {
-                return refuse(&mut knock, "another process has attached as this worker");
+            ProcessState::Running { .. } if request.for_store => return self.open_store(request),
+            ProcessState::Running { .. } if worker.is_attached() => {
+                return refuse(&mut request, "another process has attached as this worker");
             }
-            Life::Running { .. } => {}
-            Life::Ended(_) => return refuse(&mut knock, "its process has ended"),
+            ProcessState::Running { .. } => {}
+            ProcessState::Ended(_) => return refuse(&mut request, "its process has ended"),
         }
         let Some(memory) = self.memories.get(process) else {
-            return refuse(&mut knock, "its memory is gone");
+            return refuse(&mut request, "its memory is gone");
         };
-        let deaths = self.deaths.sender.clone();
-        let watch = DeathWatch::start(&memory.page, move |how| {
+        let liveness = self.liveness.sender.clone();
+        let watch = LivenessWatch::start(&memory.page, move |how| {
             // Fails only at the agent's own end.
-            let _ = deaths.send(Death {
+            let _ = liveness.send(LivenessEvent {
                 process,
                 how,
-                at: Instant::now(),
+                seen_at: Instant::now(),
             });
         });
         let fds = memory.descriptors();
@@ -282,18 +283,18 @@ impl Agent {
             (Ok(watch), Ok(fds)) => (watch, fds),
             (Err(error), _) | (_, Err(error)) => {
                 tracing::error!(%process, %error, "a worker cannot be attached");
-                return refuse(&mut knock, "the agent has no room for it");
+                return refuse(&mut request, "the agent has no room for it");
             }
         };
-        let Knock {
+        let AttachRequest {
             mut connection,
             pid,
             ..
-        } = *knock;
+        } = *request;
         connection.trust();
         let attached = pid.and_then(|pid| Pidfd::open(pid).ok());
-        hosted.attach(connection, pid, attached, watch);
-        hosted.tell(
+        worker.attach(connection, pid, attached, watch);
+        worker.send(
             &ToWorker::Attached {
                 data_key: Bytes32(*data_secret(&self.secret).expose()),
                 listen: self.listen.to_string(),
@@ -302,40 +303,41 @@ impl Agent {
             },
             fds,
         );
-        self.own.push_back(Event::Attached { process });
+        self.pending_events.push_back(Event::Attached { process });
     }
 }
 
 impl Agent {
-    /// Only the process that attached: what it forked would read its answers.
-    fn open_store(&self, mut knock: Box<Knock>) {
-        let process = knock.process;
-        let hosted = self.processes.get(&process);
-        if !hosted.is_some_and(|hosted| hosted.has_attached(knock.pid)) {
-            return refuse(&mut knock, "it has not attached as this worker");
+    /// Opens a connection for store requests. Only the attached process may: its children would read its answers.
+    fn open_store(&self, mut request: Box<AttachRequest>) {
+        let process = request.process;
+        let worker = self.processes.get(&process);
+        if !worker.is_some_and(|worker| worker.is_attached_as(request.pid)) {
+            return refuse(&mut request, "it has not attached as this worker");
         }
-        match knock.connection.into_std() {
+        match request.connection.into_std() {
             Ok(stream) => self.store.open(process, stream),
             Err(error) => tracing::warn!(%process, %error, "a worker's requests cannot be read"),
         }
     }
 }
 
-fn refuse(knock: &mut Knock, why: &str) {
-    tracing::warn!(process = %knock.process, pid = knock.pid, why, "a process is refused at the workers' socket");
-    let _ = knock
+fn refuse(request: &mut AttachRequest, why: &str) {
+    tracing::warn!(process = %request.process, pid = request.pid, why, "a process is refused at the workers' socket");
+    let _ = request
         .connection
         .send(&ToWorker::Refused { why: why.into() }, Vec::new());
 }
 
-/// Whether a process is `leader` or comes from it. One that we cannot see is believed: its user is ours.
+/// Whether a process is `leader` or a descendant of it. A process in another pid namespace is accepted, since its
+/// user id is ours.
 fn is_descendant(process: Option<u32>, leader: u32) -> bool {
     let Some(mut process) = process else {
         return true;
     };
     while process != leader {
         match parent(process) {
-            Some(up) if up > 1 => process = up,
+            Some(parent) if parent > 1 => process = parent,
             _ => return false,
         }
     }
@@ -344,7 +346,7 @@ fn is_descendant(process: Option<u32>, leader: u32) -> bool {
 
 fn parent(process: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // After the name, which may hold anything: state, then parent.
+    // The fields after the name are state and parent. The name may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }

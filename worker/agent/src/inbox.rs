@@ -1,31 +1,31 @@
-//! What the agent's own tasks and threads tell its loop.
+//! The messages of the agent's own tasks and threads to its loop.
 
 use elasticrun_protocol::{HostId, Process};
 
-use crate::{local::Knock, process::Started};
+use crate::{local::AttachRequest, process::Started};
 
-/// A note to the loop.
+/// A message to the loop.
 #[derive(Debug)]
-pub(crate) enum Note {
-    /// A process says at the Unix socket that it is a worker.
-    Knock(Box<Knock>),
-    /// A process was started, or why not.
+pub(crate) enum InboxMessage {
+    /// A process asks at the Unix socket to attach as a worker.
+    Attach(Box<AttachRequest>),
+    /// A process was started, or could not be.
     Started {
-        /// Which one.
+        /// The process.
         process: Process,
-        /// Its descriptors, or what to tell people.
+        /// Its descriptors, or an error for users.
         result: Result<Started, String>,
     },
     /// Hosts were dialled ([`crate::probe`]).
     Probed {
-        /// Which probe.
+        /// The number of the probe.
         number: u64,
-        /// Those that did not answer.
+        /// The hosts that did not answer.
         unreachable: Vec<HostId>,
     },
-    /// All that a dead process wrote has been read.
+    /// All output of an ended process has been read.
     OutputEnded {
-        /// Which one.
+        /// The process.
         process: Process,
         /// Its last lines.
         tail: Vec<String>,

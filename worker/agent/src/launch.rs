@@ -1,7 +1,6 @@
-//! How a launcher tells an agent its settings: one JSON line on stdin.
+//! The settings of a launched agent: one JSON line on stdin, so that no secret is an argument or a variable.
 //!
-//! So no secret is ever an argument or a variable. Stdin may stay open or end afterwards: its end is not
-//! the driver's death, which the agent sees by the control connection.
+//! Stdin may stay open or end after the line. The agent detects the loss of its driver by the control connection.
 
 use std::io::BufRead;
 
@@ -18,37 +17,37 @@ pub struct Launch {
     /// The job's secret.
     #[serde(with = "hex")]
     pub secret: Secret,
-    /// The host it is started for.
+    /// The id of the host.
     pub host: HostId,
     /// Slots of the host.
     pub slots: u32,
-    /// The run, so that the host's lock is taken before the driver is dialled.
+    /// The run. With it the agent takes the host's lock before it dials the driver.
     #[serde(default)]
     pub run_id: Option<String>,
-    /// At whose address other hosts reach this one; else that of the route to the driver.
+    /// The interface whose address other hosts reach; by default that of the route to the driver.
     #[serde(default)]
     pub network_interface: Option<String>,
-    /// All hosts of the job are on this machine, and none can come from elsewhere.
+    /// All hosts of the job are on this machine, for as long as it runs.
     #[serde(default)]
     pub local_only: bool,
 }
 
-/// Who starts an agent.
+/// How agents are started, for error messages.
 const ADVICE: &str =
     "`elasticrun agent` is started by a launcher, or by hand with --join HOST:PORT";
 
 impl Launch {
-    /// The line to write to the agent's stdin, with its end. It holds the secret.
+    /// The line to write to the agent's stdin, with its line end. It contains the secret.
     pub fn to_line(&self) -> String {
         let mut line = serde_json::to_string(self).expect("names and numbers are always JSON");
         line.push('\n');
         line
     }
 
-    /// Reads the line: see [`read_settings`].
+    /// Reads the line by [`read_settings`].
     ///
     /// # Errors
-    /// Those of [`read_settings`].
+    /// The errors of [`read_settings`].
     pub fn read(stdin: &mut impl BufRead) -> Result<Self, SettingsError> {
         read_settings(stdin, ADVICE)
     }

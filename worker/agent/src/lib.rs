@@ -1,53 +1,53 @@
-//! The agent: one per host of a run, parent of the worker processes, keeper of their memory.
+//! The agent: one per host of a run. It is the parent of the worker processes and owns their memory.
 //!
-//! [`run`] is all of it; the driver's binary calls it for `elasticrun agent`. What an agent decides is in
-//! [`elasticrun_core::agent::Machine`]; here is the world around it.
+//! [`run`] is the entry point; the driver's binary calls it for `elasticrun agent`.
+//! [`elasticrun_core::agent::Machine`] makes the decisions. This crate does the I/O.
 //!
 //! # Theory of operation
 //! ```text
 //! driver <--control--> [ the loop: fold -> step -> execute ] <--Unix socket--> workers
 //!                         ^        ^          ^         \--pages, regions (shared memory)
-//!                    deaths     pidfds      inbox <-- starter thread (fork, exec)
+//!                  liveness     pidfds      inbox <-- starter thread (fork, exec)
 //!                (a thread each)                  <-- output thread --> driver (second connection)
-//!                                                 <-- door (who knocks at the socket)
+//!                                                 <-- acceptor (attach requests at the socket)
 //!                store thread (requests of workers) <--> driver (third connection)
 //! ```
-//! `agent::Agent` is the loop: it folds all sources into one event, lets the machine step, and executes what
-//! that commands. On the way of a recovery, from a worker's death to the report of it and the abort of its
-//! peers, nothing waits and nothing is awaited: reads and writes of the loop never block.
+//! `agent::Agent` is the loop. It folds all sources into one event, lets the machine step, and executes its
+//! commands. Reads and writes of the loop never block. So nothing delays the path from a worker's death to the
+//! report of it and the abort of its peers.
 //!
 //! # Invariants
-//! - A1 One agent per run and host: it holds a lock while it lives (`rundir`).
-//! - A2 No process outlives its agent. At its end the agent kills all its descendants (`leftovers`); if it is
-//!   killed itself, a parent-death signal ends its workers and a `guard` what these have started.
-//! - A3 A process's exit is reported after all that it said and wrote.
-//! - A4 At the agent's end the connection for output is closed before the control connection: a driver that
-//!   has seen the end of the latter has all lines.
+//! - A1 There is one agent per run and host. It holds a lock while it lives (`run_dir`).
+//! - A2 No process outlives its agent. At its end the agent kills all its descendants (`orphans`). If the agent
+//!   is killed, a parent-death signal ends its workers, and `reaper_process` ends what these have started.
+//! - A3 The exit of a process is reported after all its messages and its output.
+//! - A4 At the agent's end the connection for output closes before the control connection. A driver that has
+//!   seen the end of the latter therefore has all lines.
 //!
 //! # Not promised
-//! Peers on this machine with our user id are trusted: who can trace our processes needs no secret.
+//! Processes of this machine with our user id are trusted, since they can trace our processes and need no secret.
 
 mod agent;
 mod clock;
 mod connect;
-mod discard;
+mod deferred_free;
 mod error;
 mod execute;
-mod guard;
 mod inbox;
 mod launch;
-mod leftovers;
 mod link;
 mod local;
 mod memory;
 mod memory_port;
 mod options;
+mod orphans;
 mod output;
 mod ports;
 mod probe;
 mod process;
+mod reaper_process;
 mod run;
-mod rundir;
+mod run_dir;
 mod scheduling;
 mod settings;
 mod socket;
@@ -58,7 +58,7 @@ pub use error::Error;
 pub use launch::Launch;
 pub use options::AgentOptions;
 pub use run::{Ended, run};
-pub use rundir::root as runs_directory;
-pub use scheduling::{react_quickly, take_turns_as_usual};
+pub use run_dir::root as runs_directory;
+pub use scheduling::{use_default_time_slices, use_short_time_slices};
 pub use settings::{SettingsError, hex, read_settings};
 pub use socket::tune_control;

@@ -1,5 +1,5 @@
-//! The control connection to the driver, without a task of its own: a report is on the wire before
-//! [`DriverLink::send`] returns, if the kernel takes it.
+//! The control connection to the driver. It has no task: [`DriverLink::send`] writes a report to the socket before
+//! it returns, if the socket buffer has space.
 
 use std::{
     io,
@@ -15,18 +15,18 @@ use tokio::net::TcpStream;
 
 use crate::error::PeerError;
 
-/// Reports that may wait for a driver that does not read; beyond that it is as good as dead.
-const MOST_WAITING: usize = 64 << 20;
+/// Bytes of reports that may wait. The connection fails if a driver that does not read leaves more.
+const MAX_UNSENT: usize = 64 << 20;
 
-/// See the module.
+/// The control connection to the driver; the loop polls it.
 #[derive(Debug)]
 pub(crate) struct DriverLink {
     stream: TcpStream,
     frames: FrameBuffer,
     epoch: DriverEpoch,
     reports: u64,
-    waiting: Vec<u8>,
-    /// How much of `waiting` is sent.
+    unsent: Vec<u8>,
+    /// Bytes of `unsent` that are written already.
     sent: usize,
 }
 
@@ -38,12 +38,12 @@ impl DriverLink {
             frames,
             epoch,
             reports: 0,
-            waiting: Vec::with_capacity(4096),
+            unsent: Vec::with_capacity(4096),
             sent: 0,
         }
     }
 
-    /// Sends a report, as far as the kernel takes it now; the rest goes when it takes more.
+    /// Writes a report as far as the socket takes it. [`DriverLink::poll_order`] writes the rest.
     pub(crate) fn send(&mut self, report: Report) -> Result<(), PeerError> {
         self.reports += 1;
         let report = FromAgent {
@@ -51,9 +51,9 @@ impl DriverLink {
             number: self.reports,
             report,
         };
-        frame::encode(&report, &mut self.waiting)?;
+        frame::encode(&report, &mut self.unsent)?;
         self.flush()?;
-        if self.waiting.len() - self.sent > MOST_WAITING {
+        if self.unsent.len() - self.sent > MAX_UNSENT {
             return Err(io::Error::other("it does not read our reports").into());
         }
         Ok(())
@@ -65,25 +65,25 @@ impl DriverLink {
         // SAFETY: the descriptor is open, and the call writes one integer.
         let result =
             unsafe { libc::ioctl(self.stream.as_raw_fd(), libc::TIOCOUTQ, &mut unacknowledged) };
-        self.waiting.is_empty() && result == 0 && unacknowledged == 0
+        self.unsent.is_empty() && result == 0 && unacknowledged == 0
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        while self.sent < self.waiting.len() {
-            match self.stream.try_write(&self.waiting[self.sent..]) {
+        while self.sent < self.unsent.len() {
+            match self.stream.try_write(&self.unsent[self.sent..]) {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        self.waiting.clear();
+        self.unsent.clear();
         self.sent = 0;
         Ok(())
     }
 
     /// The next order. An error ends the connection.
     pub(crate) fn poll_order(&mut self, cx: &mut Context<'_>) -> Poll<Result<ToAgent, PeerError>> {
-        while !self.waiting.is_empty() && self.stream.poll_write_ready(cx)?.is_ready() {
+        while !self.unsent.is_empty() && self.stream.poll_write_ready(cx)?.is_ready() {
             self.flush()?;
         }
         loop {
@@ -94,7 +94,7 @@ impl DriverLink {
                 return Poll::Pending;
             }
             match self.stream.try_read_buf(self.frames.buffer()) {
-                Ok(0) => return Poll::Ready(Err(PeerError::HungUp)),
+                Ok(0) => return Poll::Ready(Err(PeerError::Closed)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error.into())),

@@ -1,4 +1,4 @@
-//! The memory of the workers of this host, which outlives them: the port of the agent's machine to it.
+//! The memory of the workers of this host, which outlives them. It implements the machine's access to that memory.
 
 use std::{
     collections::BTreeMap,
@@ -14,20 +14,20 @@ use elasticrun_shm::{
     page::{self, AgentPage},
 };
 
-use crate::{clock::Clock, discard::Discard};
+use crate::{clock::Clock, deferred_free::DeferredFree};
 
 /// Why a worker's memory cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Its page.
+    /// The page failed.
     #[error(transparent)]
     Page(#[from] page::Error),
-    /// Its commits.
+    /// The commit memory failed.
     #[error(transparent)]
     Commits(#[from] commit::Error),
 }
 
-/// What one worker process shares with the agent.
+/// The memory that one worker process shares with the agent.
 #[derive(Debug)]
 pub(crate) struct WorkerMemory {
     pub(crate) page: AgentPage,
@@ -36,7 +36,7 @@ pub(crate) struct WorkerMemory {
 }
 
 impl WorkerMemory {
-    /// What the worker gets: its page and its two commit memories.
+    /// The descriptors for the worker: its page and its two commit buffers.
     pub(crate) fn descriptors(&self) -> io::Result<Vec<Arc<OwnedFd>>> {
         let [a, b] = self.commits.fds();
         [self.page.as_fd(), a, b]
@@ -46,11 +46,11 @@ impl WorkerMemory {
     }
 }
 
-/// The commit memories of all processes, for who reads them on other threads.
+/// The commit memories of all processes, for readers on other threads.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shelf(Arc<Mutex<BTreeMap<Process, Arc<CommitMemory>>>>);
+pub(crate) struct CommitRegistry(Arc<Mutex<BTreeMap<Process, Arc<CommitMemory>>>>);
 
-impl Shelf {
+impl CommitRegistry {
     /// The commit memory of a process, dead or alive.
     pub(crate) fn get(&self, process: Process) -> Option<Arc<CommitMemory>> {
         self.lock().get(&process).cloned()
@@ -61,65 +61,65 @@ impl Shelf {
     }
 }
 
-/// See the module. Answers for a process that it does not know as for one that did nothing.
+/// The memories of all processes. An unknown process reads as one that did nothing.
 #[derive(Debug)]
 pub(crate) struct Memories {
-    of: BTreeMap<Process, WorkerMemory>,
-    shelf: Shelf,
-    discard: Discard,
+    by_process: BTreeMap<Process, WorkerMemory>,
+    registry: CommitRegistry,
+    deferred_free: DeferredFree,
     clock: Clock,
 }
 
-/// What an agent keeps of one session with a driver for the next one of the same run: commits of processes that are dead.
+/// Commits of dead processes that an agent keeps between two connections to the driver of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
-    pub(crate) shelf: Shelf,
-    of: BTreeMap<Process, WorkerMemory>,
+pub(crate) struct KeptCommits {
+    pub(crate) registry: CommitRegistry,
+    by_process: BTreeMap<Process, WorkerMemory>,
 }
 
-impl Kept {
-    /// Whether there is nothing.
+impl KeptCommits {
+    /// Whether no commit is kept.
     pub(crate) fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.by_process.is_empty()
     }
 
-    /// Drops all.
+    /// Drops all commits.
     pub(crate) fn clear(&mut self) {
-        self.of.clear();
-        self.shelf.lock().clear();
+        self.by_process.clear();
+        self.registry.lock().clear();
     }
 
-    /// Whose commits they are.
+    /// The processes that made the commits.
     pub(crate) fn processes(&self) -> Vec<Process> {
-        self.of.keys().copied().collect()
+        self.by_process.keys().copied().collect()
     }
 }
 
 impl Memories {
-    pub(crate) fn new(kept: Kept, discard: Discard, clock: Clock) -> Self {
+    pub(crate) fn new(kept: KeptCommits, deferred_free: DeferredFree, clock: Clock) -> Self {
         Self {
-            of: kept.of,
-            shelf: kept.shelf,
-            discard,
+            by_process: kept.by_process,
+            registry: kept.registry,
+            deferred_free,
             clock,
         }
     }
 
-    /// All processes are dead: what they have committed stays.
-    pub(crate) fn into_kept(mut self) -> Kept {
-        let all: Vec<_> = self.of.keys().copied().collect();
+    /// Keeps the memories that hold commits. Call it when all processes are dead.
+    pub(crate) fn into_kept(mut self) -> KeptCommits {
+        let all: Vec<_> = self.by_process.keys().copied().collect();
         for process in all {
             if agent::Memory::commits(&self, process).is_empty() {
                 self.forget(process);
             }
         }
-        Kept {
-            shelf: self.shelf,
-            of: self.of,
+        KeptCommits {
+            registry: self.registry,
+            by_process: self.by_process,
         }
     }
 
-    /// Makes the memory of a new process.
+    /// Creates the memory of a new process.
     pub(crate) fn create(&mut self, process: Process) -> Result<(), Error> {
         let commits = Arc::new(CommitMemory::create()?);
         let memory = WorkerMemory {
@@ -127,35 +127,35 @@ impl Memories {
             reader: commits.reader()?,
             commits: Arc::clone(&commits),
         };
-        self.of.insert(process, memory);
-        self.shelf.lock().insert(process, commits);
+        self.by_process.insert(process, memory);
+        self.registry.lock().insert(process, commits);
         Ok(())
     }
 
     pub(crate) fn get(&self, process: Process) -> Option<&WorkerMemory> {
-        self.of.get(&process)
+        self.by_process.get(&process)
     }
 
-    /// Descriptors through which another worker of this host may read what a process committed.
+    /// Read-only descriptors of a process's commits, for another worker of this host.
     pub(crate) fn read_only(&self, process: Process) -> Option<Result<CommitFds, commit::Error>> {
-        Some(self.of.get(&process)?.commits.read_only())
+        Some(self.by_process.get(&process)?.commits.read_only())
     }
 
-    /// Gives it back to the system.
+    /// Frees the memory of a process.
     pub(crate) fn forget(&mut self, process: Process) {
-        self.shelf.lock().remove(&process);
-        self.discard.later(self.of.remove(&process));
+        self.registry.lock().remove(&process);
+        self.deferred_free.push(self.by_process.remove(&process));
     }
 
     fn page(&self, process: Process) -> Option<&AgentPage> {
-        self.of.get(&process).map(|memory| &memory.page)
+        self.by_process.get(&process).map(|memory| &memory.page)
     }
 }
 
 impl agent::Memory for Memories {
     fn hold(&mut self, process: Process, round: Round) -> Boundary {
-        // A newer round was held in this page: the machine asks for none that is over, but if it did, the
-        // count would be the answer.
+        // The page refuses if a newer round was held in it. The machine holds no round that is over; if it did,
+        // the count would be the answer.
         let held = |page: &AgentPage| page.hold(round).unwrap_or_else(|| page.count(round));
         self.page(process).map(held).unwrap_or_default()
     }
@@ -187,7 +187,7 @@ impl agent::Memory for Memories {
     }
 
     fn commits(&self, process: Process) -> Vec<CommitId> {
-        let Some(memory) = self.of.get(&process) else {
+        let Some(memory) = self.by_process.get(&process) else {
             return Vec::new();
         };
         match memory.reader.commits() {

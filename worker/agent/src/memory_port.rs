@@ -1,7 +1,7 @@
-//! The port at which commits of this host are handed to workers of other hosts.
+//! The port that serves commits of this host to workers of other hosts.
 //!
-//! A connection proves itself ([`Purpose::Memory`]), then asks as often as it likes. Bytes are read on
-//! threads of their own: a digest over gigabytes takes its time.
+//! A peer authenticates ([`Purpose::Memory`]) and then sends any number of requests. Blocking threads read the
+//! bytes, since a digest over gigabytes takes long.
 
 use std::{
     io::{self, Write},
@@ -23,19 +23,19 @@ use tokio::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, error::PeerError, memory::Shelf, wire};
+use crate::{Error, error::PeerError, memory::CommitRegistry, wire};
 
-/// Connections at a time; others wait to be accepted.
-const GUESTS: usize = 64;
+/// The largest number of open connections; others wait to be accepted.
+const MAX_CONNECTIONS: usize = 64;
 
-/// How long a peer may take nothing of what it asked for.
-const STUCK: Duration = Duration::from_secs(30);
+/// How long a peer may read nothing of an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Opens the port and serves it until the set is dropped. Gives its number.
+/// Opens the port and serves it until the set is dropped. Returns its number.
 pub(crate) async fn open(
     address: IpAddr,
     secret: Secret,
-    shelf: Shelf,
+    registry: CommitRegistry,
     tasks: &mut JoinSet<()>,
 ) -> Result<u16, Error> {
     let listener = TcpListener::bind((address, 0))
@@ -45,36 +45,41 @@ pub(crate) async fn open(
         .local_addr()
         .map_err(Error::system("listen for requests of commits"))?
         .port();
-    tasks.spawn(serve(listener, secret, shelf));
+    tasks.spawn(serve(listener, secret, registry));
     Ok(port)
 }
 
-async fn serve(listener: TcpListener, secret: Secret, shelf: Shelf) {
-    let room = Arc::new(Semaphore::new(GUESTS));
-    let mut guests = JoinSet::new();
+async fn serve(listener: TcpListener, secret: Secret, registry: CommitRegistry) {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = JoinSet::new();
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return;
         };
         match listener.accept().await {
             Ok((stream, from)) => {
-                let (secret, shelf) = (secret.clone(), shelf.clone());
-                guests.spawn(async move {
-                    let _place = place;
-                    guest(stream, from, &secret, &shelf).await;
+                let (secret, registry) = (secret.clone(), registry.clone());
+                connections.spawn(async move {
+                    let _permit = permit;
+                    serve_connection(stream, from, &secret, &registry).await;
                 });
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a request of a commit");
-                // Out of descriptors, most likely: let others go on first.
+                // Most likely the process is out of descriptors. Pause until others are closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
-        while guests.try_join_next().is_some() {}
+        while connections.try_join_next().is_some() {}
     }
 }
 
-async fn guest(mut stream: TcpStream, from: SocketAddr, secret: &Secret, shelf: &Shelf) {
+async fn serve_connection(
+    mut stream: TcpStream,
+    from: SocketAddr,
+    secret: &Secret,
+    registry: &CommitRegistry,
+) {
     let mut frames = match wire::accept(&mut stream, secret, Purpose::Memory).await {
         Ok(frames) => frames,
         Err(error) => {
@@ -82,25 +87,25 @@ async fn guest(mut stream: TcpStream, from: SocketAddr, secret: &Secret, shelf: 
             return;
         }
     };
-    match answer_all(stream, &mut frames, shelf).await {
-        Ok(()) | Err(PeerError::HungUp) => {}
+    match serve_requests(stream, &mut frames, registry).await {
+        Ok(()) | Err(PeerError::Closed) => {}
         Err(error) => tracing::warn!(peer = %from, %error, "a request of a commit failed"),
     }
 }
 
-async fn answer_all(
+async fn serve_requests(
     mut stream: TcpStream,
     frames: &mut FrameBuffer,
-    shelf: &Shelf,
+    registry: &CommitRegistry,
 ) -> Result<(), PeerError> {
     loop {
         let request: MemoryRequest = wire::read(&mut stream, frames).await?;
-        let shelf = shelf.clone();
+        let registry = registry.clone();
         let blocking = stream.into_std()?;
         let answered = spawn_blocking(move || {
             blocking.set_nonblocking(false)?;
-            blocking.set_write_timeout(Some(STUCK))?;
-            answer(&blocking, request, &shelf)?;
+            blocking.set_write_timeout(Some(WRITE_TIMEOUT))?;
+            answer(&blocking, request, &registry)?;
             blocking.set_nonblocking(true)?;
             Ok::<_, PeerError>(blocking)
         });
@@ -114,9 +119,9 @@ async fn answer_all(
 fn answer(
     mut stream: &std::net::TcpStream,
     request: MemoryRequest,
-    shelf: &Shelf,
+    registry: &CommitRegistry,
 ) -> Result<(), PeerError> {
-    let Some((commit, digest)) = find(&request, shelf) else {
+    let Some((commit, digest)) = find(&request, registry) else {
         tracing::debug!(process = %request.process, commit = %request.commit, "a commit is not here");
         return Ok(stream.write_all(&frame::to_frame(&MemoryAnswer::Missing)?)?);
     };
@@ -125,12 +130,12 @@ fn answer(
         digest,
     };
     stream.write_all(&frame::to_frame(&found)?)?;
-    // If its worker lives and writes over it meanwhile, the digest does not fit and the other side says so.
+    // A live worker may overwrite the commit meanwhile. The receiver then finds that the digest does not match.
     Ok(stream.write_all(commit.bytes())?)
 }
 
-fn find(request: &MemoryRequest, shelf: &Shelf) -> Option<(Commit, u64)> {
-    let memory = shelf.get(request.process)?;
+fn find(request: &MemoryRequest, registry: &CommitRegistry) -> Option<(Commit, u64)> {
+    let memory = registry.get(request.process)?;
     let commit = memory
         .reader()
         .and_then(|reader| reader.read(request.commit))

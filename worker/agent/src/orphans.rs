@@ -1,12 +1,13 @@
-//! Finding and ending processes that nobody looks after any more.
+//! Finds and kills orphaned processes.
 //!
-//! Two nets with different holes. [`end_descendants`] sees every process that comes from this one, whatever
-//! it did to its session or its environment, since this one is their reaper; but only while this one lives.
-//! [`Marked`] sees every process whose environment names our socket, also those of an agent that is dead; but
-//! not one that has overwritten its environment.
+//! There are two ways, with different gaps:
+//! - [`kill_descendants`] finds every descendant of this process, whatever session or environment it has, since this
+//!   process is its subreaper. It works only while this process lives.
+//! - [`MarkedProcesses`] finds every process whose environment names our socket, also those of a dead agent. It misses
+//!   processes that have overwritten their environment.
 //!
-//! [`Marked`] makes system calls only and allocates nothing after its creation, so that it works in a child
-//! that was forked from a process with threads.
+//! [`MarkedProcesses`] makes system calls only and does not allocate after its creation. So it works in a child that
+//! was forked from a process with threads.
 
 use std::{
     ffi::CStr,
@@ -17,8 +18,8 @@ use std::{
 
 use crate::process::AGENT_SOCKET;
 
-/// Orphans of the workers become our children from now on, so that we can end and reap them.
-pub(crate) fn adopt() -> io::Result<()> {
+/// Makes this process the subreaper: orphaned descendants become its children, so that it can kill and reap them.
+pub(crate) fn become_subreaper() -> io::Result<()> {
     // SAFETY: integers only.
     match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) } {
         0 => Ok(()),
@@ -26,7 +27,7 @@ pub(crate) fn adopt() -> io::Result<()> {
     }
 }
 
-/// The children of this process, as the kernel lists them; none where it does not (without `PROC_CHILDREN`).
+/// The children of this process, as the kernel lists them. Empty on kernels without `PROC_CHILDREN`.
 fn children() -> Vec<u32> {
     let Ok(threads) = fs::read_dir("/proc/self/task") else {
         return Vec::new();
@@ -41,24 +42,24 @@ fn children() -> Vec<u32> {
         .collect()
 }
 
-/// Reaps those adopted children that have ended. `keep` names those that somebody else reaps.
-pub(crate) fn reap_adopted(keep: impl Fn(u32) -> bool) {
+/// Reaps adopted children that have ended. `keep` selects children that are reaped elsewhere.
+pub(crate) fn reap_orphans(keep: impl Fn(u32) -> bool) {
     for child in children().into_iter().filter(|child| !keep(*child)) {
         reap(child);
     }
 }
 
-/// Whether it had ended.
+/// Reaps a child if it has ended. Returns whether it had.
 fn reap(child: u32) -> bool {
     // SAFETY: integers, and a null pointer that the call allows.
     unsafe { libc::waitpid(child as libc::pid_t, std::ptr::null_mut(), libc::WNOHANG) > 0 }
 }
 
-/// Kills all that comes from this process but `keep`, and reaps it, for at most `patience`.
+/// Kills and reaps all descendants of this process but `keep`, for at most `timeout`.
 ///
-/// Gives how many are left: only such as the kernel does not let go.
-pub(crate) fn end_descendants(keep: Option<u32>, patience: Duration) -> usize {
-    let deadline = Instant::now() + patience;
+/// Returns how many children are left: those that the kernel has not ended in time.
+pub(crate) fn kill_descendants(keep: Option<u32>, timeout: Duration) -> usize {
+    let deadline = Instant::now() + timeout;
     loop {
         let left: Vec<_> = children()
             .into_iter()
@@ -69,9 +70,9 @@ pub(crate) fn end_descendants(keep: Option<u32>, patience: Duration) -> usize {
         }
         for child in left {
             kill(child as libc::pid_t);
-            // The children of who is reaped are ours in the next turn.
+            // The children of a reaped process are our children in the next turn.
             if !reap(child) {
-                wait_a_moment();
+                pause();
             }
         }
     }
@@ -82,20 +83,20 @@ fn kill(pid: libc::pid_t) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// The kernel takes a moment to end a process.
-fn wait_a_moment() {
-    let moment = libc::timespec {
+/// Sleeps for 1 ms, since the kernel needs some time to end a process.
+fn pause() {
+    let duration = libc::timespec {
         tv_sec: 0,
         tv_nsec: 1_000_000,
     };
     // SAFETY: a live timespec, and a null pointer that the call allows.
-    unsafe { libc::nanosleep(&raw const moment, std::ptr::null_mut()) };
+    unsafe { libc::nanosleep(&raw const duration, std::ptr::null_mut()) };
 }
 
-/// The search for processes whose environment names a socket.
+/// Finds and kills the processes whose environment names a socket.
 #[derive(Debug)]
-pub(crate) struct Marked {
-    /// The variable, between the zeroes that end it and the one before it.
+pub(crate) struct MarkedProcesses {
+    /// The variable between two zero bytes: the end of the variable before, and its own.
     mark: Vec<u8>,
     entries: Box<Entries>,
     environ: Vec<u8>,
@@ -107,8 +108,8 @@ struct Entries([u8; 8192]);
 
 const CHUNK: usize = 64 * 1024;
 
-impl Marked {
-    /// For the processes that an agent with this socket has started.
+impl MarkedProcesses {
+    /// Selects the processes that an agent with this socket has started.
     pub(crate) fn new(socket: &Path) -> Self {
         let mark = format!("\0{AGENT_SOCKET}={}\0", socket.display());
         let mark = mark.into_bytes();
@@ -119,21 +120,21 @@ impl Marked {
         }
     }
 
-    /// Kills all, until none is found or after a few seconds. Gives how many it killed.
-    pub(crate) fn end_all(&mut self) -> usize {
+    /// Kills processes until none is found, for a few seconds at most. Returns how many kills it sent.
+    pub(crate) fn kill_all(&mut self) -> usize {
         let mut killed = 0;
         for _ in 0..2000 {
-            let found = self.kill_each();
+            let found = self.kill_found();
             if found == 0 {
                 break;
             }
             killed += found;
-            wait_a_moment();
+            pause();
         }
         killed
     }
 
-    fn kill_each(&mut self) -> usize {
+    fn kill_found(&mut self) -> usize {
         let mut found = 0;
         let proc = open(c"/proc");
         if proc < 0 {
@@ -146,17 +147,17 @@ impl Marked {
             let Some(count) = usize::try_from(count).ok().filter(|count| *count > 0) else {
                 break;
             };
-            let mut at = 0;
-            while let Some(entry) = self.entries.0[..count].get(at..) {
-                // Number (8), offset (8), length (2), type (1), name.
+            let mut pos = 0;
+            while let Some(entry) = self.entries.0[..count].get(pos..) {
+                // The fields of an entry: inode (8 bytes), offset (8), length (2), type (1), name.
                 let (Some(len), Some(name)) = (entry.get(16..18), entry.get(19..)) else {
                     break;
                 };
-                at += usize::from(u16::from_ne_bytes([len[0], len[1]])).max(1);
+                pos += usize::from(u16::from_ne_bytes([len[0], len[1]])).max(1);
                 let Ok(name) = CStr::from_bytes_until_nul(name) else {
                     break;
                 };
-                if let Some(pid) = number(name.to_bytes())
+                if let Some(pid) = parse_pid(name.to_bytes())
                     && is_marked(pid, &self.mark, &mut self.environ)
                 {
                     found += 1;
@@ -182,7 +183,7 @@ fn is_marked(pid: libc::pid_t, mark: &[u8], buffer: &mut [u8]) -> bool {
     if file < 0 {
         return false;
     }
-    // The zero before the first variable.
+    // A zero byte before the first variable.
     buffer[0] = 0;
     let mut filled = 1;
     let found = loop {
@@ -197,7 +198,7 @@ fn is_marked(pid: libc::pid_t, mark: &[u8], buffer: &mut [u8]) -> bool {
         if bytes.windows(mark.len()).any(|part| part == mark) {
             break true;
         }
-        // What may be the beginning of the mark stays.
+        // The last bytes may be the beginning of the mark, so keep them.
         let keep = filled.min(mark.len() - 1);
         buffer.copy_within(filled - keep..filled, 0);
         filled = keep;
@@ -212,11 +213,11 @@ fn open(path: &CStr) -> libc::c_int {
 }
 
 fn close(fd: libc::c_int) {
-    // SAFETY: the caller opened it and uses it no more.
+    // SAFETY: the caller opened the descriptor and does not use it again.
     unsafe { libc::close(fd) };
 }
 
-fn number(name: &[u8]) -> Option<libc::pid_t> {
+fn parse_pid(name: &[u8]) -> Option<libc::pid_t> {
     let mut number: libc::pid_t = 0;
     for byte in name {
         let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
@@ -225,7 +226,7 @@ fn number(name: &[u8]) -> Option<libc::pid_t> {
     (number > 0).then_some(number)
 }
 
-/// `/proc/PID/environ`, written without allocating.
+/// Formats `/proc/PID/environ` without an allocation.
 fn environ_path(pid: libc::pid_t, path: &mut [u8; 32]) -> Option<&CStr> {
     let mut digits = [0; 10];
     let (mut rest, mut count) = (pid, 0);
@@ -236,10 +237,10 @@ fn environ_path(pid: libc::pid_t, path: &mut [u8; 32]) -> Option<&CStr> {
     }
     digits[..count].reverse();
     let parts: [&[u8]; 4] = [b"/proc/", &digits[..count], b"/environ", b"\0"];
-    let mut at = 0;
+    let mut pos = 0;
     for part in parts {
-        path.get_mut(at..at + part.len())?.copy_from_slice(part);
-        at += part.len();
+        path.get_mut(pos..pos + part.len())?.copy_from_slice(part);
+        pos += part.len();
     }
     CStr::from_bytes_until_nul(path).ok()
 }
@@ -255,9 +256,9 @@ mod tests {
 
     #[test]
     fn names_of_processes_are_numbers() {
-        assert_eq!(number(b"4711"), Some(4711));
+        assert_eq!(parse_pid(b"4711"), Some(4711));
         for name in [&b""[..], b"self", b"12a", b"99999999999", b"0"] {
-            assert_eq!(number(name), None);
+            assert_eq!(parse_pid(name), None);
         }
         let mut path = [0; 32];
         let path = environ_path(4_194_304, &mut path).unwrap();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_marked_is_killed_and_nobody_else() {
+    fn only_marked_processes_are_killed() {
         let socket = Path::new("/nowhere/of-this-test/agent");
         let start = |value: &str| {
             Command::new("cat")
@@ -279,7 +280,7 @@ mod tests {
         let mut marked = start("/nowhere/of-this-test/agent");
         let mut longer = start("/nowhere/of-this-test/agent2");
         let mut other = start("/nowhere/of-another-test/agent");
-        assert!(Marked::new(socket).end_all() > 0);
+        assert!(MarkedProcesses::new(socket).kill_all() > 0);
         assert_eq!(marked.wait().unwrap().signal(), Some(libc::SIGKILL));
         for child in [&mut longer, &mut other] {
             assert_eq!(child.try_wait().unwrap(), None);

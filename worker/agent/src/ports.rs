@@ -1,18 +1,19 @@
 //! Ports for the coordinators of the users' libraries.
 //!
-//! Minutes may pass between the offer of a port and its use: rank 0 imports its libraries first. A port of the range
-//! from which the kernel serves outgoing connections and `bind` to port 0 (`ip_local_port_range`) would be another's by
-//! then on a busy machine. So offers come from outside of that range.
+//! Minutes may pass between the offer of a port and its use, since rank 0 imports its libraries first. The kernel takes
+//! ports for outgoing connections and for `bind` to port 0 from `ip_local_port_range`. On a busy machine it would give
+//! an offered port of that range to another socket. So offers come from outside of that range.
 //!
 //! # Invariants
-//! - An agent offers no port twice before it has offered all others: a library that comes late to the port of a round or
-//!   group that is over does not meet the next one there.
+//! - An agent offers all other ports of its pool before it offers one again. So a library that connects late, to the
+//!   port of a past round or group, does not reach a later one.
 //! - No other agent of the machine offers a port that is among the last [`CLAIMS`] of this one.
 //! - A port is free at every address of the machine when it is offered.
 //!
-//! Not promised: that no other program binds the port by its number. Where the kernel's range leaves no room, it chooses,
-//! and the first paragraph's warning holds. (A socket of ours that keeps the port bound would shut out libraries that do
-//! not set `SO_REUSEADDR`.)
+//! # Not promised
+//! Another program may bind the port by its number. If the kernel's range leaves too few ports, the kernel chooses the
+//! port, and another socket may get it before its use. The agent does not keep the port bound, since libraries that do
+//! not set `SO_REUSEADDR` could not bind it then.
 
 use std::{
     collections::VecDeque,
@@ -25,33 +26,33 @@ use std::{
     },
 };
 
-/// Fewer ports than these are no choice.
-const LEAST: usize = 512;
+/// The smallest pool that is used.
+const MIN_POOL: usize = 512;
 
-/// Below are the ports of well-known servers.
-const LOWEST: u16 = 20_000;
+/// The lowest port of a pool. Well-known servers use ports below.
+const MIN_PORT: u16 = 20_000;
 
-/// So many of the last offers are kept from other agents: until rank 0 listens, the kernel does not keep them.
+/// How many of the last offers are claimed among agents. Before rank 0 listens, nothing else reserves a port.
 const CLAIMS: usize = 16;
 
-/// So many ports of the kernel's choice are tried, and so many are not offered again.
+/// How many ports of the kernel's choice are tried, and how many offers are not repeated.
 const REMEMBERED: usize = 256;
 
-/// See the module.
+/// The ports that this agent offers.
 #[derive(Debug)]
 pub(crate) struct Ports {
-    /// Outside of the kernel's range; none if it has taken nearly all.
+    /// Ports outside of the kernel's range; none if that range covers nearly all.
     pool: Option<RangeInclusive<u16>>,
-    /// How many of the pool were looked at.
+    /// The index of the next port in the pool, modulo its length.
     turn: usize,
     /// The last offers, the newest at the end.
     offered: VecDeque<u16>,
-    /// Sockets that say to other agents which ports are taken, the newest at the end.
+    /// Sockets that claim the last offers among agents, the newest at the end.
     claims: VecDeque<UnixDatagram>,
 }
 
 impl Ports {
-    /// Nothing is offered yet. Each begins at another port.
+    /// Begins at a random port of the pool.
     pub(crate) fn new() -> Self {
         Self {
             pool: kernel_range().and_then(|range| pool_beside(&range)),
@@ -64,7 +65,7 @@ impl Ports {
     /// A port that is free now.
     ///
     /// # Errors
-    /// All are taken, or the process has no descriptor left.
+    /// All ports are taken, or the process has no descriptor left.
     pub(crate) fn next(&mut self) -> io::Result<u16> {
         let (port, claim) = match self.take_from_pool() {
             Some(found) => found,
@@ -86,7 +87,7 @@ impl Ports {
         for _ in 0..pool.len() {
             let port = pool.clone().nth(self.turn % pool.len())?;
             self.turn = self.turn.wrapping_add(1);
-            // The claim first: two agents that look at once do not both find it free.
+            // Claim before the check, so that of two agents only one finds the port free.
             if let Ok(claim) = claim(port)
                 && listen(port).is_ok()
             {
@@ -97,7 +98,7 @@ impl Ports {
     }
 
     fn ask_kernel(&self) -> io::Result<(u16, UnixDatagram)> {
-        // Those that do not fit stay bound meanwhile, so that each try gives another one.
+        // Unsuitable ports stay bound meanwhile, so that each try yields another port.
         let mut tried = Vec::new();
         loop {
             let listener = listen(0)?;
@@ -112,7 +113,7 @@ impl Ports {
     }
 }
 
-/// From which range the kernel takes ports in this network namespace.
+/// The range of ports from which the kernel chooses in this network namespace.
 fn kernel_range() -> Option<RangeInclusive<u16>> {
     parse_range(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?)
 }
@@ -125,13 +126,13 @@ fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
 /// The ports above the kernel's range, or else those below it.
 fn pool_beside(kernel: &RangeInclusive<u16>) -> Option<RangeInclusive<u16>> {
     let above = kernel.end().checked_add(1).map(|first| first..=u16::MAX);
-    let below = kernel.start().checked_sub(1).map(|last| LOWEST..=last);
-    let enough = |range: &RangeInclusive<u16>| range.len() >= LEAST;
+    let below = kernel.start().checked_sub(1).map(|last| MIN_PORT..=last);
+    let enough = |range: &RangeInclusive<u16>| range.len() >= MIN_POOL;
     above.filter(enough).or(below.filter(enough))
 }
 
-/// Takes a port among agents, by a name in the abstract namespace, which is the network's as ports are. It ends with the
-/// socket.
+/// Claims a port among agents by a name in the abstract socket namespace. Like ports, these names are local to a network
+/// namespace. The claim ends with the socket.
 fn claim(port: u16) -> io::Result<UnixDatagram> {
     let name = SocketAddr::from_abstract_name(format!("elasticrun-port-{port}"))?;
     UnixDatagram::bind_addr(&name)
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn two_agents_that_begin_alike_offer_different_ports() {
-        // In a small pool of their own, so that other tests do not come between.
+        // The pool is small and used by this test alone.
         let pool = Some(20_500..=20_627);
         let (mut one, mut two) = (ports(pool.clone()), ports(pool));
         let of_one: BTreeSet<_> = (0..8).map(|_| one.next().unwrap()).collect();
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_somebody_listens_at_is_not_offered() {
+    fn a_port_in_use_is_not_offered() {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken = (taken.local_addr().unwrap().port(), taken);
         let mut ports = ports(Some(taken.0..=taken.0));

@@ -1,5 +1,5 @@
-//! Dials hosts of a round, to see whether this one reaches them: their memory ports, which prove that an agent of the
-//! job is there. Nothing is asked over the connections.
+//! Probes whether this host reaches the other hosts of a round: it connects to their memory ports and authenticates.
+//! It sends no request.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{error::PeerError, inbox::Note, wire};
+use crate::{error::PeerError, inbox::InboxMessage, wire};
 
-/// The probe that runs. A newer one replaces it, and it ends with the agent.
+/// Runs one probe at a time. A newer probe replaces the running one.
 #[derive(Debug)]
 pub(crate) struct Prober {
-    notes: mpsc::Sender<Note>,
+    inbox: mpsc::Sender<InboxMessage>,
     task: Option<AbortHandle>,
 }
 
 impl Prober {
-    /// Tells what it finds there.
-    pub(crate) fn new(notes: mpsc::Sender<Note>) -> Self {
-        Self { notes, task: None }
+    /// Sends results to the inbox.
+    pub(crate) fn new(inbox: mpsc::Sender<InboxMessage>) -> Self {
+        Self { inbox, task: None }
     }
 
-    /// Dials all at once; each has so long to answer.
+    /// Probes all hosts at once. Each must answer within the timeout `within`.
     pub(crate) fn probe(
         &mut self,
         number: u64,
@@ -39,15 +39,15 @@ impl Prober {
         secret: Secret,
     ) {
         self.end();
-        let notes = self.notes.clone();
+        let inbox = self.inbox.clone();
         let task = tokio::spawn(async move {
             let unreachable = dial_all(hosts, within, &secret).await;
-            let probed = Note::Probed {
+            let probed = InboxMessage::Probed {
                 number,
                 unreachable,
             };
             // Fails only at the agent's own end.
-            let _ = notes.send(probed).await;
+            let _ = inbox.send(probed).await;
         });
         self.task = Some(task.abort_handle());
     }
@@ -65,7 +65,7 @@ impl Drop for Prober {
     }
 }
 
-/// The hosts that did not answer as agents of this job in time.
+/// Returns the hosts that did not authenticate as agents of this job in time.
 async fn dial_all(hosts: Vec<ProbeHost>, within: Duration, secret: &Secret) -> Vec<HostId> {
     let mut dials = JoinSet::new();
     for probed in hosts {
@@ -100,7 +100,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{execute::data_secret, memory::Shelf, memory_port};
+    use crate::{execute::data_secret, memory::CommitRegistry, memory_port};
 
     fn secret() -> Secret {
         data_secret(&Secret::random().expect("the system gives random bytes"))
@@ -114,17 +114,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_of_the_job_answers_and_nobody_else_does() {
+    async fn only_an_agent_of_the_job_answers() {
         let (ours, others) = (secret(), secret());
         let mut tasks = JoinSet::new();
         let mut open = async |secret: &Secret| {
-            let shelf = Shelf::default();
+            let registry = CommitRegistry::default();
             let local = Ipv4Addr::LOCALHOST.into();
-            memory_port::open(local, secret.clone(), shelf, &mut tasks).await
+            memory_port::open(local, secret.clone(), registry, &mut tasks).await
         };
         let ready = open(&ours).await.unwrap();
         let foreign = open(&others).await.unwrap();
-        // One that accepts and is silent, and one where nobody listens.
+        // One port accepts and sends nothing; nothing listens at the other one.
         let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = closed.local_addr().unwrap().port();
@@ -135,14 +135,14 @@ mod tests {
             host("foreign", foreign),
             host("closed", port),
         ];
-        let (sender, mut notes) = mpsc::channel(1);
+        let (sender, mut inbox) = mpsc::channel(1);
         let mut prober = Prober::new(sender);
         prober.probe(6, hosts.clone(), Duration::from_secs(60), ours.clone());
         prober.probe(7, hosts, Duration::from_millis(300), ours);
-        let Some(Note::Probed {
+        let Some(InboxMessage::Probed {
             number,
             unreachable,
-        }) = notes.recv().await
+        }) = inbox.recv().await
         else {
             panic!("it says what it found");
         };

@@ -1,10 +1,10 @@
-//! A small process that outlives its agent by a moment, to end what the agent would have ended.
+//! A small process that outlives its agent briefly, to kill the processes that a killed agent leaves.
 //!
-//! A parent-death signal ends the workers of an agent that is killed, but not what they have started. The
-//! guard sleeps on a pipe that only the agent holds open. When that closes without a word, the agent is
-//! dead, and the guard kills all processes marked by the agent's socket.
+//! A parent-death signal ends the workers of a killed agent, but not the processes that they have started. The reaper
+//! process sleeps on a pipe that only the agent holds open. If the pipe closes without a byte, the agent is dead, and
+//! the reaper process kills all processes marked by the agent's socket.
 //!
-//! It is forked, not executed, so that it needs no program of its own; it makes system calls only.
+//! It is forked and executes no program. It makes system calls only. Its name in the process list is `agent-guard`.
 
 use std::{
     io,
@@ -12,19 +12,20 @@ use std::{
     path::Path,
 };
 
-use crate::leftovers::Marked;
+use crate::orphans::MarkedProcesses;
 
-/// The agent's end of the pipe. [`Guard::dismiss`] it, or it takes the agent for dead.
+/// The agent's handle of its reaper process. If it is dropped without [`ReaperProcess::dismiss`], the reaper process
+/// acts as if the agent were dead.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct ReaperProcess {
     pipe: OwnedFd,
     pid: libc::pid_t,
 }
 
-impl Guard {
-    /// Forks the guard of an agent with this socket.
+impl ReaperProcess {
+    /// Forks the reaper process of an agent with this socket.
     pub(crate) fn start(socket: &Path) -> io::Result<Self> {
-        let mut marked = Marked::new(socket);
+        let mut marked = MarkedProcesses::new(socket);
         let (read, write) = pipe()?;
         // SAFETY: the child makes system calls only and never returns.
         match unsafe { libc::fork() } {
@@ -34,18 +35,18 @@ impl Guard {
         }
     }
 
-    /// Its process id.
+    /// The process id of the reaper process.
     pub(crate) fn pid(&self) -> u32 {
         self.pid as u32
     }
 
-    /// Lets it go without doing anything, and waits for that.
+    /// Ends the reaper process without any kill, and waits for its end.
     pub(crate) fn dismiss(self) {
-        let word = [1_u8];
-        // SAFETY: an open descriptor and a live byte. If the guard is gone, there is nobody to tell:
-        // SIGPIPE is ignored, as in every program of Rust.
+        let byte = [1_u8];
+        // SAFETY: an open descriptor and a live byte. The write fails if the reaper process is gone; SIGPIPE is
+        // ignored, as in every Rust program.
         unsafe {
-            libc::write(self.pipe.as_raw_fd(), word.as_ptr().cast(), 1);
+            libc::write(self.pipe.as_raw_fd(), byte.as_ptr().cast(), 1);
             libc::waitpid(self.pid, std::ptr::null_mut(), 0);
         }
     }
@@ -57,33 +58,33 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us these; nobody else has them.
+    // SAFETY: the kernel just gave us these; nothing else has them.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
-/// In the child.
-fn watch(pipe: libc::c_int, marked: &mut Marked) -> ! {
-    // SAFETY: system calls with integers and live locals; all may be made after a fork. The descriptors
-    // closed are copies that nobody uses in this process.
+/// Runs in the child: waits for the end of the agent.
+fn watch(pipe: libc::c_int, marked: &mut MarkedProcesses) -> ! {
+    // SAFETY: system calls with integers and live locals; all may be made after a fork. The closed descriptors are
+    // copies, which nothing uses in this process.
     unsafe {
         libc::setsid();
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
             libc::signal(signal, libc::SIG_IGN);
         }
         libc::prctl(libc::PR_SET_NAME, c"agent-guard".as_ptr());
-        // Whoever waits for the end of the agent's output must not wait for us.
+        // Close stdout and stderr, so that a reader of the agent's output sees its end.
         libc::dup2(pipe, 0);
         libc::syscall(libc::SYS_close_range, 1_u32, u32::MAX, 0_u32);
-        let mut word = [0_u8];
+        let mut byte = [0_u8];
         loop {
-            match libc::read(0, word.as_mut_ptr().cast(), 1) {
+            match libc::read(0, byte.as_mut_ptr().cast(), 1) {
                 0 => break,
                 -1 if *libc::__errno_location() == libc::EINTR => {}
                 _ => libc::_exit(0),
             }
         }
     }
-    marked.end_all();
-    // SAFETY: ends this process, without any handler of the agent's.
+    marked.kill_all();
+    // SAFETY: ends this process without the exit handlers of the agent.
     unsafe { libc::_exit(0) }
 }

@@ -1,4 +1,4 @@
-//! The life of an agent: reach the driver, take the lock, join, serve; again, if it came by itself.
+//! The life cycle of an agent: take the lock, reach the driver, join, serve. A self-registered agent repeats it.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -22,21 +22,21 @@ use tokio::{
 
 use crate::{
     AgentOptions, Error,
-    agent::{Agent, Deaths},
+    agent::{Agent, LivenessEvents},
     connect::{self, reach},
-    discard::Discard,
+    deferred_free::DeferredFree,
     execute::data_secret,
-    guard::Guard,
-    leftovers::{self, Marked},
     link::DriverLink,
     local,
-    memory::{Kept, Memories},
+    memory::{KeptCommits, Memories},
     memory_port,
+    orphans::{self, MarkedProcesses},
     output::Output,
     ports::Ports,
     probe::Prober,
     process::Starter,
-    rundir::{self, RunDir},
+    reaper_process::ReaperProcess,
+    run_dir::{self, RunDir},
     scheduling,
     socket::tune_control,
     store::Store,
@@ -45,48 +45,47 @@ use crate::{
 /// Why an agent ended in good order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// The driver told it to.
+    /// The driver ordered the end.
     ShutDown,
-    /// A signal told it to.
+    /// A signal ordered the end.
     Stopped,
-    /// The driver was lost and did not come back in time; its workers were ended.
+    /// The driver was lost and did not come back in time; the workers were ended.
     Orphaned,
-    /// What it was started under is gone ([`AgentOptions::abandoned`]); its workers were killed.
+    /// The process that the agent was started under is gone ([`AgentOptions::abandoned`]); the workers were killed.
     Abandoned,
 }
 
-/// How long killed descendants may take to go at the agent's end.
-const LAST_DEATHS: Duration = Duration::from_secs(5);
+/// How long killed descendants may take to end, at the agent's end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two registrations, of which the first got no answer.
-const AGAIN: Duration = Duration::from_millis(500);
+/// The pause before a registration is repeated that got no answer.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Notes of tasks and threads that may wait for the loop.
-const INBOX: usize = 256;
+/// Messages of tasks and threads that may wait for the loop.
+const INBOX_CAPACITY: usize = 256;
 
 /// Serves one host of a run until the driver or SIGTERM ends it, or the driver is lost.
 ///
-/// Call it once in a process, on a current-thread runtime of tokio with all drivers enabled. It changes the
-/// process: SIGTERM and SIGINT are handled, orphans of its workers become its children. Not cancel-safe:
-/// workers of an agent that is dropped end with its process only.
+/// Call it once in a process, on a current-thread runtime of tokio with all drivers enabled. It changes the process:
+/// it handles SIGTERM and SIGINT, and orphans of the workers become its children. Not cancel-safe: if the future is
+/// dropped, the workers end only with the process.
 ///
 /// # Errors
 /// See [`Error`]; no worker is left behind.
-pub async fn run(options: AgentOptions) -> Result<Ended, Error> {
-    scheduling::react_quickly();
-    leftovers::adopt().map_err(Error::system("become the reaper of orphans"))?;
+pub async fn run(mut options: AgentOptions) -> Result<Ended, Error> {
+    scheduling::use_short_time_slices();
+    orphans::become_subreaper().map_err(Error::system("become the reaper of orphans"))?;
     let mut signals = Signals::new()?;
     let host = match &options.host {
         Some(host) => host.clone(),
         None => HostId::new(machine_name()?),
     };
     let mut run_id = options.run_id.clone();
-    let mut kept = Kept::default();
-    let mut session = options.clone();
-    let mut again = false;
+    let mut kept = KeptCommits::default();
+    let mut is_retry = false;
     loop {
-        let ended = match serve(&session, &host, &mut run_id, &mut signals, &mut kept).await {
-            Err(error) if again => {
+        let ended = match serve(&options, &host, &mut run_id, &mut signals, &mut kept).await {
+            Err(error) if is_retry => {
                 tracing::debug!(%error, "the driver is gone");
                 return Ok(Ended::Orphaned);
             }
@@ -95,20 +94,20 @@ pub async fn run(options: AgentOptions) -> Result<Ended, Error> {
         if ended != Ended::Orphaned || options.task.is_some() {
             return Ok(ended);
         }
-        if options.itself {
+        if options.self_registered {
             tracing::info!("the driver is gone; waiting for the next one");
         } else if kept.is_empty() {
             return Ok(ended);
         } else {
-            // The driver may only have been out of reach, and no other host may hold what is kept here. A driver that is
-            // gone refuses at once.
-            again = true;
-            session.connect_timeout = Duration::ZERO;
+            // The driver may only have been out of reach, and the commits kept here may have no other copy. So try once
+            // more; the address of a driver that is gone refuses at once.
+            is_retry = true;
+            options.connect_timeout = Duration::ZERO;
         }
     }
 }
 
-/// SIGTERM ends the agent; SIGINT is for the driver, which tells us what it wants.
+/// SIGTERM ends the agent. SIGINT is ignored: it is for the driver, which then sends orders.
 struct Signals {
     terminate: Option<Signal>,
     _interrupt: Signal,
@@ -137,7 +136,7 @@ async fn serve(
     host: &HostId,
     run_id: &mut Option<String>,
     signals: &mut Signals,
-    kept: &mut Kept,
+    kept: &mut KeptCommits,
 ) -> Result<Ended, Error> {
     let mut terminate = signals.take_terminate()?;
     let mut ports = Ports::new();
@@ -146,7 +145,7 @@ async fn serve(
         _ = terminate.recv() => return Ok(Ended::Stopped),
         () = options.abandoned.cancelled() => return Ok(Ended::Abandoned),
     };
-    let Ready {
+    let JoinedRun {
         joined,
         dir,
         driver,
@@ -154,19 +153,19 @@ async fn serve(
         mut tasks,
     } = joined;
     if !dir.is_fresh() {
-        // Of an agent of this run and host that was killed, and its guard with it.
-        let left = Marked::new(&dir.socket()).end_all();
+        // An agent of this run and host was killed together with its reaper process.
+        let left = MarkedProcesses::new(&dir.socket()).kill_all();
         if left > 0 {
             tracing::warn!(left, "ended processes of an agent that is gone");
         }
     }
-    let guard = Guard::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
-    let (notes, inbox) = mpsc::channel(INBOX);
+    let reaper = ReaperProcess::start(&dir.socket()).map_err(Error::system("fork a guard"))?;
+    let (inbox_sender, inbox) = mpsc::channel(INBOX_CAPACITY);
     let call_key = options.secret.call_key(&joined.setup.run_id);
     let call_key = Bytes32(*call_key.expose());
-    local::open(&dir.socket(), call_key, notes.clone(), &mut tasks)?;
+    local::open(&dir.socket(), call_key, inbox_sender.clone(), &mut tasks)?;
     let clock = joined.clock;
-    let discard = Discard::start()?;
+    let deferred_free = DeferredFree::start()?;
     let store_of = StoreOf {
         host: host.clone(),
         instance: joined.setup.instance,
@@ -179,7 +178,7 @@ async fn serve(
         clock.now(),
         joined.epoch,
         setup.clone(),
-        coordinator(&mut ports),
+        coordinator_port(&mut ports),
     );
     machine.registered(Time::ZERO);
     machine.keep(kept.processes());
@@ -192,19 +191,19 @@ async fn serve(
         ports,
         dir,
         link: Some(DriverLink::new(joined.stream, joined.frames, joined.epoch)),
-        memories: Memories::new(std::mem::take(kept), discard.clone(), clock),
-        discard,
+        memories: Memories::new(std::mem::take(kept), deferred_free.clone(), clock),
+        deferred_free,
         processes: Default::default(),
         region: None,
-        starter: Starter::new(notes.clone())?,
-        prober: Prober::new(notes.clone()),
-        output: Output::start(options.clone(), driver, host.clone(), notes)?,
+        starter: Starter::new(inbox_sender.clone())?,
+        prober: Prober::new(inbox_sender.clone()),
+        output: Output::start(options.clone(), driver, host.clone(), inbox_sender)?,
         store: Store::start(options.clone(), driver, store_of)?,
-        deaths: Deaths::new(),
+        liveness: LivenessEvents::new(),
         inbox,
         notices,
         terminate,
-        own: Default::default(),
+        pending_events: Default::default(),
         clock,
         last_sweep: tokio::time::Instant::now(),
         end: None,
@@ -220,7 +219,7 @@ async fn serve(
         Some(End::Stopped) => Ended::Stopped,
         Some(End::Orphaned) | None => Ended::Orphaned,
     };
-    let left = leftovers::end_descendants(Some(guard.pid()), LAST_DEATHS);
+    let left = orphans::kill_descendants(Some(reaper.pid()), KILL_TIMEOUT);
     if left > 0 {
         tracing::error!(
             left,
@@ -232,15 +231,15 @@ async fn serve(
     }
     agent.output.finish().await;
     tasks.shutdown().await;
-    guard.dismiss();
+    reaper.dismiss();
     drop(agent.dir);
     drop(agent.link);
     *kept = agent.memories.into_kept();
     Ok(ended)
 }
 
-/// What an agent has once it is part of a run.
-struct Ready {
+/// The state of an agent that has joined a run.
+struct JoinedRun {
     joined: connect::Joined,
     dir: RunDir,
     driver: std::net::SocketAddr,
@@ -248,18 +247,18 @@ struct Ready {
     tasks: JoinSet<()>,
 }
 
-/// The lock before the registration, whenever the name of the run is known: so that a driver never counts on
-/// an agent that waits for another one to end.
+/// Reaches the driver, takes the lock and registers. If the run is known, the agent takes the lock first, so that the
+/// driver never counts on an agent that waits for another one to end.
 async fn join(
     options: &AgentOptions,
     host: &HostId,
     run_id: &mut Option<String>,
-    kept: &mut Kept,
+    kept: &mut KeptCommits,
     ports: &mut Ports,
-) -> Result<Ready, Error> {
+) -> Result<JoinedRun, Error> {
     let deadline = Instant::now() + options.connect_timeout;
-    let root = rundir::root()?;
-    rundir::remove_stale(&root);
+    let root = run_dir::root()?;
+    run_dir::remove_stale(&root);
     loop {
         let mut dir = match &run_id {
             Some(run_id) => Some(RunDir::lock(&root, run_id, host).await?),
@@ -270,9 +269,10 @@ async fn join(
         let address = reachable_at(options, reached.local)?;
         let listen = listen_at(options, address).await;
         let mut tasks = JoinSet::new();
-        // Workers fetch commits there, and know no other secret.
+        // Workers fetch commits at this port, and have no other secret.
         let secret = data_secret(&options.secret);
-        let memory_port = memory_port::open(listen, secret, kept.shelf.clone(), &mut tasks).await?;
+        let memory_port =
+            memory_port::open(listen, secret, kept.registry.clone(), &mut tasks).await?;
         let keeps_run = run_id.clone().filter(|_| !kept.is_empty());
         let joined = match reached
             .join(
@@ -280,37 +280,37 @@ async fn join(
                 host,
                 address,
                 memory_port,
-                coordinator(ports),
+                coordinator_port(ports),
                 keeps_run,
             )
             .await
         {
-            // The network, or a driver with a thousand others at its port: only the time to connect is a limit.
+            // The network or a busy driver may cause this. Retry until the deadline.
             Err(error @ Error::Unreachable { .. }) if Instant::now() < deadline => {
                 tracing::warn!(%error, "trying again");
-                sleep(AGAIN).await;
+                sleep(RETRY_INTERVAL).await;
                 continue;
             }
             joined => joined?,
         };
         let known = run_id.as_ref() == Some(&joined.setup.run_id);
         if !known {
-            // Commits of another run are none of this one.
+            // Commits of another run are of no use in this one.
             kept.clear();
             dir = RunDir::try_lock(&root, &joined.setup.run_id, host)?;
             *run_id = Some(joined.setup.run_id.clone());
         }
-        // Not free: begin anew, and wait for it without a driver that counts on us.
+        // The lock is taken. Begin anew: close the connection, then wait for the lock.
         let Some(mut dir) = dir else { continue };
         let setup = &joined.setup;
-        let gone = setup.heartbeat_timeout + setup.orphan_timeout + setup.keep_timeout;
-        if let Err(error) = tune_control(&joined.stream, gone) {
+        let peer_timeout = setup.heartbeat_timeout + setup.orphan_timeout + setup.keep_timeout;
+        if let Err(error) = tune_control(&joined.stream, peer_timeout) {
             tracing::debug!(%error, "the connection to the driver is as it is");
         }
         if let Err(error) = dir.announce(joined.setup.orphan_timeout) {
             tracing::warn!(%error, "cannot write to the lock");
         }
-        return Ok(Ready {
+        return Ok(JoinedRun {
             joined,
             dir,
             driver,
@@ -320,15 +320,15 @@ async fn join(
     }
 }
 
-/// A port for the coordinator, and 0 if there is none: the job may need none.
-fn coordinator(ports: &mut Ports) -> u16 {
+/// A port for the coordinator. 0 if none is free, since the job may need none.
+fn coordinator_port(ports: &mut Ports) -> u16 {
     ports.next().unwrap_or_else(|error| {
         tracing::warn!(%error, "no free port is found for a coordinator");
         0
     })
 }
 
-/// Where other hosts reach this one: as the user says, else by the route to the driver.
+/// The address at which other hosts reach this one: as configured, else that of the route to the driver.
 fn reachable_at(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error> {
     match (&options.listen, &options.network_interface) {
         (Some(address), _) => Ok(*address),
@@ -337,8 +337,8 @@ fn reachable_at(options: &AgentOptions, control: IpAddr) -> Result<IpAddr, Error
     }
 }
 
-/// Where to listen for other hosts. Who knows itself by a loopback address only is on the driver's machine, and the
-/// driver names to each host of another machine the address that it reaches.
+/// The address to listen at for other hosts. An agent that reaches the driver by loopback is on the driver's machine. It
+/// listens at all addresses, since the driver tells hosts of other machines an address that they reach.
 async fn listen_at(options: &AgentOptions, reachable: IpAddr) -> IpAddr {
     let chosen = options.listen.is_some() || options.network_interface.is_some();
     if chosen || options.local_only || !reachable.is_loopback() {
@@ -351,7 +351,7 @@ async fn listen_at(options: &AgentOptions, reachable: IpAddr) -> IpAddr {
     }
 }
 
-/// The first address of an interface that is of the same family as the route to the driver.
+/// The first address of an interface that is of the family of `like`.
 fn interface_address(name: &str, like: IpAddr) -> Result<IpAddr, Error> {
     let none = || Error::Interface {
         name: name.to_owned(),

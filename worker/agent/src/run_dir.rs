@@ -1,12 +1,12 @@
-//! The directory of one agent: its lock, its socket, and the error files of its workers.
+//! The run directory of one agent: its lock, its socket, and the error files of its workers.
 //!
-//! `$XDG_RUNTIME_DIR/elasticrun/<hash>` or `/tmp/elasticrun-<uid>/<hash>`, ours alone (0700). The hash is of
-//! run and host, since a Unix socket's path must be shorter than 108 bytes. `localhost` and `127.0.0.1` are
-//! two hosts, so two agents of a run may live on one machine.
+//! The path is `$XDG_RUNTIME_DIR/elasticrun/<hash>` or `/tmp/elasticrun-<uid>/<hash>`, with mode 0700. The hash is of
+//! run and host, since the path of a Unix socket must be shorter than 108 bytes. `localhost` and `127.0.0.1` are two
+//! hosts, so one machine may have two agents of a run.
 //!
-//! Who holds the lock (`flock`) is the only agent of this run and host (invariant R4: a slot has at most
-//! one live process, also when agents change). The directory of an agent that was killed stays behind until
-//! the next agent of this run and host, or any agent of this user some time later.
+//! The holder of the lock (`flock`) is the only agent of this run and host. So a slot has at most one live process,
+//! also when agents change (invariant R4). The directory of a killed agent is removed by the next agent of this run and
+//! host, or by any agent of this user after [`STALE_AGE`].
 
 use std::{
     env,
@@ -27,16 +27,16 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::Error;
 
-/// The longest directory in which a socket's path still fits.
-const LONGEST: usize = 60;
+/// The longest root directory in which a socket's path still fits.
+const MAX_DIR_LEN: usize = 60;
 
-/// After which time what a killed agent left is removed by others.
-const STALE: Duration = Duration::from_secs(600);
+/// The age at which any agent removes the directory of a killed agent.
+const STALE_AGE: Duration = Duration::from_secs(600);
 
-/// Beyond the other agent's orphan timeout.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the lock beyond the orphan timeout of its holder.
+const EXTRA_WAIT: Duration = Duration::from_secs(5);
 
-/// A directory whose lock we hold. Dropping it removes it and lets the next agent in.
+/// A run directory whose lock we hold. Dropping it removes the directory and releases the lock.
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
@@ -44,15 +44,15 @@ pub(crate) struct RunDir {
     is_fresh: bool,
 }
 
-/// Where the directories of all agents of this user are, and the sockets of drivers.
+/// The root of the run directories of all agents of this user. It also holds the sockets of drivers.
 ///
 /// # Errors
-/// It cannot be made, or is not ours alone.
+/// The directory cannot be made, or other users have access to it.
 pub fn root() -> Result<PathBuf, Error> {
     // SAFETY: geteuid has no arguments and cannot fail.
     let user = unsafe { libc::geteuid() };
-    let own = env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("elasticrun"));
-    let usable = own.filter(|dir| dir.is_absolute() && dir.as_os_str().len() <= LONGEST);
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("elasticrun"));
+    let usable = runtime.filter(|dir| dir.is_absolute() && dir.as_os_str().len() <= MAX_DIR_LEN);
     if let Some(dir) = usable
         && make(&dir, user).is_ok()
     {
@@ -63,7 +63,7 @@ pub fn root() -> Result<PathBuf, Error> {
     Ok(dir)
 }
 
-/// Makes a directory that is ours alone, or checks that it is. Gives whether it is new.
+/// Makes a directory that only we can access, or checks that it is one. Returns whether it is new.
 fn make(dir: &Path, user: u32) -> Result<bool, Error> {
     let fail = |why: String| Error::RunDirectory {
         path: dir.to_owned(),
@@ -74,7 +74,7 @@ fn make(dir: &Path, user: u32) -> Result<bool, Error> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
         Err(error) => return Err(fail(error.to_string())),
     };
-    // Not following a link that somebody else may have put there.
+    // Do not follow a link, which another user may have made.
     let found = fs::symlink_metadata(dir).map_err(|error| fail(error.to_string()))?;
     if !found.is_dir() {
         return Err(fail("it is no directory".into()));
@@ -91,14 +91,14 @@ fn make(dir: &Path, user: u32) -> Result<bool, Error> {
     Ok(is_new)
 }
 
-/// Removes directories of agents that were killed a while ago.
+/// Removes directories of agents that were killed at least [`STALE_AGE`] ago.
 pub(crate) fn remove_stale(root: &Path) {
     let Ok(all) = fs::read_dir(root) else { return };
     for entry in all.flatten() {
         let path = entry.path();
         let written = fs::metadata(path.join("lock")).and_then(|lock| lock.modified());
-        let age = written.ok().and_then(|at| at.elapsed().ok());
-        if age.is_some_and(|age| age > STALE)
+        let age = written.ok().and_then(|time| time.elapsed().ok());
+        if age.is_some_and(|age| age > STALE_AGE)
             && let Ok(Some(stale)) = RunDir::open(&path, libc::LOCK_EX | libc::LOCK_NB)
         {
             tracing::debug!(path = %path.display(), "removing what a killed agent left");
@@ -107,49 +107,48 @@ pub(crate) fn remove_stale(root: &Path) {
     }
 }
 
-fn path_of(root: &Path, run_id: &str, host: &HostId) -> PathBuf {
+fn run_path(root: &Path, run_id: &str, host: &HostId) -> PathBuf {
     let hash = xxh3_128(format!("{run_id}\0{host}").as_bytes()) as u64;
     root.join(format!("{hash:016x}"))
 }
 
 impl RunDir {
-    /// Waits for the lock of this run and host, as long as the holder may keep workers without a driver and
-    /// some seconds more.
+    /// Waits for the lock of this run and host. It waits for the orphan timeout of the holder plus [`EXTRA_WAIT`].
     pub(crate) async fn lock(root: &Path, run_id: &str, host: &HostId) -> Result<Self, Error> {
         if let Some(locked) = Self::try_lock(root, run_id, host)? {
             return Ok(locked);
         }
-        let path = path_of(root, run_id, host);
-        let holder = Holder::of(&path.join("lock"));
-        let patience = holder.orphan_timeout + PATIENCE;
-        tracing::info!(%host, run_id, pid = holder.pid, ?patience, "another agent holds the lock of this host");
+        let path = run_path(root, run_id, host);
+        let holder = Holder::read(&path.join("lock"));
+        let max_wait = holder.orphan_timeout + EXTRA_WAIT;
+        tracing::info!(%host, run_id, pid = holder.pid, patience = ?max_wait, "another agent holds the lock of this host");
         let (send, locked) = oneshot::channel();
         let waited = path.clone();
-        // A thread, since flock cannot be waited for otherwise. If it is given up, the agent ends.
+        // `flock` blocks, so it needs a thread. After a timeout the agent ends, and the thread with it.
         thread::Builder::new()
             .name("lock".into())
             .spawn(move || {
                 let _ = send.send(Self::wait_for_lock(&waited));
             })
             .map_err(Error::system("start a thread"))?;
-        match timeout(patience, locked).await {
+        match timeout(max_wait, locked).await {
             Ok(Ok(result)) => result,
             _ => Err(Error::Locked {
                 pid: holder.pid,
                 host: host.clone(),
                 run_id: run_id.to_owned(),
-                waited: patience,
+                waited: max_wait,
             }),
         }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_lock(
         root: &Path,
         run_id: &str,
         host: &HostId,
     ) -> Result<Option<Self>, Error> {
-        let path = path_of(root, run_id, host);
+        let path = run_path(root, run_id, host);
         Self::open(&path, libc::LOCK_EX | libc::LOCK_NB)
     }
 
@@ -161,7 +160,7 @@ impl RunDir {
         }
     }
 
-    fn open(path: &Path, how: libc::c_int) -> Result<Option<Self>, Error> {
+    fn open(path: &Path, operation: libc::c_int) -> Result<Option<Self>, Error> {
         let fail = |error: io::Error| Error::RunDirectory {
             path: path.to_owned(),
             why: error.to_string(),
@@ -178,14 +177,14 @@ impl RunDir {
                 .mode(0o600)
                 .open(&name);
             let lock = match opened {
-                // The holder just removed the directory.
+                // The holder has just removed the directory.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(fail)?,
             };
-            if !flock(&lock, how).map_err(fail)? {
+            if !flock(&lock, operation).map_err(fail)? {
                 return Ok(None);
             }
-            // The holder may have removed the file between our opening and our lock; then it is no lock any more.
+            // The holder may have removed the file between our open and our lock. Then the lock is void.
             let ours = lock.metadata().map_err(fail)?.ino();
             if fs::metadata(&name).is_ok_and(|found| found.ino() == ours) {
                 let path = path.to_owned();
@@ -198,7 +197,7 @@ impl RunDir {
         }
     }
 
-    /// Says to who waits for the lock how long that may take.
+    /// Writes into the lock file how long another agent should wait for the lock.
     pub(crate) fn announce(&mut self, orphan_timeout: Duration) -> io::Result<()> {
         let text = format!("{} {}\n", std::process::id(), orphan_timeout.as_millis());
         self.lock.set_len(0)?;
@@ -206,17 +205,17 @@ impl RunDir {
         self.lock.write_all(text.as_bytes())
     }
 
-    /// Whether no other agent of this run and host was killed here, or is remembered.
+    /// Whether the directory is new: no killed agent of this run and host has left one.
     pub(crate) fn is_fresh(&self) -> bool {
         self.is_fresh
     }
 
-    /// The socket for workers.
+    /// The path of the socket for workers.
     pub(crate) fn socket(&self) -> PathBuf {
         self.path.join("agent")
     }
 
-    /// A file for the error of one worker.
+    /// The path of the error file of one worker.
     pub(crate) fn error_file(&self, process: elasticrun_protocol::Process) -> PathBuf {
         let (slot, start) = (process.local_rank, process.generation);
         self.path.join(format!("error-{slot}-{start}.json"))
@@ -225,17 +224,17 @@ impl RunDir {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        // The lock is held until after this: it is closed when the field is dropped.
+        // The lock is still held. It is released when the field is dropped.
         if let Err(error) = fs::remove_dir_all(&self.path) {
             tracing::debug!(%error, path = %self.path.display(), "a directory stays behind");
         }
     }
 }
 
-fn flock(file: &File, how: libc::c_int) -> io::Result<bool> {
+fn flock(file: &File, operation: libc::c_int) -> io::Result<bool> {
     loop {
         // SAFETY: an open descriptor and an integer.
-        if unsafe { libc::flock(file.as_raw_fd(), how) } == 0 {
+        if unsafe { libc::flock(file.as_raw_fd(), operation) } == 0 {
             return Ok(true);
         }
         let error = io::Error::last_os_error();
@@ -247,7 +246,7 @@ fn flock(file: &File, how: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// What the holder of a lock wrote into it.
+/// The content of a lock file, written by its holder.
 #[derive(Debug, PartialEq, Eq)]
 struct Holder {
     pid: String,
@@ -255,7 +254,7 @@ struct Holder {
 }
 
 impl Holder {
-    fn of(lock: &Path) -> Self {
+    fn read(lock: &Path) -> Self {
         let mut text = String::new();
         let read = File::open(lock).and_then(|file| file.take(100).read_to_string(&mut text));
         let mut words = text.split_whitespace();
@@ -309,7 +308,7 @@ mod tests {
         remove_stale(root.path());
         assert!(!root.path().join("old").exists());
         assert!(root.path().join("new").exists() && held.path.exists());
-        // A crash: the lock goes, the directory stays.
+        // After a crash the lock is free and the directory remains.
         let copy = held.lock.try_clone().unwrap();
         std::mem::forget(held);
         flock(&copy, libc::LOCK_UN).unwrap();
@@ -336,11 +335,11 @@ mod tests {
             pid: pid.into(),
             orphan_timeout: Duration::from_millis(millis),
         };
-        assert_eq!(Holder::of(&path), holder("unknown", 0));
+        assert_eq!(Holder::read(&path), holder("unknown", 0));
         fs::write(&path, "12 5000\n").unwrap();
-        assert_eq!(Holder::of(&path), holder("12", 5000));
+        assert_eq!(Holder::read(&path), holder("12", 5000));
         fs::write(&path, "").unwrap();
-        assert_eq!(Holder::of(&path), holder("unknown", 0));
+        assert_eq!(Holder::read(&path), holder("unknown", 0));
     }
 
     #[test]

@@ -1,26 +1,27 @@
-//! The agent is on the way of every recovery, while training burns all cores: it asks for short time slices.
+//! The scheduling of the agent's threads. The loop is on the path of every recovery while training uses all cores, so it
+//! asks for short time slices.
 
 use std::time::Duration;
 
-use elasticrun_shm::slice;
+use elasticrun_shm::sched;
 
-/// The calling thread, and those it starts from now on, get short slices, if the kernel grants them.
-pub fn react_quickly() {
-    if let Err(error) = slice::set(slice::SHORTEST) {
+/// Gives the calling thread, and threads that it starts later, short time slices, if the kernel grants them.
+pub fn use_short_time_slices() {
+    if let Err(error) = sched::set_time_slice(sched::SHORTEST_SLICE) {
         tracing::debug!(%error, "no short time slices here");
     }
 }
 
-/// The calling thread takes the processor that nobody else wants.
-pub(crate) fn yield_to_all() {
-    take_turns_as_usual();
-    // SAFETY: integers; 0 is the calling thread. It cannot fail: anybody may be nicer.
+/// Gives the calling thread the lowest priority, so that it runs on otherwise idle processors.
+pub(crate) fn run_at_lowest_priority() {
+    use_default_time_slices();
+    // SAFETY: integers; 0 is the calling thread. It cannot fail, since every process may lower its priority.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
 }
 
-/// The calling thread, and what it starts, is scheduled as everybody.
-pub fn take_turns_as_usual() {
-    if let Err(error) = slice::set(Duration::ZERO) {
+/// Gives the calling thread, and threads that it starts later, the default time slices.
+pub fn use_default_time_slices() {
+    if let Err(error) = sched::set_time_slice(Duration::ZERO) {
         tracing::debug!(%error, "the time slice stays as it is");
     }
 }

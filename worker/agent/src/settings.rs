@@ -1,46 +1,47 @@
-//! Settings on stdin: one line of JSON, so that no secret is ever an argument or a variable.
+//! Settings on stdin: one line of JSON, so that no secret is an argument or a variable.
 
 use std::io::{self, BufRead, Read};
 
 use serde::de::DeserializeOwned;
 
-/// More than anybody sends.
-const LONGEST: u64 = 64 * 1024;
+/// The longest line that is read; valid settings are shorter.
+const MAX_LEN: u64 = 64 * 1024;
 
-/// Why settings cannot be used.
+/// An error in the settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// Stdin failed.
+    /// Stdin cannot be read.
     #[error("cannot read the settings from stdin: {0}")]
     Read(#[from] io::Error),
-    /// There is nothing, or no end of line.
+    /// Stdin has no complete line.
     #[error("no settings on stdin; {advice}")]
     Missing {
-        /// Who sends them.
+        /// How the program is started.
         advice: &'static str,
     },
-    /// Not what a program of this release sends. The text is not shown: it may hold the secret.
+    /// The line is no valid settings of this release. The text is not shown, since it may contain the secret.
     #[error(
         "the settings on stdin cannot be read (line {line}, column {column}); run the same release on all hosts"
     )]
     Malformed {
-        /// Where it went wrong.
+        /// The line of the error.
         line: usize,
-        /// Where in the line.
+        /// The column of the error.
         column: usize,
     },
 }
 
-/// Reads the line; blocks until it is there, and leaves what follows. `advice` says who sends it.
+/// Reads the line. Blocks until the line is complete, and reads nothing beyond it. `advice` is text for the error: how
+/// the program is started.
 ///
 /// # Errors
-/// [`SettingsError::Missing`] at the end of stdin, [`SettingsError::Malformed`] for anything else than such a line.
+/// [`SettingsError::Missing`] if there is no complete line, [`SettingsError::Malformed`] for an invalid line.
 pub fn read_settings<T: DeserializeOwned>(
     stdin: &mut impl BufRead,
     advice: &'static str,
 ) -> Result<T, SettingsError> {
     let mut line = Vec::new();
-    stdin.take(LONGEST).read_until(b'\n', &mut line)?;
+    stdin.take(MAX_LEN).read_until(b'\n', &mut line)?;
     if line.pop() != Some(b'\n') {
         return Err(SettingsError::Missing { advice });
     }
@@ -50,12 +51,12 @@ pub fn read_settings<T: DeserializeOwned>(
     })
 }
 
-/// A secret in hexadecimal digits, for serde's `with`.
+/// Serializes a secret as hexadecimal digits, for serde's `with`.
 pub mod hex {
     use elasticrun_protocol::auth::Secret;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    /// As text.
+    /// Writes the digits.
     ///
     /// # Errors
     /// Those of the serializer.
@@ -63,7 +64,7 @@ pub mod hex {
         serializer.serialize_str(&secret.to_hex())
     }
 
-    /// From text.
+    /// Reads the digits.
     ///
     /// # Errors
     /// The text is no secret.

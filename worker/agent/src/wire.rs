@@ -1,5 +1,4 @@
-//! Both halves of the handshake over a real stream, and single messages before a connection has a loop of
-//! its own.
+//! Both sides of the handshake over a TCP stream, and single messages for connections without a loop.
 
 use std::time::Duration;
 
@@ -16,17 +15,17 @@ use tokio::{
 
 use crate::error::PeerError;
 
-/// How long a peer may take for the whole handshake.
-pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The time limit of a whole handshake.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Proves both sides to each other as the one that dialled. What came after is in the buffer.
+/// Authenticates both sides, as the side that dialled. The buffer holds bytes that came after the handshake.
 pub(crate) async fn dial(
     stream: &mut TcpStream,
     secret: &Secret,
     purpose: Purpose,
 ) -> Result<FrameBuffer, PeerError> {
     stream.set_nodelay(true)?;
-    let shaken = async {
+    let handshake = async {
         let mut frames = FrameBuffer::unproven();
         let dialler = Dialler::new(secret.clone(), purpose, auth::nonce()?);
         write(stream, dialler.hello()).await?;
@@ -49,22 +48,22 @@ pub(crate) async fn dial(
             Verdict::Refused { why } => Err(auth::Error::Refused(why).into()),
         }
     };
-    match timeout(HANDSHAKE, shaken).await {
+    match timeout(HANDSHAKE_TIMEOUT, handshake).await {
         Err(_) => Err(PeerError::TimedOut),
-        // Whatever listens there, it is not one of us.
+        // The listener does not speak our protocol.
         Ok(Err(PeerError::Frame(_))) => Err(auth::Error::Stranger.into()),
-        Ok(shaken) => shaken,
+        Ok(result) => result,
     }
 }
 
-/// Proves both sides to each other as the one that listened, for one purpose.
+/// Authenticates both sides, as the side that listened, for one purpose.
 pub(crate) async fn accept(
     stream: &mut TcpStream,
     secret: &Secret,
     purpose: Purpose,
 ) -> Result<FrameBuffer, PeerError> {
     stream.set_nodelay(true)?;
-    let shaken = async {
+    let handshake = async {
         let mut frames = FrameBuffer::unproven();
         let hello: Hello = match read(stream, &mut frames).await {
             Err(PeerError::Frame(_)) => return Err(auth::Error::Stranger.into()),
@@ -83,7 +82,7 @@ pub(crate) async fn accept(
         frames.trust();
         Ok(frames)
     };
-    timeout(HANDSHAKE, shaken)
+    timeout(HANDSHAKE_TIMEOUT, handshake)
         .await
         .unwrap_or(Err(PeerError::TimedOut))
 }
@@ -111,7 +110,7 @@ async fn body(
             return Ok(body);
         }
         if stream.read_buf(frames.buffer()).await? == 0 {
-            return Err(PeerError::HungUp);
+            return Err(PeerError::Closed);
         }
     }
 }

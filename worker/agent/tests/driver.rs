@@ -1,4 +1,4 @@
-//! Finding the driver, losing it, and who else wants in.
+//! Reaching the driver, losing it, and connections of other programs.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Agent, Driver, Peer, SOON, left_of, process, shell, worker};
+use common::{Agent, Driver, Peer, SOON, process, processes_of_run, shell, worker};
 use elasticrun_protocol::{
     CommitId, HostId, Order, Report, Round,
     auth::{self, Purpose, Secret},
@@ -20,10 +20,10 @@ use elasticrun_protocol::{
 use tokio::time::{Instant, timeout};
 
 #[tokio::test]
-async fn no_driver_is_said_with_each_address() {
+async fn an_unreachable_driver_is_reported_with_each_address() {
     let driver = Driver::new(shell("true")).await;
     let mut launch = driver.launch();
-    // One that no other test gets meanwhile.
+    // No other test listens at this port.
     launch.driver = vec!["127.0.0.1:1".into()];
     launch.driver.push("no-such-host.invalid:1".into());
     let agent = Agent::start(&launch, &[("ELASTICRUN_TEST_CONNECT_MS", "300")]);
@@ -108,7 +108,7 @@ async fn an_interface_gives_the_address_for_others() {
 #[tokio::test]
 async fn a_second_agent_waits_for_the_first_and_takes_over() {
     let mut driver = Driver::new(shell("sleep 1000")).await;
-    // So long the second one waits for the first.
+    // The second agent waits that long for the first.
     driver.setup.orphan_timeout = SOON;
     let (first, mut control, _lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
@@ -154,7 +154,10 @@ async fn workers_without_a_driver_are_kept_for_a_while_and_then_ended() {
     let driver = Driver::new(shell("sleep 1000")).await;
     let (agent, mut control, lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
-    common::eventually("the worker runs", || !left_of(&driver.run_id).is_empty()).await;
+    common::eventually("the worker runs", || {
+        !processes_of_run(&driver.run_id).is_empty()
+    })
+    .await;
     let lost = Instant::now();
     drop((control, lines));
     let (status, stderr) = agent.end().await;
@@ -163,7 +166,7 @@ async fn workers_without_a_driver_are_kept_for_a_while_and_then_ended() {
         "{stderr}"
     );
     assert!(lost.elapsed() >= driver.setup.orphan_timeout);
-    assert!(left_of(&driver.run_id).is_empty());
+    assert!(processes_of_run(&driver.run_id).is_empty());
 }
 
 #[tokio::test]
@@ -186,7 +189,10 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
     drop((control, lines));
     let (mut control, _lines) = driver.welcome().await;
     assert_eq!(control.register.keeps_run.as_ref(), Some(&driver.run_id));
-    assert!(left_of(&driver.run_id).is_empty(), "its worker is ended");
+    assert!(
+        processes_of_run(&driver.run_id).is_empty(),
+        "its worker is ended"
+    );
     let (round, members) = (Round(2), Vec::new());
     control.order(Order::Plan { round, members }).await;
     let Some(Report::Ready { kept, .. }) = control.report().await else {
@@ -227,7 +233,7 @@ async fn a_registration_that_gets_no_answer_is_repeated() {
 }
 
 #[tokio::test]
-async fn an_agent_that_came_by_itself_joins_anew() {
+async fn a_self_registered_agent_joins_anew() {
     let driver = Driver::new(shell("sleep 1000")).await;
     let mut launch = driver.launch();
     launch.run_id = None;
@@ -235,12 +241,18 @@ async fn an_agent_that_came_by_itself_joins_anew() {
     let (mut control, lines) = driver.welcome().await;
     assert!(control.register.itself);
     control.spawn(0, 1).await;
-    common::eventually("the worker runs", || !left_of(&driver.run_id).is_empty()).await;
+    common::eventually("the worker runs", || {
+        !processes_of_run(&driver.run_id).is_empty()
+    })
+    .await;
     drop((control, lines));
     let (mut control, _lines) = driver.welcome().await;
-    assert!(left_of(&driver.run_id).is_empty(), "a fresh start");
+    assert!(processes_of_run(&driver.run_id).is_empty(), "a fresh start");
     control.spawn(0, 1).await;
-    common::eventually("a new worker runs", || !left_of(&driver.run_id).is_empty()).await;
+    common::eventually("a new worker runs", || {
+        !processes_of_run(&driver.run_id).is_empty()
+    })
+    .await;
     control.order(Order::Shutdown).await;
     let (status, stderr) = agent.end().await;
     assert!(
@@ -250,7 +262,7 @@ async fn an_agent_that_came_by_itself_joins_anew() {
 }
 
 #[tokio::test]
-async fn one_that_came_by_itself_waits_for_the_lock_without_a_driver_that_counts_on_it() {
+async fn a_self_registered_agent_waits_for_the_lock_without_a_connection_to_the_driver() {
     let mut driver = Driver::new(shell("sleep 1000")).await;
     driver.setup.orphan_timeout = Duration::from_secs(20);
     let (first, _control, _lines) = driver.with_agent().await;
@@ -270,20 +282,23 @@ async fn a_silent_driver_is_lost_and_a_late_one_is_not() {
     driver.setup.orphan_timeout = Duration::from_secs(4);
     let (agent, mut control, _lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
-    common::eventually("the worker runs", || !left_of(&driver.run_id).is_empty()).await;
-    // Silent beyond the heartbeat timeout, but back before the orphan timeout.
+    common::eventually("the worker runs", || {
+        !processes_of_run(&driver.run_id).is_empty()
+    })
+    .await;
+    // The driver is silent beyond the heartbeat timeout, but answers before the orphan timeout.
     let late = Instant::now() + Duration::from_millis(1000);
     while Instant::now() < late {
         control.beat().await;
     }
-    let heard = Instant::now();
+    let answered = Instant::now();
     control.answer_beat().await;
     let (status, stderr) = agent.end().await;
     assert!(
         status.success() && stderr.contains("ended: Orphaned"),
         "{stderr}"
     );
-    let kept = heard.elapsed();
+    let kept = answered.elapsed();
     assert!(
         kept >= Duration::from_millis(4200),
         "kept for {kept:?} only"
@@ -291,14 +306,14 @@ async fn a_silent_driver_is_lost_and_a_late_one_is_not() {
 }
 
 #[tokio::test]
-async fn strangers_at_the_ports_get_nothing() {
+async fn unauthenticated_peers_get_nothing() {
     let driver = Driver::new(worker(&["attach", "join", "hang"])).await;
     let (agent, mut control, mut lines) = driver.with_agent().await;
-    let run = rundir(agent.child.id());
+    let run = run_dir(agent.child.id());
     let memory = ("127.0.0.1", control.register.memory_port);
-    let silence = |mut stream: Box<dyn ReadWrite>, bytes: Vec<u8>| {
+    let exchange = |mut stream: Box<dyn ReadWrite>, bytes: Vec<u8>| {
         tokio::task::spawn_blocking(move || {
-            // It may hang up while we still write.
+            // The agent may close the stream while we still write.
             let _ = stream.write_all(&bytes);
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer);
@@ -306,7 +321,7 @@ async fn strangers_at_the_ports_get_nothing() {
         })
     };
     let connect = || TcpStream::connect(memory).unwrap();
-    let door = || UnixStream::connect(run.join("agent")).unwrap();
+    let connect_local = || UnixStream::connect(run.join("agent")).unwrap();
     for bytes in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         &[0; 64],
@@ -314,28 +329,32 @@ async fn strangers_at_the_ports_get_nothing() {
         &[0xff; 9000],
     ] {
         assert_eq!(
-            silence(Box::new(connect()), bytes.to_vec()).await.unwrap(),
+            exchange(Box::new(connect()), bytes.to_vec()).await.unwrap(),
             b""
         );
         assert_eq!(
-            silence(Box::new(door()), bytes.to_vec()).await.unwrap(),
+            exchange(Box::new(connect_local()), bytes.to_vec())
+                .await
+                .unwrap(),
             b""
         );
     }
-    // Who says that it is a worker that was never started is told so.
+    // A process that claims to be a worker that was never started is refused.
     let frame = elasticrun_protocol::frame::to_frame(&elasticrun_protocol::FromWorker::Attach {
         local_rank: elasticrun_protocol::LocalRank(0),
         generation: elasticrun_protocol::Generation(1),
         pid: std::process::id(),
     })
     .unwrap();
-    let answer = silence(Box::new(door()), frame.clone()).await.unwrap();
+    let answer = exchange(Box::new(connect_local()), frame.clone())
+        .await
+        .unwrap();
     let answer = String::from_utf8_lossy(&answer[4..]).into_owned();
     assert!(answer.contains("has started no such process"), "{answer}");
-    // And who is not of its process, too.
+    // A process that does not descend from the worker's leader is refused, too.
     control.spawn(0, 1).await;
     control.all_wait(1).await;
-    let answer = silence(Box::new(door()), frame).await.unwrap();
+    let answer = exchange(Box::new(connect_local()), frame).await.unwrap();
     let answer = String::from_utf8_lossy(&answer[4..]).into_owned();
     assert!(answer.contains("not of the process"), "{answer}");
     control.order(Order::Shutdown).await;
@@ -347,10 +366,10 @@ async fn strangers_at_the_ports_get_nothing() {
 trait ReadWrite: Read + Write + Send {}
 impl<T: Read + Write + Send> ReadWrite for T {}
 
-/// The directory of an agent, by its open socket.
-fn rundir(pid: u32) -> std::path::PathBuf {
+/// The run directory of an agent, found by its open socket.
+fn run_dir(pid: u32) -> std::path::PathBuf {
     let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap();
-    let own: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+    let inodes: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
         .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
         .filter_map(|link| {
@@ -365,7 +384,8 @@ fn rundir(pid: u32) -> std::path::PathBuf {
     let path = sockets.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(6);
         let (inode, path) = (words.next()?, words.next()?);
-        (path.ends_with("/agent") && own.iter().any(|one| one == inode)).then(|| path.to_owned())
+        let is_of_agent = inodes.iter().any(|open| open == inode);
+        (path.ends_with("/agent") && is_of_agent).then(|| path.to_owned())
     });
     std::path::Path::new(&path.unwrap())
         .parent()
@@ -471,12 +491,12 @@ async fn a_hold_counts_and_all_leave_at_the_boundary() {
 }
 
 #[tokio::test]
-async fn an_agent_says_which_hosts_it_does_not_reach() {
+async fn an_agent_reports_which_hosts_it_does_not_reach() {
     let driver = Driver::new(shell("sleep 1000")).await;
     let (_agent, mut control, _lines) = driver.with_agent().await;
     assert!(control.register.probes);
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = closed.local_addr().unwrap().port();
+    let closed_port = closed.local_addr().unwrap().port();
     drop(closed);
     let host = |name: &str, port: u16| ProbeHost {
         host: HostId::new(name),
@@ -485,7 +505,7 @@ async fn an_agent_says_which_hosts_it_does_not_reach() {
     let itself = host("itself", control.register.memory_port);
     for (number, hosts, missing) in [
         (1, vec![itself.clone()], None),
-        (2, vec![itself, host("gone", nobody)], Some("gone")),
+        (2, vec![itself, host("gone", closed_port)], Some("gone")),
     ] {
         let within = SOON;
         control

@@ -1,4 +1,4 @@
-//! The way of a job through one agent: start, join, train, die, end.
+//! The life cycle of workers under one agent: start, join, train, die, end.
 
 mod common;
 
@@ -6,20 +6,20 @@ use common::{Driver, process, shell, worker};
 use elasticrun_protocol::{Order, Report, Round, control::Exit};
 
 #[tokio::test]
-async fn a_command_runs_and_its_end_is_told_after_its_lines() {
+async fn a_command_runs_and_its_exit_is_reported_after_its_lines() {
     let command = "echo out $GIVEN $RANK $HOROVOD_SIZE; echo err >&2; exit 3";
     let driver = Driver::new(shell(command)).await;
     let (agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let Some(Report::Exited {
-        process: who,
+        process: ended,
         exit,
         tail,
     }) = control.report().await
     else {
         panic!("no exit");
     };
-    assert_eq!((who, exit), (process(0, 1), Exit::Code(3)));
+    assert_eq!((ended, exit), (process(0, 1), Exit::Code(3)));
     let mut tail = tail;
     tail.sort();
     assert_eq!(tail, ["err", "out by the driver 0 1"]);
@@ -76,7 +76,7 @@ async fn two_workers_train_and_one_is_killed() {
         text.contains("start round=1 rank=1 size=2 local_index=1 region=true keeper=false"),
         "{text}"
     );
-    let victim = common::left_of(&driver.run_id)
+    let victim = common::processes_of_run(&driver.run_id)
         .into_iter()
         .find(|pid| {
             let environ = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
@@ -93,13 +93,15 @@ async fn two_workers_train_and_one_is_killed() {
         }
     );
     let Some(Report::Exited {
-        process: who, exit, ..
+        process: ended,
+        exit,
+        ..
     }) = control.report().await
     else {
         panic!("no exit");
     };
-    assert_eq!((who, exit), (process(0, 1), Exit::Signal(libc::SIGKILL)));
-    // The survivor heard of it from the agent, and the dead one's commit is still there.
+    assert_eq!((ended, exit), (process(0, 1), Exit::Signal(libc::SIGKILL)));
+    // The agent has told the survivor, and the commit of the dead worker still exists.
     lines.until("abort 1").await;
     let base = elasticrun_protocol::CommitId {
         epoch: common::EPOCH,
@@ -138,5 +140,5 @@ async fn two_workers_train_and_one_is_killed() {
     control.order(Order::Shutdown).await;
     assert_eq!(control.report().await, None);
     assert!(agent.end().await.0.success());
-    assert!(common::left_of(&driver.run_id).is_empty());
+    assert!(common::processes_of_run(&driver.run_id).is_empty());
 }

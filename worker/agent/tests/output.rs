@@ -1,4 +1,4 @@
-//! What workers print: nothing lost that can be kept, nobody blocked for ever.
+//! The output of workers: no line is lost that can be kept, and no worker blocks for ever.
 
 mod common;
 
@@ -51,7 +51,7 @@ async fn without_a_reader_lines_are_dropped_and_counted() {
     let agent = Agent::start(&driver.launch(), &[("ELASTICRUN_TEST_PATIENCE_MS", "200")]);
     let (mut control, mut lines) = driver.welcome().await;
     control.spawn(0, 1).await;
-    // Nobody reads the lines, and the worker ends nevertheless, with its last ones in the report.
+    // The driver does not read the lines. The worker ends nevertheless, and the report has its last lines.
     let Some(Report::Exited { exit, tail, .. }) = control.report().await else {
         panic!("no exit");
     };
@@ -92,7 +92,7 @@ async fn the_last_lines_before_a_death_are_not_lost() {
     for start in 1..20 {
         control.spawn(0, start).await;
         let Some(Report::Exited {
-            process: who,
+            process: ended,
             exit,
             mut tail,
         }) = control.report().await
@@ -101,7 +101,7 @@ async fn the_last_lines_before_a_death_are_not_lost() {
         };
         tail.sort();
         assert_eq!(
-            (who, exit),
+            (ended, exit),
             (process(0, start), Exit::Signal(libc::SIGSEGV))
         );
         assert_eq!(tail, ["first", "no end of line"]);

@@ -1,4 +1,4 @@
-//! How processes end, and that none stays behind.
+//! How processes end. No process outlives its agent.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Control, Driver, Lines, eventually, kill, left_of, process, shell, worker};
+use common::{Control, Driver, Lines, eventually, kill, process, processes_of_run, shell, worker};
 use elasticrun_protocol::{
     Order, Report, Round,
     control::{Exit, StopReason},
@@ -23,7 +23,7 @@ async fn exit_of(control: &mut Control) -> (Exit, Vec<String>) {
 async fn waiting_worker(driver: &Driver, control: &mut Control) -> u32 {
     control.spawn(0, 1).await;
     control.all_wait(1).await;
-    left_of(&driver.run_id)[0]
+    processes_of_run(&driver.run_id)[0]
 }
 
 async fn pid_after(lines: &mut Lines, word: &str) -> u32 {
@@ -32,8 +32,8 @@ async fn pid_after(lines: &mut Lines, word: &str) -> u32 {
     pid.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// The child of an agent that has the name of a guard.
-fn guard_of(agent: u32) -> Option<u32> {
+/// The reaper process of an agent, found by its name.
+fn reaper_process_of(agent: u32) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children")).ok()?;
     let mut pids = children.split_whitespace();
     let guard = pids.find(|pid| {
@@ -50,7 +50,7 @@ fn lives(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_kill_is_told_before_the_exit() {
+async fn a_kill_is_reported_before_the_exit() {
     let driver = Driver::new(worker(&["attach", "join", "hang"])).await;
     let (_agent, mut control, _lines) = driver.with_agent().await;
     let pid = waiting_worker(&driver, &mut control).await;
@@ -64,7 +64,7 @@ async fn a_kill_is_told_before_the_exit() {
 }
 
 #[tokio::test]
-async fn a_worker_under_a_shell_dies_and_the_shell_says_how() {
+async fn a_worker_under_a_shell_dies_and_the_shell_gives_the_status() {
     let inner = worker(&["attach", "join", "hang"]).join(" ");
     let driver = Driver::new(shell(&format!(
         "{inner}; code=$?; echo was $code; exit $code"
@@ -77,17 +77,20 @@ async fn a_worker_under_a_shell_dies_and_the_shell_says_how() {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         name.trim() == "worker"
     };
-    let pid = left_of(&driver.run_id).into_iter().find(is_worker).unwrap();
+    let pid = processes_of_run(&driver.run_id)
+        .into_iter()
+        .find(is_worker)
+        .unwrap();
     kill(pid, libc::SIGKILL);
     assert!(matches!(control.report().await, Some(Report::Lost { .. })));
     let (exit, tail) = exit_of(&mut control).await;
     assert_eq!(exit, Exit::Code(128 + 9));
-    // What the shell itself says of the death comes by standard error, before it or behind it.
+    // The shell also reports the death on stderr, before or after this line.
     assert!(tail.iter().any(|line| line == "was 137"), "{tail:?}");
 }
 
 #[tokio::test]
-async fn an_orderly_failure_is_told_and_its_peers_are_woken() {
+async fn an_orderly_failure_is_reported_and_its_peers_are_woken() {
     let words = ["attach", "join", "start", "exit=5"];
     let other = ["attach", "join", "start", "abort", "hang"];
     let script = format!(
@@ -152,7 +155,7 @@ async fn a_command_that_does_not_exist_is_named() {
 }
 
 #[tokio::test]
-async fn a_stop_is_heard_then_signalled_then_a_kill() {
+async fn a_stop_becomes_a_signal_and_then_a_kill() {
     let mut driver = Driver::new(shell(
         "trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait; done",
     ))
@@ -170,7 +173,7 @@ async fn a_stop_is_heard_then_signalled_then_a_kill() {
     lines.until("no\n").await;
     assert_eq!(exit_of(&mut control).await.0, Exit::Signal(libc::SIGKILL));
     assert!(
-        left_of(&driver.run_id).is_empty(),
+        processes_of_run(&driver.run_id).is_empty(),
         "its children went with it"
     );
 }
@@ -213,7 +216,7 @@ async fn a_worker_that_does_not_beat_is_killed() {
     let (_agent, mut control, _lines) = driver.with_agent().await;
     waiting_worker(&driver, &mut control).await;
     let report = loop {
-        // The driver must be heard meanwhile.
+        // The driver must answer beats meanwhile.
         control.answer_beat().await;
         control.beat().await;
         if let Some(report) = control.seen.pop_front() {
@@ -236,7 +239,7 @@ async fn children_in_sessions_of_their_own_end_with_the_agent() {
     let (agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let child = pid_after(&mut lines, "child ").await;
-    // It holds the pipes, and the exit is told all the same.
+    // The child holds the pipes, and the exit is reported nevertheless.
     assert_eq!(exit_of(&mut control).await.0, Exit::Code(0));
     assert!(lives(child), "it is not of the worker's group");
     control.order(Order::Shutdown).await;
@@ -253,9 +256,9 @@ async fn nothing_survives_an_agent_that_is_killed() {
     let child = pid_after(&mut lines, "child ").await;
     assert!(lives(child));
     agent.signal(libc::SIGKILL);
-    // One that is ending has no environment any more, and so no tag, before it is gone.
+    // A process that is ending loses its environment, and so its mark, before it is gone.
     eventually("all gone", || {
-        left_of(&driver.run_id).is_empty() && !lives(child)
+        processes_of_run(&driver.run_id).is_empty() && !lives(child)
     })
     .await;
 }
@@ -266,17 +269,17 @@ async fn a_new_agent_ends_what_a_killed_one_left() {
     let (agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let child = pid_after(&mut lines, "child ").await;
-    // The guard dies first, so nobody is there to clean up. Until it has run it has the agent's name.
-    let mut guard = None;
-    eventually("the guard has its name", || {
-        guard = guard_of(agent.child.id());
-        guard.is_some()
+    // Kill the reaper process first, so that nothing cleans up. Until it has run it has the agent's name.
+    let mut reaper = None;
+    eventually("the reaper process has its name", || {
+        reaper = reaper_process_of(agent.child.id());
+        reaper.is_some()
     })
     .await;
-    kill(guard.unwrap(), libc::SIGKILL);
+    kill(reaper.unwrap(), libc::SIGKILL);
     agent.signal(libc::SIGKILL);
     agent.end().await;
-    assert!(lives(child), "the net has a hole on purpose");
+    assert!(lives(child), "nothing has killed it yet");
     let (_agent, _control, _lines) = driver.with_agent().await;
     assert!(!lives(child));
 }
@@ -290,16 +293,16 @@ async fn daemons_are_reaped() {
         let all = std::fs::read_dir("/proc").unwrap();
         let stats =
             all.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("stat")).ok());
-        let of = format!("{state} {}", agent.child.id());
+        let prefix = format!("{state} {}", agent.child.id());
         stats
             .filter(|stat| {
                 stat.rsplit_once(") ")
-                    .is_some_and(|(_, rest)| rest.starts_with(&of))
+                    .is_some_and(|(_, rest)| rest.starts_with(&prefix))
             })
             .count()
     };
     eventually("no sleeper in a session of its own", || {
-        left_of(&driver.run_id).len() == 2
+        processes_of_run(&driver.run_id).len() == 2
     })
     .await;
     eventually("no zombie", || ours("Z") == 0).await;
@@ -316,14 +319,14 @@ async fn sigterm_ends_the_workers_and_a_second_one_kills() {
     agent.signal(libc::SIGTERM);
     lines.until("no\n").await;
     agent.signal(libc::SIGTERM);
-    // To the driver they are lost with the agent, so their ends by its signals are no failures of theirs.
+    // The driver counts the workers as lost with the agent. So their ends by its signals are not reported.
     assert_eq!(control.report().await, None);
     let (status, stderr) = agent.end().await;
     assert!(
         status.success() && stderr.contains("ended: Stopped"),
         "{stderr}"
     );
-    assert!(left_of(&driver.run_id).is_empty());
+    assert!(processes_of_run(&driver.run_id).is_empty());
 }
 
 #[tokio::test]
@@ -352,7 +355,7 @@ async fn workers_do_not_inherit_what_the_agent_did_to_itself() {
     assert_eq!(exit, Exit::Code(0), "{tail:?}");
     let mask = |line: &str| {
         let (_, hex) = line.split_once('\t').unwrap();
-        // But 32 and 33, which the C library keeps for itself.
+        // Except 32 and 33, which the C library reserves.
         u64::from_str_radix(hex, 16).unwrap() & !(3 << 31)
     };
     assert_eq!((mask(&tail[0]), mask(&tail[1])), (0, 0), "{tail:?}");

@@ -1,17 +1,17 @@
-//! Requests to the store: whose they are, who is told what, and what a loss does.
+//! Store requests: their workers, their answers, and the loss of a worker or of the driver.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
 
-use common::{Driver, Peer, SOON, kill, left_of, process, shell, worker};
+use common::{Driver, Peer, SOON, kill, process, processes_of_run, shell, worker};
 use elasticrun_protocol::{
     HostId, Process,
     auth::Purpose,
     store::{Answer, Blob, FromClient, FromHost, Op, StoreOf, ToHost, Value},
 };
 
-/// The agent's connection for requests, that it makes when a worker asks first.
+/// The agent's connection for store requests, which the first request of a worker opens.
 struct Store(Peer);
 
 impl Store {
@@ -20,11 +20,11 @@ impl Store {
             .await
             .unwrap();
         assert_eq!(purpose, Purpose::Store);
-        let of: StoreOf = peer.read().await.unwrap();
+        let hello: StoreOf = peer.read().await.unwrap();
         let host = HostId::new("localhost");
-        // As its control connection was told.
+        // The instance of the setup.
         let instance = driver.setup.instance;
-        assert_eq!(of, StoreOf { host, instance });
+        assert_eq!(hello, StoreOf { host, instance });
         Self(peer)
     }
 
@@ -33,8 +33,8 @@ impl Store {
         (process, message)
     }
 
-    /// The next request, which is for the value of a key: whose, its number, the key.
-    async fn asked(&mut self) -> (Process, u64, String) {
+    /// The next request, which must be a get: its process, its number, its key.
+    async fn next_get(&mut self) -> (Process, u64, String) {
         match self.next().await {
             (process, FromClient::Ask(request)) => match request.op {
                 Op::Get { key } => (process, request.number, key),
@@ -61,12 +61,12 @@ async fn answers_find_their_worker_in_any_order() {
     control.spawn(0, 1).await;
     let mut store = Store::accept(&driver).await;
     let one = process(0, 1);
-    assert_eq!(store.asked().await, (one, 1, "a".into()));
-    assert_eq!(store.asked().await, (one, 2, "b".into()));
+    assert_eq!(store.next_get().await, (one, 1, "a".into()));
+    assert_eq!(store.next_get().await, (one, 2, "b".into()));
     control.spawn(1, 1).await;
     let two = process(1, 1);
-    assert_eq!(store.asked().await, (two, 1, "a".into()));
-    assert_eq!(store.asked().await, (two, 2, "b".into()));
+    assert_eq!(store.next_get().await, (two, 1, "a".into()));
+    assert_eq!(store.next_get().await, (two, 2, "b".into()));
     store.answer(two, 1, "to two").await;
     lines.until(r#"answer 1 Bytes(b"to two")"#).await;
     store.answer(one, 2, "the later").await;
@@ -84,15 +84,15 @@ async fn a_killed_worker_is_forgotten() {
     let (_agent, mut control, _lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let mut store = Store::accept(&driver).await;
-    store.asked().await;
+    store.next_get().await;
     control.all_wait(1).await;
-    kill(left_of(&driver.run_id)[0], libc::SIGKILL);
+    kill(processes_of_run(&driver.run_id)[0], libc::SIGKILL);
     assert_eq!(store.next().await, (process(0, 1), FromClient::Left));
 }
 
 #[tokio::test]
 async fn a_worker_that_a_child_outlives_is_forgotten() {
-    // What it leaves behind may hold its socket.
+    // The child may hold its socket.
     let words = [
         "attach", "open", "ask=a", "ask=b", "answer", "child", "exit=3",
     ];
@@ -100,15 +100,15 @@ async fn a_worker_that_a_child_outlives_is_forgotten() {
     let (_agent, mut control, _lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let mut store = Store::accept(&driver).await;
-    store.asked().await;
-    store.asked().await;
-    // It ends only now: nobody passes on what a process has asked that is gone before it is read.
+    store.next_get().await;
+    store.next_get().await;
+    // The worker ends only now: the agent forwards no request of a process that is gone before it is read.
     store.answer(process(0, 1), 1, "x").await;
     assert_eq!(store.next().await, (process(0, 1), FromClient::Left));
 }
 
 #[tokio::test]
-async fn who_waits_when_the_connection_is_cut_is_told_and_the_next_one_asks_over_a_new_one() {
+async fn a_cut_connection_fails_waiting_requests_and_the_next_request_opens_a_new_one() {
     let words = [
         "attach", "open", "ask=a", "answer", "ask=b", "answer", "hang",
     ];
@@ -116,12 +116,12 @@ async fn who_waits_when_the_connection_is_cut_is_told_and_the_next_one_asks_over
     let (_agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let mut store = Store::accept(&driver).await;
-    store.asked().await;
+    store.next_get().await;
     drop(store);
     let cut = "answer 1 the store of the job cannot be reached: the connection to it ended";
     lines.until(cut).await;
     let mut store = Store::accept(&driver).await;
-    assert_eq!(store.asked().await, (process(0, 1), 2, "b".into()));
+    assert_eq!(store.next_get().await, (process(0, 1), 2, "b".into()));
     store.answer(process(0, 1), 2, "x").await;
     lines.until("answer 2 Bytes").await;
 }
@@ -137,7 +137,7 @@ async fn without_a_driver_requests_are_refused_at_once() {
     let (_agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     let mut store = Store::accept(&driver).await;
-    store.asked().await;
+    store.next_get().await;
     drop(control);
     let lost = "the store of the job cannot be reached: the driver is lost";
     lines
@@ -147,7 +147,7 @@ async fn without_a_driver_requests_are_refused_at_once() {
 
 #[tokio::test]
 async fn only_the_process_that_attached_may_ask() {
-    // The first has not attached; of the second, one that it started tries.
+    // The first process has not attached; the second one has.
     let inner = worker(&["attach", "open", "print=first", "hang"]).join(" ");
     let outer = worker(&["open", "exit=0"]).join(" ");
     let script = format!("{outer}; {inner} & sleep 1000 & wait");
@@ -163,10 +163,10 @@ async fn only_the_process_that_attached_may_ask() {
 }
 
 #[tokio::test]
-async fn what_a_worker_starts_may_not_ask_for_it() {
+async fn a_child_of_a_worker_may_not_send_its_requests() {
     let inner = worker(&["attach", "open", "print=first", "hang"]).join(" ");
     let other = worker(&["open", "exit=0"]).join(" ");
-    // The other one comes when the first has attached: both print to the same pipe.
+    // The child starts when the worker has attached: both print to the same pipe.
     let script = format!(
         "{{ {inner}; }} | {{ while read line; do echo $line; [ $line = first ] && {other}; done; }}"
     );

@@ -1,8 +1,8 @@
-//! Descriptors over a Unix stream socket.
+//! Passes descriptors over a Unix stream socket.
 //!
-//! They travel with the first byte of a write. A read never spans two writes that both carried some, so
-//! descriptors come out in the order they went in. All reads of such a socket must go through [`recv`]: a
-//! plain read throws descriptors away.
+//! Descriptors travel with the first byte of a write. A read never spans two writes that both carried descriptors, so
+//! they arrive in the order in which they were sent. All reads of such a socket must go through [`recv`]: a plain read
+//! discards descriptors.
 //!
 //! Errors are `io::Error`, so that the calls fit an event loop: on a non-blocking socket they fail with
 //! `WouldBlock` and have done nothing.
@@ -22,21 +22,22 @@ use rustix::{
     },
 };
 
-/// The most descriptors that one call sends or takes.
+/// The largest number of descriptors that one call sends or receives.
 pub const MAX_FDS: usize = 16;
 
 /// Bytes of the largest control message.
 const CONTROL_LEN: usize = cmsg_space!(ScmRights(MAX_FDS));
 
-/// A peer sent more descriptors with one message than any of ours carries; those that came were closed.
+/// A peer sent more than [`MAX_FDS`] descriptors with one message, or the process is out of descriptors. The received
+/// ones were closed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "more than {MAX_FDS} descriptors came with one message, or none could be opened; check the open-files limit, else close the connection"
 )]
 pub struct Truncated;
 
-/// Sends bytes, and descriptors with the first of them. Returns how many bytes went, as `write` does;
-/// the descriptors went if any byte did, so send what is left without them.
+/// Sends bytes, and descriptors with the first byte. Returns how many bytes were sent, as `write` does. The descriptors
+/// were sent if any byte was, so send the remaining bytes without them.
 ///
 /// Fails with `InvalidInput` for descriptors without a byte, or more than [`MAX_FDS`].
 pub fn send(socket: &impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
@@ -53,7 +54,7 @@ pub fn send(socket: &impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
     Ok(sent)
 }
 
-/// Sends all bytes, and descriptors with the first of them. For blocking sockets.
+/// Sends all bytes, and descriptors with the first byte. For blocking sockets.
 pub fn send_all(socket: &impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut sent = send(socket, bytes, fds)?;
     while sent < bytes.len() {
@@ -65,10 +66,10 @@ pub fn send_all(socket: &impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
     Ok(())
 }
 
-/// Reads bytes, and appends the descriptors that came with them (close-on-exec). Returns how many bytes
-/// came, 0 at the end of the stream, as `read` does.
+/// Reads bytes, and appends the descriptors that came with them (close-on-exec). Returns how many bytes were read, 0 at
+/// the end of the stream, as `read` does.
 ///
-/// Fails with `InvalidData` around [`Truncated`] if descriptors were lost; the stream is of no use then.
+/// Fails with `InvalidData` around [`Truncated`] if descriptors were lost. The stream is unusable then.
 pub fn recv(socket: &impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); CONTROL_LEN];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -120,7 +121,7 @@ mod tests {
         drop(one);
 
         let (mut bytes, mut fds, mut buffer) = (Vec::new(), Vec::new(), [0; 64]);
-        let mut at = Vec::new();
+        let mut arrivals = Vec::new();
         loop {
             let had = fds.len();
             let count = recv(&two, &mut buffer, &mut fds).unwrap();
@@ -128,17 +129,23 @@ mod tests {
                 break;
             }
             if fds.len() > had {
-                at.push((bytes.len(), fds.len() - had));
+                arrivals.push((bytes.len(), fds.len() - had));
             }
             bytes.extend_from_slice(&buffer[..count]);
         }
         assert_eq!(bytes, b"firstplainthirdall");
         assert_eq!(
-            at.iter().map(|(_, count)| *count).collect::<Vec<_>>(),
+            arrivals.iter().map(|(_, count)| *count).collect::<Vec<_>>(),
             [2, 3, 16]
         );
-        // The kernel may give a message together with plain bytes before it, never with a later one's.
-        assert!(at[0].0 == 0 && at[1].0 <= 10 && at[2].0 == 15, "{at:?}");
+        // One read may return a message together with plain bytes before it, never with a later message.
+        let [first, second, third] = arrivals[..] else {
+            panic!("{arrivals:?}");
+        };
+        assert!(
+            first.0 == 0 && second.0 <= 10 && third.0 == 15,
+            "{arrivals:?}"
+        );
         let expected: Vec<u64> = [1, 2, 3, 4, 5].into_iter().chain(1..=16).collect();
         assert_eq!(lens(&fds), expected);
         let flags = rustix::io::fcntl_getfd(&fds[0]).unwrap();
@@ -202,7 +209,7 @@ mod tests {
     #[test]
     fn too_many_descriptors_of_a_peer_are_an_error_and_leak_none() {
         let (one, two) = UnixStream::pair().unwrap();
-        // As a hostile peer would: more than we take, with a buffer of its own.
+        // A hostile peer sends more descriptors than we take.
         let files = files(40);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(40))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -1,7 +1,7 @@
 //! Futexes in memory that processes share.
 //!
-//! Always the non-private kind, so that a word works in whichever process maps it. Wake-ups may be
-//! spurious: callers wait in a loop around their own condition.
+//! They are not private, so that a word works in every process that maps it. Wakeups may be spurious, so callers must
+//! wait in a loop around their own condition.
 
 use std::{sync::atomic::AtomicU32, time::Duration};
 
@@ -13,9 +13,9 @@ use rustix::{
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wakeup {
-    /// Somebody woke the word, or the kernel woke us for no reason.
+    /// Another thread woke the word, or the wakeup was spurious.
     Woken,
-    /// The word was not the expected value, so that we did not sleep.
+    /// The word was not the expected value, so the call did not sleep.
     Changed,
     /// The timeout passed.
     TimedOut,
@@ -23,9 +23,9 @@ pub enum Wakeup {
     Interrupted,
 }
 
-/// Sleeps until the word is woken, if it still holds `expected`.
+/// Sleeps until the word is woken, if its value is still `expected`.
 ///
-/// `timeout` is measured on the monotonic clock; `None` waits without limit.
+/// `timeout` is measured on the monotonic clock. `None` waits without limit.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Wakeup {
     // A timeout that the kernel cannot represent is none.
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_at_its_time_out() {
+    fn a_wait_ends_at_its_timeout() {
         let word = AtomicU32::new(0);
         assert_eq!(
             wait(&word, 0, Some(Duration::from_millis(2))),

@@ -1,26 +1,26 @@
-//! What an agent and the workers of its host share: memory, futexes, descriptors.
+//! The shared memory of an agent and the workers of its host, with futexes and descriptor passing.
 //!
-//! The agent is the parent of the workers and the owner of all memory. A worker gets descriptors over
-//! its Unix socket ([`fds`]) and maps what they name:
+//! The agent is the parent of the workers and owns all memory. A worker receives descriptors over its Unix socket
+//! ([`fds`]) and maps them:
 //!
-//! - one [`page`] per worker process: phase, beats, the boundary it is at, the hold that stops it, the
-//!   abort, and a robust futex whose release by the kernel is the first sign of its [`death`];
+//! - one [`page`] per worker process: its phase, beats and boundary, the hold that stops it, and the abort. A robust
+//!   futex in it is released by the kernel when the worker dies ([`liveness`]);
 //! - two buffers per worker process for its [`commit`]s, which outlive it.
 //!
-//! Both sides may be different builds. A layout begins with magic, version and size, and later versions
-//! only append; a reader takes any version whose size covers what it knows.
+//! Both sides may be different builds. A layout begins with magic, version and size, and later versions only append. A
+//! reader accepts any version whose size covers the fields that it knows.
 //!
-//! No policy lives here and no runtime: calls are short or block on a futex, and say so.
+//! This crate contains no policy and needs no runtime. Calls are short or block on a futex, as their documentation says.
 
-pub mod alive;
 mod boottime;
 pub mod commit;
-pub mod death;
 pub mod fds;
 pub mod futex;
+pub mod liveness;
+pub mod liveness_watch;
 pub mod memfd;
 pub mod page;
 pub mod pidfd;
-pub mod slice;
+pub mod sched;
 
 pub use boottime::boottime;

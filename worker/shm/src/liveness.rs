@@ -1,17 +1,17 @@
-//! The worker's sign of life: a robust futex in its page.
+//! The liveness of a worker: a robust futex in its page.
 //!
-//! The kernel keeps for each thread a list of futexes that it holds, and walks it at the very start of the
-//! thread's exit, long before the memory of the process is torn down: each word gets `FUTEX_OWNER_DIED` and
-//! a waiter is woken. The SDK's own thread holds the word `alive` so, and no lock is meant by it.
+//! The kernel keeps a list of the robust futexes that each thread holds. At the very start of the thread's exit, long
+//! before the memory of the process is torn down, it sets `FUTEX_OWNER_DIED` in each word and wakes a waiter. The SDK's
+//! own thread holds the word `owner` in this way. The word protects nothing; only its release matters.
 //!
-//! The word is the thread's id with `FUTEX_WAITERS` always set, since the kernel wakes nobody without it.
+//! The word is the thread id with `FUTEX_WAITERS` always set, since the kernel wakes no waiter without it.
 //!
-//! # What it tells, and what not
-//! - A1 the word dies with the thread that holds it, whatever ends that: a signal, `exit`, `execve`, or the
-//!   end of this thread alone. So hold it on a thread that lives as long as the process. If it ends earlier (a
-//!   panic), the agent sees a death, and rightly kills what is left: a worker that no longer beats nor hears.
-//! - A2 a child made by `fork` does not inherit the list: its exit changes nothing.
-//! - A3 an orderly `exit()` sets the phase to `Exiting` first, see [`announce_exit`]; `_exit` and signals do not.
+//! # Guarantees
+//! - A1 The word is released with the thread that holds it, whatever ends the thread: a signal, `exit`, `execve`, or the
+//!   end of this thread alone. So hold it on a thread that lives as long as the process. If that thread ends earlier (a
+//!   panic), the agent sees a death and kills the process, which no longer beats or reads messages.
+//! - A2 A child made by `fork` does not inherit the list. Its exit changes nothing.
+//! - A3 An orderly `exit()` sets the phase to `Exiting` first, see [`announce_exit`]. `_exit` and signals do not.
 
 use std::{
     io,
@@ -28,16 +28,16 @@ use crate::{
     page::{Phase, WorkerPage},
 };
 
-/// Set by the kernel in the word of a dead thread.
+/// The bit that the kernel sets in the word of a dead thread.
 pub(crate) const OWNER_DIED: u32 = 0x4000_0000;
-/// Without it the kernel would not wake the agent.
+/// The bit without which the kernel does not wake the agent.
 pub(crate) const WAITERS: u32 = 0x8000_0000;
-/// The part of the word that names the holder; 0 before anybody held it.
-pub(crate) const HOLDER: u32 = 0x3fff_ffff;
-/// In place of a thread id, which never gets so large: the holder let go in good order.
-pub(crate) const RELEASED: u32 = HOLDER;
+/// The bits of the word that hold the thread id of the owner; 0 before the first owner.
+pub(crate) const OWNER_MASK: u32 = 0x3fff_ffff;
+/// The value of these bits after an orderly release. No thread id is so large.
+pub(crate) const RELEASED: u32 = OWNER_MASK;
 
-/// The kernel's `struct robust_list_head` for a list of one.
+/// The kernel's `struct robust_list_head`, for a list of one entry.
 #[derive(Debug)]
 #[repr(C)]
 struct List {
@@ -53,32 +53,32 @@ struct Entry {
     next: *mut Entry,
 }
 
-/// The size of the head as the kernel knows it: up to `pending`.
+/// The size of the head as the kernel defines it: up to `pending`.
 const HEAD: usize = std::mem::offset_of!(List, entry);
 
-/// That this thread holds the word `alive` of its page.
+/// The robust futex `owner` of a page, held by this thread.
 ///
-/// Dropping it changes nothing: the thread holds the word until it ends (A1), and a few bytes are leaked for
-/// that. [`Alive::release`] lets go in good order.
+/// Dropping it does not release the futex: the thread holds it until it ends (A1), and a few bytes are leaked for that.
+/// [`LivenessLock::release`] releases it.
 #[derive(Debug)]
-pub struct Alive {
+pub struct LivenessLock {
     list: NonNull<List>,
-    /// Keeps the page mapped, for ever if this is dropped.
+    /// Keeps the page mapped, for ever if the lock is dropped.
     page: Option<WorkerPage>,
-    /// What the C library had registered for this thread.
+    /// The list that the C library had registered for this thread.
     before: (*mut List, usize),
-    /// The list is of this thread.
+    /// The list belongs to one thread, so the lock is neither `Send` nor `Sync`.
     _thread: PhantomData<*mut ()>,
 }
 
-impl Alive {
-    /// Makes the calling thread the page's sign of life.
+impl LivenessLock {
+    /// Makes the calling thread the owner of the page's futex.
     ///
-    /// It takes the place of the C library's list for this thread, so this thread must not hold robust
-    /// pthread mutexes of others meanwhile.
+    /// It replaces the C library's robust list of this thread. So the thread must not hold robust pthread mutexes
+    /// meanwhile.
     pub fn hold(page: &WorkerPage) -> io::Result<Self> {
         let page = page.clone();
-        let word = page.layout().life.alive.as_ptr();
+        let word = page.layout().liveness.owner.as_ptr();
         let list = Box::leak(Box::new(List {
             first: ptr::null_mut(),
             offset: 0,
@@ -89,8 +89,8 @@ impl Alive {
         }));
         let list = NonNull::from(list);
         let start = list.as_ptr();
-        // SAFETY: the list was just leaked, so it lives, and nobody else knows it. The head's first field is
-        // the link that closes the ring.
+        // SAFETY: the list was just leaked, so it lives, and nothing else refers to it. The head's first field is the
+        // link that closes the ring.
         unsafe {
             let entry = &raw mut (*start).entry;
             (*start).first = entry;
@@ -100,7 +100,7 @@ impl Alive {
         let before = registered()?;
         register(start, HEAD)?;
         let thread = rustix::thread::gettid().as_raw_pid() as u32;
-        let word = &page.layout().life.alive;
+        let word = &page.layout().liveness.owner;
         word.store(thread | WAITERS, Ordering::SeqCst);
         futex::wake_all(word);
         Ok(Self {
@@ -111,10 +111,10 @@ impl Alive {
         })
     }
 
-    /// Lets go: the end of this thread means nothing any more, the agent sees a release and not a death.
+    /// Releases the futex. The agent sees a release, and the end of this thread is no death any more.
     pub fn release(mut self) -> io::Result<()> {
         if let Some(page) = self.page.take() {
-            let word = &page.layout().life.alive;
+            let word = &page.layout().liveness.owner;
             word.store(RELEASED | WAITERS, Ordering::SeqCst);
             futex::wake_all(word);
         }
@@ -125,9 +125,9 @@ impl Alive {
     }
 }
 
-impl Drop for Alive {
+impl Drop for LivenessLock {
     fn drop(&mut self) {
-        // The kernel writes to the page when this thread ends, so it must stay mapped.
+        // The kernel writes to the page when this thread ends, so the page must stay mapped.
         std::mem::forget(self.page.take());
     }
 }
@@ -145,19 +145,20 @@ fn registered() -> io::Result<(*mut List, usize)> {
 }
 
 fn register(head: *mut List, len: usize) -> io::Result<()> {
-    // SAFETY: the head lives until another takes its place, see the callers.
+    // SAFETY: the head lives until another one replaces it, see the callers.
     match unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Whose exit is announced where.
+/// The page on which an exit of this process is announced.
 static EXIT: Mutex<Option<WorkerPage>> = Mutex::new(None);
 static EXIT_PROCESS: AtomicU32 = AtomicU32::new(0);
 static REGISTERED: Once = Once::new();
 
-/// Has an orderly `exit()` of this process, and of none that it forks, set the page's phase to `Exiting`.
+/// Registers an exit handler: an orderly `exit()` of this process sets the page's phase to `Exiting`. An exit of a forked
+/// child does not.
 pub fn announce_exit(page: &WorkerPage) {
     *EXIT.lock().unwrap_or_else(PoisonError::into_inner) = Some(page.clone());
     EXIT_PROCESS.store(std::process::id(), Ordering::SeqCst);
@@ -175,7 +176,7 @@ extern "C" fn at_exit() {
     if EXIT_PROCESS.load(Ordering::SeqCst) != std::process::id() {
         return;
     }
-    // Never block an exit: the lock is held for an instant only, when a page is announced.
+    // Never block an exit. The lock is held only briefly, when a page is announced.
     if let Ok(page) = EXIT.try_lock()
         && let Some(page) = &*page
     {

@@ -1,11 +1,11 @@
-//! The agent's watch over one worker's sign of life ([`crate::alive`]): 0.1 ms from kill to callback,
-//! however much memory the worker has.
+//! The agent's watch over the liveness of one worker ([`crate::liveness`]). It takes 0.1 ms from kill to callback,
+//! whatever amount of memory the worker has.
 //!
-//! # What to do with an answer
-//! - D1 `Died` with no `exiting`: abort the round now. Then SIGKILL the process through its pidfd, which is
-//!   harmless if it is dead and right if only its SDK thread is (A1), and reap it when the pidfd is readable.
-//! - D2 `Died` with `exiting`: the exit status says what it was; the phase in it says whether a round lost it.
-//! - D3 a worker may die before it ever holds the word, or by `_exit` in good order: the pidfd tells in any case.
+//! # How to handle an end
+//! - D1 `Died` without `exiting`: abort the round now. Then send SIGKILL through the pidfd, which is harmless for a dead
+//!   process and necessary if only its SDK thread has ended (A1). Reap the process when the pidfd is readable.
+//! - D2 `Died` with `exiting`: the exit status gives the cause, and the phase tells whether a round lost the worker.
+//! - D3 A worker may die before it holds the futex, or in good order by `_exit`. The pidfd reports every end.
 
 use std::{
     io,
@@ -17,28 +17,28 @@ use std::{
 };
 
 use crate::{
-    alive::{HOLDER, OWNER_DIED, RELEASED, WAITERS},
     futex,
+    liveness::{OWNER_DIED, OWNER_MASK, RELEASED, WAITERS},
     page::{AgentPage, Phase},
 };
 
-/// How a worker's sign of life ended.
+/// How the liveness of a worker ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
-    /// The thread that held it is gone.
+pub enum LivenessEnd {
+    /// The thread that held the futex has ended.
     Died {
         /// The phase in which an orderly `exit()` began; `None` for a sudden death.
         exiting: Option<Phase>,
     },
-    /// The worker let go in good order; its exit will come by the pidfd.
+    /// The worker released the futex. The pidfd reports its exit.
     Released,
 }
 
-/// A thread of its own that sleeps until a worker's sign of life ends. One at a time for each page.
+/// A thread that sleeps until the liveness of a worker ends. A page may have one watch at a time.
 ///
-/// It may start before the worker has attached. Dropping it cancels the watch and joins the thread.
+/// The watch may start before the worker has attached. Dropping it cancels the watch and joins the thread.
 #[derive(Debug)]
-pub struct DeathWatch {
+pub struct LivenessWatch {
     page: AgentPage,
     cancelled: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -46,16 +46,16 @@ pub struct DeathWatch {
 
 const STACK: usize = 128 * 1024;
 
-impl DeathWatch {
-    /// Starts the watch. `on_end` is called once on its thread, or never if the watch is cancelled first; it
-    /// must be short (send on a channel) and has a stack of 128 KiB.
+impl LivenessWatch {
+    /// Starts the watch. It calls `on_end` once on its thread, or never if the watch is cancelled first. `on_end` must be
+    /// short, such as a send on a channel, and has a stack of 128 KiB.
     pub fn start(
         page: &AgentPage,
-        on_end: impl FnOnce(Ended) + Send + 'static,
+        on_end: impl FnOnce(LivenessEnd) + Send + 'static,
     ) -> io::Result<Self> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new()
-            .name("death-watch".into())
+            .name("liveness-watch".into())
             .stack_size(STACK)
             .spawn({
                 let page = page.clone();
@@ -73,22 +73,22 @@ impl DeathWatch {
         })
     }
 
-    /// Ends the watch; when this returns, the callback has run or never will.
+    /// Ends the watch. When this returns, the callback has run or never will.
     pub fn cancel(self) {
         drop(self);
     }
 }
 
-impl Drop for DeathWatch {
+impl Drop for LivenessWatch {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else {
             return;
         };
         if !thread.is_finished() {
             self.cancelled.store(true, Ordering::SeqCst);
-            // The word changes, so a watcher between its look and its sleep does not fall asleep. The bit has no
-            // meaning but for the kernel, and the next watch sets it again.
-            let word = &self.page.layout().life.alive;
+            // A change of the word keeps a watcher from sleeping that has loaded the word before. Only the kernel uses
+            // this bit, and the next watch sets it again.
+            let word = &self.page.layout().liveness.owner;
             word.fetch_xor(WAITERS, Ordering::SeqCst);
             futex::wake_all(word);
         }
@@ -98,24 +98,24 @@ impl Drop for DeathWatch {
     }
 }
 
-fn watch(page: &AgentPage, cancelled: &AtomicBool) -> Option<Ended> {
-    let life = &page.layout().life;
+fn watch(page: &AgentPage, cancelled: &AtomicBool) -> Option<LivenessEnd> {
+    let liveness = &page.layout().liveness;
     loop {
-        let word = life.alive.load(Ordering::SeqCst);
+        let word = liveness.owner.load(Ordering::SeqCst);
         if cancelled.load(Ordering::SeqCst) {
             return None;
         }
         if word & OWNER_DIED != 0 {
-            return Some(Ended::Died {
+            return Some(LivenessEnd::Died {
                 exiting: page.phase_at_exit(),
             });
         }
-        match word & HOLDER {
-            RELEASED => return Some(Ended::Released),
+        match word & OWNER_MASK {
+            RELEASED => return Some(LivenessEnd::Released),
             0 => {}
             _ if word & WAITERS == 0 => {
-                // Left so by a watch that was cancelled. Lost races are seen in the next turn.
-                let _ = life.alive.compare_exchange(
+                // A cancelled watch has cleared the bit. The next turn handles a lost race.
+                let _ = liveness.owner.compare_exchange(
                     word,
                     word | WAITERS,
                     Ordering::SeqCst,
@@ -125,6 +125,6 @@ fn watch(page: &AgentPage, cancelled: &AtomicBool) -> Option<Ended> {
             }
             _ => {}
         }
-        futex::wait(&life.alive, word, None);
+        futex::wait(&liveness.owner, word, None);
     }
 }

@@ -1,7 +1,7 @@
-//! Memory with a descriptor: made by the agent, passed to workers, mapped by both.
+//! Memory files (memfd): the agent makes them and passes them to workers, and both map them.
 //!
-//! Memory made here can never shrink (a seal of the kernel), so that no process can make another one
-//! fault by cutting a file it has mapped.
+//! A seal of the kernel keeps these files from shrinking. So no process can make another one fault by truncating a file
+//! that it has mapped.
 
 use std::{
     io,
@@ -20,38 +20,38 @@ use rustix::{
     mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mremap, munmap},
 };
 
-/// What can go wrong with shared memory.
+/// An error of shared memory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel made none.
+    /// The memory cannot be created.
     #[error(
         "cannot create {len} bytes of shared memory; check the memory limit and open files of this host"
     )]
     Create {
         /// Bytes asked for.
         len: u64,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// It did not grow; what was there is as it was.
+    /// The memory cannot grow; its content is unchanged.
     #[error(
         "cannot grow shared memory to {len} bytes; check the memory limit of this host or container"
     )]
     Grow {
         /// Bytes asked for.
         len: u64,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// It was not mapped.
+    /// The memory cannot be mapped.
     #[error("cannot map {len} bytes of shared memory")]
     Map {
         /// Bytes asked for.
         len: u64,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The file is shorter than what should be in it.
+    /// The file is shorter than needed.
     #[error(
         "shared memory has {len} bytes where {need} are needed; it is not what its sender says"
     )]
@@ -63,19 +63,19 @@ pub enum Error {
     },
 }
 
-/// The size of a page of memory that layouts here assume.
+/// The page size that layouts assume.
 pub const PAGE: usize = 4096;
 
-/// Makes zeroed memory of `len` bytes that can grow but never shrink; `name` is seen in `/proc` only.
+/// Makes zeroed memory of `len` bytes that can grow but never shrink. `name` is visible in `/proc` only.
 ///
-/// Nothing is allocated before it is touched. The descriptor is closed on exec.
+/// Pages are allocated when they are touched. The descriptor is closed on exec.
 pub fn create(name: &str, len: u64) -> Result<OwnedFd, Error> {
     let fail = |source: Errno| Error::Create {
         len,
         source: source.into(),
     };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels before 6.3 do not know `NOEXEC_SEAL`, and some later ones insist on it.
+    // Kernels before 6.3 do not know `NOEXEC_SEAL`. Later ones can be configured to require it.
     let fd = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| memfd_create(name, flags))
         .map_err(fail)?;
@@ -89,18 +89,18 @@ pub fn seal_size(fd: &impl AsFd) -> io::Result<()> {
     Ok(fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW)?)
 }
 
-/// Another descriptor of the same memory through which nobody can write.
+/// Opens another descriptor of the same memory, without the right to write.
 pub fn read_only(fd: &impl AsFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     std::fs::File::open(path).map(OwnedFd::from)
 }
 
-/// Bytes of the memory behind a descriptor.
+/// The length of the memory in bytes.
 pub fn len(fd: &impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(fstat(fd)?.st_size).unwrap_or(0))
 }
 
-/// Grows memory to at least `len` bytes; new bytes are zero and not yet allocated. Never shrinks.
+/// Grows memory to at least `to` bytes. New bytes are zero and not yet allocated. Never shrinks.
 pub fn grow(fd: &impl AsFd, to: u64) -> Result<(), Error> {
     let fail = |source| Error::Grow { len: to, source };
     if len(fd).map_err(fail)? < to {
@@ -126,7 +126,7 @@ fn allocate(fd: &impl AsFd, range: Range<usize>) -> io::Result<()> {
     }
 }
 
-/// Types which may lie in memory that other processes write at any time.
+/// Types that may be in memory that other processes write at any time.
 ///
 /// # Safety
 /// Every bit pattern is a valid value, and every field is an atomic or an array of such types.
@@ -145,7 +145,7 @@ pub struct Mapping {
 }
 
 // SAFETY: the memory is not tied to a thread; access goes through atomics or through raw pointers
-// whose users state why they may.
+// whose users state why that is sound.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -161,8 +161,8 @@ impl Mapping {
         )
     }
 
-    /// Maps the first `len` bytes to read; pages that exist are mapped at once. A write through it ends
-    /// the process by SIGSEGV.
+    /// Maps the first `len` bytes to read. Existing pages are mapped at once. A write through the mapping ends the process
+    /// by SIGSEGV.
     pub fn read_only(fd: &impl AsFd, len: usize) -> Result<Self, Error> {
         Self::with(
             fd,
@@ -191,7 +191,7 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// Extends the mapping to `len` bytes, which the file must have; it may move, and stays as it was on error.
+    /// Extends the mapping to `len` bytes, which the file must have. The mapping may move. On error it is unchanged.
     pub fn extend(&mut self, fd: &impl AsFd, len: usize) -> Result<(), Error> {
         let fail = |source| Error::Map {
             len: len as u64,
@@ -216,8 +216,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Allocates and maps the pages of a range, so that writing there neither faults nor fails. Lack of
-    /// memory is an error. `fd` is what is mapped.
+    /// Allocates and maps the pages of a range, so that a write there neither faults nor fails. A lack of memory is an
+    /// error. `fd` is the mapped file.
     pub fn populate(&self, fd: &impl AsFd, range: Range<usize>) -> io::Result<()> {
         let from = range.start / PAGE * PAGE;
         let to = range.end.min(self.len);
@@ -248,12 +248,12 @@ impl Mapping {
         self.len
     }
 
-    /// Whether nothing is mapped, which the kernel does not allow.
+    /// Whether the mapping is empty. It never is, since the kernel does not allow it.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What lies at `offset`, if it fits there and is aligned.
+    /// The value at `offset`, if it fits there and is aligned.
     pub fn get<T: Shared>(&self, offset: usize) -> Option<&T> {
         let end = offset.checked_add(size_of::<T>())?;
         if end > self.len || !offset.is_multiple_of(align_of::<T>()) {

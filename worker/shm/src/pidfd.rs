@@ -1,7 +1,7 @@
-//! Descriptors of processes: the second witness of a death, and the way to its exit status.
+//! Descriptors of processes (pidfd): they report the end of a process and its exit status.
 //!
-//! The kernel makes a pidfd readable only after the memory of the process is torn down, tens of
-//! milliseconds later for each gigabyte; [`crate::death`] is the quick one.
+//! The kernel makes a pidfd readable only after it has torn down the memory of the process, which takes tens of
+//! milliseconds for each gigabyte. [`crate::liveness_watch`] is faster.
 
 use std::{
     io,
@@ -21,21 +21,21 @@ use rustix::{
     },
 };
 
-/// A process that cannot be mistaken for a later one of the same number.
+/// A reference to a process that stays valid when its process id is used again.
 ///
-/// Readable (`AsFd`, for an event loop) once it has ended.
+/// The descriptor is readable (`AsFd`, for an event loop) once the process has ended.
 #[derive(Debug)]
 pub struct Pidfd(OwnedFd);
 
 impl Pidfd {
-    /// Opens a process by its number; be sure that it is still the one you mean, as for a child not yet reaped.
+    /// Opens a process by its id. The caller must know that the id is still that of the process, as for an unreaped child.
     pub fn open(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or(Errno::INVAL)?;
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Waits until the process has ended; `false` if the timeout passed first. Zero only looks.
+    /// Waits until the process has ended; `false` if the timeout passed first. A timeout of zero does not wait.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         // A timeout that the kernel cannot represent is none.
         let timeout = Timespec::try_from(timeout).ok();
@@ -44,9 +44,9 @@ impl Pidfd {
         Ok(ready > 0)
     }
 
-    /// Takes the exit status of an ended child, so that no zombie stays; `None` if it still runs.
+    /// Reaps an ended child and returns its exit status; `None` if it still runs.
     ///
-    /// Fails with `ECHILD` if it is not a child of this process, or was reaped.
+    /// Fails with `ECHILD` if the process is not a child of this one, or was reaped.
     pub fn reap(&self) -> io::Result<Option<ExitStatus>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let ended = retry_on_intr(|| waitid(WaitId::PidFd(self.as_fd()), options))?;

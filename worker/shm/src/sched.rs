@@ -1,13 +1,13 @@
-//! The time slice of a thread: how soon it runs when it wakes up while others burn all processors.
+//! The time slice of a thread, which determines how soon it runs after a wakeup while other threads use all processors.
 //!
-//! Since Linux 6.12 a thread of the fair class may ask for a shorter slice than others. Its deadline is then
-//! nearer, so when it wakes up it runs before who burns; its share of the processor stays the same. Kernels
-//! that know nothing of it say no, or take it for nothing.
+//! Since Linux 6.12 a thread of the fair class may request a shorter slice. Its deadline is then nearer, so after a
+//! wakeup it runs before busy threads. Its share of the processor stays the same. Older kernels refuse or ignore the
+//! request.
 
 use std::{io, time::Duration};
 
-/// The shortest slice that the kernel grants.
-pub const SHORTEST: Duration = Duration::from_micros(100);
+/// The shortest time slice that the kernel grants.
+pub const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 
 #[repr(C)]
 #[derive(Default)]
@@ -17,24 +17,24 @@ struct Attributes {
     flags: u64,
     nice: i32,
     priority: u32,
-    /// Of a thread of the fair class: its slice in nanoseconds; 0 is the usual one.
+    /// For a thread of the fair class, its slice in nanoseconds; 0 is the default.
     runtime: u64,
     deadline: u64,
     period: u64,
 }
 
-const SIZE: u32 = size_of::<Attributes>() as u32;
+const ATTRIBUTES_SIZE: u32 = size_of::<Attributes>() as u32;
 
-/// The calling thread, and those that it starts from now on, get slices of this length; zero is the usual one.
+/// Sets the time slice of the calling thread, and of threads that it starts later. Zero is the default slice.
 ///
 /// # Errors
-/// What the kernel says, and [`io::ErrorKind::Unsupported`] for a thread that is not of the fair class.
-pub fn set(slice: Duration) -> io::Result<()> {
-    set_of(0, slice)
+/// The error of the kernel, or [`io::ErrorKind::Unsupported`] for a thread that is not of the fair class.
+pub fn set_time_slice(slice: Duration) -> io::Result<()> {
+    set_for_thread(0, slice)
 }
 
-/// 0 is the calling thread.
-fn set_of(thread: libc::pid_t, slice: Duration) -> io::Result<()> {
+/// Sets the time slice of a thread; 0 is the calling thread.
+fn set_for_thread(thread: libc::pid_t, slice: Duration) -> io::Result<()> {
     let mut attributes = get(thread)?;
     attributes.runtime = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
     // SAFETY: the attributes live and their size is in them.
@@ -47,8 +47,8 @@ fn set_of(thread: libc::pid_t, slice: Duration) -> io::Result<()> {
 fn get(thread: libc::pid_t) -> io::Result<Attributes> {
     let mut attributes = Attributes::default();
     let to = &raw mut attributes;
-    // SAFETY: the attributes live and are as long as we say.
-    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, to, SIZE, 0) };
+    // SAFETY: the attributes live and have this size.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, to, ATTRIBUTES_SIZE, 0) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -56,35 +56,35 @@ fn get(thread: libc::pid_t) -> io::Result<Attributes> {
     if !matches!(policy, libc::SCHED_OTHER | libc::SCHED_BATCH) {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    // What the kernel told of itself is not to be asked for.
-    (attributes.size, attributes.flags) = (SIZE, 0);
+    // The kernel has filled in its own size and flags; a request must not contain them.
+    (attributes.size, attributes.flags) = (ATTRIBUTES_SIZE, 0);
     Ok(attributes)
 }
 
-/// The thread that made this has short slices until it is dropped, on whatever thread.
+/// A guard: the thread that made it has short time slices until the guard is dropped, on any thread.
 #[derive(Debug)]
-pub struct Short {
+pub struct ShortSlice {
     thread: libc::pid_t,
     before: Duration,
 }
 
-impl Short {
-    /// Asks for slices of this length for the calling thread.
+impl ShortSlice {
+    /// Requests slices of this length for the calling thread.
     ///
     /// # Errors
-    /// As [`set`]; the slice is as it was.
+    /// As for [`set_time_slice`]; the slice is unchanged.
     pub fn new(slice: Duration) -> io::Result<Self> {
         let thread = rustix::thread::gettid().as_raw_pid();
         let before = Duration::from_nanos(get(thread)?.runtime);
-        set(slice)?;
+        set_time_slice(slice)?;
         Ok(Self { thread, before })
     }
 }
 
-impl Drop for Short {
+impl Drop for ShortSlice {
     fn drop(&mut self) {
-        // It fails if the thread is gone.
-        let _ = set_of(self.thread, self.before);
+        // Fails if the thread is gone.
+        let _ = set_for_thread(self.thread, self.before);
     }
 }
 
@@ -101,11 +101,11 @@ mod tests {
             );
             return;
         };
-        let short = Short::new(SHORTEST).unwrap();
+        let short = ShortSlice::new(SHORTEST_SLICE).unwrap();
         let during = slice().unwrap();
         drop(short);
         assert_eq!(slice().unwrap(), before);
-        // A kernel that grants none gives what it gave before.
+        // A kernel that ignores the request reports the slice before.
         assert!(during == 100_000 || during == before, "{during}");
     }
 
@@ -114,7 +114,7 @@ mod tests {
         std::thread::spawn(|| {
             // SAFETY: an integer; it concerns this thread only.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 5) };
-            drop(Short::new(SHORTEST).unwrap());
+            drop(ShortSlice::new(SHORTEST_SLICE).unwrap());
             assert_eq!(get(0).unwrap().nice, 5);
         })
         .join()

@@ -1,4 +1,4 @@
-//! Commits as their writer and their readers see them.
+//! Commits, from the view of their writer and their readers.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -79,7 +79,7 @@ fn a_commit_counts_only_once_it_is_sealed() {
     let mut write = writer.begin(id(1, 2), 0).unwrap();
     write.write_all(b"two").unwrap();
     assert_eq!(write.bytes(), b"two");
-    assert_eq!(ids(&reader), [id(1, 1)], "the older one gives its place");
+    assert_eq!(ids(&reader), [id(1, 1)], "the older one is overwritten");
     drop(write);
     assert_eq!(ids(&reader), [id(1, 1)]);
 
@@ -116,7 +116,7 @@ fn ids_only_grow() {
 }
 
 #[test]
-fn a_void_commit_gives_its_place_and_the_base_stays() {
+fn a_void_commit_is_overwritten_and_the_base_stays() {
     let (_memory, mut writer, reader) = open();
     commit(&mut writer, id(1, 5), b"base");
     commit(&mut writer, id(1, 6), b"void");
@@ -130,7 +130,7 @@ fn a_void_commit_gives_its_place_and_the_base_stays() {
     write.seal(None);
     assert_eq!(ids(&reader), [id(2, 0), id(1, 5)]);
 
-    // The other way round: the void one lies in the other buffer.
+    // The other way round: the void commit is in the other buffer.
     commit(&mut writer, id(2, 1), b"base again");
     commit(&mut writer, id(2, 2), b"void again");
     writer.discard_newer(id(2, 1));
@@ -193,7 +193,7 @@ fn a_process_that_takes_the_memory_over_finds_and_keeps_its_commits() {
     assert_eq!(writer.read(id(1, 1)).unwrap().1, [1; 3 << 20]);
     commit(&mut writer, id(1, 2), &[2; 6 << 20]);
 
-    // Another process restores, without the right to write.
+    // Another process restores through read-only descriptors.
     let reader = CommitReader::open(memory.read_only().unwrap()).unwrap();
     drop(memory);
     assert_eq!(read(&reader, id(1, 2)), [2; 6 << 20]);
@@ -241,7 +241,7 @@ fn a_live_reader_never_sees_less_than_it_saw() {
                 let bytes = vec![byte; 64 + usize::from(byte)];
                 commit(&mut writer, id(1, count), &bytes);
                 acknowledged.store(count, Ordering::SeqCst);
-                // Now faster than a read, now slower.
+                // Sometimes faster than a read, sometimes slower.
                 for turn in 0..count % 64 * 256 {
                     std::hint::black_box(turn);
                 }
@@ -278,7 +278,7 @@ fn a_damaged_header_is_left_out() {
     assert_eq!(ids(&reader), [id(1, 1), id(1, 0)]);
 }
 
-/// Any bytes in the headers: errors and commits, no crash and no bytes from beyond the file.
+/// With arbitrary bytes in the headers, calls return errors or commits. They neither crash nor read beyond the file.
 #[test]
 fn nonsense_in_a_header_is_an_error_at_worst() {
     let mut seed = 0x1234_5678_9abc_def1_u64;

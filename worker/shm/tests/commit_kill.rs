@@ -1,4 +1,4 @@
-//! Writers killed at random moments and at random words: the newest acknowledged commit is always there, whole.
+//! Kills writers at random times and at random words. The newest acknowledged commit always exists and is complete.
 
 mod common;
 
@@ -16,9 +16,10 @@ use elasticrun_shm::{
     memfd::{self, Mapping},
 };
 
-/// Every other one is a writer's own, in the middle of a commit: wherever the machine's time falls, those hit a write.
+/// The number of kills. In every other one the writer kills itself within a commit, so that these kills always hit a
+/// write.
 const KILLS: usize = 400;
-/// Where the fuse lies in the memory of the acknowledgements.
+/// The offset of the fuse in the memory of the acknowledgements.
 const FUSE: usize = 64;
 
 fn id(count: u64) -> CommitId {
@@ -34,14 +35,14 @@ fn mix(value: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The words of the body that belongs to a number: up to 60 KB, now and then 600 KB, so that memory grows.
+/// The words of the body of a commit: up to 60 KB, and sometimes up to 600 KB, so that memory grows.
 fn body(number: u64) -> impl Iterator<Item = [u8; 8]> {
     let seed = mix(number);
     let words = seed % if number % 64 == 63 { 75_000 } else { 7_500 };
     (0..words).map(move |word| (seed ^ word).to_le_bytes())
 }
 
-/// Ends this process once as many words were written as the fuse is long, unless it is zero.
+/// Counts the fuse down, unless it is zero, and kills this process at its end.
 fn burn(fuse: &AtomicU64) {
     match fuse.load(Ordering::Relaxed) {
         0 => {}
@@ -56,7 +57,7 @@ fn burn(fuse: &AtomicU64) {
 /// The worker process: commits for ever, and acknowledges each in shared memory.
 #[test]
 fn writer_process() {
-    let Some((_, mut socket, fds)) = common::part() else {
+    let Some((_, mut socket, fds)) = common::role() else {
         return;
     };
     let [a, b, acks] = <[OwnedFd; 3]>::try_from(fds).unwrap();
@@ -73,9 +74,9 @@ fn writer_process() {
             if count % 2 == 0 {
                 let len = body(count).count() * 8;
                 let bytes = write.append(len).unwrap();
-                for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(body(count)) {
+                for (dst, word) in bytes.as_chunks_mut().0.iter_mut().zip(body(count)) {
                     burn(fuse);
-                    *place = word;
+                    *dst = word;
                 }
             } else {
                 for word in body(count) {
@@ -105,12 +106,12 @@ fn a_killed_writer_leaves_its_newest_commit() {
     let mut random = 1;
     for kill in 0..KILLS {
         let mut worker = Worker::start("writer_process", "write", &[a, b, acks_fd.as_fd()]);
-        worker.heard();
+        worker.recv_byte();
         random = mix(random + kill as u64);
         if kill % 2 == 0 {
-            let moment = Duration::from_nanos(random % 1_500_000);
+            let delay = Duration::from_nanos(random % 1_500_000);
             let start = Instant::now();
-            while start.elapsed() < moment {
+            while start.elapsed() < delay {
                 std::hint::spin_loop();
             }
             worker.process.kill().unwrap();

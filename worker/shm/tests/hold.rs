@@ -12,7 +12,7 @@ use std::{
 use elasticrun_protocol::{Boundary, Round};
 use elasticrun_shm::page::{AgentPage, AtBoundary, WorkerPage};
 
-/// Enough for the slowest machine; reached only when a wake-up is lost.
+/// A limit for the slowest machine. It is reached only if a wakeup is lost.
 const STUCK: Duration = Duration::from_secs(60);
 
 fn pair() -> (AgentPage, WorkerPage) {
@@ -29,7 +29,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A little work of a length that varies, without a clock.
+/// Busy work of a random length.
 fn work(seed: &mut u64) {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -57,7 +57,7 @@ fn all_workers_leave_at_the_same_boundary() {
                         match round.boundary() {
                             AtBoundary::Continue => {}
                             AtBoundary::Leave => break,
-                            AtBoundary::Aborted => panic!("nobody aborts"),
+                            AtBoundary::Aborted => panic!("this test aborts no round"),
                         }
                     }
                     left[index].store(round.count().0, Ordering::SeqCst);
@@ -124,7 +124,7 @@ fn stale_orders_change_nothing() {
     assert_eq!(old.boundary(), AtBoundary::Continue);
     assert_eq!(agent.hold(Round(1)), Some(Boundary(1)));
 
-    // The hold of round 1 is still in the page.
+    // The page still has the hold of round 1.
     let mut new = worker.enter(Round(2));
     assert_eq!(new.boundary(), AtBoundary::Continue);
     assert!(agent.set_leave_at(Round(1), Boundary(2)));

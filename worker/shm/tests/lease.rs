@@ -1,4 +1,4 @@
-//! The lease on real pages: a worker goes on until its end, and when there is a later one.
+//! The lease on real pages: a worker continues until its end, and after a renewal.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use elasticrun_shm::{
     page::{AgentPage, AtBoundary, WorkerPage},
 };
 
-/// Enough for the slowest machine; reached only when a wake-up is lost.
+/// A limit for the slowest machine. It is reached only if a wakeup is lost.
 const STUCK: Duration = Duration::from_secs(60);
 
 const R: Round = Round(3);
@@ -32,7 +32,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_page_without_a_lease_holds_up_nobody() {
+fn a_page_without_a_lease_delays_no_worker() {
     let (_agent, worker) = pair();
     let mut round = worker.enter(R);
     assert_eq!(round.boundary(), AtBoundary::Continue);
@@ -56,7 +56,7 @@ fn beyond_its_lease_a_worker_passes_no_boundary_until_there_is_another() {
                 }
                 last = now;
             }
-            panic!("nobody aborts");
+            panic!("this test aborts no round");
         });
         let over = boottime() + Duration::from_millis(50);
         until("the lease is over", || boottime() > over);
@@ -64,7 +64,7 @@ fn beyond_its_lease_a_worker_passes_no_boundary_until_there_is_another() {
         let later = boottime() + Duration::from_millis(200);
         until("some time has passed", || boottime() > later);
         let after = passed.load(Ordering::SeqCst);
-        // One that was looking at the clock as it ended.
+        // One boundary may have read the clock just before the end.
         assert!(after <= before + 1, "{before} -> {after}");
         agent.set_lease(boottime() + STUCK);
         let last = trains.join().expect("it goes on");
@@ -79,9 +79,9 @@ fn an_abort_ends_the_wait_for_a_lease() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut round = worker.enter(R);
-            let at = round.boundary();
+            let result = round.boundary();
             round.wait_until_leased();
-            at
+            result
         });
         until("it is at the boundary", || agent.count(R).0 == 1);
         agent.abort(R);

@@ -1,4 +1,4 @@
-//! How the ends of real worker processes look to their agent.
+//! How an agent detects the ends of real worker processes.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -14,37 +14,37 @@ use std::{
 
 use common::Worker;
 use elasticrun_shm::{
-    alive::{self, Alive},
-    death::{DeathWatch, Ended},
+    liveness::{self, LivenessLock},
+    liveness_watch::{LivenessEnd, LivenessWatch},
     page::{AgentPage, Phase, WorkerPage},
     pidfd::Pidfd,
 };
 
-/// Enough for the slowest machine; reached only when a death is not seen.
+/// A limit for the slowest machine. It is reached only if a death is not detected.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The worker process: not a test of its own.
+/// The entry point of worker processes; as a test it does nothing.
 #[test]
 fn worker_process() {
-    let Some((part, mut socket, fds)) = common::part() else {
+    let Some((role, mut socket, fds)) = common::role() else {
         return;
     };
     let page = WorkerPage::open(&fds[0]).unwrap();
-    alive::announce_exit(&page);
+    liveness::announce_exit(&page);
     let (send, held) = channel();
-    let (finish, told) = channel::<()>();
+    let (finish, finished) = channel::<()>();
     let thread = std::thread::spawn({
         let page = page.clone();
-        let part = part.clone();
+        let role = role.clone();
         move || {
-            let alive = Alive::hold(&page).unwrap();
+            let alive = LivenessLock::hold(&page).unwrap();
             send.send(()).unwrap();
-            if part == "panic" {
-                let _ = told.recv();
+            if role == "panic" {
+                let _ = finished.recv();
                 panic!("as planned");
             }
-            let _ = told.recv();
-            if part == "release" {
+            let _ = finished.recv();
+            if role == "release" {
                 alive.release().unwrap();
             }
         }
@@ -53,7 +53,7 @@ fn worker_process() {
     page.set_phase(Phase::Training);
     socket.write_all(b"h").unwrap();
     socket.read_exact(&mut [0]).unwrap();
-    match part.as_str() {
+    match role.as_str() {
         "wait" => {
             let _ = socket.read(&mut [0]);
         }
@@ -83,7 +83,7 @@ fn worker_process() {
             socket.write_all(b"c").unwrap();
             let _ = socket.read(&mut [0]);
         }
-        other => panic!("no part {other}"),
+        other => panic!("no role {other}"),
     }
 }
 
@@ -91,16 +91,16 @@ struct Watched {
     worker: Worker,
     page: AgentPage,
     pidfd: Pidfd,
-    ended: Receiver<Ended>,
-    _watch: DeathWatch,
+    ended: Receiver<LivenessEnd>,
+    _watch: LivenessWatch,
 }
 
-fn start(part: &str) -> Watched {
+fn start(role: &str) -> Watched {
     let page = AgentPage::create().unwrap();
     let (send, ended) = channel();
-    let watch = DeathWatch::start(&page, move |how| send.send(how).unwrap()).unwrap();
-    let mut worker = Worker::start("worker_process", part, &[page.as_fd()]);
-    assert_eq!(worker.heard(), b'h');
+    let watch = LivenessWatch::start(&page, move |how| send.send(how).unwrap()).unwrap();
+    let mut worker = Worker::start("worker_process", role, &[page.as_fd()]);
+    assert_eq!(worker.recv_byte(), b'h');
     let pidfd = Pidfd::open(worker.process.id()).unwrap();
     assert!(ended.try_recv().is_err(), "it lives");
     assert_eq!(page.phase(), Phase::Training);
@@ -119,7 +119,7 @@ fn a_kill_is_a_sudden_death() {
     watched.pidfd.kill(libc::SIGKILL).unwrap();
     assert_eq!(
         watched.ended.recv_timeout(SOON).unwrap(),
-        Ended::Died { exiting: None }
+        LivenessEnd::Died { exiting: None }
     );
     assert!(watched.pidfd.wait(SOON).unwrap());
     let status = watched.pidfd.reap().unwrap().unwrap();
@@ -127,12 +127,12 @@ fn a_kill_is_a_sudden_death() {
 }
 
 #[test]
-fn an_orderly_exit_says_what_it_left() {
+fn an_orderly_exit_reports_its_phase() {
     let mut watched = start("exit");
-    watched.worker.tell(b'g');
+    watched.worker.send_byte(b'g');
     assert_eq!(
         watched.ended.recv_timeout(SOON).unwrap(),
-        Ended::Died {
+        LivenessEnd::Died {
             exiting: Some(Phase::Training)
         }
     );
@@ -143,10 +143,10 @@ fn an_orderly_exit_says_what_it_left() {
 #[test]
 fn an_exit_without_handlers_is_a_sudden_death() {
     let mut watched = start("sudden");
-    watched.worker.tell(b'g');
+    watched.worker.send_byte(b'g');
     assert_eq!(
         watched.ended.recv_timeout(SOON).unwrap(),
-        Ended::Died { exiting: None }
+        LivenessEnd::Died { exiting: None }
     );
     assert!(watched.pidfd.wait(SOON).unwrap());
     assert_eq!(watched.pidfd.reap().unwrap().unwrap().code(), Some(8));
@@ -155,18 +155,21 @@ fn an_exit_without_handlers_is_a_sudden_death() {
 #[test]
 fn a_release_is_no_death() {
     let mut watched = start("release");
-    watched.worker.tell(b'g');
-    assert_eq!(watched.ended.recv_timeout(SOON).unwrap(), Ended::Released);
+    watched.worker.send_byte(b'g');
+    assert_eq!(
+        watched.ended.recv_timeout(SOON).unwrap(),
+        LivenessEnd::Released
+    );
     assert!(!watched.pidfd.wait(Duration::ZERO).unwrap());
 }
 
 #[test]
 fn the_end_of_the_holding_thread_alone_is_seen_though_the_process_lives() {
     let mut watched = start("panic");
-    watched.worker.tell(b'g');
+    watched.worker.send_byte(b'g');
     assert_eq!(
         watched.ended.recv_timeout(SOON).unwrap(),
-        Ended::Died { exiting: None }
+        LivenessEnd::Died { exiting: None }
     );
     assert!(!watched.pidfd.wait(Duration::ZERO).unwrap());
 }
@@ -174,52 +177,52 @@ fn the_end_of_the_holding_thread_alone_is_seen_though_the_process_lives() {
 #[test]
 fn the_exit_of_a_forked_child_is_nothing() {
     let mut watched = start("fork");
-    watched.worker.tell(b'g');
-    assert_eq!(watched.worker.heard(), b'c');
+    watched.worker.send_byte(b'g');
+    assert_eq!(watched.worker.recv_byte(), b'c');
     assert!(watched.ended.try_recv().is_err());
     assert_eq!(watched.page.phase(), Phase::Training);
     watched.pidfd.kill(libc::SIGKILL).unwrap();
     assert_eq!(
         watched.ended.recv_timeout(SOON).unwrap(),
-        Ended::Died { exiting: None }
+        LivenessEnd::Died { exiting: None }
     );
 }
 
 #[test]
 fn a_watch_can_be_cancelled_at_any_moment_and_started_again() {
     let page = AgentPage::create().unwrap();
-    let watch = |page: &AgentPage| DeathWatch::start(page, |_| panic!("nothing ended")).unwrap();
+    let watch = |page: &AgentPage| LivenessWatch::start(page, |_| panic!("nothing ended")).unwrap();
     for _ in 0..200 {
         watch(&page).cancel();
     }
     let worker = WorkerPage::open(&page).unwrap();
-    let (end, told) = channel::<()>();
+    let (end, finished) = channel::<()>();
     let (send, held) = channel();
     let thread = std::thread::spawn(move || {
-        let _alive = Alive::hold(&worker).unwrap();
+        let _alive = LivenessLock::hold(&worker).unwrap();
         send.send(()).unwrap();
-        let _ = told.recv();
+        let _ = finished.recv();
     });
     held.recv().unwrap();
-    // An odd number leaves the bit without which the kernel would not wake the last watch.
+    // An odd number of cancels leaves the waiters bit cleared, without which the kernel would not wake the last watch.
     for _ in 0..201 {
         watch(&page).cancel();
     }
     let (send, ended) = channel();
-    let last = DeathWatch::start(&page, move |how| send.send(how).unwrap()).unwrap();
+    let last = LivenessWatch::start(&page, move |how| send.send(how).unwrap()).unwrap();
     drop(end);
     thread.join().unwrap();
     assert_eq!(
         ended.recv_timeout(SOON).unwrap(),
-        Ended::Died { exiting: None }
+        LivenessEnd::Died { exiting: None }
     );
     drop(last);
-    // A watch that starts after the death sees it too.
+    // A watch that starts after the death detects it too.
     let (send, ended) = channel();
-    let _late = DeathWatch::start(&page, move |how| send.send(how).unwrap()).unwrap();
+    let _late = LivenessWatch::start(&page, move |how| send.send(how).unwrap()).unwrap();
     assert_eq!(
         ended.recv_timeout(SOON).unwrap(),
-        Ended::Died { exiting: None }
+        LivenessEnd::Died { exiting: None }
     );
 }
 
@@ -227,10 +230,10 @@ fn a_watch_can_be_cancelled_at_any_moment_and_started_again() {
 fn a_released_thread_can_end_without_a_trace() {
     let page = AgentPage::create().unwrap();
     let worker = WorkerPage::open(&page).unwrap();
-    std::thread::spawn(move || Alive::hold(&worker).unwrap().release().unwrap())
+    std::thread::spawn(move || LivenessLock::hold(&worker).unwrap().release().unwrap())
         .join()
         .unwrap();
     let (send, ended) = channel();
-    let _watch = DeathWatch::start(&page, move |how| send.send(how).unwrap()).unwrap();
-    assert_eq!(ended.recv_timeout(SOON).unwrap(), Ended::Released);
+    let _watch = LivenessWatch::start(&page, move |how| send.send(how).unwrap()).unwrap();
+    assert_eq!(ended.recv_timeout(SOON).unwrap(), LivenessEnd::Released);
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use elasticrun_protocol::{FromWorker, Generation, LocalRank, Process, auth::Bytes32};
-use elasticrun_shm::{alive, commit::CommitFds, page::WorkerPage};
+use elasticrun_shm::{commit::CommitFds, liveness, page::WorkerPage};
 
 use super::{
     Inbox, Link,
@@ -70,7 +70,7 @@ pub(crate) fn attach() -> Result<Option<Link>, Error> {
         })
         .map_err(Error::system("start a thread"))?;
     let welcome = inbox.wait_for_welcome(Instant::now() + ANSWER)?;
-    alive::announce_exit(&welcome.page);
+    liveness::announce_exit(&welcome.page);
     tracing::debug!(%process, "attached to the agent");
     Ok(Some(Link {
         line: Line::Agent(stream),

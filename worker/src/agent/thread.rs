@@ -16,7 +16,7 @@ use std::{
 
 use elasticrun_core::worker::Ended;
 use elasticrun_protocol::{ToWorker, frame::FrameBuffer};
-use elasticrun_shm::{alive::Alive, commit::CommitFds, fds, page::WorkerPage, slice};
+use elasticrun_shm::{commit::CommitFds, fds, liveness::LivenessLock, page::WorkerPage, sched};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -39,7 +39,7 @@ pub(super) struct Listener {
 struct Beats {
     page: WorkerPage,
     /// The end of this thread is the end of the process to its agent.
-    _alive: Alive,
+    _alive: LivenessLock,
     interval: Duration,
     next: Instant,
 }
@@ -83,7 +83,7 @@ impl Listener {
     /// Runs until the process ends.
     pub(super) fn run(mut self) {
         // What it hears is urgent, and a thread must run to die: its end is how the agent learns of a kill.
-        if let Err(error) = slice::set(slice::SHORTEST) {
+        if let Err(error) = sched::set_time_slice(sched::SHORTEST_SLICE) {
             tracing::debug!(%error, "no short time slices here");
         }
         match self.listen() {
@@ -188,7 +188,7 @@ impl Listener {
     /// From here on this thread is the process's sign of life.
     fn begin(&mut self, interval: Duration) -> Result<WorkerPage, Deaf> {
         let page = WorkerPage::open(&self.one()?).map_err(strange)?;
-        let alive = Alive::hold(&page)?;
+        let alive = LivenessLock::hold(&page)?;
         page.beat();
         self.beats = Some(Beats {
             page: page.clone(),

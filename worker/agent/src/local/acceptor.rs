@@ -1,4 +1,4 @@
-//! Who knocks at the Unix socket, up to its first message.
+//! Accepts connections at the Unix socket and reads their first messages.
 
 use std::{future::poll_fn, path::Path, sync::Arc, time::Duration};
 
@@ -11,54 +11,54 @@ use tokio::{
 };
 
 use super::Connection;
-use crate::{Error, error::PeerError, inbox::Note};
+use crate::{Error, error::PeerError, inbox::InboxMessage};
 
-/// Processes that may stand at the door at a time.
-const AT_THE_DOOR: usize = 256;
+/// The largest number of connections whose first message is pending.
+const MAX_PENDING: usize = 256;
 
-/// How long a process may take from its connection to its first message.
-const FIRST_MESSAGE: Duration = Duration::from_secs(5);
+/// How long a process may take from its connect to its first message.
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A process of our user that says that it is a worker.
+/// The request of a process of our user to attach as a worker.
 #[derive(Debug)]
-pub(crate) struct Knock {
+pub(crate) struct AttachRequest {
     pub(crate) connection: Connection,
-    /// The worker that it says it is.
+    /// The worker that the process claims to be.
     pub(crate) process: Process,
-    /// It has attached by another connection; this one is for requests to the store.
+    /// The connection is for store requests. The process has attached over another connection.
     pub(crate) for_store: bool,
-    /// Its process id as the kernel says; none if it is in a process namespace that we do not see.
+    /// The process id as the kernel reports it; none if it is of a pid namespace that we cannot see.
     pub(crate) pid: Option<u32>,
 }
 
-/// Opens the socket and hands on who knocks, until the set is dropped. `call_key` is for processes that ask for it.
+/// Opens the socket and passes attach requests to the inbox until the set is dropped. Processes may ask for `call_key`.
 pub(crate) fn open(
     path: &Path,
     call_key: Bytes32,
-    inbox: mpsc::Sender<Note>,
+    inbox: mpsc::Sender<InboxMessage>,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), Error> {
-    // We hold the lock of the directory, so it is left from an agent that was killed.
+    // We hold the lock of the directory, so an existing socket is of an agent that was killed.
     let _ = std::fs::remove_file(path);
     let listener =
         UnixListener::bind(path).map_err(Error::system("listen at the workers' socket"))?;
     tasks.spawn(async move {
-        let room = Arc::new(Semaphore::new(AT_THE_DOOR));
-        let mut guests = JoinSet::new();
+        let permits = Arc::new(Semaphore::new(MAX_PENDING));
+        let mut pending = JoinSet::new();
         loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
                 return;
             };
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let inbox = inbox.clone();
-                    guests.spawn(async move {
-                        let _place = place;
-                        match greet(Connection::new(stream), call_key).await {
+                    pending.spawn(async move {
+                        let _permit = permit;
+                        match read_first_message(Connection::new(stream), call_key).await {
                             Ok(None) => {}
-                            Ok(Some(knock)) => {
+                            Ok(Some(request)) => {
                                 // Fails only at the agent's own end.
-                                let _ = inbox.send(Note::Knock(Box::new(knock))).await;
+                                let _ = inbox.send(InboxMessage::Attach(Box::new(request))).await;
                             }
                             Err(error) => {
                                 tracing::warn!(%error, "a stranger at the workers' socket");
@@ -68,29 +68,35 @@ pub(crate) fn open(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a worker");
-                    // Out of descriptors, most likely: let others go on first.
+                    // Most likely the process is out of descriptors. Pause until others are closed.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
-            while guests.try_join_next().is_some() {}
+            while pending.try_join_next().is_some() {}
         }
     });
     Ok(())
 }
 
-/// Reads the first message. None if it is a question that is answered here.
-async fn greet(mut connection: Connection, call_key: Bytes32) -> Result<Option<Knock>, PeerError> {
+/// Reads the first message. None if it is a question, which is answered here.
+async fn read_first_message(
+    mut connection: Connection,
+    call_key: Bytes32,
+) -> Result<Option<AttachRequest>, PeerError> {
     let peer = connection.peer()?;
     // SAFETY: geteuid has no arguments and cannot fail.
-    let own = unsafe { libc::geteuid() };
-    if peer.uid() != own && peer.uid() != 0 {
-        let why = format!("process of user {}, not {own}", peer.uid());
+    let user = unsafe { libc::geteuid() };
+    if peer.uid() != user && peer.uid() != 0 {
+        let why = format!("process of user {}, not {user}", peer.uid());
         let _ = connection.send(&ToWorker::Refused { why: why.clone() }, Vec::new());
         return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why).into());
     }
-    let first = timeout(FIRST_MESSAGE, poll_fn(|cx| connection.poll_message(cx)))
-        .await
-        .map_err(|_| PeerError::TimedOut)??;
+    let first = timeout(
+        FIRST_MESSAGE_TIMEOUT,
+        poll_fn(|cx| connection.poll_message(cx)),
+    )
+    .await
+    .map_err(|_| PeerError::TimedOut)??;
     let (process, for_store) = match first {
         FromWorker::Attach {
             local_rank,
@@ -107,7 +113,7 @@ async fn greet(mut connection: Connection, call_key: Bytes32) -> Result<Option<K
         }
         _ => return Err(std::io::Error::other("its first message says not who it is").into()),
     };
-    Ok(Some(Knock {
+    Ok(Some(AttachRequest {
         process,
         for_store,
         pid: peer

@@ -1,4 +1,4 @@
-//! A worker's connection, without a task of its own: the agent's loop reads and writes it.
+//! The connection of a worker. It has no task: the agent's loop reads and writes it.
 
 use std::{
     collections::VecDeque,
@@ -27,7 +27,7 @@ struct Outgoing {
     fds: Vec<SharedFd>,
 }
 
-/// See the module. What waits for a worker that does not read is a few messages for each round.
+/// The connection of a worker. The queue for a worker that does not read grows by a few messages per round.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,
@@ -36,7 +36,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Of a stream that was just accepted.
+    /// Wraps a stream that was just accepted.
     pub(crate) fn new(stream: UnixStream) -> Self {
         Self {
             stream,
@@ -50,18 +50,18 @@ impl Connection {
         self.stream.peer_cred()
     }
 
-    /// For another thread, which goes on with it. The peer waits for a word and has sent nothing more.
+    /// Gives the stream to another thread. The peer waits for an answer and has sent nothing more.
     pub(crate) fn into_std(self) -> io::Result<std::os::unix::net::UnixStream> {
         self.stream.into_std()
     }
 
-    /// The worker has attached: larger messages are fine.
+    /// Allows larger messages, once the worker has attached.
     pub(crate) fn trust(&mut self) {
         self.frames.trust();
     }
 
-    /// Sends a message and its descriptors, as far as the kernel takes them now; the rest goes when it
-    /// takes more.
+    /// Writes a message and its descriptors as far as the socket takes them. [`Connection::poll_message`] writes
+    /// the rest.
     pub(crate) fn send(&mut self, message: &ToWorker, fds: Vec<SharedFd>) -> Result<(), PeerError> {
         self.waiting.push_back(Outgoing {
             bytes: frame::to_frame(message)?,
@@ -108,7 +108,7 @@ impl Connection {
                 return Poll::Pending;
             }
             match self.read() {
-                Ok(0) => return Poll::Ready(Err(PeerError::HungUp)),
+                Ok(0) => return Poll::Ready(Err(PeerError::Closed)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
@@ -116,15 +116,15 @@ impl Connection {
         }
     }
 
-    /// What a dead worker said last, without waiting.
-    pub(crate) fn last_words(&mut self) -> Vec<FromWorker> {
-        let mut said = Vec::new();
-        // Readiness may not be known yet, so ask the socket itself.
+    /// The remaining messages of an ended worker, without waiting.
+    pub(crate) fn drain_messages(&mut self) -> Vec<FromWorker> {
+        let mut messages = Vec::new();
+        // The runtime may not know of the readiness yet, so read the socket directly.
         while let Ok(1..) = receive(&self.stream, &mut self.frames) {}
         while let Ok(Some(message)) = self.frames.next_message() {
-            said.push(message);
+            messages.push(message);
         }
-        said
+        messages
     }
 
     fn read(&mut self) -> io::Result<usize> {
@@ -133,7 +133,7 @@ impl Connection {
     }
 }
 
-/// A worker has no descriptors to send; what comes nevertheless is closed.
+/// Reads once. Workers send no descriptors, so received ones are closed.
 fn receive(stream: &UnixStream, frames: &mut FrameBuffer) -> io::Result<usize> {
     let mut bytes = [0; 4096];
     let count = fds::recv(stream, &mut bytes, &mut Vec::new())?;

@@ -1,7 +1,7 @@
 //! The Unix socket: how workers of this host reach their agent.
 
+mod acceptor;
 mod connection;
-mod door;
 
+pub(crate) use acceptor::{AttachRequest, open};
 pub(crate) use connection::{Connection, SharedFd};
-pub(crate) use door::{Knock, open};

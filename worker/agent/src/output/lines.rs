@@ -1,25 +1,25 @@
-//! Bytes to whole lines, and the last of them.
+//! Splits bytes into whole lines, and keeps the last ones.
 
 use std::collections::VecDeque;
 
-/// A longer line goes in pieces of this size, each with an end of its own.
-const LONGEST: usize = 64 * 1024;
+/// A longer line is cut into pieces of this size, each with a line end.
+const MAX_LINE: usize = 64 * 1024;
 
-/// Lines kept of each process for the report of its end.
-const TAIL: usize = 20;
+/// Lines kept of each process for the report of its exit.
+const TAIL_LINES: usize = 20;
 
-/// Of each such line, at most so many characters.
+/// The largest number of characters kept of each such line.
 const TAIL_WIDTH: usize = 500;
 
-/// Collects one stream.
+/// Splits one stream into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// The line that has no end yet.
+    /// The line that is not complete yet.
     part: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes bytes; gives the whole lines that are there now, perhaps none.
+    /// Adds bytes and returns the lines that are complete now, perhaps none.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut whole = Vec::new();
         if let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') {
@@ -30,46 +30,49 @@ impl Lines {
         } else {
             self.part.extend_from_slice(bytes);
         }
-        while self.part.len() >= LONGEST {
-            let cut = boundary(&self.part, LONGEST);
+        while self.part.len() >= MAX_LINE {
+            let cut = char_boundary(&self.part, MAX_LINE);
             whole.extend(self.part.drain(..cut));
             whole.push(b'\n');
         }
         whole
     }
 
-    /// What is left at the end of the stream, without an end of line.
+    /// The incomplete line at the end of the stream.
     pub(super) fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.part)
     }
 }
 
-/// At most `limit`, and not within a character.
-fn boundary(bytes: &[u8], limit: usize) -> usize {
-    let inside = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
+/// The largest position up to `limit` that is not within a character.
+fn char_boundary(bytes: &[u8], limit: usize) -> usize {
+    let inside = |pos: &usize| bytes.get(*pos).is_some_and(|byte| byte & 0xc0 == 0x80);
     (limit.saturating_sub(3)..=limit)
         .rev()
-        .find(|at| !inside(at))
+        .find(|pos| !inside(pos))
         .unwrap_or(limit)
 }
 
-/// Lines in a text; one without an end counts.
+/// The number of lines in a text. An incomplete line counts.
 pub(super) fn count(text: &[u8]) -> u64 {
     let ends = text.iter().filter(|byte| **byte == b'\n').count() as u64;
     ends + u64::from(text.last().is_some_and(|byte| *byte != b'\n'))
 }
 
-/// The last lines of a process, of both streams as they came.
+/// The last lines of a process, of both streams in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Tail(VecDeque<String>);
 
 impl Tail {
-    /// Notes whole lines.
+    /// Adds lines.
     pub(super) fn push(&mut self, text: &[u8]) {
         let text = text.strip_suffix(b"\n").unwrap_or(text);
-        let last: Vec<_> = text.rsplit(|byte| *byte == b'\n').take(TAIL).collect();
+        let last: Vec<_> = text
+            .rsplit(|byte| *byte == b'\n')
+            .take(TAIL_LINES)
+            .collect();
         for line in last.into_iter().rev() {
-            if self.0.len() == TAIL {
+            if self.0.len() == TAIL_LINES {
                 self.0.pop_front();
             }
             let line = &line[..line.len().min(4 * TAIL_WIDTH)];
@@ -116,7 +119,7 @@ mod tests {
         got.extend(lines.rest());
         let got = String::from_utf8(got).unwrap();
         assert_eq!(got.replace('\n', ""), text);
-        assert!(got.split('\n').all(|line| line.len() <= LONGEST));
+        assert!(got.split('\n').all(|line| line.len() <= MAX_LINE));
         assert_eq!(got.matches('\n').count(), 3);
     }
 
@@ -129,7 +132,7 @@ mod tests {
         tail.push(b"a\r\n\nb");
         tail.push(&b"x".repeat(10_000));
         let lines = tail.take();
-        assert_eq!(lines.len(), TAIL);
+        assert_eq!(lines.len(), TAIL_LINES);
         assert_eq!(&lines[..2], ["14", "15"]);
         assert_eq!(&lines[16..19], ["a", "", "b"]);
         assert_eq!(lines[19].len(), TAIL_WIDTH);

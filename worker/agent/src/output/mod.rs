@@ -1,15 +1,14 @@
-//! What workers print, on a thread of its own: the way of a recovery never waits for it.
+//! Forwards the output of workers to the driver, on a thread of its own so that it never delays a recovery.
 //!
 //! ```text
 //! pipe --pump--> whole lines --queue (bounded)--> sender --> driver
 //!                     \--> the last lines of each process
 //! ```
-//! - O1 A worker is blocked while the queue is full, at most as long as the driver takes nothing for the
-//!   time of its patience; then lines are dropped, counted, and a note says how many.
-//! - O2 The last lines are not lost: when a process has ended, what is in its pipes is read to the end before
-//!   its exit is reported, but no longer than `LAST_LINES` while a grandchild holds a pipe. The pump goes
-//!   on for that one in the background.
-//! - O3 Memory is bounded: `queue::ROOM`, and for the last lines of dead processes some more.
+//! - O1 A worker blocks while the queue is full, until the driver has read nothing for the timeout of the queue.
+//!   Then lines are dropped, and one line reports how many.
+//! - O2 The last lines are not lost: the pipes of an ended process are read to the end before its exit is
+//!   reported. If a descendant holds a pipe open, the report waits for `DRAIN_TIMEOUT` only, and the pump goes on.
+//! - O3 Memory is bounded by `queue::CAPACITY`, and an extra for the last lines of ended processes.
 
 mod lines;
 mod pump;
@@ -30,17 +29,17 @@ use tokio::{
     task::LocalSet,
 };
 
-use crate::{AgentOptions, Error, inbox::Note, process::SharedRank, scheduling};
+use crate::{AgentOptions, Error, inbox::InboxMessage, process::SharedRank, scheduling};
 use pump::Pumps;
 use queue::Queue;
 
-/// How long a dead process's pipe that somebody holds is waited for.
-const LAST_LINES: Duration = Duration::from_millis(200);
+/// How long to read the pipes of an ended process that a descendant holds open, before its exit is reported.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long the driver may take for the rest at the end of the agent.
-const LAST_SEND: Duration = Duration::from_secs(3);
+/// How long the driver may take to read the remaining lines at the agent's end.
+const FINAL_SEND_TIMEOUT: Duration = Duration::from_secs(3);
 
-enum ToOutput {
+enum OutputCommand {
     Read {
         process: Process,
         rank: SharedRank,
@@ -51,37 +50,37 @@ enum ToOutput {
     Finish(oneshot::Sender<()>),
 }
 
-/// The handle of the thread.
+/// The handle of the output thread.
 #[derive(Debug)]
 pub(crate) struct Output {
-    orders: mpsc::UnboundedSender<ToOutput>,
+    commands: mpsc::UnboundedSender<OutputCommand>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Output {
-    /// Starts the thread, which connects to the driver by itself.
+    /// Starts the thread, which opens its own connection to the driver.
     pub(crate) fn start(
         options: AgentOptions,
         driver: SocketAddr,
         host: HostId,
-        inbox: mpsc::Sender<Note>,
+        inbox: mpsc::Sender<InboxMessage>,
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(Error::system("start a runtime"))?;
-        // Each process gives three orders at most, so the channel is bounded by them.
-        let (orders, todo) = mpsc::unbounded_channel();
+        // Each process causes two commands, which bounds the channel.
+        let (commands, todo) = mpsc::unbounded_channel();
         let thread = thread::Builder::new()
             .name("output".into())
             .spawn(move || {
-                scheduling::take_turns_as_usual();
+                scheduling::use_default_time_slices();
                 let local = LocalSet::new();
                 local.block_on(&runtime, serve(options, driver, host, inbox, todo));
             })
             .map_err(Error::system("start a thread"))?;
         Ok(Self {
-            orders,
+            commands,
             thread: Some(thread),
         })
     }
@@ -94,7 +93,7 @@ impl Output {
         stdout: OwnedFd,
         stderr: OwnedFd,
     ) {
-        self.order(ToOutput::Read {
+        self.send(OutputCommand::Read {
             process,
             rank,
             stdout,
@@ -102,15 +101,15 @@ impl Output {
         });
     }
 
-    /// A process has ended: read the rest, then say so by [`Note::OutputEnded`].
+    /// Reads the remaining output of an ended process, then sends [`InboxMessage::OutputEnded`].
     pub(crate) fn ended(&self, process: Process) {
-        self.order(ToOutput::Ended(process));
+        self.send(OutputCommand::Ended(process));
     }
 
-    /// Sends what is left, at most for [`LAST_SEND`], closes the connection and ends the thread.
+    /// Sends the remaining lines for at most [`FINAL_SEND_TIMEOUT`], closes the connection and ends the thread.
     pub(crate) async fn finish(mut self) {
         let (done, finished) = oneshot::channel();
-        self.order(ToOutput::Finish(done));
+        self.send(OutputCommand::Finish(done));
         // An error means that the thread has ended already.
         let _ = finished.await;
         if let Some(thread) = self.thread.take()
@@ -120,8 +119,8 @@ impl Output {
         }
     }
 
-    fn order(&self, order: ToOutput) {
-        if self.orders.send(order).is_err() {
+    fn send(&self, command: OutputCommand) {
+        if self.commands.send(command).is_err() {
             tracing::error!("the output thread is gone");
         }
     }
@@ -131,23 +130,23 @@ async fn serve(
     options: AgentOptions,
     driver: SocketAddr,
     host: HostId,
-    inbox: mpsc::Sender<Note>,
-    mut todo: mpsc::UnboundedReceiver<ToOutput>,
+    inbox: mpsc::Sender<InboxMessage>,
+    mut todo: mpsc::UnboundedReceiver<OutputCommand>,
 ) {
-    let queue = Rc::new(Queue::new(options.output_patience));
+    let queue = Rc::new(Queue::new(options.output_timeout));
     let sender = tokio::task::spawn_local(sender::run(options, driver, host, Rc::clone(&queue)));
     let mut pumps = Pumps::new(Rc::clone(&queue), inbox);
     let mut finish = None;
-    while let Some(order) = todo.recv().await {
-        match order {
-            ToOutput::Read {
+    while let Some(command) = todo.recv().await {
+        match command {
+            OutputCommand::Read {
                 process,
                 rank,
                 stdout,
                 stderr,
             } => pumps.read(process, rank, stdout, stderr),
-            ToOutput::Ended(process) => pumps.ended(process),
-            ToOutput::Finish(done) => {
+            OutputCommand::Ended(process) => pumps.ended(process),
+            OutputCommand::Finish(done) => {
                 finish = Some(done);
                 break;
             }
@@ -155,11 +154,14 @@ async fn serve(
     }
     pumps.end();
     queue.close();
-    if tokio::time::timeout(LAST_SEND, sender).await.is_err() {
+    if tokio::time::timeout(FINAL_SEND_TIMEOUT, sender)
+        .await
+        .is_err()
+    {
         tracing::warn!("the driver does not take the last lines of output");
     }
     if let Some(done) = finish {
-        // Fails only if nobody waits for it.
+        // Fails only if the receiver is gone.
         let _ = done.send(());
     }
 }

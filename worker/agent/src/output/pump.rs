@@ -1,4 +1,4 @@
-//! From the pipes of processes to the queue.
+//! Moves output from the pipes of processes to the queue.
 
 use std::{cell::RefCell, collections::BTreeMap, io, os::fd::OwnedFd, rc::Rc};
 
@@ -12,25 +12,25 @@ use tokio::{
 };
 
 use super::{
-    LAST_LINES,
+    DRAIN_TIMEOUT,
     lines::{self, Lines, Tail},
     queue::Queue,
 };
-use crate::{inbox::Note, process::SharedRank};
+use crate::{inbox::InboxMessage, process::SharedRank};
 
 const CHUNK: usize = 64 * 1024;
 
-/// The pumps of all processes, living and dead.
+/// The pumps of all processes, running and ended.
 pub(super) struct Pumps {
     queue: Rc<Queue>,
-    inbox: mpsc::Sender<Note>,
-    /// Tells the pumps of a process that it has ended.
+    inbox: mpsc::Sender<InboxMessage>,
+    /// For each running process, the channel that tells its pumps that it has ended.
     living: BTreeMap<Process, watch::Sender<bool>>,
     tasks: JoinSet<()>,
 }
 
 impl Pumps {
-    pub(super) fn new(queue: Rc<Queue>, inbox: mpsc::Sender<Note>) -> Self {
+    pub(super) fn new(queue: Rc<Queue>, inbox: mpsc::Sender<InboxMessage>) -> Self {
         Self {
             queue,
             inbox,
@@ -70,11 +70,11 @@ impl Pumps {
         }
         let inbox = self.inbox.clone();
         self.tasks
-            .spawn_local(see_it_end(process, watch, streams, tail, inbox));
+            .spawn_local(report_end(process, watch, streams, tail, inbox));
         while self.tasks.try_join_next().is_some() {}
     }
 
-    /// Its leader has ended.
+    /// Reports that the leader of a process has ended.
     pub(super) fn ended(&mut self, process: Process) {
         match self.living.remove(&process) {
             Some(ended) => {
@@ -84,30 +84,32 @@ impl Pumps {
         }
     }
 
-    /// The agent ends, and with it who still holds a pipe.
+    /// Ends all pumps, at the agent's end. The processes that still hold a pipe end with the agent.
     pub(super) fn end(&mut self) {
         self.tasks.abort_all();
     }
 }
 
-async fn see_it_end(
+async fn report_end(
     process: Process,
     mut ended: watch::Receiver<bool>,
     mut streams: JoinSet<()>,
     tail: Rc<RefCell<Tail>>,
-    inbox: mpsc::Sender<Note>,
+    inbox: mpsc::Sender<InboxMessage>,
 ) {
     // An error means that the agent ends.
     if ended.wait_for(|ended| *ended).await.is_err() {
         return;
     }
     let all = async { while streams.join_next().await.is_some() {} };
-    if timeout(LAST_LINES, all).await.is_err() {
+    if timeout(DRAIN_TIMEOUT, all).await.is_err() {
         tracing::debug!(%process, "a child of it still holds its output");
     }
     let tail = tail.borrow_mut().take();
     // Fails only at the agent's own end.
-    let _ = inbox.send(Note::OutputEnded { process, tail }).await;
+    let _ = inbox
+        .send(InboxMessage::OutputEnded { process, tail })
+        .await;
     while streams.join_next().await.is_some() {}
 }
 
@@ -140,7 +142,7 @@ impl Pump {
             }
         }
         self.deliver(lines.rest()).await;
-        self.deliver_note();
+        self.deliver_dropped_count();
     }
 
     async fn deliver(&mut self, text: Vec<u8>) {
@@ -148,8 +150,8 @@ impl Pump {
             return;
         }
         self.tail.borrow_mut().push(&text);
-        if self.finds_room().await {
-            self.deliver_note();
+        if self.has_capacity().await {
+            self.deliver_dropped_count();
             let text = String::from_utf8_lossy(&text).into_owned();
             self.queue.push(self.output(text));
         } else {
@@ -157,20 +159,20 @@ impl Pump {
         }
     }
 
-    /// Waits for room as long as the process lives and the queue is patient.
-    async fn finds_room(&mut self) -> bool {
+    /// Waits for capacity while the process runs, up to the timeout of the queue.
+    async fn has_capacity(&mut self) -> bool {
         if *self.ended.borrow() {
-            return self.queue.has_room_for_last();
+            return self.queue.has_capacity_for_ended();
         }
         tokio::select! {
-            room = self.queue.wait_for_room() => room,
-            _ = self.ended.wait_for(|ended| *ended) => self.queue.has_room_for_last(),
+            fits = self.queue.wait_for_capacity() => fits,
+            _ = self.ended.wait_for(|ended| *ended) => self.queue.has_capacity_for_ended(),
         }
     }
 
-    /// Says how many lines were dropped, if some were.
-    fn deliver_note(&mut self) {
-        if self.dropped > 0 && self.queue.has_room_for_last() {
+    /// Queues a line with the number of dropped lines, if there are any.
+    fn deliver_dropped_count(&mut self) {
+        if self.dropped > 0 && self.queue.has_capacity_for_ended() {
             let note = format!("[elasticrun] {} lines dropped\n", self.dropped);
             self.queue.push(self.output(note));
             self.dropped = 0;

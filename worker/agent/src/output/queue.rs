@@ -1,4 +1,4 @@
-//! Lines on their way to the driver: bounded, and patient for a while only.
+//! The bounded queue of lines for the driver.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,61 +12,61 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Bytes that may wait before workers are blocked.
-pub(super) const ROOM: usize = 4 << 20;
+/// Bytes that may wait before workers block.
+pub(super) const CAPACITY: usize = 4 << 20;
 
-/// Beyond [`ROOM`], for the last lines of processes that have ended.
-const ROOM_FOR_LAST: usize = 4 << 20;
+/// Bytes beyond [`CAPACITY`] for the last lines of ended processes.
+const EXTRA_FOR_ENDED: usize = 4 << 20;
 
-/// See the module.
+/// The queue. It has many producers and one consumer, all on one thread.
 #[derive(Debug)]
 pub(super) struct Queue {
     waiting: RefCell<VecDeque<control::Output>>,
     bytes: Cell<usize>,
-    /// When the driver took something last, or there was nothing to take.
+    /// When the driver last read bytes, or the queue was last empty.
     progress: Cell<Instant>,
-    patience: Duration,
+    timeout: Duration,
     closed: Cell<bool>,
     more: Notify,
-    room: Notify,
+    space: Notify,
     closing: Notify,
 }
 
 impl Queue {
-    pub(super) fn new(patience: Duration) -> Self {
+    pub(super) fn new(timeout: Duration) -> Self {
         Self {
             waiting: RefCell::default(),
             bytes: Cell::new(0),
             progress: Cell::new(Instant::now()),
-            patience,
+            timeout,
             closed: Cell::new(false),
             more: Notify::new(),
-            room: Notify::new(),
+            space: Notify::new(),
             closing: Notify::new(),
         }
     }
 
-    /// Waits until lines of a living process fit; `false` if the driver takes nothing for too long.
-    pub(super) async fn wait_for_room(&self) -> bool {
-        while self.bytes.get() >= ROOM {
-            let patient_until = self.progress.get() + self.patience;
-            if patient_until <= Instant::now() {
+    /// Waits until lines of a running process fit; `false` if the driver reads nothing for the timeout.
+    pub(super) async fn wait_for_capacity(&self) -> bool {
+        while self.bytes.get() >= CAPACITY {
+            let deadline = self.progress.get() + self.timeout;
+            if deadline <= Instant::now() {
                 return false;
             }
             tokio::select! {
-                () = self.room.notified() => {}
-                () = sleep_until(patient_until) => {}
+                () = self.space.notified() => {}
+                () = sleep_until(deadline) => {}
             }
         }
         true
     }
 
-    /// Whether lines of a dead process fit, for which nobody waits.
-    pub(super) fn has_room_for_last(&self) -> bool {
-        self.bytes.get() < ROOM + ROOM_FOR_LAST
+    /// Whether lines of an ended process fit. They do not wait for capacity.
+    pub(super) fn has_capacity_for_ended(&self) -> bool {
+        self.bytes.get() < CAPACITY + EXTRA_FOR_ENDED
     }
 
-    /// Puts lines, for which there is room.
+    /// Adds lines, for which the caller has checked the capacity.
     pub(super) fn push(&self, lines: control::Output) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
@@ -90,19 +90,19 @@ impl Queue {
         }
     }
 
-    /// Lines that [`Queue::next`] gave are with the driver.
+    /// Reports that lines from [`Queue::next`] are written to the driver.
     pub(super) fn taken(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
         self.advanced();
-        self.room.notify_waiters();
+        self.space.notify_waiters();
     }
 
-    /// The driver has taken a part of something.
+    /// Reports that the driver has read some bytes.
     pub(super) fn advanced(&self) {
         self.progress.set(Instant::now());
     }
 
-    /// Nothing comes any more.
+    /// Closes the queue: no more lines come.
     pub(super) fn close(&self) {
         self.closed.set(true);
         self.more.notify_one();
@@ -113,7 +113,7 @@ impl Queue {
         self.closed.get()
     }
 
-    /// Waits until nothing comes any more. For one task.
+    /// Waits until the queue is closed. One task may wait at a time.
     pub(super) async fn wait_closed(&self) {
         while !self.closed.get() {
             self.closing.notified().await;

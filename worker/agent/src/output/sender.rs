@@ -1,4 +1,4 @@
-//! The connection for output: lines from the queue to the driver.
+//! Sends lines from the queue to the driver over the connection for output.
 
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
@@ -13,17 +13,17 @@ use tokio::{io::AsyncWriteExt, net::TcpStream, time::sleep};
 use super::queue::Queue;
 use crate::{AgentOptions, connect, error::PeerError, wire};
 
-const PAUSE: Duration = Duration::from_secs(1);
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sends until the queue is closed and empty. A connection that fails is made anew; what was being sent
-/// then may come twice or not at all.
+/// Sends until the queue is closed and empty. Reconnects after a failure; the lines that were being sent then may
+/// arrive twice or not at all.
 pub(super) async fn run(options: AgentOptions, driver: SocketAddr, host: HostId, queue: Rc<Queue>) {
     let mut unsent = None;
     loop {
         match connect(&options, driver, &host).await {
             Ok(mut stream) => match send(&mut stream, &queue, &mut unsent).await {
                 Ok(()) => {
-                    // All is sent: let the driver read it to the end.
+                    // All lines are written. A shutdown lets the driver read them to the end.
                     let _ = stream.shutdown().await;
                     return;
                 }
@@ -35,7 +35,7 @@ pub(super) async fn run(options: AgentOptions, driver: SocketAddr, host: HostId,
             return;
         }
         tokio::select! {
-            () = sleep(PAUSE) => {}
+            () = sleep(RECONNECT_INTERVAL) => {}
             () = queue.wait_closed() => {}
         }
     }

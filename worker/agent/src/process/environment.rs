@@ -1,4 +1,4 @@
-//! The variables of a worker, as the contract lists them: ours, Horovod's and torch's.
+//! The environment variables of a worker: ours, Horovod's and those of torchrun.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,35 +7,35 @@ use elasticrun_protocol::{
     control::{Setup, Spawn},
 };
 
-/// Names the socket of the agent; with the run and the host it marks what belongs to us.
+/// The variable with the path of the agent's socket. It marks the processes that the agent has started.
 pub(crate) const AGENT_SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
 
-/// What is the same for all workers of this agent.
+/// The agent's part of a worker's environment.
 #[derive(Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct SpawnContext<'a> {
     pub(crate) host: &'a HostId,
     pub(crate) setup: &'a Setup,
     pub(crate) socket: &'a Path,
-    /// Where a worker of torch writes its error.
+    /// The file to which a torch worker writes its error.
     pub(crate) error_file: &'a Path,
 }
 
-/// All variables to set beside those of the agent itself; `is_set` tells which of the latter there are.
+/// The variables to set in addition to those of the agent. `is_set` returns whether the agent has a variable.
 pub(crate) fn variables(
-    around: &Surroundings<'_>,
+    ctx: &SpawnContext<'_>,
     spawn: &Spawn,
     is_set: impl Fn(&str) -> bool,
 ) -> BTreeMap<String, String> {
-    let Surroundings {
+    let SpawnContext {
         host,
         setup,
         socket,
         error_file,
-    } = around;
+    } = ctx;
     let (place, process) = (spawn.place, spawn.process);
     let local_rank = place.local_rank(process);
     let mut all = setup.env.clone();
-    // What the user may have set otherwise.
+    // Defaults that the user may override.
     let mut default = |name: &str, value: &str| {
         if !is_set(name) {
             all.entry(name.to_owned())
@@ -95,7 +95,11 @@ mod tests {
 
     use super::*;
 
-    fn of(local_size: u32, env: &[(&str, &str)], own: &[&str]) -> BTreeMap<String, String> {
+    fn variables_of_worker(
+        local_size: u32,
+        env: &[(&str, &str)],
+        agent_env: &[&str],
+    ) -> BTreeMap<String, String> {
         let setup = Setup {
             run_id: "r".into(),
             command: vec!["true".into()],
@@ -131,18 +135,18 @@ mod tests {
             coordinator: "10.0.0.1:29500".parse().unwrap(),
             restarts: None,
         };
-        let around = Surroundings {
+        let ctx = SpawnContext {
             host: &HostId::new("node2"),
             setup: &setup,
             socket: Path::new("/run/s"),
             error_file: Path::new("/run/e"),
         };
-        variables(&around, &spawn, |name| own.contains(&name))
+        variables(&ctx, &spawn, |name| agent_env.contains(&name))
     }
 
     #[test]
     fn each_of_the_three_sets_is_there() {
-        let all = of(2, &[("MINE", "1")], &[]);
+        let all = variables_of_worker(2, &[("MINE", "1")], &[]);
         for (name, value) in [
             ("MINE", "1"),
             ("ELASTICRUN_RUN_ID", "r"),
@@ -176,12 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_left_alone_when_somebody_chose_or_nobody_shares() {
-        assert!(!of(1, &[], &[]).contains_key("OMP_NUM_THREADS"));
-        assert!(!of(2, &[], &["OMP_NUM_THREADS"]).contains_key("OMP_NUM_THREADS"));
-        assert_eq!(
-            of(2, &[("OMP_NUM_THREADS", "4")], &[])["OMP_NUM_THREADS"],
-            "4"
-        );
+    fn omp_num_threads_is_set_only_for_a_shared_host_and_never_overridden() {
+        const NAME: &str = "OMP_NUM_THREADS";
+        assert!(!variables_of_worker(1, &[], &[]).contains_key(NAME));
+        assert!(!variables_of_worker(2, &[], &[NAME]).contains_key(NAME));
+        assert_eq!(variables_of_worker(2, &[(NAME, "4")], &[])[NAME], "4");
     }
 }

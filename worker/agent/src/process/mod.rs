@@ -1,9 +1,9 @@
-//! Worker processes: their environment, their start, and what the agent holds of each while it lives.
+//! Worker processes: their environment, their start, and the agent's handle of each.
 
 mod environment;
-mod hosted;
 mod starter;
+mod worker_process;
 
-pub(crate) use environment::{AGENT_SOCKET, Surroundings, variables};
-pub(crate) use hosted::{Hosted, Life, SharedRank};
+pub(crate) use environment::{AGENT_SOCKET, SpawnContext, variables};
 pub(crate) use starter::{Started, Starter, ToStart};
+pub(crate) use worker_process::{ProcessState, SharedRank, WorkerProcess};

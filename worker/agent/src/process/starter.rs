@@ -1,7 +1,7 @@
-//! Starting processes, on one thread that lives as long as the agent.
+//! Starts processes on one thread that lives as long as the agent.
 //!
-//! One thread, because the kernel sends a child's parent-death signal when the *thread* that started it
-//! ends, not the process; and a thread apart, because a start takes about a millisecond.
+//! The kernel sends a child's parent-death signal when the *thread* that started it ends, so that thread must outlive
+//! all workers. It is not the loop's thread, since a start takes about a millisecond.
 
 use std::{
     collections::BTreeMap,
@@ -20,20 +20,20 @@ use elasticrun_protocol::Process;
 use elasticrun_shm::pidfd::Pidfd;
 use tokio::sync::mpsc;
 
-use crate::{Error, inbox::Note, scheduling};
+use crate::{Error, inbox::InboxMessage, scheduling};
 
 /// A process to start.
 #[derive(Debug)]
 pub(crate) struct ToStart {
     pub(crate) process: Process,
     pub(crate) command: Vec<String>,
-    /// Beside the agent's own.
+    /// Variables in addition to those of the agent.
     pub(crate) variables: BTreeMap<String, String>,
-    /// Used if it exists.
+    /// The working directory, if it exists.
     pub(crate) directory: Option<String>,
 }
 
-/// A process that runs, in a session and process group of its own.
+/// A running process, the leader of its own session and process group.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) pid: u32,
@@ -42,28 +42,28 @@ pub(crate) struct Started {
     pub(crate) stderr: OwnedFd,
 }
 
-/// Asks the thread. It ends when this is dropped, and takes all processes with it.
+/// The handle of the starter thread. The thread ends when this is dropped, and the processes that it started are killed.
 #[derive(Debug)]
 pub(crate) struct Starter {
-    orders: std_mpsc::Sender<ToStart>,
+    requests: std_mpsc::Sender<ToStart>,
 }
 
-/// Room in a pipe: a worker that writes a burst goes on.
-const PIPE: libc::c_int = 256 * 1024;
+/// The capacity of an output pipe, so that a burst of lines does not block a worker.
+const PIPE_CAPACITY: libc::c_int = 256 * 1024;
 
 impl Starter {
-    /// Starts the thread; answers go to the inbox as [`Note::Started`].
-    pub(crate) fn new(inbox: mpsc::Sender<Note>) -> Result<Self, Error> {
-        let (orders, todo) = std_mpsc::channel::<ToStart>();
+    /// Starts the thread. Results go to the inbox as [`InboxMessage::Started`].
+    pub(crate) fn new(inbox: mpsc::Sender<InboxMessage>) -> Result<Self, Error> {
+        let (requests, todo) = std_mpsc::channel::<ToStart>();
         thread::Builder::new()
             .name("starter".into())
             .spawn(move || {
-                scheduling::take_turns_as_usual();
-                for order in todo {
-                    let process = order.process;
-                    let result = start(order);
+                scheduling::use_default_time_slices();
+                for request in todo {
+                    let process = request.process;
+                    let result = start(request);
                     if inbox
-                        .blocking_send(Note::Started { process, result })
+                        .blocking_send(InboxMessage::Started { process, result })
                         .is_err()
                     {
                         return;
@@ -71,34 +71,34 @@ impl Starter {
                 }
             })
             .map_err(Error::system("start a thread"))?;
-        Ok(Self { orders })
+        Ok(Self { requests })
     }
 
-    /// Has a process started.
-    pub(crate) fn start(&self, order: ToStart) {
-        if self.orders.send(order).is_err() {
+    /// Requests the start of a process.
+    pub(crate) fn start(&self, request: ToStart) {
+        if self.requests.send(request).is_err() {
             tracing::error!("the thread that starts processes is gone");
         }
     }
 }
 
-fn start(order: ToStart) -> Result<Started, String> {
-    let Some((program, arguments)) = order.command.split_first() else {
+fn start(request: ToStart) -> Result<Started, String> {
+    let Some((program, arguments)) = request.command.split_first() else {
         return Err("the command is empty".into());
     };
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .envs(order.variables)
+        .envs(request.variables)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if let Some(directory) = order.directory.filter(|name| Path::new(name).is_dir()) {
+    if let Some(directory) = request.directory.filter(|name| Path::new(name).is_dir()) {
         command.current_dir(directory);
     }
     let agent = std::process::id();
-    // Slurm sends the signal before the end of an allocation to all processes of a step. It is for the agent, and would
-    // kill a worker that has no handler for it.
+    // Before the end of an allocation Slurm sends SIGUSR1 to all processes of a step. The signal is for the agent, and
+    // would kill a worker that has no handler for it.
     let in_slurm = std::env::var_os("SLURM_JOB_ID").is_some();
     // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
     unsafe {
@@ -113,7 +113,7 @@ fn start(order: ToStart) -> Result<Started, String> {
     let (stdout, stderr) = (OwnedFd::from(stdout), OwnedFd::from(stderr));
     for pipe in [&stdout, &stderr] {
         // SAFETY: an open descriptor and an integer. A refusal leaves the pipe as it is.
-        unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE) };
+        unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_CAPACITY) };
     }
     match Pidfd::open(pid) {
         Ok(pidfd) => Ok(Started {
@@ -130,7 +130,7 @@ fn start(order: ToStart) -> Result<Started, String> {
     }
 }
 
-/// In the child, before the command: nothing of the agent's is left but descriptors 0 to 2.
+/// Runs in the child before exec: resets the session, the signals and all descriptors above 2.
 fn prepare(agent: u32, in_slurm: bool) -> io::Result<()> {
     // SAFETY: system calls with integers, and pointers to live locals; all may be made after a fork.
     unsafe {
@@ -140,7 +140,7 @@ fn prepare(agent: u32, in_slurm: bool) -> io::Result<()> {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // The agent may have died before the call, and then no signal comes.
+        // If the agent died before the call, no signal comes.
         if libc::getppid() as u32 != agent {
             libc::_exit(1);
         }
@@ -150,7 +150,7 @@ fn prepare(agent: u32, in_slurm: bool) -> io::Result<()> {
         if in_slurm {
             libc::signal(libc::SIGUSR1, libc::SIG_IGN);
         }
-        // What launchers of the agent left open is not the worker's. Without the call it stays open.
+        // Close descriptors that a launcher of the agent left open. Kernels without the call leave them open.
         libc::syscall(
             libc::SYS_close_range,
             3_u32,
@@ -164,7 +164,7 @@ fn prepare(agent: u32, in_slurm: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// What the system says, without the number.
+/// The text of a system error, without the error number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {

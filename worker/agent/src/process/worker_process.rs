@@ -1,4 +1,4 @@
-//! One worker process of this host while it lives.
+//! The agent's handle of one worker process.
 
 use std::{
     io,
@@ -16,12 +16,12 @@ use std::{
 
 use elasticrun_core::agent::Signal;
 use elasticrun_protocol::{FromWorker, Rank, ToWorker, control::Exit};
-use elasticrun_shm::{death::DeathWatch, pidfd::Pidfd};
+use elasticrun_shm::{liveness_watch::LivenessWatch, pidfd::Pidfd};
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::local::{Connection, Knock};
+use crate::local::{AttachRequest, Connection};
 
-/// The rank that a process writes its lines as; none before its first round. Cheap to clone.
+/// The rank that labels the output of a process; none until it is set. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRank(Arc<AtomicU32>);
 
@@ -44,69 +44,70 @@ impl SharedRank {
     }
 }
 
-/// Where it is between its start and its end.
+/// The state of a process between its start and its end.
 #[derive(Debug)]
-pub(crate) enum Life {
-    /// The starter has it. A signal that comes now is sent once it runs.
+pub(crate) enum ProcessState {
+    /// The starter starts the process. A signal that comes now is sent once the process runs.
     Starting(Option<Signal>),
-    /// It runs.
+    /// The process runs.
     Running {
-        /// The leader of its session and group.
+        /// The process id of the leader of its session and group.
         pid: u32,
         /// Readable when the leader has ended.
-        pidfd: AsyncFd<Leader>,
+        pidfd: AsyncFd<LeaderPidfd>,
     },
-    /// Its leader is reaped; its last lines are being read.
+    /// The leader is reaped; the last lines are being read.
     Ended(Exit),
 }
 
-/// A leader's descriptor as tokio wants it.
+/// The pidfd of a leader, as tokio needs it.
 #[derive(Debug)]
-pub(crate) struct Leader(Pidfd);
+pub(crate) struct LeaderPidfd(Pidfd);
 
-impl AsRawFd for Leader {
+impl AsRawFd for LeaderPidfd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
 }
 
-/// See the module.
+/// One worker process of this host.
 #[derive(Debug)]
-pub(crate) struct Hosted {
-    pub(crate) life: Life,
+pub(crate) struct WorkerProcess {
+    pub(crate) state: ProcessState,
     pub(crate) rank: SharedRank,
-    /// Who knocked before it was known to run.
-    pub(crate) early: Option<Box<Knock>>,
+    /// An attach request that came before the start was reported.
+    pub(crate) early_attach: Option<Box<AttachRequest>>,
     connection: Option<Connection>,
-    /// The number of the process that attached, if it can be seen from here.
+    /// The process id of the attached process, if it is visible in our pid namespace.
     attached_pid: Option<u32>,
-    /// The process that attached, which may be a child of the one that we started.
-    attached: Option<Pidfd>,
-    watch: Option<DeathWatch>,
+    /// The attached process, which may be a descendant of the leader.
+    attached_pidfd: Option<Pidfd>,
+    watch: Option<LivenessWatch>,
 }
 
-impl Hosted {
-    /// One that the starter was asked for.
+impl WorkerProcess {
+    /// A process that the starter was asked to start.
     pub(crate) fn starting() -> Self {
         Self {
-            life: Life::Starting(None),
+            state: ProcessState::Starting(None),
             rank: SharedRank::default(),
-            early: None,
+            early_attach: None,
             connection: None,
             attached_pid: None,
-            attached: None,
+            attached_pidfd: None,
             watch: None,
         }
     }
 
-    /// It runs now. Gives the signal that came meanwhile.
-    pub(crate) fn started(&mut self, pid: u32, pidfd: Pidfd) -> io::Result<Option<Signal>> {
+    /// Records that the process runs. Returns the signal that came meanwhile.
+    pub(crate) fn set_running(&mut self, pid: u32, pidfd: Pidfd) -> io::Result<Option<Signal>> {
         // SAFETY: the leader owns its descriptor and gives the same one as long as it lives.
-        let pidfd = unsafe { AsyncFd::register_with_interest(Leader(pidfd), Interest::READABLE) };
+        let pidfd =
+            unsafe { AsyncFd::register_with_interest(LeaderPidfd(pidfd), Interest::READABLE) };
         let pidfd = pidfd.map_err(|error| error.into_parts().1)?;
-        let before = std::mem::replace(&mut self.life, Life::Running { pid, pidfd });
+        let before = std::mem::replace(&mut self.state, ProcessState::Running { pid, pidfd });
         Ok(match before {
-            Life::Starting(signal) => signal,
+            ProcessState::Starting(signal) => signal,
             _ => None,
         })
     }
@@ -117,26 +118,26 @@ impl Hosted {
     }
 
     /// Whether this is the process that attached.
-    pub(crate) fn has_attached(&self, pid: Option<u32>) -> bool {
+    pub(crate) fn is_attached_as(&self, pid: Option<u32>) -> bool {
         self.is_attached() && self.attached_pid == pid
     }
 
-    /// It has its page, and `watch` is over it.
+    /// Records the process that attached. `watch` watches its page.
     pub(crate) fn attach(
         &mut self,
         connection: Connection,
         pid: Option<u32>,
         process: Option<Pidfd>,
-        watch: DeathWatch,
+        watch: LivenessWatch,
     ) {
         self.connection = Some(connection);
         self.attached_pid = pid;
-        self.attached = process;
+        self.attached_pidfd = process;
         self.watch = Some(watch);
     }
 
-    /// Sends a message; a connection that fails is closed, and its worker is told nothing more.
-    pub(crate) fn tell(&mut self, message: &ToWorker, fds: Vec<crate::local::SharedFd>) {
+    /// Sends a message. A connection that fails is closed, and its worker gets no more messages.
+    pub(crate) fn send(&mut self, message: &ToWorker, fds: Vec<crate::local::SharedFd>) {
         if let Some(connection) = &mut self.connection
             && let Err(error) = connection.send(message, fds)
         {
@@ -145,33 +146,33 @@ impl Hosted {
         }
     }
 
-    /// Signals its whole group.
+    /// Signals the process group.
     pub(crate) fn signal(&mut self, signal: Signal) {
-        match &mut self.life {
-            Life::Starting(pending) => {
-                // The stronger one stays.
+        match &mut self.state {
+            ProcessState::Starting(pending) => {
+                // SIGKILL overrides all other signals.
                 if *pending != Some(Signal::Kill) {
                     *pending = Some(signal);
                 }
             }
-            Life::Running { pid, .. } => signal_group(*pid, number(signal)),
-            Life::Ended(_) => {}
+            ProcessState::Running { pid, .. } => signal_group(*pid, signal_number(signal)),
+            ProcessState::Ended(_) => {}
         }
     }
 
-    /// The leader of its session and group, while it runs.
+    /// The process id of the leader, while it runs.
     pub(crate) fn leader(&self) -> Option<u32> {
-        match &self.life {
-            Life::Running { pid, .. } => Some(*pid),
+        match &self.state {
+            ProcessState::Running { pid, .. } => Some(*pid),
             _ => None,
         }
     }
 
-    /// Makes sure that the process which held the sign of life is dead: it may be its thread alone that is.
+    /// Kills the process that held the liveness lock, since only the thread that held it may have ended.
     pub(crate) fn kill_attached(&self) {
-        let killed = match (&self.attached, &self.life) {
+        let killed = match (&self.attached_pidfd, &self.state) {
             (Some(pidfd), _) => pidfd.kill(libc::SIGKILL),
-            (None, Life::Running { pidfd, .. }) => pidfd.get_ref().0.kill(libc::SIGKILL),
+            (None, ProcessState::Running { pidfd, .. }) => pidfd.get_ref().0.kill(libc::SIGKILL),
             (None, _) => Ok(()),
         };
         if let Err(error) = killed
@@ -181,7 +182,7 @@ impl Hosted {
         }
     }
 
-    /// The next message of the worker. The end of its connection is not its end.
+    /// The next message of the worker. The end of the connection does not end the worker.
     pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<FromWorker> {
         let Some(connection) = &mut self.connection else {
             return Poll::Pending;
@@ -199,29 +200,30 @@ impl Hosted {
 
     /// Ready when the leader has ended and is not yet reaped.
     pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &self.life {
-            Life::Running { pidfd, .. } => pidfd.poll_read_ready(cx).map(|_| ()),
+        match &self.state {
+            ProcessState::Running { pidfd, .. } => pidfd.poll_read_ready(cx).map(|_| ()),
             _ => Poll::Pending,
         }
     }
 
-    /// What it said last.
-    pub(crate) fn last_words(&mut self) -> Vec<FromWorker> {
+    /// The remaining messages of an ended worker.
+    pub(crate) fn drain_messages(&mut self) -> Vec<FromWorker> {
         self.connection
             .as_mut()
-            .map(Connection::last_words)
+            .map(Connection::drain_messages)
             .unwrap_or_default()
     }
 
-    /// Ends what is left of its group and takes its exit status. Call when [`Hosted::poll_ended`] is ready.
+    /// Kills the rest of the process group and takes the exit status of the leader. Call it when
+    /// [`WorkerProcess::poll_ended`] is ready.
     pub(crate) fn reap(&mut self) -> Exit {
-        let Life::Running { pid, pidfd } = &self.life else {
+        let ProcessState::Running { pid, pidfd } = &self.state else {
             return Exit::NotStarted("it never ran".into());
         };
-        // Before the leader is reaped, so that no other process can have its number.
+        // Signal before the leader is reaped, while no other process can get its process id.
         signal_group(*pid, libc::SIGKILL);
         let exit = match pidfd.get_ref().0.reap() {
-            Ok(Some(status)) => exit_of(status),
+            Ok(Some(status)) => to_exit(status),
             Ok(None) => Exit::NotStarted("it ended, and no status came".into()),
             Err(error) => {
                 tracing::error!(%error, pid, "the status of a worker is lost");
@@ -229,14 +231,14 @@ impl Hosted {
             }
         };
         self.connection = None;
-        self.attached = None;
+        self.attached_pidfd = None;
         self.watch = None;
-        self.life = Life::Ended(exit.clone());
+        self.state = ProcessState::Ended(exit.clone());
         exit
     }
 }
 
-fn exit_of(status: ExitStatus) -> Exit {
+fn to_exit(status: ExitStatus) -> Exit {
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, Some(signal)) => Exit::Signal(signal),
@@ -244,7 +246,7 @@ fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
-fn number(signal: Signal) -> libc::c_int {
+fn signal_number(signal: Signal) -> libc::c_int {
     match signal {
         Signal::Terminate => libc::SIGTERM,
         Signal::Kill => libc::SIGKILL,

@@ -6,22 +6,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 
 use crate::error::PeerError;
 
-/// With more than so many bytes unsent, nothing more is read.
-const ROOM: usize = 8 << 20;
+/// Nothing is read while this many bytes are unsent.
+const MAX_UNSENT: usize = 8 << 20;
 
-/// See the module.
+/// A stream that reads and writes frames at once, without a task.
 #[derive(Debug)]
 pub(super) struct Duplex<S> {
     reader: ReadHalf<S>,
     writer: WriteHalf<S>,
     frames: FrameBuffer,
     unsent: Vec<u8>,
-    /// How much of `unsent` is sent.
+    /// Bytes of `unsent` that are written already.
     sent: usize,
 }
 
 impl<S: AsyncRead + AsyncWrite> Duplex<S> {
-    /// Of a stream, and what has come over it already.
+    /// Wraps a stream. `frames` holds the bytes that were read already.
     pub(super) fn new(stream: S, frames: FrameBuffer) -> Self {
         let (reader, writer) = split(stream);
         Self {
@@ -33,32 +33,32 @@ impl<S: AsyncRead + AsyncWrite> Duplex<S> {
         }
     }
 
-    /// Sends a message while [`Duplex::next`] waits.
+    /// Queues a message; [`Duplex::next`] writes it.
     ///
     /// # Errors
-    /// It does not fit a frame; nothing of it is sent.
+    /// The message does not fit a frame; nothing of it is sent.
     pub(super) fn queue(&mut self, message: &impl Serialize) -> Result<(), frame::Error> {
         frame::encode(message, &mut self.unsent)
     }
 
-    /// Sends a frame while [`Duplex::next`] waits.
+    /// Queues a frame; [`Duplex::next`] writes it.
     pub(super) fn queue_frame(&mut self, frame: &[u8]) {
         self.unsent.extend_from_slice(frame);
     }
 
-    /// Whether the other side takes what it is sent.
-    pub(super) fn has_room(&self) -> bool {
-        self.unsent.len() - self.sent < ROOM
+    /// Whether fewer than the allowed bytes are unsent.
+    pub(super) fn has_capacity(&self) -> bool {
+        self.unsent.len() - self.sent < MAX_UNSENT
     }
 
-    /// The next message. Cancel-safe: nothing is lost, neither of what came nor of what is queued.
+    /// Returns the next message, and writes queued ones meanwhile. Cancel-safe: no read or queued byte is lost.
     ///
     /// # Errors
-    /// The stream has ended or is of no use any more.
+    /// The stream has ended or failed.
     pub(super) async fn next<M: DeserializeOwned>(&mut self) -> Result<M, PeerError> {
         loop {
             let waiting = self.unsent.len() - self.sent;
-            if waiting < ROOM
+            if waiting < MAX_UNSENT
                 && let Some(message) = self.frames.next_message()?
             {
                 return Ok(message);
@@ -71,9 +71,9 @@ impl<S: AsyncRead + AsyncWrite> Duplex<S> {
                         self.sent = 0;
                     }
                 }
-                read = self.reader.read_buf(self.frames.buffer()), if waiting < ROOM => {
+                read = self.reader.read_buf(self.frames.buffer()), if waiting < MAX_UNSENT => {
                     if read? == 0 {
-                        return Err(PeerError::HungUp);
+                        return Err(PeerError::Closed);
                     }
                 }
             }

@@ -1,15 +1,15 @@
-//! Requests of workers to the job's key-value store, on a thread of its own: whatever workers ask and however
-//! large it is, the loop and its connection to the driver are as quick to tell of a death.
+//! Forwards requests of workers to the job's key-value store. It has its own thread and connection, so that requests of
+//! any size never delay the report of a death by the loop.
 //!
 //! ```text
-//! workers --Unix socket--> guest (a task each) --bounded--> relay --its own connection--> driver
+//! workers --Unix socket--> WorkerConn (a task each) --bounded--> Relay --its own connection--> driver
 //! ```
-//! The agent keeps nothing: it says for whom a request is, and who of its workers has gone. The connection to
-//! the driver is made when a worker asks first. When it ends, whoever waits for an answer over it is told so.
+//! The agent stores nothing. It adds the worker's name to each request, and reports which workers have left. The first
+//! request opens the connection to the driver. When the connection ends, all waiting requests get an error.
 
 mod duplex;
-mod guest;
 mod relay;
+mod worker_conn;
 
 use std::{net::SocketAddr, os::unix::net::UnixStream, thread};
 
@@ -19,21 +19,21 @@ use tokio::{sync::mpsc, task::LocalSet};
 use crate::{AgentOptions, Error, scheduling};
 use relay::Relay;
 
-/// What the loop tells the thread.
+/// A command of the loop to the thread.
 #[derive(Debug)]
-enum Order {
+enum StoreCommand {
     /// A worker has opened a connection for its requests.
     Open(Process, UnixStream),
-    /// A process is reaped; others may hold what it had open.
+    /// A process is reaped. Other processes may hold its descriptors.
     Ended(Process),
     /// The driver is lost.
     DriverLost,
 }
 
-/// The handle of the thread, which ends with it.
+/// The handle of the store thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Store {
-    orders: mpsc::UnboundedSender<Order>,
+    commands: mpsc::UnboundedSender<StoreCommand>,
 }
 
 impl Store {
@@ -41,43 +41,43 @@ impl Store {
     pub(crate) fn start(
         options: AgentOptions,
         driver: SocketAddr,
-        of: StoreOf,
+        hello: StoreOf,
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(Error::system("start a runtime"))?;
-        // A process opens few connections and ends once, so the channel is bounded by them.
-        let (orders, todo) = mpsc::unbounded_channel();
+        // A process opens few connections and ends once, which bounds the channel.
+        let (commands, todo) = mpsc::unbounded_channel();
         thread::Builder::new()
             .name("store".into())
             .spawn(move || {
-                scheduling::take_turns_as_usual();
-                let relay = Relay::new(options, driver, of);
+                scheduling::use_default_time_slices();
+                let relay = Relay::new(options, driver, hello);
                 LocalSet::new().block_on(&runtime, relay.run(todo));
             })
             .map_err(Error::system("start a thread"))?;
-        Ok(Self { orders })
+        Ok(Self { commands })
     }
 
-    /// Takes requests of this worker; its connection before is closed.
+    /// Serves requests of a worker over a stream. An earlier connection of the worker is closed.
     pub(crate) fn open(&self, process: Process, stream: UnixStream) {
-        self.order(Order::Open(process, stream));
+        self.send(StoreCommand::Open(process, stream));
     }
 
-    /// Takes none of it any more.
+    /// Serves no more requests of an ended process.
     pub(crate) fn ended(&self, process: Process) {
-        self.order(Order::Ended(process));
+        self.send(StoreCommand::Ended(process));
     }
 
-    /// From now on requests are refused.
+    /// Refuses all requests from now on.
     pub(crate) fn driver_lost(&self) {
-        self.order(Order::DriverLost);
+        self.send(StoreCommand::DriverLost);
     }
 
-    fn order(&self, order: Order) {
-        if self.orders.send(order).is_err() {
+    fn send(&self, command: StoreCommand) {
+        if self.commands.send(command).is_err() {
             tracing::error!("the store's thread is gone");
         }
     }

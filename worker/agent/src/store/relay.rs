@@ -1,7 +1,7 @@
-//! Between the workers of this host and the driver's store.
+//! Relays requests between the workers of this host and the driver's store.
 //!
-//! A seam for a driver that comes back: requests that have no answer are known here by worker and number, and
-//! [`Relay::lose_driver`] is the one place where they are given up.
+//! The relay knows all unanswered requests by worker and number. Only [`Relay::lose_driver`] gives them up, so support
+//! for a driver that comes back would replace that function.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,72 +19,74 @@ use elasticrun_protocol::{
 use tokio::{net::TcpStream, sync::mpsc, time::Instant};
 
 use super::{
-    Order,
+    StoreCommand,
     duplex::Duplex,
-    guest::{Guest, Said},
+    worker_conn::{WorkerConn, WorkerMessage},
 };
 use crate::{AgentOptions, connect, error::PeerError};
 
-/// Requests that may wait for the relay; those behind wait in their workers' sockets.
-const REQUESTS: usize = 64;
+/// Requests that may wait for the relay. Further ones wait in the sockets of their workers.
+const MAX_WAITING: usize = 64;
 
-/// After a dial that failed, requests are refused without another one for so long.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long requests are refused after a failed dial, before the next dial.
+const REDIAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connection to the driver.
 #[derive(Debug)]
-enum Line {
+enum DriverConn {
     Up(Box<Duplex<TcpStream>>),
     Down {
         why: String,
-        /// None if the driver is lost.
+        /// When to dial again; none if the driver is lost.
         dial_again: Option<Instant>,
     },
 }
 
-/// See the module.
+/// Passes requests to the driver and answers to the workers.
 #[derive(Debug)]
 pub(super) struct Relay {
     options: AgentOptions,
     driver: SocketAddr,
-    of: StoreOf,
-    line: Line,
-    guests: BTreeMap<Process, Guest>,
-    /// Number of the last connection of a worker.
+    hello: StoreOf,
+    driver_conn: DriverConn,
+    workers: BTreeMap<Process, WorkerConn>,
+    /// How many connections of workers were opened; the number of the last one.
     opened: u64,
-    /// Requests that the driver has and has not answered.
+    /// Requests that were sent to the driver and have no answer.
     unanswered: BTreeSet<(Process, u64)>,
 }
 
 impl Relay {
-    pub(super) fn new(options: AgentOptions, driver: SocketAddr, of: StoreOf) -> Self {
+    pub(super) fn new(options: AgentOptions, driver: SocketAddr, hello: StoreOf) -> Self {
         Self {
             options,
             driver,
-            of,
-            line: Line::Down {
+            hello,
+            driver_conn: DriverConn::Down {
                 why: String::new(),
                 dial_again: Some(Instant::now()),
             },
-            guests: BTreeMap::new(),
+            workers: BTreeMap::new(),
             opened: 0,
             unanswered: BTreeSet::new(),
         }
     }
 
-    /// Runs until the agent's loop has no more orders.
-    pub(super) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let (sender, mut said) = mpsc::channel(REQUESTS);
+    /// Runs until the agent's loop has no more commands.
+    pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<StoreCommand>) {
+        let (sender, mut messages) = mpsc::channel(MAX_WAITING);
         loop {
             tokio::select! {
-                order = orders.recv() => match order {
-                    Some(Order::Open(process, stream)) => self.open(process, stream, &sender),
-                    Some(Order::Ended(process)) => self.left(process),
-                    Some(Order::DriverLost) => self.lose_driver("the driver is lost", None),
+                command = commands.recv() => match command {
+                    Some(StoreCommand::Open(process, stream)) => self.open(process, stream, &sender),
+                    Some(StoreCommand::Ended(process)) => self.remove(process),
+                    Some(StoreCommand::DriverLost) => self.lose_driver("the driver is lost", None),
                     None => return,
                 },
-                Some(said) = said.recv(), if self.line.has_room() => self.said(said).await,
-                answer = self.line.next() => match answer {
+                Some(message) = messages.recv(), if self.driver_conn.has_capacity() => {
+                    self.on_message(message).await;
+                }
+                answer = self.driver_conn.next() => match answer {
                     Ok(ToHost { process, answer }) => {
                         self.unanswered.remove(&(process, answer.number));
                         self.answer(process, &answer);
@@ -98,25 +100,30 @@ impl Relay {
         }
     }
 
-    fn open(&mut self, process: Process, stream: UnixStream, said: &mpsc::Sender<Said>) {
-        self.left(process);
+    fn open(
+        &mut self,
+        process: Process,
+        stream: UnixStream,
+        messages: &mpsc::Sender<WorkerMessage>,
+    ) {
+        self.remove(process);
         self.opened += 1;
-        match Guest::serve(process, self.opened, stream, said.clone()) {
-            Ok(guest) => {
-                self.guests.insert(process, guest);
+        match WorkerConn::serve(process, self.opened, stream, messages.clone()) {
+            Ok(worker) => {
+                self.workers.insert(process, worker);
             }
             Err(error) => tracing::warn!(%process, %error, "a worker's requests cannot be read"),
         }
     }
 
-    async fn said(&mut self, said: Said) {
-        let Said {
+    async fn on_message(&mut self, message: WorkerMessage) {
+        let WorkerMessage {
             process,
             number,
             message,
-        } = said;
-        // What an older connection said is nobody's any more.
-        if self.guests.get(&process).map(|guest| guest.number) != Some(number) {
+        } = message;
+        // Drop messages of a connection that was replaced.
+        if self.workers.get(&process).map(|worker| worker.number) != Some(number) {
             return;
         }
         match message {
@@ -131,36 +138,36 @@ impl Relay {
             }
             FromClient::Forget { number } => {
                 if self.unanswered.remove(&(process, number)) {
-                    self.pass_on(process, FromClient::Forget { number });
+                    self.forward(process, FromClient::Forget { number });
                 }
             }
-            FromClient::Left => self.left(process),
+            FromClient::Left => self.remove(process),
         }
     }
 
-    /// Passes a request on, over a new connection if there is none.
+    /// Forwards a request. Dials the driver if there is no connection.
     async fn ask(&mut self, process: Process, message: FromClient) -> Result<(), Refused> {
-        if let Line::Down { dial_again, why } = &self.line {
-            if dial_again.is_none_or(|at| Instant::now() < at) {
+        if let DriverConn::Down { dial_again, why } = &self.driver_conn {
+            if dial_again.is_none_or(|time| Instant::now() < time) {
                 return Err(Refused::Unreachable { why: why.clone() });
             }
             match self.dial().await {
-                Ok(line) => self.line = Line::Up(Box::new(line)),
+                Ok(conn) => self.driver_conn = DriverConn::Up(Box::new(conn)),
                 Err(error) => {
                     let why = format!("no connection to the driver: {error}");
                     tracing::warn!(why, "the store cannot be reached");
-                    self.line = Line::Down {
+                    self.driver_conn = DriverConn::Down {
                         why: why.clone(),
-                        dial_again: Some(Instant::now() + PAUSE),
+                        dial_again: Some(Instant::now() + REDIAL_INTERVAL),
                     };
                     return Err(Refused::Unreachable { why });
                 }
             }
         }
-        let Line::Up(line) = &mut self.line else {
+        let DriverConn::Up(conn) = &mut self.driver_conn else {
             return Ok(());
         };
-        let sent = line.queue(&FromHost { process, message });
+        let sent = conn.queue(&FromHost { process, message });
         sent.map_err(|error| Refused::Unreachable {
             why: error.to_string(),
         })
@@ -168,41 +175,42 @@ impl Relay {
 
     async fn dial(&self) -> Result<Duplex<TcpStream>, PeerError> {
         let (stream, frames) = connect::dial(self.driver, &self.options, Purpose::Store).await?;
-        let mut line = Duplex::new(stream, frames);
-        line.queue(&self.of)?;
-        Ok(line)
+        let mut conn = Duplex::new(stream, frames);
+        conn.queue(&self.hello)?;
+        Ok(conn)
     }
 
-    /// For messages that have no answer and are of no use on another connection.
-    fn pass_on(&mut self, process: Process, message: FromClient) {
-        if let Line::Up(line) = &mut self.line
-            && let Err(error) = line.queue(&FromHost { process, message })
+    /// Forwards a message that has no answer. Drops it if there is no connection, since it concerns the old one.
+    fn forward(&mut self, process: Process, message: FromClient) {
+        if let DriverConn::Up(conn) = &mut self.driver_conn
+            && let Err(error) = conn.queue(&FromHost { process, message })
         {
             tracing::error!(%process, %error, "the driver's store cannot be told");
         }
     }
 
     fn answer(&mut self, process: Process, answer: &Answer) {
-        let Some(guest) = self.guests.get(&process) else {
+        let Some(worker) = self.workers.get(&process) else {
             return;
         };
-        if !guest.answer(answer) {
+        if !worker.answer(answer) {
             tracing::warn!(%process, "a worker does not read the answers to its requests");
-            self.left(process);
+            self.remove(process);
         }
     }
 
-    /// All of a worker that is gone, or that has another connection now, is forgotten.
-    fn left(&mut self, process: Process) {
-        if self.guests.remove(&process).is_some() {
-            self.unanswered.retain(|(asker, _)| *asker != process);
-            self.pass_on(process, FromClient::Left);
+    /// Closes the connection of a worker, forgets its requests, and reports to the driver that it has left.
+    fn remove(&mut self, process: Process) {
+        if self.workers.remove(&process).is_some() {
+            self.unanswered.retain(|(worker, _)| *worker != process);
+            self.forward(process, FromClient::Left);
         }
     }
 
+    /// Closes the connection to the driver and refuses all unanswered requests.
     fn lose_driver(&mut self, why: &str, dial_again: Option<Instant>) {
         tracing::debug!(why, "the store cannot be reached");
-        self.line = Line::Down {
+        self.driver_conn = DriverConn::Down {
             why: why.to_owned(),
             dial_again,
         };
@@ -214,18 +222,18 @@ impl Relay {
     }
 }
 
-impl Line {
-    fn has_room(&self) -> bool {
+impl DriverConn {
+    fn has_capacity(&self) -> bool {
         match self {
-            Self::Up(line) => line.has_room(),
+            Self::Up(conn) => conn.has_capacity(),
             Self::Down { .. } => true,
         }
     }
 
-    /// The next answer; never one while there is no connection. Cancel-safe.
+    /// The next answer. Waits for ever while there is no connection. Cancel-safe.
     async fn next(&mut self) -> Result<ToHost, PeerError> {
         match self {
-            Self::Up(line) => line.next().await,
+            Self::Up(conn) => conn.next().await,
             Self::Down { .. } => pending().await,
         }
     }

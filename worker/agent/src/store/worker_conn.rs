@@ -1,4 +1,4 @@
-//! One worker's connection for requests.
+//! The connection of one worker for store requests.
 
 use std::{cell::Cell, os::unix::net::UnixStream as StdUnixStream, rc::Rc};
 
@@ -12,67 +12,67 @@ use tokio::{net::UnixStream, sync::mpsc};
 use super::duplex::Duplex;
 use crate::error::PeerError;
 
-/// Bytes of answers that may wait for a worker that does not read; beyond that its connection is closed.
-const MOST_QUEUED: usize = 64 << 20;
+/// Bytes of answers that may wait for a worker. The connection of a worker that leaves more unread is closed.
+const MAX_QUEUED: usize = 64 << 20;
 
-/// What a worker says over its connection.
+/// A message of a worker.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct WorkerMessage {
     pub(super) process: Process,
-    /// Which connection of it.
+    /// The number of the worker's connection.
     pub(super) number: u64,
     pub(super) message: FromClient,
 }
 
-/// The way to a worker. Its end closes the connection.
+/// The handle of a worker's connection. Dropping it closes the connection.
 #[derive(Debug)]
-pub(super) struct Guest {
-    /// Which connection of the worker.
+pub(super) struct WorkerConn {
+    /// The number of the connection.
     pub(super) number: u64,
     answers: mpsc::UnboundedSender<Vec<u8>>,
     queued: Rc<Cell<usize>>,
 }
 
-impl Guest {
-    /// Serves a connection by a task of the current set.
+impl WorkerConn {
+    /// Serves a connection by a task of the current local set.
     pub(super) fn serve(
         process: Process,
         number: u64,
         stream: StdUnixStream,
-        said: mpsc::Sender<Said>,
+        messages: mpsc::Sender<WorkerMessage>,
     ) -> std::io::Result<Self> {
         let stream = UnixStream::from_std(stream)?;
         let (answers, outbox) = mpsc::unbounded_channel();
         let queued = Rc::new(Cell::new(0));
-        let guest = Self {
+        let worker = Self {
             number,
             answers,
             queued: Rc::clone(&queued),
         };
         tokio::task::spawn_local(async move {
-            let Err(error) = exchange(process, number, stream, outbox, &queued, &said).await;
+            let Err(error) = exchange(process, number, stream, outbox, &queued, &messages).await;
             tracing::debug!(%process, %error, "a worker's connection for requests ended");
             let message = FromClient::Left;
             // Fails only at the agent's own end.
-            let _ = said
-                .send(Said {
+            let _ = messages
+                .send(WorkerMessage {
                     process,
                     number,
                     message,
                 })
                 .await;
         });
-        Ok(guest)
+        Ok(worker)
     }
 
-    /// Gives whether the worker still takes any.
+    /// Queues an answer. Returns `false` if the worker leaves too much unread, or its connection has ended.
     pub(super) fn answer(&self, answer: &Answer) -> bool {
         let Ok(frame) = frame::to_frame(answer) else {
             return false;
         };
         let queued = self.queued.get() + frame.len();
         self.queued.set(queued);
-        queued <= MOST_QUEUED && self.answers.send(frame).is_ok()
+        queued <= MAX_QUEUED && self.answers.send(frame).is_ok()
     }
 }
 
@@ -82,20 +82,20 @@ async fn exchange(
     stream: UnixStream,
     mut outbox: mpsc::UnboundedReceiver<Vec<u8>>,
     queued: &Cell<usize>,
-    said: &mpsc::Sender<Said>,
+    messages: &mpsc::Sender<WorkerMessage>,
 ) -> Result<std::convert::Infallible, PeerError> {
     let mut worker = Duplex::new(stream, FrameBuffer::default());
     worker.queue(&ToWorker::StoreOpened)?;
     loop {
         tokio::select! {
-            frame = outbox.recv(), if worker.has_room() => {
-                let frame = frame.ok_or(PeerError::HungUp)?;
+            frame = outbox.recv(), if worker.has_capacity() => {
+                let frame = frame.ok_or(PeerError::Closed)?;
                 queued.set(queued.get() - frame.len());
                 worker.queue_frame(&frame);
             }
             message = worker.next() => {
-                let said = said.send(Said { process, number, message: message? });
-                said.await.map_err(|_| PeerError::HungUp)?;
+                let sent = messages.send(WorkerMessage { process, number, message: message? });
+                sent.await.map_err(|_| PeerError::Closed)?;
             }
         }
     }

@@ -41,7 +41,7 @@ fn example(name: &str) -> PathBuf {
     path
 }
 
-/// The command line of a worker that does these words.
+/// The command line of a worker that executes these words.
 pub(crate) fn worker(words: &[&str]) -> Vec<String> {
     let program = example("worker").display().to_string();
     let words = words.iter().map(|word| (*word).to_owned());
@@ -119,7 +119,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Bytes that are no frame.
+    /// Reads bytes without frames.
     pub(crate) async fn raw(&mut self, count: usize) -> Vec<u8> {
         let buffer = self.frames.buffer();
         while buffer.len() < count {
@@ -129,7 +129,7 @@ impl Peer {
         buffer.split_to(count).to_vec()
     }
 
-    /// The next message; none at the end.
+    /// The next message; none at the end of the stream.
     pub(crate) async fn read<T: DeserializeOwned>(&mut self) -> Option<T> {
         loop {
             if let Some(message) = self.frames.next_message().unwrap() {
@@ -204,7 +204,7 @@ impl Driver {
         }
     }
 
-    /// Starts an agent and welcomes it.
+    /// Starts an agent and accepts its connections.
     pub(crate) async fn with_agent(&self) -> (Agent, Control, Lines) {
         let agent = Agent::start(&self.launch(), &[]);
         let (control, lines) = self.welcome().await;
@@ -228,7 +228,7 @@ impl Driver {
             peer,
             register,
             reports: 0,
-            heard: 0,
+            last_beat: 0,
             seen: VecDeque::new(),
         };
         control
@@ -243,9 +243,9 @@ pub(crate) struct Control {
     peer: Peer,
     pub(crate) register: Register,
     reports: u64,
-    /// The last beat.
-    heard: u64,
-    /// Reports that came before a beat that was waited for.
+    /// The number of the last beat.
+    last_beat: u64,
+    /// Reports that came while a beat was awaited.
     pub(crate) seen: VecDeque<Report>,
 }
 
@@ -259,7 +259,7 @@ impl Control {
             .await;
     }
 
-    /// The next report that is no beat; none at the end.
+    /// The next report that is no beat; none at the end of the stream.
     pub(crate) async fn report(&mut self) -> Option<Report> {
         if let Some(report) = self.seen.pop_front() {
             return Some(report);
@@ -279,10 +279,9 @@ impl Control {
         }
     }
 
-    /// Says that the last beat was heard.
+    /// Acknowledges the last beat.
     pub(crate) async fn answer_beat(&mut self) {
-        let heard = self.heard;
-        let lease = None;
+        let (heard, lease) = (self.last_beat, None);
         self.order(Order::Beat { heard, lease }).await;
     }
 
@@ -292,7 +291,7 @@ impl Control {
             self.reports += 1;
             match report.report {
                 Report::Beat { count, .. } => {
-                    self.heard = count;
+                    self.last_beat = count;
                     return;
                 }
                 other => self.seen.push_back(other),
@@ -314,7 +313,7 @@ impl Control {
         .await;
     }
 
-    /// Plans and starts a round of these processes, whose rank is their place here. They wait already.
+    /// Plans and starts a round of these processes, ranked in this order. They must wait already.
     pub(crate) async fn start(
         &mut self,
         round: u64,
@@ -357,7 +356,7 @@ impl Control {
         ready
     }
 
-    /// Waits until so many processes are at `run()`.
+    /// Waits until `count` processes have reported that they wait at `run()`.
     pub(crate) async fn all_wait(&mut self, count: usize) {
         let mut seen = 0;
         while seen < count {
@@ -390,7 +389,7 @@ impl Lines {
         self.peer.read().await
     }
 
-    /// All text up to the end.
+    /// All text up to the end of the stream.
     pub(crate) async fn rest(&mut self) -> String {
         let mut all = String::new();
         while let Some(output) = self.next().await {
@@ -399,7 +398,7 @@ impl Lines {
         all
     }
 
-    /// Reads until a text has come, and gives all that came.
+    /// Reads until a text has come, and returns all text so far.
     pub(crate) async fn until(&mut self, text: &str) -> String {
         let mut all = String::new();
         while !all.contains(text) {
@@ -412,10 +411,10 @@ impl Lines {
     }
 }
 
-/// An agent as a process; killed if the test ends before it does.
+/// An agent process, killed when the test ends.
 pub(crate) struct Agent {
     pub(crate) child: Child,
-    /// Reads what it writes to stderr, from its start: it must not block by it.
+    /// Reads its stderr from the start, so that the agent never blocks on it.
     log: Option<JoinHandle<String>>,
 }
 
@@ -428,7 +427,7 @@ impl Agent {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // An agent that is gone already says so by its status.
+        // Fails if the agent has ended already, which its status shows.
         let _ = stdin.write_all(launch.to_line().as_bytes());
         let stderr = child.stderr.take().unwrap();
         let log = thread::spawn(move || std::io::read_to_string(stderr).unwrap());
@@ -438,7 +437,7 @@ impl Agent {
         }
     }
 
-    /// Its end and what it wrote to stderr.
+    /// Waits for its end, and returns its status and its stderr.
     pub(crate) async fn end(mut self) -> (ExitStatus, String) {
         let log = self.log.take().unwrap();
         let log = tokio::task::spawn_blocking(move || log.join().unwrap());
@@ -463,8 +462,8 @@ pub(crate) fn kill(pid: u32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
 }
 
-/// Process ids whose environment names this run as a worker's does.
-pub(crate) fn left_of(run_id: &str) -> Vec<u32> {
+/// The ids of processes whose environment names this run: its workers and their children.
+pub(crate) fn processes_of_run(run_id: &str) -> Vec<u32> {
     let mark = format!("ELASTICRUN_RUN_ID={run_id}");
     let all = fs::read_dir("/proc").unwrap();
     all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -477,7 +476,7 @@ pub(crate) fn left_of(run_id: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Waits for a condition that no event tells of.
+/// Polls until a condition holds.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + SOON;
     while !is_so() {

@@ -1,4 +1,4 @@
-//! Where what lies in a buffer, and how to read and seal it.
+//! The memory layout of a buffer, and how to read and seal it.
 
 use std::{
     os::fd::AsFd,
@@ -9,61 +9,61 @@ use elasticrun_protocol::{CommitId, DriverEpoch, Round};
 
 use crate::memfd::{self, Mapping, PAGE, Shared};
 
-/// Why commits cannot be read or written.
+/// An error of commit memory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The memory itself; the newest complete commit is untouched.
+    /// The memory failed; the newest complete commit is intact.
     #[error(transparent)]
     Memory(#[from] memfd::Error),
-    /// It does not begin as commit memory does, or is of a form that this build does not know.
+    /// The memory is no commit memory, or is of a version that this build does not know.
     #[error(
         "the descriptor is no commit memory of this program (magic {magic:x}, version {version}, {size} bytes); run agent and worker of the same release"
     )]
     NotCommits {
-        /// First word.
+        /// The first field.
         magic: u64,
-        /// Second word.
+        /// The second field.
         version: u32,
-        /// Third word.
+        /// The third field.
         size: u32,
     },
-    /// A header was damaged and no sound commit is left; something wrote where it should not.
+    /// A header is damaged and no other commit is left. A stray write may be the cause.
     #[error(
         "the header of commit buffer {buffer} is damaged ({why}) and no other commit is here; use another copy"
     )]
     Corrupt {
         /// 0 or 1.
         buffer: usize,
-        /// What was wrong with it.
+        /// The damage.
         why: &'static str,
     },
-    /// A live writer changed the headers faster than they could be read.
+    /// A live writer changes the headers faster than they can be read.
     #[error("the worker commits without a pause; read again")]
     Busy,
-    /// A commit must be newer than the newest one; discard that first if it is void.
+    /// The commit is not newer than the newest one. If that one is void, discard it first.
     #[error("commit {id} is not newer than {newest}; discard what is void first")]
     NotNewer {
-        /// The id refused.
+        /// The refused id.
         id: CommitId,
-        /// What is there.
+        /// The newest id in the memory.
         newest: CommitId,
     },
-    /// There is no complete commit of this id, or no longer.
+    /// The memory holds no complete commit of this id, or no longer.
     #[error("commit {id} is not in this memory; choose one of those that are")]
     Gone {
-        /// The id asked for.
+        /// The requested id.
         id: CommitId,
     },
 }
 
-/// What a header says of a complete commit.
+/// The header of a complete commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Info {
-    /// Which commit.
+    /// The id of the commit.
     pub id: CommitId,
     /// Bytes of the body.
     pub len: u64,
-    /// The form of the body, a number of the writer's.
+    /// The version of the body's format, chosen by the writer.
     pub state_version: u64,
     /// A digest of the body, if the writer gave one.
     pub digest: Option<u64>,
@@ -73,11 +73,11 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ERUNCMIT");
 const VERSION: u32 = 1;
 const HAS_DIGEST: u64 = 1;
 
-/// Where the body begins.
+/// The offset of the body.
 pub(super) const BODY: usize = PAGE;
 
-/// Reads of a header that a live writer may spoil before we give up. One takes some 50 ns, a commit more.
-const TRIES: usize = 10_000;
+/// How often a read is repeated that collides with a live writer. A read takes about 50 ns, a commit more.
+const MAX_READS: usize = 10_000;
 
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -92,7 +92,7 @@ struct Head {
 #[repr(C, align(128))]
 struct Seal {
     seal: AtomicU64,
-    /// The serial used last, so that a process which takes over goes on from there.
+    /// The last used serial, from which a later writer continues.
     serial: AtomicU64,
 }
 
@@ -138,7 +138,7 @@ impl Record {
     }
 }
 
-/// Tells a record from what a stray write left there.
+/// A check sum, which distinguishes a record from a stray write.
 fn check(words: &[u64; 8]) -> u64 {
     words[..7].iter().fold(MAGIC, |sum, word| {
         let mixed = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -150,8 +150,8 @@ fn info(words: &[u64; 8], file: u64) -> Result<Info, &'static str> {
     if words[7] != check(words) {
         return Err("its check does not fit");
     }
-    let room = file.saturating_sub(BODY as u64);
-    if words[3] > room {
+    let capacity = file.saturating_sub(BODY as u64);
+    if words[3] > capacity {
         return Err("its length is beyond the memory");
     }
     Ok(Info {
@@ -167,13 +167,13 @@ fn info(words: &[u64; 8], file: u64) -> Result<Info, &'static str> {
 }
 
 impl Header {
-    pub(super) fn of(mapping: &Mapping) -> &Self {
+    pub(super) fn in_mapping(mapping: &Mapping) -> &Self {
         mapping
             .get(0)
             .expect("a buffer is mapped from its start, and a header fits into its first page")
     }
 
-    /// Makes the header of new memory.
+    /// Writes the header of new memory.
     pub(super) fn format(&self) {
         self.head.version.store(VERSION, Ordering::Relaxed);
         self.head.size.store(SIZE, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Header {
     }
 
     /// Checks the head of memory that another process made.
-    pub(super) fn recognise(&self) -> Result<(), Error> {
+    pub(super) fn validate(&self) -> Result<(), Error> {
         let magic = self.head.magic.load(Ordering::Acquire);
         let version = self.head.version.load(Ordering::Relaxed);
         let size = self.head.size.load(Ordering::Relaxed);
@@ -197,20 +197,20 @@ impl Header {
         Ok(())
     }
 
-    /// The seal as it is; 0 while the buffer is written.
+    /// The current seal; 0 while the buffer is written.
     pub(super) fn seal(&self) -> u64 {
         self.seal.seal.load(Ordering::Acquire)
     }
 
-    /// C1, first half: what is written after this belongs to no commit yet.
+    /// C1, first half: later writes belong to no commit yet.
     pub(super) fn open(&self) {
         self.seal.seal.store(0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// C1, second half: all that was written before this is the commit.
+    /// C1, second half: all earlier writes are part of the commit.
     pub(super) fn close(&self, info: &Info) {
-        // The record that does not count now; none does in an open buffer.
+        // The record that is not valid now. In an open buffer none is.
         let slot = (self.seal.seal.load(Ordering::Relaxed) & 1) ^ 1;
         self.records[slot as usize].store(info);
         let serial = self.seal.serial.load(Ordering::Relaxed).wrapping_add(1);
@@ -224,16 +224,19 @@ impl Header {
     }
 }
 
-/// One buffer at one instant: its seal, and what it holds if it is complete.
+/// The state of one buffer at one instant: its seal, and its commit if it is complete.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct BufferState {
     pub(super) seal: u64,
     pub(super) info: Option<Info>,
 }
 
-/// Both buffers at one instant, also while a live process writes.
-pub(super) fn look(headers: [&Header; 2], fds: [&impl AsFd; 2]) -> Result<[Seen; 2], Error> {
-    for _ in 0..TRIES {
+/// Reads the state of both buffers at one instant, also while a live process writes.
+pub(super) fn read_states(
+    headers: [&Header; 2],
+    fds: [&impl AsFd; 2],
+) -> Result<[BufferState; 2], Error> {
+    for _ in 0..MAX_READS {
         let seals = headers.map(Header::seal);
         let words = [headers[0].words(seals[0]), headers[1].words(seals[1])];
         fence(Ordering::Acquire);
@@ -241,7 +244,7 @@ pub(super) fn look(headers: [&Header; 2], fds: [&impl AsFd; 2]) -> Result<[Seen;
             std::hint::spin_loop();
             continue;
         }
-        let mut seen = seals.map(|seal| Seen { seal, info: None });
+        let mut seen = seals.map(|seal| BufferState { seal, info: None });
         let mut damage = None;
         for (buffer, seen) in seen
             .iter_mut()
@@ -269,8 +272,8 @@ pub(super) fn look(headers: [&Header; 2], fds: [&impl AsFd; 2]) -> Result<[Seen;
     Err(Error::Busy)
 }
 
-/// The buffer with the newest commit, and what it holds.
-pub(super) fn newest(seen: &[Seen; 2]) -> Option<(usize, Info)> {
+/// The buffer with the newest commit, and that commit.
+pub(super) fn newest(seen: &[BufferState; 2]) -> Option<(usize, Info)> {
     let infos = seen.iter().enumerate();
     infos
         .filter_map(|(buffer, seen)| Some((buffer, seen.info?)))

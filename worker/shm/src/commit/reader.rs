@@ -1,4 +1,4 @@
-//! Reading what a worker committed, whether it lives or not.
+//! Reading the commits of a worker, running or dead.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use elasticrun_protocol::CommitId;
 
 use super::{
     CommitFds, Error,
-    layout::{BODY, Header, Info, Seen, look, newest},
+    layout::{BODY, BufferState, Header, Info, newest, read_states},
 };
 use crate::memfd::{Mapping, PAGE};
 
-/// Reads the commit memory of a worker process: of a dead one, of a live one, or of this one.
+/// Reads the commit memory of a worker process: a dead one, a live one, or this one.
 ///
-/// No call blocks or changes anything; a descriptor without the right to write is enough.
+/// No call blocks or writes. Read-only descriptors suffice.
 #[derive(Debug)]
 pub struct CommitReader {
     fds: CommitFds,
@@ -20,39 +20,46 @@ pub struct CommitReader {
 }
 
 impl CommitReader {
-    /// Maps the headers and checks that they are some.
+    /// Maps the headers and checks that they are valid.
     pub fn open(fds: CommitFds) -> Result<Self, Error> {
         let map = |fd| {
             let mapping = Mapping::read_only(fd, PAGE)?;
-            Header::of(&mapping).recognise()?;
+            Header::in_mapping(&mapping).validate()?;
             Ok::<_, Error>(Arc::new(mapping))
         };
         let headers = [map(&fds[0])?, map(&fds[1])?];
         Ok(Self { fds, headers })
     }
 
-    fn look(&self) -> Result<[Seen; 2], Error> {
+    fn read_states(&self) -> Result<[BufferState; 2], Error> {
         let [a, b] = &self.headers;
-        look([Header::of(a), Header::of(b)], self.fds.each_ref())
+        read_states(
+            [Header::in_mapping(a), Header::in_mapping(b)],
+            self.fds.each_ref(),
+        )
     }
 
     /// The complete commits at this instant, newest first: none, one or two.
     ///
-    /// A damaged header is left out with a warning if the other buffer is sound, and an error if not.
+    /// If one header is damaged, its commit is left out with a warning. It is an error if no other commit is left.
     pub fn commits(&self) -> Result<Vec<Info>, Error> {
-        let mut infos: Vec<Info> = self.look()?.iter().filter_map(|seen| seen.info).collect();
+        let mut infos: Vec<Info> = self
+            .read_states()?
+            .iter()
+            .filter_map(|seen| seen.info)
+            .collect();
         infos.sort_by_key(|info| std::cmp::Reverse(info.id));
         Ok(infos)
     }
 
     /// The newest complete commit at this instant.
     pub fn newest(&self) -> Result<Option<Info>, Error> {
-        Ok(newest(&self.look()?).map(|(_, info)| info))
+        Ok(newest(&self.read_states()?).map(|(_, info)| info))
     }
 
-    /// Opens the bytes of one of [`CommitReader::commits`]; [`Error::Gone`] if it is not there (any more).
+    /// Opens one of [`CommitReader::commits`]. Fails with [`Error::Gone`] if it does not exist (any more).
     pub fn read(&self, id: CommitId) -> Result<Commit, Error> {
-        let seen = self.look()?;
+        let seen = self.read_states()?;
         let found = seen.iter().enumerate().find_map(|(buffer, seen)| {
             let info = seen.info.filter(|info| info.id == id)?;
             Some((buffer, seen.seal, info))
@@ -70,9 +77,9 @@ impl CommitReader {
 
 /// One complete commit, mapped to read.
 ///
-/// Its bytes stay as they are while the writer is dead, or makes no second commit after this one was the
-/// newest (it waits at `run()`, say). Else look at [`Commit::is_intact`] after reading, and believe nothing
-/// of what was read before it said yes.
+/// Its bytes do not change while the writer is dead, or makes no second commit after this one was the newest (for
+/// example while it waits at `run()`). Else call [`Commit::is_intact`] after reading, and use the bytes only if it
+/// returns true.
 #[derive(Debug)]
 pub struct Commit {
     info: Info,
@@ -82,7 +89,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// What its header says.
+    /// The header.
     pub fn info(&self) -> Info {
         self.info
     }
@@ -94,9 +101,9 @@ impl Commit {
         unsafe { std::slice::from_raw_parts(self.body.as_ptr().add(BODY), self.body.len() - BODY) }
     }
 
-    /// Whether all that was read from the body until now is this commit's.
+    /// Whether all bytes read from the body until now are of this commit.
     pub fn is_intact(&self) -> bool {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        Header::of(&self.header).seal() == self.seal
+        Header::in_mapping(&self.header).seal() == self.seal
     }
 }

@@ -1,4 +1,4 @@
-//! Writing commits: the worker's side.
+//! Writing commits, on the worker's side.
 
 use std::{
     io::{self, Write},
@@ -9,17 +9,17 @@ use elasticrun_protocol::CommitId;
 
 use super::{
     CommitFds, Error,
-    layout::{BODY, Header, Info, Seen, look, newest},
+    layout::{BODY, BufferState, Header, Info, newest, read_states},
 };
 use crate::memfd::{self, Mapping, PAGE};
 
-/// Memory grows in steps of this.
-const STEP: usize = 2 << 20;
+/// The unit in which files grow.
+const GROWTH_STEP: usize = 2 << 20;
 
-/// The most that is allocated beyond what is needed, and an eighth at that.
-const AHEAD: usize = 16 << 20;
+/// The limit of the memory that is allocated ahead, which is an eighth of the need.
+const MAX_AHEAD: usize = 16 << 20;
 
-/// Writes the commits of this process. There is one writer for a memory.
+/// Writes the commits of this process. A commit memory has one writer.
 #[derive(Debug)]
 pub struct CommitWriter {
     buffers: [Buffer; 2],
@@ -29,12 +29,12 @@ pub struct CommitWriter {
 struct Buffer {
     fd: OwnedFd,
     mapping: Mapping,
-    /// Bytes from the start that are mapped and allocated, so that writing there cannot fail.
-    ready: usize,
+    /// Bytes from the start that are mapped and allocated, so that a write there cannot fail.
+    allocated: usize,
 }
 
 impl CommitWriter {
-    /// Maps the memory that the agent made. Commits that are in it stay.
+    /// Maps the memory that the agent created. Existing commits stay.
     pub fn open(fds: CommitFds) -> Result<Self, Error> {
         let [a, b] = fds;
         Ok(Self {
@@ -46,8 +46,8 @@ impl CommitWriter {
         self.buffers.each_ref().map(Buffer::header)
     }
 
-    fn look(&self) -> Result<[Seen; 2], Error> {
-        look(
+    fn read_states(&self) -> Result<[BufferState; 2], Error> {
+        read_states(
             self.headers(),
             self.buffers.each_ref().map(|buffer| &buffer.fd),
         )
@@ -55,12 +55,12 @@ impl CommitWriter {
 
     /// The newest complete commit.
     pub fn newest(&self) -> Result<Option<Info>, Error> {
-        Ok(newest(&self.look()?).map(|(_, info)| info))
+        Ok(newest(&self.read_states()?).map(|(_, info)| info))
     }
 
     /// The bytes of a complete commit, to restore from.
     pub fn read(&self, id: CommitId) -> Result<(Info, &[u8]), Error> {
-        let seen = self.look()?;
+        let seen = self.read_states()?;
         let found = seen.iter().zip(&self.buffers).find_map(|(seen, buffer)| {
             let info = seen.info.filter(|info| info.id == id)?;
             Some((info, buffer))
@@ -75,23 +75,22 @@ impl CommitWriter {
         Ok((info, bytes))
     }
 
-    /// Allocates both buffers for commits of `len` bytes, so that the first ones find warm memory. It takes
-    /// about 0.4 s for each GiB and buffer, ten times that where a hypervisor must find the memory first;
-    /// without it the first two commits take that time.
+    /// Allocates both buffers for commits of `len` bytes, so that the first two commits do not have to. It takes about
+    /// 0.4 s for each GiB and buffer, and ten times that if a hypervisor must provide the memory first.
     ///
-    /// On error, commits are as they were, and one that fits can still be made.
+    /// On error, commits are unchanged, and a commit that fits can still be made.
     pub fn reserve(&mut self, len: usize) -> Result<(), Error> {
         for buffer in &mut self.buffers {
-            buffer.make_ready(len)?;
+            buffer.ensure_allocated(len)?;
         }
         Ok(())
     }
 
-    /// Begins a commit, in the buffer that does not hold the newest one. `state_version` is any number that
-    /// tells the form of the bytes.
+    /// Begins a commit, in the buffer that does not hold the newest one. `state_version` is the version of the format of
+    /// the bytes.
     ///
-    /// If the returned value is dropped without [`CommitWrite::seal`], or the process dies, the newest
-    /// commit is the one before.
+    /// If the returned value is dropped without [`CommitWrite::seal`], or the process dies, the newest commit is the one
+    /// before.
     pub fn begin(&mut self, id: CommitId, state_version: u64) -> Result<CommitWrite<'_>, Error> {
         let target = match self.newest_or_none() {
             Some((_, info)) if id <= info.id => {
@@ -117,10 +116,10 @@ impl CommitWriter {
         })
     }
 
-    /// Gives the newest commit a newer id without touching its bytes: the start of a round, which is its
-    /// commit number 0, by a worker that holds the base. At any instant one of the two ids is there.
+    /// Gives the newest commit a newer id without touching its bytes. A worker that holds the base does so at the start of
+    /// a round, which is commit 0 of the round. At any instant one of the two ids exists.
     pub fn rename_newest(&mut self, id: CommitId) -> Result<(), Error> {
-        let (buffer, info) = newest(&self.look()?).ok_or(Error::Gone { id })?;
+        let (buffer, info) = newest(&self.read_states()?).ok_or(Error::Gone { id })?;
         if id <= info.id {
             return Err(Error::NotNewer {
                 id,
@@ -131,10 +130,10 @@ impl CommitWriter {
         Ok(())
     }
 
-    /// Discards what is newer than the base of a round that has started: it is void. The next commit goes
-    /// there, and the base, if it is here, is the newest until that one is sealed.
+    /// Discards commits newer than the base of a round that has started, since they are void. The next commit goes to
+    /// their buffer. The base, if it is in this memory, is the newest commit until the next one is sealed.
     pub fn discard_newer(&mut self, base: CommitId) {
-        let Ok(seen) = self.look() else {
+        let Ok(seen) = self.read_states() else {
             return;
         };
         for (seen, buffer) in seen.iter().zip(&self.buffers) {
@@ -144,9 +143,9 @@ impl CommitWriter {
         }
     }
 
-    /// Damage must not keep a healthy process from committing again: what cannot be read is overwritten.
+    /// The newest commit; none if the headers are damaged, so that a new commit overwrites them.
     fn newest_or_none(&self) -> Option<(usize, Info)> {
-        self.look().ok().as_ref().and_then(newest)
+        self.read_states().ok().as_ref().and_then(newest)
     }
 }
 
@@ -155,40 +154,42 @@ impl Buffer {
         let len = memfd::len(&fd).unwrap_or(0).max(PAGE as u64);
         let len = usize::try_from(len).unwrap_or(PAGE);
         let mapping = Mapping::new(&fd, len)?;
-        Header::of(&mapping).recognise()?;
+        Header::in_mapping(&mapping).validate()?;
         Ok(Self {
             fd,
             mapping,
-            ready: PAGE,
+            allocated: PAGE,
         })
     }
 
     fn header(&self) -> &Header {
-        Header::of(&self.mapping)
+        Header::in_mapping(&self.mapping)
     }
 
-    /// Makes room for a body of `len` bytes. What is there stays, on error too.
+    /// Allocates memory for a body of `len` bytes. Existing bytes stay, also on error.
     #[cold]
-    fn make_ready(&mut self, len: usize) -> Result<(), Error> {
+    fn ensure_allocated(&mut self, len: usize) -> Result<(), Error> {
         let too_long = || memfd::Error::Grow {
             len: len as u64,
             source: io::ErrorKind::FileTooLarge.into(),
         };
         let need = BODY.checked_add(len).ok_or_else(too_long)?;
-        if need <= self.ready {
+        if need <= self.allocated {
             return Ok(());
         }
         if need > self.mapping.len() {
             let ample = (need + need / 8).max(2 * self.mapping.len());
-            let ample = ample.checked_next_multiple_of(STEP).ok_or_else(too_long)?;
-            // What is beyond the need costs address space only; do without where it is limited.
+            let ample = ample
+                .checked_next_multiple_of(GROWTH_STEP)
+                .ok_or_else(too_long)?;
+            // Memory beyond the need costs address space only. If that is limited, map the need only.
             if self.extend(ample).is_err() {
                 self.extend(need)?;
             }
         }
-        let ahead = need + (need / 8).min(AHEAD);
+        let ahead = need + (need / 8).min(MAX_AHEAD);
         let ahead = ahead.next_multiple_of(PAGE).min(self.mapping.len());
-        self.ready = match self.allocate(ahead) {
+        self.allocated = match self.allocate(ahead) {
             Ok(()) => ahead,
             Err(_) => self.allocate(need).map(|()| need)?,
         };
@@ -202,23 +203,23 @@ impl Buffer {
 
     fn allocate(&self, end: usize) -> Result<(), memfd::Error> {
         self.mapping
-            .populate(&self.fd, self.ready..end)
+            .populate(&self.fd, self.allocated..end)
             .map_err(|source| memfd::Error::Grow {
                 len: end as u64,
                 source,
             })
     }
 
-    /// The bytes of the body in a range that is ready.
+    /// The bytes of the body in an allocated range.
     fn body(&mut self, from: usize, len: usize) -> &mut [u8] {
-        debug_assert!(BODY + from + len <= self.ready);
-        // SAFETY: ready bytes are mapped; the buffer is open, so that no reader takes them for a commit, and
-        // the exclusive borrow keeps this process out.
+        debug_assert!(BODY + from + len <= self.allocated);
+        // SAFETY: allocated bytes are mapped; the buffer is open, so that no reader takes them for a commit, and the
+        // exclusive borrow excludes other uses in this process.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.as_ptr().add(BODY + from), len) }
     }
 }
 
-/// A commit that is being written: `write` to it, or fill what [`CommitWrite::append`] gives, then
+/// A commit that is being written: `write` to it, or fill the bytes of [`CommitWrite::append`], then call
 /// [`CommitWrite::seal`].
 #[derive(Debug)]
 #[must_use = "a commit counts once it is sealed"]
@@ -229,39 +230,39 @@ pub struct CommitWrite<'a> {
 }
 
 impl CommitWrite<'_> {
-    /// Makes room for `len` more bytes, when their number is known in advance.
+    /// Allocates memory for `len` more bytes, if their number is known in advance.
     pub fn reserve(&mut self, len: usize) -> Result<(), Error> {
-        self.buffer.make_ready(self.len.saturating_add(len))
+        self.buffer.ensure_allocated(self.len.saturating_add(len))
     }
 
-    /// Appends `len` bytes for the caller to fill; what is in them before is of older commits.
+    /// Appends `len` bytes for the caller to fill. They hold bytes of older commits before.
     pub fn append(&mut self, len: usize) -> Result<&mut [u8], Error> {
         let from = self.len;
         let end = from.saturating_add(len);
-        if end > self.buffer.ready - BODY {
-            self.buffer.make_ready(end)?;
+        if end > self.buffer.allocated - BODY {
+            self.buffer.ensure_allocated(end)?;
         }
         self.len = end;
         Ok(self.buffer.body(from, len))
     }
 
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing was written yet.
+    /// Whether the commit has no bytes yet.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All that was written so far, for a digest.
+    /// The bytes so far, for a digest.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: as in `Buffer::body`, and shared.
         unsafe { std::slice::from_raw_parts(self.buffer.mapping.as_ptr().add(BODY), self.len) }
     }
 
-    /// Ends the commit: from now on it is the newest.
+    /// Completes the commit. From now on it is the newest.
     pub fn seal(mut self, digest: Option<u64>) -> Info {
         self.info.len = self.len as u64;
         self.info.digest = digest;

@@ -1,4 +1,4 @@
-//! Where what lies in the page.
+//! The memory layout of a page.
 
 use std::{
     io,
@@ -18,27 +18,27 @@ use crate::{
 /// Why a page cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The memory itself.
+    /// The memory failed.
     #[error(transparent)]
     Memory(#[from] memfd::Error),
-    /// Its size could not be fixed.
+    /// The size of the page cannot be sealed.
     #[error("cannot seal a page of shared memory")]
     Seal(#[source] io::Error),
-    /// It does not begin as a page does, or is of a form that this build does not know.
+    /// The memory is no page, or is of a version that this build does not know.
     #[error(
         "the descriptor is no page of this program (magic {magic:x}, version {version}, {size} bytes); run agent and worker of the same release"
     )]
     NotAPage {
-        /// First word.
+        /// The first field.
         magic: u64,
-        /// Second word.
+        /// The second field.
         version: u32,
-        /// Third word.
+        /// The third field.
         size: u32,
     },
 }
 
-/// What a worker process is doing.
+/// The phase of a worker process.
 ///
 /// ```text
 /// Attached -> Waiting -> Training -> Left -> Waiting ...
@@ -48,17 +48,17 @@ pub enum Error {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
-    /// Has its page; user code runs, but not yet `run()`.
+    /// The process has its page. User code runs, but not yet `run()`.
     Attached = 0,
-    /// Waits at `run()` for a round.
+    /// The process waits at `run()` for a round.
     Waiting = 1,
-    /// Is in a round.
+    /// The process is in a round.
     Training = 2,
-    /// Has left a round and will wait again.
+    /// The process has left a round and will wait again.
     Left = 3,
-    /// Has returned from `run()`.
+    /// The process has returned from `run()`.
     Finished = 4,
-    /// Is in an orderly `exit()`; its exit status will tell.
+    /// The process is in an orderly `exit()`. Its exit status gives the cause.
     Exiting = 5,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn phase_at_exit(word: u32) -> Option<Phase> {
     (phase_of(word) == Phase::Exiting).then(|| Phase::from_bits(word >> 8))
 }
 
-/// The word of a process that begins to exit, which remembers what it did before.
+/// The word of a process that begins to exit. It keeps the phase before.
 pub(crate) fn exiting(word: u32) -> u32 {
     match phase_of(word) {
         Phase::Exiting => word,
@@ -96,54 +96,53 @@ pub(crate) fn exiting(word: u32) -> u32 {
 const MAGIC: u64 = u64::from_le_bytes(*b"ERUNPAGE");
 const VERSION: u32 = 1;
 
-/// Two cache lines, since processors fetch them in pairs.
+/// The head of the page. Each part has two cache lines, since processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Head {
     magic: AtomicU64,
     version: AtomicU32,
-    /// Bytes of the layout. Later versions append and raise it.
+    /// Bytes of the layout. Later versions append fields and raise it.
     size: AtomicU32,
 }
 
-/// Written by the kernel when its owner dies, else by the worker once.
+/// The liveness words. The kernel writes `owner` when its thread dies; else the worker writes both.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Life {
-    pub(crate) alive: AtomicU32,
+pub(crate) struct Liveness {
+    pub(crate) owner: AtomicU32,
     pub(crate) phase: AtomicU32,
 }
 
-/// Written by the training thread.
+/// The progress of the worker, written by its training thread.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Progress {
-    /// Tag of the round and boundaries in it.
+    /// The tag of the round and the number of boundaries in it.
     pub(crate) count: AtomicU64,
-    /// The round entered last + 1, 0 for none.
+    /// The round entered last + 1; 0 for none.
     pub(crate) round: AtomicU64,
     pub(crate) commits: AtomicU64,
     pub(crate) steps: AtomicU64,
 }
 
-/// Written by the agent; `abort` and `bell` also by a thread of the worker.
+/// The control words. The agent writes them; a thread of the worker also writes `abort` and `eventcount`.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Orders {
-    /// Tag of the round and what to do there.
+pub(crate) struct Control {
+    /// The tag of a round and its hold.
     pub(crate) hold: AtomicU64,
-    /// The newest round aborted + 1, 0 for none; older ones are over as well.
+    /// The newest aborted round + 1; 0 for none. Older rounds are over as well.
     pub(crate) abort: AtomicU64,
-    /// Grows with each change of the two; what a waiting worker sleeps on.
-    pub(crate) bell: AtomicU32,
-    /// 1 once the host may go away. An agent that does not know the word leaves it 0.
+    /// Grows with each change of `hold` and `abort`, and when an ended lease is renewed. Waiting workers sleep on it.
+    pub(crate) eventcount: AtomicU32,
+    /// 1 once the host may go away. Agents that do not know the field leave it 0.
     pub(crate) risk: AtomicU32,
-    /// Nanoseconds of [`boottime`] until which the worker may go on; 0 for no end. An agent that does not know the word
-    /// leaves it 0.
+    /// The end of the lease in nanoseconds of [`boottime`]; 0 for no lease. Agents that do not know the field leave it 0.
     pub(crate) lease: AtomicU64,
 }
 
-/// Written by the worker's own thread, apart from the training thread's line.
+/// The beats, written by the SDK's own thread. They are apart from the cache lines of the training thread.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Beats {
@@ -155,9 +154,9 @@ pub(crate) struct Beats {
 #[repr(C)]
 pub(crate) struct Layout {
     head: Head,
-    pub(crate) life: Life,
+    pub(crate) liveness: Liveness,
     pub(crate) progress: Progress,
-    pub(crate) orders: Orders,
+    pub(crate) control: Control,
     pub(crate) beats: Beats,
 }
 
@@ -172,39 +171,39 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Layout {
-    /// Whether the round is over by an abort.
+    /// Whether a round is aborted.
     pub(crate) fn aborted(&self, round: u64) -> bool {
-        self.orders.abort.load(Ordering::SeqCst) > round
+        self.control.abort.load(Ordering::SeqCst) > round
     }
 
     /// Aborts a round and all before it.
     pub(crate) fn abort(&self, round: u64) {
         let word = round.saturating_add(1);
-        self.orders.abort.fetch_max(word, Ordering::SeqCst);
-        self.ring();
+        self.control.abort.fetch_max(word, Ordering::SeqCst);
+        self.notify();
     }
 
-    /// Whether the worker may go on: there is no lease, or it is not over.
+    /// Whether the worker may continue: there is no lease, or it has not ended.
     pub(crate) fn is_leased(&self) -> bool {
-        let until = self.orders.lease.load(Ordering::Acquire);
+        let until = self.control.lease.load(Ordering::Acquire);
         until == 0 || nanos(boottime()) < until
     }
 
-    /// Sets the end of the lease; a worker that waits for that goes on.
+    /// Sets the end of the lease. Wakes a worker that waits for it.
     pub(crate) fn set_lease(&self, until: Duration) {
         let before = self
-            .orders
+            .control
             .lease
             .swap(nanos(until).max(1), Ordering::SeqCst);
         if before != 0 && before <= nanos(boottime()) {
-            self.ring();
+            self.notify();
         }
     }
 
-    /// Makes a worker at a boundary look again.
-    pub(crate) fn ring(&self) {
-        self.orders.bell.fetch_add(1, Ordering::SeqCst);
-        crate::futex::wake_all(&self.orders.bell);
+    /// Wakes a worker that waits at a boundary, to check the words again.
+    pub(crate) fn notify(&self) {
+        self.control.eventcount.fetch_add(1, Ordering::SeqCst);
+        crate::futex::wake_all(&self.control.eventcount);
     }
 }
 
@@ -213,7 +212,7 @@ impl Layout {
 pub(crate) struct Page(Arc<Mapping>);
 
 impl Page {
-    /// Makes the head of new memory.
+    /// Maps new memory and writes its head.
     pub(crate) fn format(fd: &impl AsFd) -> Result<Self, Error> {
         let mapping = Mapping::new(fd, PAGE)?;
         let page = Self(Arc::new(mapping));

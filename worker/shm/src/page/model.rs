@@ -1,8 +1,7 @@
-//! All interleavings of the hold, explored: two workers, each with its agent, and a driver.
+//! Explores all interleavings of the hold: two workers, each with its agent, and a driver.
 //!
-//! A step of the model is one access to shared memory, in the order in which the code makes them; the
-//! words and their meaning are those of [`hold`]. Mutants prove that the explorer can see each
-//! of the mistakes which the order of accesses prevents.
+//! A step of the model is one access to shared memory, in the order of the code. The words and their meaning are those
+//! of [`hold`]. Mutants prove that the explorer detects each mistake that the order of accesses prevents.
 
 use std::collections::HashSet;
 
@@ -25,31 +24,31 @@ enum Mutant {
     None,
     AgentReadsFirst,
     WorkerReadsFirst,
-    BellReadLast,
-    NoRing,
+    EventcountReadLast,
+    NoNotify,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum WorkerAt {
+enum WorkerStep {
     Enter,
     StoreCount,
-    LoadBell,
+    LoadEventcount,
     LoadHold,
-    /// With [`Mutant::BellReadLast`]: it has decided to wait and looks at the bell only now.
-    LoadBellLate,
-    /// With [`Mutant::WorkerReadsFirst`]: it has decided before its count is seen.
+    /// With [`Mutant::EventcountReadLast`]: the worker has decided to wait and loads the eventcount only now.
+    LoadEventcountLate,
+    /// With [`Mutant::WorkerReadsFirst`]: the worker has decided before it stores its count.
     StoreCountLate(bool),
     Asleep,
     Left,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum AgentAt {
+enum AgentStep {
     StoreHold,
-    RingHold,
+    NotifyHold,
     LoadCount,
-    Told,
-    RingLast,
+    StoreAnswer,
+    NotifyLast,
     Done,
 }
 
@@ -57,13 +56,13 @@ enum AgentAt {
 struct Host {
     count_word: u64,
     hold_word: u64,
-    bell: u32,
-    worker: WorkerAt,
+    eventcount: u32,
+    worker: WorkerStep,
     /// The boundary that the worker is at, in its own memory.
     count: u64,
-    bell_seen: u32,
+    eventcount_seen: u32,
     passed: u64,
-    agent: AgentAt,
+    agent: AgentStep,
     reported: Option<u64>,
 }
 
@@ -84,12 +83,12 @@ impl World {
         let host = Host {
             count_word,
             hold_word,
-            bell: 0,
-            worker: WorkerAt::Enter,
+            eventcount: 0,
+            worker: WorkerStep::Enter,
             count: 0,
-            bell_seen: 0,
+            eventcount_seen: 0,
             passed: 0,
-            agent: AgentAt::StoreHold,
+            agent: AgentStep::StoreHold,
             reported: None,
         };
         Self {
@@ -108,7 +107,7 @@ impl World {
 
 impl Explorer {
     fn run(plan: Plan, mutant: Mutant) -> Result<usize, String> {
-        // What earlier rounds may have left in the page.
+        // The words that earlier rounds may have left in the page.
         let counts = [0, hold::count_word(Round(2), 2)];
         let holds = [
             0,
@@ -156,13 +155,13 @@ impl Explorer {
         Ok(())
     }
 
-    /// Nobody can move: all must be where the plan wants them.
+    /// No step is possible: all workers must be in the final state of the plan.
     fn end(&mut self, world: &World) -> Result<(), String> {
         self.ends += 1;
         for host in &world.hosts {
             let good = match self.plan {
-                Plan::Leave => host.worker == WorkerAt::Left && Some(host.count) == world.k(),
-                Plan::Withdraw => host.worker == WorkerAt::StoreCount && host.count == LIMIT,
+                Plan::Leave => host.worker == WorkerStep::Left && Some(host.count) == world.k(),
+                Plan::Withdraw => host.worker == WorkerStep::StoreCount && host.count == LIMIT,
             };
             if !good {
                 return Err(format!("ends at {world:?}, K {:?}", world.k()));
@@ -173,18 +172,18 @@ impl Explorer {
 
     fn worker(&self, world: &World, index: usize) -> Result<Option<World>, String> {
         let mut next = world.clone();
-        let told = world.hosts[index].agent == AgentAt::Done;
+        let is_done = world.hosts[index].agent == AgentStep::Done;
         let limit = match self.plan {
-            Plan::Leave if told => LIMIT + 1,
+            Plan::Leave if is_done => LIMIT + 1,
             _ => LIMIT,
         };
         let host = &mut next.hosts[index];
         match host.worker {
-            WorkerAt::Enter => {
+            WorkerStep::Enter => {
                 host.count_word = hold::count_word(ROUND, 0);
-                host.worker = WorkerAt::StoreCount;
+                host.worker = WorkerStep::StoreCount;
             }
-            WorkerAt::StoreCount => {
+            WorkerStep::StoreCount => {
                 if host.count >= limit {
                     return Ok(None);
                 }
@@ -192,53 +191,55 @@ impl Explorer {
                 if self.mutant != Mutant::WorkerReadsFirst {
                     host.count_word = hold::count_word(ROUND, host.count);
                 }
-                host.worker = WorkerAt::LoadBell;
+                host.worker = WorkerStep::LoadEventcount;
             }
-            WorkerAt::LoadBell => {
-                host.bell_seen = host.bell;
-                host.worker = WorkerAt::LoadHold;
+            WorkerStep::LoadEventcount => {
+                host.eventcount_seen = host.eventcount;
+                host.worker = WorkerStep::LoadHold;
             }
-            WorkerAt::LoadHold => {
+            WorkerStep::LoadHold => {
                 let verdict = hold::judge(Look::at(host.hold_word), ROUND, host.count);
                 host.worker = match verdict {
                     Verdict::Continue if self.mutant == Mutant::WorkerReadsFirst => {
-                        WorkerAt::StoreCountLate(true)
+                        WorkerStep::StoreCountLate(true)
                     }
                     Verdict::Wait if self.mutant == Mutant::WorkerReadsFirst => {
-                        WorkerAt::StoreCountLate(false)
+                        WorkerStep::StoreCountLate(false)
                     }
-                    Verdict::Continue => WorkerAt::StoreCount,
-                    Verdict::Wait if self.mutant == Mutant::BellReadLast => WorkerAt::LoadBellLate,
-                    Verdict::Wait => WorkerAt::Asleep,
-                    Verdict::Leave => WorkerAt::Left,
+                    Verdict::Continue => WorkerStep::StoreCount,
+                    Verdict::Wait if self.mutant == Mutant::EventcountReadLast => {
+                        WorkerStep::LoadEventcountLate
+                    }
+                    Verdict::Wait => WorkerStep::Asleep,
+                    Verdict::Leave => WorkerStep::Left,
                     Verdict::AwaitLease | Verdict::Abort => unreachable!("not in the model"),
                 };
                 if verdict == Verdict::Continue {
                     host.passed = host.count;
                 }
             }
-            WorkerAt::LoadBellLate => {
-                host.bell_seen = host.bell;
-                host.worker = WorkerAt::Asleep;
+            WorkerStep::LoadEventcountLate => {
+                host.eventcount_seen = host.eventcount;
+                host.worker = WorkerStep::Asleep;
             }
-            WorkerAt::StoreCountLate(passes) => {
+            WorkerStep::StoreCountLate(passes) => {
                 host.count_word = hold::count_word(ROUND, host.count);
                 host.worker = if passes {
-                    WorkerAt::StoreCount
+                    WorkerStep::StoreCount
                 } else {
-                    WorkerAt::Asleep
+                    WorkerStep::Asleep
                 };
             }
-            WorkerAt::Asleep => {
-                if host.bell == host.bell_seen {
+            WorkerStep::Asleep => {
+                if host.eventcount == host.eventcount_seen {
                     return Ok(None);
                 }
                 host.worker = match self.mutant {
-                    Mutant::BellReadLast => WorkerAt::LoadHold,
-                    _ => WorkerAt::LoadBell,
+                    Mutant::EventcountReadLast => WorkerStep::LoadHold,
+                    _ => WorkerStep::LoadEventcount,
                 };
             }
-            WorkerAt::Left => return Ok(None),
+            WorkerStep::Left => return Ok(None),
         }
         // H2 and H3, in every state.
         if self.plan == Plan::Leave
@@ -255,41 +256,41 @@ impl Explorer {
         let mut next = world.clone();
         let host = &mut next.hosts[index];
         if self.mutant == Mutant::AgentReadsFirst
-            && host.agent == AgentAt::StoreHold
+            && host.agent == AgentStep::StoreHold
             && host.reported.is_none()
         {
             host.reported = Some(hold::count_in(host.count_word, ROUND).0);
             return Some(next);
         }
         host.agent = match host.agent {
-            AgentAt::StoreHold => {
+            AgentStep::StoreHold => {
                 host.hold_word = hold::held(ROUND);
-                AgentAt::RingHold
+                AgentStep::NotifyHold
             }
-            AgentAt::RingHold => {
-                host.bell += 1;
+            AgentStep::NotifyHold => {
+                host.eventcount += 1;
                 if self.mutant == Mutant::AgentReadsFirst {
-                    AgentAt::Told
+                    AgentStep::StoreAnswer
                 } else {
-                    AgentAt::LoadCount
+                    AgentStep::LoadCount
                 }
             }
-            AgentAt::LoadCount => {
+            AgentStep::LoadCount => {
                 host.reported = Some(hold::count_in(host.count_word, ROUND).0);
-                AgentAt::Told
+                AgentStep::StoreAnswer
             }
-            AgentAt::Told => {
+            AgentStep::StoreAnswer => {
                 host.hold_word = match self.plan {
                     Plan::Leave => hold::leave_at(ROUND, Boundary(k?)).unwrap(),
                     Plan::Withdraw => hold::withdrawn(ROUND),
                 };
-                AgentAt::RingLast
+                AgentStep::NotifyLast
             }
-            AgentAt::RingLast => {
-                host.bell += u32::from(self.mutant != Mutant::NoRing);
-                AgentAt::Done
+            AgentStep::NotifyLast => {
+                host.eventcount += u32::from(self.mutant != Mutant::NoNotify);
+                AgentStep::Done
             }
-            AgentAt::Done => return None,
+            AgentStep::Done => return None,
         };
         Some(next)
     }
@@ -321,10 +322,10 @@ fn a_worker_that_looks_before_it_counts_is_caught() {
 #[test]
 fn a_lost_wake_up_is_caught() {
     for (plan, mutant) in [
-        (Plan::Leave, Mutant::BellReadLast),
-        (Plan::Withdraw, Mutant::BellReadLast),
-        (Plan::Leave, Mutant::NoRing),
-        (Plan::Withdraw, Mutant::NoRing),
+        (Plan::Leave, Mutant::EventcountReadLast),
+        (Plan::Withdraw, Mutant::EventcountReadLast),
+        (Plan::Leave, Mutant::NoNotify),
+        (Plan::Withdraw, Mutant::NoNotify),
     ] {
         let why = Explorer::run(plan, mutant).unwrap_err();
         assert!(why.starts_with("ends at"), "{why}");

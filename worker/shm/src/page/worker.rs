@@ -12,14 +12,14 @@ use elasticrun_protocol::{Boundary, Round};
 use super::layout::{Error, Layout, Page, Phase, exiting, phase_of};
 use crate::futex;
 
-/// The page of this process. Cheap to clone; used by its training thread and by the SDK's own thread.
+/// The worker's handle of its page. Cheap to clone; the training thread and the SDK's own thread use it.
 #[derive(Clone, Debug)]
 pub struct WorkerPage {
     page: Page,
 }
 
 impl WorkerPage {
-    /// Maps the page that the agent made; the descriptor is not needed afterwards.
+    /// Maps the page that the agent created. The descriptor is not needed afterwards.
     pub fn open(fd: &impl AsFd) -> Result<Self, Error> {
         Ok(Self {
             page: Page::open(fd)?,
@@ -30,9 +30,9 @@ impl WorkerPage {
         self.page.layout()
     }
 
-    /// Says what this process does. `Exiting`, once said, stays.
+    /// Sets the phase of this process. `Exiting` is final.
     pub fn set_phase(&self, phase: Phase) {
-        let word = &self.layout().life.phase;
+        let word = &self.layout().liveness.phase;
         // The closure never refuses, so neither does the update.
         let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |before| {
             Some(match phase {
@@ -43,7 +43,7 @@ impl WorkerPage {
         });
     }
 
-    /// Enters a round at its boundary 0. The training thread's; the handle of the round before is dead by now.
+    /// Enters a round at its boundary 0. For the training thread. The handle of the round before must not be used again.
     pub fn enter(&self, round: Round) -> InRound {
         let progress = &self.layout().progress;
         let count = hold::count_word(round, 0);
@@ -58,81 +58,81 @@ impl WorkerPage {
         }
     }
 
-    /// One beat of the SDK's own thread.
+    /// Counts a beat of the SDK's own thread.
     pub fn beat(&self) {
         self.layout().beats.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the agent has said that the host may go away. It does not take that back.
+    /// Whether the agent has marked the host as one that may go away. The mark is final.
     pub fn at_risk(&self) -> bool {
-        self.layout().orders.risk.load(Ordering::Relaxed) != 0
+        self.layout().control.risk.load(Ordering::Relaxed) != 0
     }
 
-    /// Counts a commit. The training thread's.
+    /// Counts a commit. For the training thread.
     pub fn count_commit(&self) {
         add(&self.layout().progress.commits);
     }
 
-    /// Counts a step. The training thread's.
+    /// Counts a step. For the training thread.
     pub fn count_step(&self) {
         add(&self.layout().progress.steps);
     }
 
-    /// Ends a round and all before it, as the agent can: for the SDK's own thread, when it has lost the
-    /// agent or a peer. A training thread that waits at a boundary wakes up.
+    /// Aborts a round and all before it, as the agent can. For the SDK's own thread, when it has lost the agent or a
+    /// peer. It wakes a training thread that waits at a boundary.
     pub fn abort(&self, round: Round) {
         self.layout().abort(round.0);
     }
 
-    /// Sleeps until the round that this process is in is held, if it is another one than `told`, and gives it. For a
-    /// thread beside the training thread, which learns of it at its next boundary by itself.
-    pub fn wait_for_hold(&self, told: Option<Round>) -> Round {
+    /// Sleeps until the current round of this process is held and is not `reported`, and returns it. For a thread beside
+    /// the training thread, which sees the hold at its next boundary.
+    pub fn wait_for_hold(&self, reported: Option<Round>) -> Round {
         let layout = self.layout();
         loop {
-            let bell = layout.orders.bell.load(Ordering::SeqCst);
+            let seen = layout.control.eventcount.load(Ordering::SeqCst);
             let entered = layout.progress.round.load(Ordering::Acquire);
-            let hold = layout.orders.hold.load(Ordering::SeqCst);
+            let hold = layout.control.hold.load(Ordering::SeqCst);
             if let Some(round) = entered.checked_sub(1).map(Round)
-                && told != Some(round)
+                && reported != Some(round)
                 && hold::concerns(hold, round)
             {
                 return round;
             }
-            futex::wait(&layout.orders.bell, bell, None);
+            futex::wait(&layout.control.eventcount, seen, None);
         }
     }
 
-    /// Whether a round is over by an abort.
+    /// Whether a round is aborted.
     pub fn aborted(&self, round: Round) -> bool {
         self.layout().aborted(round.0)
     }
 }
 
-/// One writer, so a plain addition is enough.
+/// Adds 1. There is one writer, so no atomic addition is needed.
 fn add(word: &AtomicU64) {
     word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// What a boundary says.
+/// The result of a boundary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum AtBoundary {
-    /// Train on.
+    /// Continue to train.
     Continue,
     /// This is the common boundary: commit, and leave the round.
     Leave,
-    /// The round was aborted: leave it at once; what is newer than the next base is void.
+    /// The round was aborted: leave it at once. Commits newer than the next base are void.
     Aborted,
 }
 
-/// How often a worker whose lease is over looks again, beside being woken.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often a worker whose lease has ended checks it, in addition to wakeups.
+const LEASE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-fn wait_for_lease(layout: &Layout, bell: u32) {
-    futex::wait(&layout.orders.bell, bell, Some(LOOK));
+fn wait_for_lease(layout: &Layout, seen: u32) {
+    futex::wait(&layout.control.eventcount, seen, Some(LEASE_POLL_INTERVAL));
 }
 
-/// A round that this process trains in: counts its boundaries. The training thread's.
+/// The current round of this process. It counts boundaries. For the training thread.
 #[derive(Debug)]
 pub struct InRound {
     page: WorkerPage,
@@ -141,21 +141,23 @@ pub struct InRound {
 }
 
 impl InRound {
-    /// One boundary: a store, loads of one cache line that is hardly ever written, and a look at the clock, while nothing is
-    /// asked. If the round is held, it sleeps until K is known, the hold is withdrawn or the round is aborted; if the lease
-    /// is over, until there is another one or the round is aborted.
+    /// Passes one boundary. The fast path is one store, loads of one cache line that is rarely written, and a read of the
+    /// clock if there is a lease.
     ///
-    /// There is no timeout: the agent, or this process's own thread when the agent is gone, ends the wait.
+    /// In a held round the call sleeps until K is set, the hold is withdrawn or the round is aborted. If the lease has
+    /// ended, the call sleeps until the lease is renewed or the round is aborted.
+    ///
+    /// There is no timeout. The agent ends the wait, or the SDK's own thread if the agent is gone.
     pub fn boundary(&mut self) -> AtBoundary {
         self.count = (self.count + 1).min(hold::LAST);
         let layout = self.page.layout();
         let word = hold::count_word(self.round, self.count);
         layout.progress.count.store(word, Ordering::SeqCst);
         loop {
-            // Before the words it guards, so that a change after our look also changes the bell.
-            let bell = layout.orders.bell.load(Ordering::SeqCst);
+            // Load the eventcount before the words that it covers. Then a later change of these also changes it.
+            let seen = layout.control.eventcount.load(Ordering::SeqCst);
             let look = Look {
-                hold: layout.orders.hold.load(Ordering::SeqCst),
+                hold: layout.control.hold.load(Ordering::SeqCst),
                 aborted: layout.aborted(self.round.0),
                 leased: layout.is_leased(),
             };
@@ -163,24 +165,24 @@ impl InRound {
                 Verdict::Continue => return AtBoundary::Continue,
                 Verdict::Leave => return AtBoundary::Leave,
                 Verdict::Abort => return AtBoundary::Aborted,
-                Verdict::AwaitLease => wait_for_lease(layout, bell),
+                Verdict::AwaitLease => wait_for_lease(layout, seen),
                 Verdict::Wait => {
-                    futex::wait(&layout.orders.bell, bell, None);
+                    futex::wait(&layout.control.eventcount, seen, None);
                 }
             }
         }
     }
 
-    /// Sleeps until the lease of this process is not over, or the round is: what is committed beyond the lease might be
-    /// beside another round.
+    /// Sleeps until the lease has not ended or the round is aborted. Another round may run elsewhere after the lease, so
+    /// no commit may be made then.
     pub fn wait_until_leased(&self) {
         let layout = self.page.layout();
         loop {
-            let bell = layout.orders.bell.load(Ordering::SeqCst);
+            let seen = layout.control.eventcount.load(Ordering::SeqCst);
             if layout.is_leased() || layout.aborted(self.round.0) {
                 return;
             }
-            wait_for_lease(layout, bell);
+            wait_for_lease(layout, seen);
         }
     }
 
@@ -189,12 +191,12 @@ impl InRound {
         self.round
     }
 
-    /// Boundaries so far.
+    /// The number of boundaries so far.
     pub fn count(&self) -> Boundary {
         Boundary(self.count)
     }
 
-    /// Whether the round is over by an abort.
+    /// Whether the round is aborted.
     pub fn aborted(&self) -> bool {
         self.page.aborted(self.round)
     }

@@ -12,7 +12,7 @@ use std::{
 
 use elasticrun_shm::fds;
 
-const PART: &str = "ELASTICRUN_TEST_PART";
+const ROLE: &str = "ELASTICRUN_TEST_PART";
 
 /// A worker process of a test, killed and reaped when the test ends.
 #[derive(Debug)]
@@ -22,12 +22,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the test `entry` of this binary as a worker that plays `part`, and sends it descriptors.
-    pub(crate) fn start(entry: &str, part: &str, fds: &[BorrowedFd<'_>]) -> Self {
+    /// Starts the test `entry` of this binary as a worker with a role, and sends it descriptors.
+    pub(crate) fn start(entry: &str, role: &str, fds: &[BorrowedFd<'_>]) -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let process = Command::new(env::current_exe().expect("this binary"))
             .args(["--exact", entry, "--nocapture", "--quiet"])
-            .env(PART, part)
+            .env(ROLE, role)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .spawn()
@@ -39,8 +39,8 @@ impl Worker {
         }
     }
 
-    /// Waits for a byte of the worker.
-    pub(crate) fn heard(&mut self) -> u8 {
+    /// Receives a byte from the worker.
+    pub(crate) fn recv_byte(&mut self) -> u8 {
         let mut byte = [0];
         self.socket.read_exact(&mut byte).expect("the worker lives");
         byte[0]
@@ -49,24 +49,24 @@ impl Worker {
     /// Sends the worker a byte.
     #[allow(
         dead_code,
-        reason = "not every suite that has this module talks to its workers"
+        reason = "not every suite that has this module sends to its workers"
     )]
-    pub(crate) fn tell(&mut self, byte: u8) {
+    pub(crate) fn send_byte(&mut self, byte: u8) {
         self.socket.write_all(&[byte]).expect("the worker lives");
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Fails only for one that is reaped already.
+        // Fails only if the process is reaped already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// In a worker process: its part, the socket to the test, what it sent.
-pub(crate) fn part() -> Option<(String, UnixStream, Vec<OwnedFd>)> {
-    let part = env::var(PART).ok()?;
+/// In a worker process: its role, the socket to the test, and the received descriptors.
+pub(crate) fn role() -> Option<(String, UnixStream, Vec<OwnedFd>)> {
+    let role = env::var(ROLE).ok()?;
     let socket = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
@@ -74,5 +74,5 @@ pub(crate) fn part() -> Option<(String, UnixStream, Vec<OwnedFd>)> {
     let socket = UnixStream::from(socket);
     let mut got = Vec::new();
     fds::recv(&socket, &mut [0], &mut got).expect("descriptors come");
-    Some((part, socket, got))
+    Some((role, socket, got))
 }
