@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// One thing that happens to the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,85 +100,85 @@ pub(crate) enum Fault {
 pub(crate) const LONGEST_NOTICE: Duration = Duration::from_secs(20);
 
 impl Fault {
-    pub(crate) fn draw(dice: &mut Dice) -> Self {
-        match dice.range(0, 99) {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        match rng.range(0, 99) {
             0..=17 => Self::KillWorker,
             18..=24 => Self::FailWorker,
             25..=26 => Self::FailAll,
             27..=28 => Self::FailOneOfEach,
             29..=34 => Self::Suspend {
-                resume: dice.percent(60).then(|| dice.millis(10, 12_000)),
+                resume: rng.percent(60).then(|| rng.millis(10, 12_000)),
             },
-            35..=37 => Self::FailStarts(dice.range(1, 4)),
-            38..=39 => Self::HangStarts(dice.range(1, 2)),
-            40 => Self::QuitStarts(dice.range(1, 2)),
-            41..=42 => Self::RefuseStarts(dice.range(1, 3)),
+            35..=37 => Self::FailStarts(rng.range(1, 4)),
+            38..=39 => Self::HangStarts(rng.range(1, 2)),
+            40 => Self::QuitStarts(rng.range(1, 2)),
+            41..=42 => Self::RefuseStarts(rng.range(1, 3)),
             43..=44 => Self::FailExit {
-                hang: dice.percent(50),
+                hang: rng.percent(50),
             },
-            45..=47 => Self::Busy(dice.millis(10, 12_000)),
+            45..=47 => Self::Busy(rng.millis(10, 12_000)),
             48..=53 => Self::KillAgent,
             54 => Self::TermAgent,
             55..=59 => Self::KillHost {
-                back: dice.millis(100, 20_000),
+                back: rng.millis(100, 20_000),
             },
             60..=67 => Self::Cut {
-                up: dice.percent(75),
-                down: dice.percent(75),
-                data: dice.percent(60),
-                heal: dice.millis(10, 12_000),
+                up: rng.percent(75),
+                down: rng.percent(75),
+                data: rng.percent(60),
+                heal: rng.millis(10, 12_000),
             },
             68..=71 => Self::Break,
-            72..=73 => Self::FailLaunches(dice.range(1, 3)),
-            74 => Self::HangLaunches(dice.range(1, 2)),
+            72..=73 => Self::FailLaunches(rng.range(1, 3)),
+            74 => Self::HangLaunches(rng.range(1, 2)),
             75 => {
-                if dice.percent(30) {
+                if rng.percent(30) {
                     Self::Stop
                 } else {
                     Self::KillWorker
                 }
             }
-            _ => Self::draw_discovery(dice),
+            _ => Self::draw_discovery(rng),
         }
     }
 
-    fn draw_discovery(dice: &mut Dice) -> Self {
-        match dice.range(0, 9) {
-            0 => Self::Empty(dice.range(1, 3)),
+    fn draw_discovery(rng: &mut Rng) -> Self {
+        match rng.range(0, 9) {
+            0 => Self::Empty(rng.range(1, 3)),
             1 => Self::Flap,
             2 => Self::FailPolls {
-                count: dice.range(1, 3),
-                fatal: dice.percent(30),
+                count: rng.range(1, 3),
+                fatal: rng.percent(30),
             },
-            3 => Self::HangPoll(dice.millis(10, 10_000)),
-            _ => Self::draw_change(dice),
+            3 => Self::HangPoll(rng.millis(10, 10_000)),
+            _ => Self::draw_change(rng),
         }
     }
 
     /// Workers fail, and then all hosts of a round are lost at once: only others hold an older commit.
-    pub(crate) fn draw_split(dice: &mut Dice) -> Self {
-        match dice.range(0, 9) {
+    pub(crate) fn draw_split(rng: &mut Rng) -> Self {
+        match rng.range(0, 9) {
             0..=2 => Self::FailWorker,
             3..=4 => Self::KillWorker,
             5 => Self::KillMembers {
-                back: dice.millis(100, 20_000),
+                back: rng.millis(100, 20_000),
             },
-            6 if dice.percent(50) => Self::CrossMembers {
-                after: dice.millis(0, 3_000),
-                heal: dice.millis(8_000, 25_000),
+            6 if rng.percent(50) => Self::CrossMembers {
+                after: rng.millis(0, 3_000),
+                heal: rng.millis(8_000, 25_000),
             },
             6 => Self::Break,
             _ => Self::CutMembers {
-                up: dice.percent(75),
-                down: dice.percent(75),
-                heal: dice.millis(2_000, 20_000),
+                up: rng.percent(75),
+                down: rng.percent(75),
+                heal: rng.millis(2_000, 20_000),
             },
         }
     }
 
     /// What does not heal.
-    pub(crate) fn draw_lasting(dice: &mut Dice) -> Self {
-        match dice.range(0, 9) {
+    pub(crate) fn draw_lasting(rng: &mut Rng) -> Self {
+        match rng.range(0, 9) {
             0..=3 => Self::HangHost,
             4..=6 => Self::LoseWay,
             _ => Self::LoseData,
@@ -186,22 +186,22 @@ impl Fault {
     }
 
     /// A worker dies, or the hosts change.
-    pub(crate) fn draw_gentle(dice: &mut Dice) -> Self {
-        match dice.range(0, 2) {
+    pub(crate) fn draw_gentle(rng: &mut Rng) -> Self {
+        match rng.range(0, 2) {
             0 => Self::KillWorker,
             1 => Self::FailWorker,
-            _ => Self::draw_change(dice),
+            _ => Self::draw_change(rng),
         }
     }
 
     /// A change that is no fault.
-    pub(crate) fn draw_change(dice: &mut Dice) -> Self {
-        match dice.range(0, 11) {
+    pub(crate) fn draw_change(rng: &mut Rng) -> Self {
+        match rng.range(0, 11) {
             0..=3 => Self::Add,
             10 => Self::Notice {
-                within: dice
+                within: rng
                     .percent(70)
-                    .then(|| dice.millis(0, LONGEST_NOTICE.as_millis() as u64)),
+                    .then(|| rng.millis(0, LONGEST_NOTICE.as_millis() as u64)),
             },
             11 => Self::TermAgent,
             4 => Self::Remove,

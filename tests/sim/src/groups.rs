@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use elasticrun_core::{Cooldown, RestartMode};
 
-use crate::{dice::Dice, fault::Fault, scenario::Scenario};
+use crate::{fault::Fault, rng::Rng, scenario::Scenario};
 
 /// How workers behave that are started in groups.
 #[derive(Clone, Debug)]
@@ -20,19 +20,19 @@ pub(crate) struct GroupPlan {
 const GROUPS: u64 = 4;
 
 impl Scenario {
-    /// Makes a few of all jobs such that begin with groups. The dice are a copy: what others draw stays as it is.
-    pub(crate) fn draw_groups(&mut self, mut dice: Dice) {
-        if !dice.percent(GROUPS) || !self.settings.elastic || self.hosts.len() > 100 {
+    /// Makes a few of all jobs such that begin with groups. The generator is a copy: what others draw stays as it is.
+    pub(crate) fn draw_groups(&mut self, mut rng: Rng) {
+        if !rng.percent(GROUPS) || !self.settings.elastic || self.hosts.len() > 100 {
             return;
         }
-        let auto = dice.percent(50);
+        let auto = rng.percent(50);
         let settings = &mut self.settings;
         settings.restart_mode = match auto {
             true => RestartMode::Auto,
             false => RestartMode::Process,
         };
-        settings.max_restarts = dice.pick(&[0, 1, 3, 10]).unwrap_or(0);
-        if dice.percent(15) {
+        settings.max_restarts = rng.pick(&[0, 1, 3, 10]).unwrap_or(0);
+        if rng.percent(15) {
             // As torchrun has it.
             settings.cooldown = Cooldown::Range {
                 low: Duration::ZERO,
@@ -40,25 +40,25 @@ impl Scenario {
             };
             settings.max_host_failures = None;
         }
-        let attach = dice.percent(if auto { 60 } else { 10 });
+        let attach = rng.percent(if auto { 60 } else { 10 });
         self.groups = Some(GroupPlan {
             attach,
-            late_percent: dice.pick(&[0, 0, 30, 100]).unwrap_or(0),
-            late: dice
+            late_percent: rng.pick(&[0, 0, 30, 100]).unwrap_or(0),
+            late: rng
                 .pick(&[5, 20, 45])
                 .map_or(Duration::ZERO, Duration::from_secs),
         });
         if !attach {
-            let step = dice.pick(&[50, 300, 1_500]).unwrap_or(50);
+            let step = rng.pick(&[50, 300, 1_500]).unwrap_or(50);
             self.step = Duration::from_millis(step);
         }
-        if auto && dice.percent(50) {
+        if auto && rng.percent(50) {
             self.heal = self.heal + Duration::from_secs(30);
         }
         // Where nothing has attached a hang without an end may be a script.
         self.faults
             .retain(|(_, fault)| attach || *fault != Fault::HangHost);
-        let more = self.draw_faults(&mut dice);
+        let more = self.draw_faults(&mut rng);
         self.faults.extend(more);
     }
 }

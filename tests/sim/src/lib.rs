@@ -8,7 +8,6 @@
 //! `elasticrun-sim --seeds 100000` looks for violations; `elasticrun-sim --seed S --trace` replays one.
 
 mod blame;
-mod dice;
 mod fault;
 mod groups;
 mod history;
@@ -18,6 +17,7 @@ mod listing;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod reference;
+mod rng;
 mod runner;
 mod scenario;
 mod trace;

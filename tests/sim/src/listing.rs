@@ -2,7 +2,7 @@
 
 use elasticrun_hosts::SlotsFrom;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// What the sources of a host say of its slots, and whether its agent counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,15 +49,15 @@ impl Listing {
     }
 
     /// A host of one or two of so many sources.
-    pub(crate) fn draw(dice: &mut Dice, count: usize) -> Self {
-        let mut sources = vec![dice.range(0, count as u64 - 1) as usize];
-        let other = dice.range(0, count as u64 - 1) as usize;
-        if dice.percent(40) && other != sources[0] {
+    pub(crate) fn draw(rng: &mut Rng, count: usize) -> Self {
+        let mut sources = vec![rng.range(0, count as u64 - 1) as usize];
+        let other = rng.range(0, count as u64 - 1) as usize;
+        if rng.percent(40) && other != sources[0] {
             sources.push(other);
         }
         sources.sort_unstable();
-        let more = dice.range(1, 2) as u32;
-        let slots = match dice.range(0, 9) {
+        let more = rng.range(1, 2) as u32;
+        let slots = match rng.range(0, 9) {
             0..=3 => Slots::Given,
             4..=6 => Slots::Unsaid,
             7 => Slots::TooMany(more, SlotsFrom::Label),

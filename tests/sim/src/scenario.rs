@@ -7,10 +7,10 @@ use elasticrun_core::{
 };
 
 use crate::{
-    dice::Dice,
     fault::{Fault, LONGEST_NOTICE},
     groups::GroupPlan,
     listing::Listing,
+    rng::Rng,
     world::reading::DataSet,
 };
 
@@ -85,68 +85,68 @@ pub(crate) struct Scenario {
 const MANY_HOSTS: u64 = 3_000;
 
 impl Scenario {
-    /// The scenario of a seed. What concerns the data is drawn from dice of its own.
-    pub(crate) fn draw(dice: &mut Dice, data: &mut Dice) -> Self {
-        let count = if dice.percent(3) {
-            dice.range(6, 12) as usize
+    /// The scenario of a seed. What concerns the data is drawn from a generator of its own.
+    pub(crate) fn draw(rng: &mut Rng, data: &mut Rng) -> Self {
+        let count = if rng.percent(3) {
+            rng.range(6, 12) as usize
         } else {
-            dice.range(1, 5) as usize
+            rng.range(1, 5) as usize
         };
         let many = data.range(1, MANY_HOSTS) == 1;
         let count = if many { 200 } else { count };
         let most = if count > 3 { 2 } else { 4 };
-        let hosts: Vec<u32> = (0..count + 3).map(|_| dice.range(1, most) as u32).collect();
+        let hosts: Vec<u32> = (0..count + 3).map(|_| rng.range(1, most) as u32).collect();
         let total: u32 = hosts[..count].iter().sum();
-        let kind = dice.range(0, 99);
+        let kind = rng.range(0, 99);
         let (calm, gentle) = (kind < 8, (8..16).contains(&kind));
         let quiet = calm || gentle;
         // Lanes of the data are made for some dozens of workers.
         let total = if many { total.min(24) } else { total };
-        let mut settings = draw_settings(dice, total);
+        let mut settings = draw_settings(rng, total);
         if many {
             settings.max_np = Some(settings.np.max(settings.max_np.unwrap_or(0)));
         }
-        let heal = Time::from_start(dice.millis(2_000, 30_000));
+        let heal = Time::from_start(rng.millis(2_000, 30_000));
         let mut scenario = Self {
-            heartbeat_interval: dice
+            heartbeat_interval: rng
                 .pick(&[200, 500, 1000])
                 .map_or(Duration::ZERO, Duration::from_millis),
-            heartbeat_timeout: dice.millis(2_000, 5_000),
-            orphan_timeout: dice.millis(0, 5_000),
-            grace: dice.millis(100, 3_000),
-            connect_timeout: dice.millis(500, 5_000),
-            stall_timeout: dice.millis(500, 10_000),
+            heartbeat_timeout: rng.millis(2_000, 5_000),
+            orphan_timeout: rng.millis(0, 5_000),
+            grace: rng.millis(100, 3_000),
+            connect_timeout: rng.millis(500, 5_000),
+            stall_timeout: rng.millis(500, 10_000),
             listings: vec![Listing::plain(); hosts.len()],
             hosts,
             listed: count,
-            discovery_interval: (settings.elastic && dice.percent(80))
-                .then(|| dice.millis(200, 1_500)),
-            steps: dice.range(3, 40),
-            step: dice
+            discovery_interval: (settings.elastic && rng.percent(80))
+                .then(|| rng.millis(200, 1_500)),
+            steps: rng.range(3, 40),
+            step: rng
                 .pick(&[1, 10, 100, 400])
                 .map_or(Duration::ZERO, Duration::from_millis),
-            commit_every: dice.pick(&[1, 1, 2, 5]).unwrap_or(1),
-            seal: dice
+            commit_every: rng.pick(&[1, 1, 2, 5]).unwrap_or(1),
+            seal: rng
                 .pick(&[1, 3, 3, 300])
                 .map_or(Duration::ZERO, Duration::from_millis),
-            sync: dice
+            sync: rng
                 .pick(&[5, 20, 20, 1_000])
                 .map_or(Duration::ZERO, Duration::from_millis),
-            import: dice
+            import: rng
                 .pick(&[50, 500, 3_000])
                 .map_or(Duration::ZERO, Duration::from_millis),
-            delay: dice
+            delay: rng
                 .pick(&[100, 1_000, 20_000])
                 .map_or(Duration::ZERO, Duration::from_micros),
             hearing: Duration::from_millis(1),
             repeats: if quiet {
                 0
             } else {
-                dice.pick(&[0, 0, 3, 20]).unwrap_or(0)
+                rng.pick(&[0, 0, 3, 20]).unwrap_or(0)
             },
-            notice: dice.pick(&[0, 50, 100]).unwrap_or(0),
+            notice: rng.pick(&[0, 50, 100]).unwrap_or(0),
             drain_timeout: if settings.elastic {
-                dice.pick(&[0, 2_000, 20_000])
+                rng.pick(&[0, 2_000, 20_000])
                     .map_or(Duration::ZERO, Duration::from_millis)
             } else {
                 Duration::ZERO
@@ -155,7 +155,7 @@ impl Scenario {
             ambushes: if quiet {
                 0
             } else {
-                dice.pick(&[0, 1, 2, 4]).unwrap_or(0)
+                rng.pick(&[0, 1, 2, 4]).unwrap_or(0)
             },
             heal,
             calm,
@@ -170,22 +170,22 @@ impl Scenario {
             raises_at: None,
         };
         if !quiet {
-            // Of the dice for data, which are drawn from no more: what seeds mean stays as it is.
+            // From the generator of the data, from which nothing more is drawn: what seeds mean stays as it is.
             let late = data.pick(&[0, 0, 50, 1_500]).unwrap_or(0);
             scenario.late = Duration::from_millis(late);
         }
         scenario.callbacks = data.percent(50);
         scenario.careless = data.percent(20);
         if !quiet && scenario.settings.elastic && scenario.listed >= 3 && data.percent(15) {
-            scenario.split(dice);
+            scenario.split(rng);
         }
         scenario.settings.fence = scenario.lease().fence();
         scenario.settings.probe_timeout = scenario.heartbeat_timeout;
         scenario.settings.grace = scenario.grace;
         scenario.settings.lease = scenario.lease().length();
-        scenario.faults = scenario.draw_faults(dice);
+        scenario.faults = scenario.draw_faults(rng);
         let (lasts, stalls) = (data.percent(5), data.percent(10));
-        let early = |dice: &mut Dice| Time::from_start(dice.millis(0, 4_000));
+        let early = |rng: &mut Rng| Time::from_start(rng.millis(0, 4_000));
         if lasts && !quiet && scenario.settings.elastic {
             let fault = Fault::draw_lasting(data);
             scenario.faults.push((early(data), fault));
@@ -202,8 +202,8 @@ impl Scenario {
             scenario.faults.push((early(data), fault));
         }
         scenario.draw_groups(data.clone());
-        // Of dice of its own, for the same reason.
-        let mut own = Dice::new(data.clone().seed());
+        // From a generator of its own, for the same reason.
+        let mut own = Rng::new(data.clone().seed());
         if !quiet && own.percent(15) {
             // The thread that hears the agent gets no processor for a while.
             scenario.hearing = own.millis(1, 3_000);
@@ -215,32 +215,32 @@ impl Scenario {
     }
 
     /// Several sources, which do not know all of slots.
-    fn draw_sources(&mut self, dice: &mut Dice) {
-        let count = dice.range(1, 3) as usize;
+    fn draw_sources(&mut self, rng: &mut Rng) {
+        let count = rng.range(1, 3) as usize;
         self.settings.sources = count;
-        self.settings.slots_per_host = dice.percent(20).then(|| dice.range(1, 3) as u32);
+        self.settings.slots_per_host = rng.percent(20).then(|| rng.range(1, 3) as u32);
         for listing in &mut self.listings {
-            *listing = Listing::draw(dice, count);
+            *listing = Listing::draw(rng, count);
         }
     }
 
     /// A long training on few of the hosts, which fail one by one and stay away for long.
-    fn split(&mut self, dice: &mut Dice) {
+    fn split(&mut self, rng: &mut Rng) {
         self.split = true;
-        self.heartbeat_timeout = dice.millis(2_000, 2_500);
-        self.orphan_timeout = dice.millis(2_500, 5_000);
+        self.heartbeat_timeout = rng.millis(2_000, 2_500);
+        self.orphan_timeout = rng.millis(2_500, 5_000);
         (self.steps, self.step) = (40, Duration::from_millis(400));
         self.commit_every = 1;
-        self.heal = Time::from_start(dice.millis(15_000, 40_000));
+        self.heal = Time::from_start(rng.millis(15_000, 40_000));
         let settings = &mut self.settings;
         settings.min_np = 1;
         settings.np = settings.np.min(2);
-        settings.max_np = Some(settings.np + dice.range(0, 1) as u32);
+        settings.max_np = Some(settings.np + rng.range(0, 1) as u32);
         settings.failure_domain = FailureDomain::Host;
         settings.max_host_failures = None;
         settings.reset_limit = None;
         settings.cooldown = Cooldown::Range {
-            low: dice.millis(0, 20_000),
+            low: rng.millis(0, 20_000),
             high: Duration::from_secs(20),
         };
     }
@@ -254,31 +254,31 @@ impl Scenario {
         }
     }
 
-    pub(crate) fn draw_faults(&self, dice: &mut Dice) -> Vec<(Time, Fault)> {
-        let count = match dice.range(0, 9) {
+    pub(crate) fn draw_faults(&self, rng: &mut Rng) -> Vec<(Time, Fault)> {
+        let count = match rng.range(0, 9) {
             0 => 0,
-            1..=4 => dice.range(1, 3),
-            5..=8 => dice.range(2, 8),
-            _ => dice.range(8, 20),
+            1..=4 => rng.range(1, 3),
+            5..=8 => rng.range(2, 8),
+            _ => rng.range(8, 20),
         };
         let end = self.heal.since_start().as_micros() as u64;
         let mut faults = Vec::new();
         for _ in 0..count {
             // Half of all faults fall into the first seconds, where most jobs of a simulation are made.
-            let latest = if dice.percent(50) {
+            let latest = if rng.percent(50) {
                 end.min(4_000_000)
             } else {
                 end
             };
-            let at = Time::from_start(dice.micros(0, latest));
+            let at = Time::from_start(rng.micros(0, latest));
             let fault = if self.calm {
-                Fault::draw_change(dice)
+                Fault::draw_change(rng)
             } else if self.gentle {
-                Fault::draw_gentle(dice)
+                Fault::draw_gentle(rng)
             } else if self.split {
-                Fault::draw_split(dice)
+                Fault::draw_split(rng)
             } else {
-                Fault::draw(dice)
+                Fault::draw(rng)
             };
             faults.push((at, fault));
         }
@@ -318,56 +318,56 @@ impl Scenario {
     }
 }
 
-fn draw_settings(dice: &mut Dice, total: u32) -> Settings {
-    let elastic = dice.percent(93);
-    let np = if dice.percent(90) {
-        dice.range(1, u64::from(total))
+fn draw_settings(rng: &mut Rng, total: u32) -> Settings {
+    let elastic = rng.percent(93);
+    let np = if rng.percent(90) {
+        rng.range(1, u64::from(total))
     } else {
-        u64::from(total) + dice.range(1, 2)
+        u64::from(total) + rng.range(1, 2)
     } as u32;
     if !elastic {
         return Settings {
-            start_timeout: dice.millis(5_000, 20_000),
-            elastic_timeout: dice.millis(3_000, 20_000),
-            exit_timeout: dice.millis(2_000, 10_000),
+            start_timeout: rng.millis(5_000, 20_000),
+            elastic_timeout: rng.millis(3_000, 20_000),
+            exit_timeout: rng.millis(2_000, 10_000),
             ..Settings::standard(np)
         };
     }
-    let min_np = dice.range(1, u64::from(np)) as u32;
-    let max_np = match dice.range(0, 3) {
+    let min_np = rng.range(1, u64::from(np)) as u32;
+    let max_np = match rng.range(0, 3) {
         0 => None,
         1 => Some(np),
-        _ => Some(np + dice.range(0, 4) as u32),
+        _ => Some(np + rng.range(0, 4) as u32),
     };
-    let low = dice.pick(&[0, 0, 200, 1_000, 5_000]).unwrap_or(0);
-    let cooldown = if dice.percent(15) {
+    let low = rng.pick(&[0, 0, 200, 1_000, 5_000]).unwrap_or(0);
+    let cooldown = if rng.percent(15) {
         Cooldown::Forever
     } else {
         Cooldown::Range {
             low: Duration::from_millis(low),
-            high: Duration::from_millis(low + dice.range(0, 10_000)),
+            high: Duration::from_millis(low + rng.range(0, 10_000)),
         }
     };
     Settings {
-        spares: dice.pick(&[0, 0, 1, 2]).unwrap_or(0),
-        elastic_timeout: dice.millis(2_000, 30_000),
-        start_timeout: dice.millis(5_000, 20_000),
-        abort_timeout: dice.millis(1_000, 8_000),
-        interrupt_timeout: dice.millis(1_000, 8_000),
-        exit_timeout: dice.millis(2_000, 10_000),
-        last_call: dice.millis(0, 2_000),
-        reset_limit: dice.percent(15).then(|| dice.range(0, 4) as u32),
-        max_restarts: dice.pick(&[0, 0, 1, 2]).unwrap_or(0),
-        max_host_failures: dice.percent(60).then(|| dice.range(1, 5) as u32),
+        spares: rng.pick(&[0, 0, 1, 2]).unwrap_or(0),
+        elastic_timeout: rng.millis(2_000, 30_000),
+        start_timeout: rng.millis(5_000, 20_000),
+        abort_timeout: rng.millis(1_000, 8_000),
+        interrupt_timeout: rng.millis(1_000, 8_000),
+        exit_timeout: rng.millis(2_000, 10_000),
+        last_call: rng.millis(0, 2_000),
+        reset_limit: rng.percent(15).then(|| rng.range(0, 4) as u32),
+        max_restarts: rng.pick(&[0, 0, 1, 2]).unwrap_or(0),
+        max_host_failures: rng.percent(60).then(|| rng.range(1, 5) as u32),
         cooldown,
-        failure_domain: dice
+        failure_domain: rng
             .pick(&[
                 FailureDomain::Auto,
                 FailureDomain::Host,
                 FailureDomain::Slot,
             ])
             .unwrap_or(FailureDomain::Auto),
-        self_registration: dice.percent(15),
+        self_registration: rng.percent(15),
         // Some are made jobs of groups at last.
         restart_mode: RestartMode::InProcess,
         ..Settings::elastic(np, min_np, max_np)

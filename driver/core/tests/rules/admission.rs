@@ -4,13 +4,13 @@ use elasticrun_core::{Event, Rejected};
 use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, control::Task};
 
 use crate::{
+    harness::{Harness, host, process},
     hosts::elastic,
-    play::{Play, host, process},
 };
 
 /// A job whose hosts come by themselves, as tasks of a cluster do.
-fn of_tasks(np: u32) -> Play {
-    Play::new(elasticrun_core::Settings {
+fn of_tasks(np: u32) -> Harness {
+    Harness::new(elasticrun_core::Settings {
         self_registration: true,
         ..elastic(np, 1, np)
     })
@@ -26,7 +26,7 @@ fn task(machine: &str, slot: u32, attempt: u64) -> Task {
 }
 
 /// Local rank and local size of each member of the round that started last, by host.
-fn seats(play: &Play) -> Vec<(String, Option<u32>, u32)> {
+fn seats(harness: &Harness) -> Vec<(String, Option<u32>, u32)> {
     let seat = |(host, start): &(HostId, elasticrun_protocol::control::Start)| {
         let place = start.members[0].place;
         (
@@ -35,19 +35,19 @@ fn seats(play: &Play) -> Vec<(String, Option<u32>, u32)> {
             place.local_size,
         )
     };
-    play.starts.iter().map(seat).collect()
+    harness.starts.iter().map(seat).collect()
 }
 
 #[test]
 fn a_newer_connection_of_a_host_takes_the_place_of_the_older() {
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.list(&[host("a", 1)]);
-    play.connects("a");
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.list(&[host("a", 1)]);
+    harness.connects("a");
     let id = HostId::new("a");
-    assert_eq!(play.disconnected, [(id.clone(), 1)]);
-    assert_eq!(play.admitted, [(id.clone(), 1), (id, 2)]);
+    assert_eq!(harness.disconnected, [(id.clone(), 1)]);
+    assert_eq!(harness.admitted, [(id.clone(), 1), (id, 2)]);
     assert_eq!(
-        play.ended_launches,
+        harness.ended_launches,
         [],
         "the new one may come of the same launch"
     );
@@ -55,20 +55,20 @@ fn a_newer_connection_of_a_host_takes_the_place_of_the_older() {
 
 #[test]
 fn an_older_connection_that_arrives_late_is_refused() {
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.list(&[host("a", 1)]);
-    let before = format!("{:?}", play.job);
-    play.arrives_late("a", 0);
-    assert_eq!(play.refused, [(HostId::new("a"), 0)]);
-    assert_eq!(play.rejected, [Rejected::StaleConnection]);
-    assert_eq!(format!("{:?}", play.job), before, "R3");
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.list(&[host("a", 1)]);
+    let before = format!("{:?}", harness.job);
+    harness.arrives_late("a", 0);
+    assert_eq!(harness.refused, [(HostId::new("a"), 0)]);
+    assert_eq!(harness.rejected, [Rejected::StaleConnection]);
+    assert_eq!(format!("{:?}", harness.job), before, "R3");
 }
 
 #[test]
 fn tasks_of_one_machine_are_neighbours_and_keep_their_seats() {
-    let mut play = of_tasks(3);
+    let mut harness = of_tasks(3);
     for (machine, slot) in [("m", 0), ("n", 1), ("m", 2)] {
-        play.task_connects(&task(machine, slot, 1));
+        harness.task_connects(&task(machine, slot, 1));
     }
     let seat = |host: &str, rank, size| (host.to_owned(), Some(rank), size);
     let all = [
@@ -76,39 +76,43 @@ fn tasks_of_one_machine_are_neighbours_and_keep_their_seats() {
         seat("n/1.1", 0, 1),
         seat("m/2.1", 1, 2),
     ];
-    assert_eq!(seats(&play), all);
-    play.lose("m/0.1");
-    assert_eq!(seats(&play), [seat("n/1.1", 0, 1), seat("m/2.1", 1, 1)]);
+    assert_eq!(seats(&harness), all);
+    harness.lose("m/0.1");
+    assert_eq!(seats(&harness), [seat("n/1.1", 0, 1), seat("m/2.1", 1, 1)]);
 }
 
 #[test]
 fn a_newer_attempt_of_a_task_retires_the_older_and_an_older_is_refused() {
-    let mut play = of_tasks(1);
-    play.task_connects(&task("m", 0, 5));
-    play.orders.clear();
-    play.task_connects(&task("n", 0, 6));
-    assert!(play.orders.contains(&(HostId::new("m/0.5"), Order::Kill)));
-    assert_eq!(play.disconnected, [(HostId::new("m/0.5"), 1)]);
-    play.task_connects(&task("m", 0, 4));
-    assert_eq!(play.rejected, [Rejected::OlderAttempt]);
-    assert_eq!(play.refused, [(HostId::new("m/0.4"), 3)]);
+    let mut harness = of_tasks(1);
+    harness.task_connects(&task("m", 0, 5));
+    harness.orders.clear();
+    harness.task_connects(&task("n", 0, 6));
+    assert!(
+        harness
+            .orders
+            .contains(&(HostId::new("m/0.5"), Order::Kill))
+    );
+    assert_eq!(harness.disconnected, [(HostId::new("m/0.5"), 1)]);
+    harness.task_connects(&task("m", 0, 4));
+    assert_eq!(harness.rejected, [Rejected::OlderAttempt]);
+    assert_eq!(harness.refused, [(HostId::new("m/0.4"), 3)]);
 }
 
 #[test]
 fn what_is_said_to_another_driver_changes_nothing() {
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.list(&[host("a", 1)]);
-    let before = format!("{:?}", play.job);
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.list(&[host("a", 1)]);
+    let before = format!("{:?}", harness.job);
     let report = Report::Lost {
         process: process(0, 1),
         silent: false,
     };
-    play.event(Event::Reported {
+    harness.event(Event::Reported {
         host: "a".into(),
         instance: 1,
         epoch: DriverEpoch(2),
         report,
     });
-    assert_eq!(play.rejected, [Rejected::OtherDriver(DriverEpoch(2))]);
-    assert_eq!(format!("{:?}", play.job), before, "R3");
+    assert_eq!(harness.rejected, [Rejected::OtherDriver(DriverEpoch(2))]);
+    assert_eq!(format!("{:?}", harness.job), before, "R3");
 }

@@ -4,26 +4,26 @@ use elasticrun_core::{FailureDomain, Settings, results::Outcome};
 use elasticrun_protocol::{HostId, Order, Report};
 
 use crate::{
+    harness::{Harness, commit, host, range, seconds},
     hosts::elastic,
-    play::{Play, commit, host, range, seconds},
 };
 
 #[test]
 fn a_host_that_keeps_the_newest_commit_and_dies_while_others_answer() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         failure_domain: FailureDomain::Slot,
         ..elastic(2, 1, 2)
     });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
     // Only a's memory has the newest commit; its worker is dead and b is slow to come back.
-    play.commit_on("a");
-    play.passive.insert("b".into());
-    play.kill("a", 0);
-    play.lose("a");
-    play.comes_back("b");
+    harness.commit_on("a");
+    harness.passive.insert("b".into());
+    harness.kill("a", 0);
+    harness.lose("a");
+    harness.comes_back("b");
     assert_eq!(
-        (play.started(), play.base()),
+        (harness.started(), harness.base()),
         (2, Some(commit(1, 1))),
         "what nobody can give is no base"
     );
@@ -31,201 +31,217 @@ fn a_host_that_keeps_the_newest_commit_and_dies_while_others_answer() {
 
 #[test]
 fn the_newest_commit_of_a_dead_worker_is_the_base() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         failure_domain: FailureDomain::Slot,
         ..elastic(2, 1, 2)
     });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.commit_on("a");
-    play.kill("a", 0);
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.commit_on("a");
+    harness.kill("a", 0);
     assert_eq!(
-        (play.started(), play.base()),
+        (harness.started(), harness.base()),
         (2, Some(commit(1, 2))),
         "R12"
     );
-    let keeper = play.keeper().expect("no member holds it");
+    let keeper = harness.keeper().expect("no member holds it");
     assert_eq!(keeper.host, HostId::new("a"));
 }
 
 #[test]
 fn rank_0_is_a_survivor_also_if_the_base_is_that_of_a_dead_worker() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         failure_domain: FailureDomain::Slot,
         cooldown: range(1, 4),
         ..elastic(2, 2, 2)
     });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.commit_on("a");
-    play.kill("a", 0);
-    while play.started() < 2 {
-        play.pass(std::time::Duration::from_millis(10));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.commit_on("a");
+    harness.kill("a", 0);
+    while harness.started() < 2 {
+        harness.pass(std::time::Duration::from_millis(10));
     }
-    assert_eq!(play.base(), Some(commit(1, 2)));
-    assert_eq!(play.members(), [("b".to_owned(), 0), ("a".to_owned(), 0)]);
+    assert_eq!(harness.base(), Some(commit(1, 2)));
+    assert_eq!(
+        harness.members(),
+        [("b".to_owned(), 0), ("a".to_owned(), 0)]
+    );
 }
 
 #[test]
 fn rank_0_stays_rank_0_although_another_survivor_has_committed_once_more() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         cooldown: range(1, 4),
         ..elastic(3, 1, 3)
     });
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.commit();
-    play.commit_on("b");
-    play.kill("c", 0);
-    assert_eq!(play.base(), Some(commit(1, 2)));
-    assert_eq!(play.members(), [("a".to_owned(), 0), ("b".to_owned(), 0)]);
-    let keeper = play.keeper().expect("rank 0 has to get the base");
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    harness.commit();
+    harness.commit_on("b");
+    harness.kill("c", 0);
+    assert_eq!(harness.base(), Some(commit(1, 2)));
+    assert_eq!(
+        harness.members(),
+        [("a".to_owned(), 0), ("b".to_owned(), 0)]
+    );
+    let keeper = harness.keeper().expect("rank 0 has to get the base");
     assert_eq!(keeper.host, HostId::new("b"), "a living process has it");
 }
 
-fn passes_until_round(play: &mut Play, round: u32) {
-    while play.started() < round {
-        play.pass(std::time::Duration::from_millis(10));
+fn passes_until_round(harness: &mut Harness, round: u32) {
+    while harness.started() < round {
+        harness.pass(std::time::Duration::from_millis(10));
     }
 }
 
 /// The rank that the last process of a slot was told at its start.
-fn expected_rank(play: &Play, name: &str, slot: u32) -> u32 {
+fn expected_rank(harness: &Harness, name: &str, slot: u32) -> u32 {
     let spawned = |(host, order): &(HostId, Order)| match order {
         Order::Spawn(spawn) if *host == name.into() && spawn.process.local_rank.0 == slot => {
             Some(spawn.place.rank.0)
         }
         _ => None,
     };
-    let mut ranks = play.orders.iter().filter_map(spawned);
+    let mut ranks = harness.orders.iter().filter_map(spawned);
     ranks.next_back().expect("a process was started there")
 }
 
 #[test]
 fn a_worker_is_rank_0_as_long_as_it_lives() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         failure_domain: FailureDomain::Slot,
         cooldown: range(1, 4),
         ..elastic(2, 2, 4)
     });
-    play.list(&[host("a", 2)]);
-    play.commit();
-    play.kill("a", 0);
-    passes_until_round(&mut play, 2);
-    assert_eq!(play.members(), [("a".to_owned(), 1), ("a".to_owned(), 0)]);
-    assert_eq!(expected_rank(&play, "a", 0), 1, "at its start, too");
-    // Nobody fails, and the replacement is a survivor by now, in the first slot of the host.
-    play.commit();
-    play.list(&[host("a", 2), host("b", 1)]);
-    passes_until_round(&mut play, 3);
+    harness.list(&[host("a", 2)]);
+    harness.commit();
+    harness.kill("a", 0);
+    passes_until_round(&mut harness, 2);
     assert_eq!(
-        play.members(),
+        harness.members(),
+        [("a".to_owned(), 1), ("a".to_owned(), 0)]
+    );
+    assert_eq!(expected_rank(&harness, "a", 0), 1, "at its start, too");
+    // Nobody fails, and the replacement is a survivor by now, in the first slot of the host.
+    harness.commit();
+    harness.list(&[host("a", 2), host("b", 1)]);
+    passes_until_round(&mut harness, 3);
+    assert_eq!(
+        harness.members(),
         [
             ("a".to_owned(), 1),
             ("a".to_owned(), 0),
             ("b".to_owned(), 0)
         ]
     );
-    assert_eq!(expected_rank(&play, "b", 0), 2);
+    assert_eq!(expected_rank(&harness, "b", 0), 2);
 }
 
 #[test]
 fn a_host_that_gets_a_new_worker_is_not_before_that_of_rank_0() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         failure_domain: FailureDomain::Slot,
         cooldown: range(1, 4),
         ..elastic(2, 1, 4)
     });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.kill("a", 0);
-    passes_until_round(&mut play, 3);
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.kill("a", 0);
+    passes_until_round(&mut harness, 3);
     let expected = [("b".to_owned(), 0), ("a".to_owned(), 0)];
-    assert_eq!(play.members(), expected);
-    assert_eq!(expected_rank(&play, "a", 0), 1);
+    assert_eq!(harness.members(), expected);
+    assert_eq!(expected_rank(&harness, "a", 0), 1);
     // Now both have survivors, and a arrived first.
-    play.commit();
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    passes_until_round(&mut play, 4);
-    assert_eq!(play.members()[..2], expected);
-    assert_eq!(expected_rank(&play, "c", 0), 2);
-    play.kill("b", 0);
-    assert_eq!(play.members()[0], ("a".to_owned(), 0), "the next survivor");
+    harness.commit();
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    passes_until_round(&mut harness, 4);
+    assert_eq!(harness.members()[..2], expected);
+    assert_eq!(expected_rank(&harness, "c", 0), 2);
+    harness.kill("b", 0);
+    assert_eq!(
+        harness.members()[0],
+        ("a".to_owned(), 0),
+        "the next survivor"
+    );
 }
 
 #[test]
 fn who_has_made_a_commit_that_nobody_can_fetch_is_rank_0() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         cooldown: range(1, 4),
         ..elastic(3, 1, 3)
     });
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.commit();
-    play.commit_on("b");
-    play.keep_states_on("b");
-    play.kill("c", 0);
-    assert_eq!(play.base(), Some(commit(1, 2)));
-    assert_eq!(play.members(), [("b".to_owned(), 0), ("a".to_owned(), 0)]);
-    assert_eq!(play.keeper(), None);
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    harness.commit();
+    harness.commit_on("b");
+    harness.keep_states_on("b");
+    harness.kill("c", 0);
+    assert_eq!(harness.base(), Some(commit(1, 2)));
+    assert_eq!(
+        harness.members(),
+        [("b".to_owned(), 0), ("a".to_owned(), 0)]
+    );
+    assert_eq!(harness.keeper(), None);
 }
 
 #[test]
 fn a_keeper_is_not_dismissed_before_a_member_has_the_base() {
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.list(&[host("a", 1)]);
-    play.commit();
-    play.passive.insert("b".into());
-    play.list(&[host("b", 1)]);
-    play.list(&[host("b", 1)]);
-    play.connects("b");
-    play.joins("b", 0);
-    assert_eq!((play.started(), play.base()), (2, Some(commit(1, 2))));
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.list(&[host("a", 1)]);
+    harness.commit();
+    harness.passive.insert("b".into());
+    harness.list(&[host("b", 1)]);
+    harness.list(&[host("b", 1)]);
+    harness.connects("b");
+    harness.joins("b", 0);
+    assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 2))));
     let dismissed =
         |(host, order): &(HostId, Order)| *host == "a".into() && *order == Order::Shutdown;
     assert!(
-        !play.orders.iter().any(dismissed),
+        !harness.orders.iter().any(dismissed),
         "b has yet to fetch the base from a"
     );
 }
 
 #[test]
 fn state_that_is_lost_is_said_to_be_lost() {
-    let mut play = Play::new(elastic(1, 1, 2));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.pass(seconds(1));
-    play.commit();
-    play.lose("a");
+    let mut harness = Harness::new(elastic(1, 1, 2));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass(seconds(1));
+    harness.commit();
+    harness.lose("a");
     assert_eq!(
-        (play.outcome.clone(), play.started()),
+        (harness.outcome.clone(), harness.started()),
         (None, 2),
         "b holds it too"
     );
-    play.commit();
-    play.passive.insert("c".into());
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.unreachable.insert("b".into());
-    play.lose("b");
-    play.connects("c");
-    play.joins("c", 0);
-    assert_eq!(play.outcome, None, "b may come back");
-    play.pass(seconds(60));
-    assert_eq!(play.outcome, Some(Outcome::NoStateLeft));
+    harness.commit();
+    harness.passive.insert("c".into());
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    harness.unreachable.insert("b".into());
+    harness.lose("b");
+    harness.connects("c");
+    harness.joins("c", 0);
+    assert_eq!(harness.outcome, None, "b may come back");
+    harness.pass(seconds(60));
+    assert_eq!(harness.outcome, Some(Outcome::NoStateLeft));
 }
 
 #[test]
 fn commits_of_hosts_that_were_all_out_of_reach_are_the_base_when_they_are_back() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         cooldown: range(1, 4),
         ..elastic(2, 2, 2)
     });
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.out_of_reach("a");
-    play.out_of_reach("b");
-    play.connects_again("a", true);
-    play.connects_again("b", true);
-    play.pass(seconds(30));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.out_of_reach("a");
+    harness.out_of_reach("b");
+    harness.connects_again("a", true);
+    harness.connects_again("b", true);
+    harness.pass(seconds(30));
     assert_eq!(
-        (play.outcome.clone(), play.started(), play.base()),
+        (harness.outcome.clone(), harness.started(), harness.base()),
         (None, 2, Some(commit(1, 1))),
         "nothing is lost"
     );
@@ -233,15 +249,15 @@ fn commits_of_hosts_that_were_all_out_of_reach_are_the_base_when_they_are_back()
 
 #[test]
 fn a_newcomer_that_was_never_synced_is_no_state() {
-    let mut play = Play::new(elastic(1, 1, 2));
-    play.list(&[host("a", 1)]);
-    play.commit();
-    play.list(&[host("a", 1), host("b", 1)]);
-    assert_eq!(play.started(), 2);
-    play.forget_commits_on("b");
-    play.lose("a");
+    let mut harness = Harness::new(elastic(1, 1, 2));
+    harness.list(&[host("a", 1)]);
+    harness.commit();
+    harness.list(&[host("a", 1), host("b", 1)]);
+    assert_eq!(harness.started(), 2);
+    harness.forget_commits_on("b");
+    harness.lose("a");
     assert_eq!(
-        play.outcome,
+        harness.outcome,
         Some(Outcome::NoStateLeft),
         "a began with a base, and it is gone"
     );
@@ -249,20 +265,20 @@ fn a_newcomer_that_was_never_synced_is_no_state() {
 
 #[test]
 fn what_was_committed_last_on_hosts_that_go_is_kept() {
-    let mut play = Play::new(elastic(1, 1, 2));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.pass(seconds(1));
-    play.commit();
-    play.passive.insert("b".into());
+    let mut harness = Harness::new(elastic(1, 1, 2));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass(seconds(1));
+    harness.commit();
+    harness.passive.insert("b".into());
     // Both go; a leaves at the boundary and ends, b has not come to it yet.
-    play.list(&[]);
-    play.list(&[]);
-    let round = play.round();
+    harness.list(&[]);
+    harness.list(&[]);
+    let round = harness.round();
     let highest = elasticrun_protocol::Boundary(4);
-    play.report("b", Report::Counted { round, highest });
-    assert_eq!(play.runs("a"), 0);
-    play.list(&[]);
+    harness.report("b", Report::Counted { round, highest });
+    assert_eq!(harness.runs("a"), 0);
+    harness.list(&[]);
     let dismissed =
         |(host, order): &(HostId, Order)| *host == "a".into() && *order == Order::Shutdown;
-    assert!(!play.orders.iter().any(dismissed));
+    assert!(!harness.orders.iter().any(dismissed));
 }

@@ -7,25 +7,28 @@ use elasticrun_core::{
 use elasticrun_protocol::{Order, Report, control::Exit};
 
 use crate::{
+    harness::{Harness, draining, host, seconds},
     hosts::elastic,
-    play::{Play, draining, host, seconds},
 };
 
 #[test]
 fn standard_mode_ends_at_the_first_failure() {
-    let mut play = Play::new(Settings::standard(2));
-    play.list(&[host("a", 2)]);
-    play.kill("a", 1);
-    assert_eq!(play.outcome, Some(Outcome::WorkerFailed(Reason::Standard)));
+    let mut harness = Harness::new(Settings::standard(2));
+    harness.list(&[host("a", 2)]);
+    harness.kill("a", 1);
+    assert_eq!(
+        harness.outcome,
+        Some(Outcome::WorkerFailed(Reason::Standard))
+    );
 }
 
 #[test]
 fn a_single_worker_is_a_job() {
-    let mut play = Play::new(Settings::standard(1));
-    play.list(&[host("a", 1)]);
-    assert_eq!(play.size(), 1);
-    play.finish_all();
-    assert_eq!(play.outcome, Some(Outcome::Succeeded));
+    let mut harness = Harness::new(Settings::standard(1));
+    harness.list(&[host("a", 1)]);
+    assert_eq!(harness.size(), 1);
+    harness.finish_all();
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
 }
 
 #[test]
@@ -34,12 +37,12 @@ fn too_few_slots_for_too_long() {
         elastic_timeout: seconds(1),
         ..elastic(4, 4, 4)
     };
-    let mut play = Play::new(settings);
-    play.list(&[host("a", 2), host("b", 2)]);
-    play.commit();
-    play.kill("a", 0);
-    play.pass(seconds(1));
-    let ended = play.outcome.clone();
+    let mut harness = Harness::new(settings);
+    harness.list(&[host("a", 2), host("b", 2)]);
+    harness.commit();
+    harness.kill("a", 0);
+    harness.pass(seconds(1));
+    let ended = harness.outcome.clone();
     assert!(
         matches!(
             ended,
@@ -59,11 +62,11 @@ fn the_wait_for_np_ends_with_min_np() {
         elastic_timeout: seconds(5),
         ..elastic(4, 2, 4)
     };
-    let mut play = Play::new(settings);
-    play.list(&[host("a", 2)]);
-    assert_eq!(play.started(), 0);
-    play.pass(seconds(5));
-    assert_eq!((play.outcome.clone(), play.size()), (None, 2));
+    let mut harness = Harness::new(settings);
+    harness.list(&[host("a", 2)]);
+    assert_eq!(harness.started(), 0);
+    harness.pass(seconds(5));
+    assert_eq!((harness.outcome.clone(), harness.size()), (None, 2));
 }
 
 #[test]
@@ -72,15 +75,15 @@ fn a_shortage_below_min_np_counts_from_its_own_beginning() {
         elastic_timeout: seconds(10),
         ..elastic(4, 2, 4)
     };
-    let mut play = Play::new(settings);
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.pass(seconds(9));
-    play.list(&[host("a", 1), draining("b", 1)]);
-    play.pass(seconds(9));
-    assert_eq!(play.outcome, None, "for nine seconds there were enough");
-    play.pass(seconds(1));
+    let mut harness = Harness::new(settings);
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass(seconds(9));
+    harness.list(&[host("a", 1), draining("b", 1)]);
+    harness.pass(seconds(9));
+    assert_eq!(harness.outcome, None, "for nine seconds there were enough");
+    harness.pass(seconds(1));
     assert!(matches!(
-        play.outcome,
+        harness.outcome,
         Some(Outcome::TimedOut {
             usable: 1,
             needed: 2,
@@ -95,127 +98,130 @@ fn reset_limit_one_fails_and_two_succeeds() {
         (1, Outcome::ResetLimit { limit: 1 }),
         (2, Outcome::Succeeded),
     ] {
-        let mut play = Play::new(Settings {
+        let mut harness = Harness::new(Settings {
             reset_limit: Some(limit),
             ..elastic(1, 1, 3)
         });
-        play.list(&[host("a", 1)]);
-        play.list(&[host("a", 1), host("b", 1)]);
-        play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-        if play.outcome.is_none() {
-            assert_eq!(play.started(), 3);
-            play.finish_all();
+        harness.list(&[host("a", 1)]);
+        harness.list(&[host("a", 1), host("b", 1)]);
+        harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+        if harness.outcome.is_none() {
+            assert_eq!(harness.started(), 3);
+            harness.finish_all();
         }
-        assert_eq!(play.outcome, Some(outcome));
+        assert_eq!(harness.outcome, Some(outcome));
     }
 }
 
 #[test]
 fn the_others_get_the_exit_timeout() {
-    let mut play = Play::new(elastic(2, 1, 2));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.finishes("a", 0);
-    play.ends("a", 0, Exit::Code(0));
-    play.pass(seconds(299));
-    assert_eq!(play.outcome, None);
-    play.pass(seconds(1));
+    let mut harness = Harness::new(elastic(2, 1, 2));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.finishes("a", 0);
+    harness.ends("a", 0, Exit::Code(0));
+    harness.pass(seconds(299));
+    assert_eq!(harness.outcome, None);
+    harness.pass(seconds(1));
     assert_eq!(
-        play.outcome,
+        harness.outcome,
         Some(Outcome::WorkerFailed(Reason::ExitTimeout))
     );
 }
 
 #[test]
 fn after_a_success_no_round_is_formed_and_a_failure_fails_the_job() {
-    let mut play = Play::new(elastic(2, 1, 2));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.finishes("a", 0);
-    play.ends("a", 0, Exit::Code(0));
-    play.kill("b", 0);
-    assert_eq!(play.started(), 1);
+    let mut harness = Harness::new(elastic(2, 1, 2));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.finishes("a", 0);
+    harness.ends("a", 0, Exit::Code(0));
+    harness.kill("b", 0);
+    assert_eq!(harness.started(), 1);
     assert_eq!(
-        play.outcome,
+        harness.outcome,
         Some(Outcome::WorkerFailed(Reason::NotAllSucceeded))
     );
 }
 
 #[test]
 fn who_has_finished_is_left_to_end_by_itself_when_another_fails() {
-    let mut play = Play::new(elastic(3, 1, 3));
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    play.commit();
-    play.finishes("a", 0);
-    play.kill("b", 0);
+    let mut harness = Harness::new(elastic(3, 1, 3));
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    harness.commit();
+    harness.finishes("a", 0);
+    harness.kill("b", 0);
     let stopped =
         |(host, order): &(_, Order)| *host == "a".into() && matches!(order, Order::Stop { .. });
     assert!(
-        !play.orders.iter().any(stopped),
+        !harness.orders.iter().any(stopped),
         "it may be saving the model"
     );
-    assert_eq!(play.outcome, None);
-    play.ends("a", 0, Exit::Code(0));
+    assert_eq!(harness.outcome, None);
+    harness.ends("a", 0, Exit::Code(0));
     assert_eq!(
-        play.outcome,
+        harness.outcome,
         Some(Outcome::WorkerFailed(Reason::NotAllSucceeded))
     );
 }
 
 #[test]
 fn the_first_success_takes_back_a_plan() {
-    let mut play = Play::new(elastic(2, 1, 3));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    assert_eq!(play.started(), 2);
+    let mut harness = Harness::new(elastic(2, 1, 3));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    assert_eq!(harness.started(), 2);
     // A fourth would be added, but the boundary lies behind the end of the training.
-    let mut play = Play::new(elastic(2, 1, 3));
-    play.list(&[host("a", 1), host("b", 1)]);
+    let mut harness = Harness::new(elastic(2, 1, 3));
+    harness.list(&[host("a", 1), host("b", 1)]);
     for name in ["a", "b"] {
-        play.passive.insert(name.into());
+        harness.passive.insert(name.into());
     }
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    let round = play.round();
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    let round = harness.round();
     for name in ["a", "b"] {
         let highest = elasticrun_protocol::Boundary(9);
-        play.report(name, Report::Counted { round, highest });
+        harness.report(name, Report::Counted { round, highest });
     }
-    play.finishes("a", 0);
+    harness.finishes("a", 0);
     let withdrawn =
         |(host, order): &(_, Order)| *host == "b".into() && *order == Order::Withdraw { round };
-    assert!(play.orders.iter().any(withdrawn));
-    play.pass(seconds(120));
+    assert!(harness.orders.iter().any(withdrawn));
+    harness.pass(seconds(120));
     let aborted =
         |(host, order): &(_, Order)| *host == "b".into() && *order == Order::Abort { round };
-    assert!(!play.orders.iter().any(aborted), "b trains on to its end");
-    play.finishes("b", 0);
-    play.ends("a", 0, Exit::Code(0));
-    play.ends("b", 0, Exit::Code(0));
-    assert_eq!(play.outcome, Some(Outcome::Succeeded));
+    assert!(
+        !harness.orders.iter().any(aborted),
+        "b trains on to its end"
+    );
+    harness.finishes("b", 0);
+    harness.ends("a", 0, Exit::Code(0));
+    harness.ends("b", 0, Exit::Code(0));
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
 }
 
 #[test]
 fn a_host_that_goes_after_its_workers_succeeded_is_no_failure() {
-    let mut play = Play::new(elastic(2, 1, 2));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.finishes("a", 0);
-    play.ends("a", 0, Exit::Code(0));
-    play.lose("a");
-    play.finishes("b", 0);
-    play.ends("b", 0, Exit::Code(0));
-    assert_eq!(play.outcome, Some(Outcome::Succeeded));
+    let mut harness = Harness::new(elastic(2, 1, 2));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.finishes("a", 0);
+    harness.ends("a", 0, Exit::Code(0));
+    harness.lose("a");
+    harness.finishes("b", 0);
+    harness.ends("b", 0, Exit::Code(0));
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
 }
 
 #[test]
 fn a_repeated_exit_changes_nothing() {
-    let mut play = Play::new(elastic(2, 1, 2));
-    play.list(&[host("a", 1), host("b", 1)]);
-    let process = play.current("a", 0);
-    play.finishes("a", 0);
-    play.ends("a", 0, Exit::Code(0));
+    let mut harness = Harness::new(elastic(2, 1, 2));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    let process = harness.current("a", 0);
+    harness.finishes("a", 0);
+    harness.ends("a", 0, Exit::Code(0));
     let tail = Vec::new();
-    play.report(
+    harness.report(
         "a",
         Report::Exited {
             process,
@@ -223,9 +229,9 @@ fn a_repeated_exit_changes_nothing() {
             tail,
         },
     );
-    play.finishes("b", 0);
-    play.ends("b", 0, Exit::Code(0));
-    assert_eq!(play.outcome, Some(Outcome::Succeeded));
+    harness.finishes("b", 0);
+    harness.ends("b", 0, Exit::Code(0));
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
 }
 
 #[test]
@@ -235,19 +241,19 @@ fn a_first_discovery_that_cannot_work_ends_the_job_and_a_later_one_does_not() {
         fatal,
         why: "no such group".into(),
     };
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.event(failed(false));
-    assert_eq!(play.outcome, None);
-    play.event(failed(true));
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.event(failed(false));
+    assert_eq!(harness.outcome, None);
+    harness.event(failed(true));
     assert!(matches!(
-        play.outcome,
+        harness.outcome,
         Some(Outcome::DiscoveryFailed { .. })
     ));
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.list(&[host("a", 1)]);
-    play.event(failed(true));
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.list(&[host("a", 1)]);
+    harness.event(failed(true));
     assert_eq!(
-        (play.outcome.clone(), play.size()),
+        (harness.outcome.clone(), harness.size()),
         (None, 1),
         "the last good list stays"
     );
@@ -261,50 +267,50 @@ fn a_source_that_is_wrong_from_the_start_ends_a_job_that_others_have_hosts_for()
         why: "no such option".into(),
     };
     let two = || {
-        let mut play = Play::new(Settings {
+        let mut harness = Harness::new(Settings {
             sources: 2,
             ..elastic(1, 1, 1)
         });
-        play.list(&[host("a", 1)]);
-        play
+        harness.list(&[host("a", 1)]);
+        harness
     };
-    let mut play = two();
-    play.event(failed(true));
+    let mut harness = two();
+    harness.event(failed(true));
     assert!(matches!(
-        play.outcome,
+        harness.outcome,
         Some(Outcome::DiscoveryFailed { .. })
     ));
     // What failed by chance was not wrong from the start, and the job has a list.
-    let mut play = two();
-    play.event(failed(false));
-    play.event(failed(true));
-    assert_eq!((play.outcome.clone(), play.size()), (None, 1));
+    let mut harness = two();
+    harness.event(failed(false));
+    harness.event(failed(true));
+    assert_eq!((harness.outcome.clone(), harness.size()), (None, 1));
 }
 
 #[test]
 fn a_stop_ends_the_job_once_and_nothing_begins_after_it() {
-    let mut play = Play::new(elastic(1, 1, 2));
-    play.list(&[host("a", 1)]);
-    play.event(Event::StopRequested { signal: 2 });
-    assert_eq!(play.outcome, Some(Outcome::Stopped { signal: 2 }));
-    let before = play.orders.len();
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.kill("a", 0);
-    assert_eq!(play.orders.len(), before);
-    play.event(Event::StopRequested { signal: 15 });
-    assert_eq!(play.outcome, Some(Outcome::Stopped { signal: 2 }));
+    let mut harness = Harness::new(elastic(1, 1, 2));
+    harness.list(&[host("a", 1)]);
+    harness.event(Event::StopRequested { signal: 2 });
+    assert_eq!(harness.outcome, Some(Outcome::Stopped { signal: 2 }));
+    let before = harness.orders.len();
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.kill("a", 0);
+    assert_eq!(harness.orders.len(), before);
+    harness.event(Event::StopRequested { signal: 15 });
+    assert_eq!(harness.outcome, Some(Outcome::Stopped { signal: 2 }));
 }
 
 #[test]
 fn scripts_that_never_join_may_end_the_job_well() {
-    let mut play = Play::new(Settings::standard(2));
-    play.slow = true;
-    play.list(&[host("a", 2)]);
-    play.ends("a", 0, Exit::Code(0));
-    play.pass(seconds(3_000));
-    assert_eq!(play.outcome, None, "the other one still runs");
-    play.ends("a", 1, Exit::Code(0));
-    assert_eq!(play.outcome, Some(Outcome::Succeeded));
+    let mut harness = Harness::new(Settings::standard(2));
+    harness.slow = true;
+    harness.list(&[host("a", 2)]);
+    harness.ends("a", 0, Exit::Code(0));
+    harness.pass(seconds(3_000));
+    assert_eq!(harness.outcome, None, "the other one still runs");
+    harness.ends("a", 1, Exit::Code(0));
+    assert_eq!(harness.outcome, Some(Outcome::Succeeded));
 }
 
 #[test]
@@ -314,28 +320,28 @@ fn a_process_that_ends_well_before_it_joined_does_not_keep_the_job_waiting_for_e
         cooldown: Cooldown::Forever,
         ..elastic(2, 1, 2)
     };
-    let mut play = Play::new(settings);
-    play.slow = true;
-    play.list(&[host("a", 2)]);
-    play.ends("a", 0, Exit::Code(0));
-    play.ends("a", 1, Exit::Code(1));
-    play.pass(seconds(20));
-    assert!(play.outcome.is_some(), "R9");
+    let mut harness = Harness::new(settings);
+    harness.slow = true;
+    harness.list(&[host("a", 2)]);
+    harness.ends("a", 0, Exit::Code(0));
+    harness.ends("a", 1, Exit::Code(1));
+    harness.pass(seconds(20));
+    assert!(harness.outcome.is_some(), "R9");
 }
 
 #[test]
 fn processes_that_all_fail_before_the_first_round_fail_the_job() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         restart_mode: RestartMode::InProcess,
         ..elastic(2, 2, 2)
     });
-    play.slow = true;
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.ends("a", 0, Exit::Code(2));
-    assert_eq!(play.outcome, None);
-    play.ends("b", 0, Exit::Code(2));
+    harness.slow = true;
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.ends("a", 0, Exit::Code(2));
+    assert_eq!(harness.outcome, None);
+    harness.ends("b", 0, Exit::Code(2));
     assert!(
-        matches!(play.outcome, Some(Outcome::WorkerFailed(_))),
+        matches!(harness.outcome, Some(Outcome::WorkerFailed(_))),
         "a typo is not retried for minutes"
     );
 }
@@ -343,16 +349,16 @@ fn processes_that_all_fail_before_the_first_round_fail_the_job() {
 /// Seed 513700 of the simulation.
 #[test]
 fn a_standard_job_with_too_few_slots_waits_for_no_start_timeout() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         elastic_timeout: seconds(5),
         start_timeout: seconds(60),
         ..Settings::standard(2)
     });
-    play.slow = true;
-    play.list(&[host("a", 1)]);
-    play.pass(seconds(5));
+    harness.slow = true;
+    harness.list(&[host("a", 1)]);
+    harness.pass(seconds(5));
     assert!(
-        matches!(play.outcome, Some(Outcome::TimedOut { .. })),
+        matches!(harness.outcome, Some(Outcome::TimedOut { .. })),
         "its only process is there, and the other never comes"
     );
 }

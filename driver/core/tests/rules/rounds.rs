@@ -7,15 +7,15 @@ use elasticrun_protocol::{
 };
 
 use crate::{
+    harness::{Harness, host, process, seconds},
     hosts::elastic,
-    play::{Play, host, process, seconds},
 };
 
 #[test]
 fn ranks_places_and_neighbours_of_a_start() {
-    let mut play = Play::new(elastic(5, 5, 5));
-    play.list(&[host("a", 2), host("b", 1), host("c", 2)]);
-    let places: Vec<_> = (play.starts.iter())
+    let mut harness = Harness::new(elastic(5, 5, 5));
+    harness.list(&[host("a", 2), host("b", 1), host("c", 2)]);
+    let places: Vec<_> = (harness.starts.iter())
         .flat_map(|(_, start)| &start.members)
         .map(|m| {
             (
@@ -35,12 +35,13 @@ fn ranks_places_and_neighbours_of_a_start() {
     ];
     let expected = expected.map(|(rank, local, cross, of)| (Rank(rank), local, cross, of));
     assert_eq!(places, expected, "R1");
-    let peers: Vec<Vec<u32>> = (play.starts.iter())
+    let peers: Vec<Vec<u32>> = (harness.starts.iter())
         .map(|(_, start)| start.peers.keys().copied().collect())
         .collect();
     assert_eq!(peers, [vec![1, 2], vec![0, 2], vec![0, 1]]);
     assert!(
-        play.starts
+        harness
+            .starts
             .iter()
             .all(|(_, start)| start.prefix == "run/1/1")
     );
@@ -48,9 +49,9 @@ fn ranks_places_and_neighbours_of_a_start() {
 
 #[test]
 fn repeated_reports_change_nothing() {
-    let mut play = Play::new(elastic(2, 1, 3));
-    play.list(&[host("a", 1), host("b", 1)]);
-    let (round, before) = (play.round(), format!("{:?}", play.job));
+    let mut harness = Harness::new(elastic(2, 1, 3));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    let (round, before) = (harness.round(), format!("{:?}", harness.job));
     let one = process(0, 1);
     let waiting = Waiting {
         process: one,
@@ -91,24 +92,24 @@ fn repeated_reports_change_nothing() {
     ];
     let count = reports.len();
     for report in reports {
-        play.report("a", report);
+        harness.report("a", report);
     }
-    assert_eq!(play.rejected.len(), count, "{:?}", play.rejected);
-    assert_eq!(format!("{:?}", play.job), before, "R3");
+    assert_eq!(harness.rejected.len(), count, "{:?}", harness.rejected);
+    assert_eq!(format!("{:?}", harness.job), before, "R3");
 }
 
 #[test]
 fn an_answer_about_other_workers_is_refused() {
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.passive.insert("a".into());
-    play.list(&[host("a", 1)]);
-    play.connects("a");
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.passive.insert("a".into());
+    harness.list(&[host("a", 1)]);
+    harness.connects("a");
     let waiting = Waiting {
         process: process(0, 1),
         left: None,
         data_port: 1,
     };
-    play.report(
+    harness.report(
         "a",
         Report::Waiting {
             workers: vec![waiting],
@@ -122,7 +123,7 @@ fn an_answer_about_other_workers_is_refused() {
     };
     for members in [vec![], vec![held(5)], vec![held(0), held(1)]] {
         let kept = Vec::new();
-        play.report(
+        harness.report(
             "a",
             Report::Ready {
                 round: Round(1),
@@ -133,12 +134,12 @@ fn an_answer_about_other_workers_is_refused() {
         );
     }
     assert_eq!(
-        (play.started(), play.rejected.len()),
+        (harness.started(), harness.rejected.len()),
         (0, 3),
         "remote input is checked"
     );
     let (members, kept) = (vec![held(0)], Vec::new());
-    play.report(
+    harness.report(
         "a",
         Report::Ready {
             round: Round(1),
@@ -147,16 +148,16 @@ fn an_answer_about_other_workers_is_refused() {
             free_port: 2,
         },
     );
-    assert_eq!(play.started(), 1);
+    assert_eq!(harness.started(), 1);
 }
 
 #[test]
 fn a_newer_connection_of_a_host_replaces_the_older() {
-    let mut play = Play::new(elastic(1, 1, 1));
-    play.list(&[host("a", 1)]);
-    play.connects("a");
+    let mut harness = Harness::new(elastic(1, 1, 1));
+    harness.list(&[host("a", 1)]);
+    harness.connects("a");
     assert_eq!(
-        play.job.results().failures(),
+        harness.job.results().failures(),
         1,
         "the workers of the older one are lost"
     );
@@ -164,31 +165,31 @@ fn a_newer_connection_of_a_host_replaces_the_older() {
 
 #[test]
 fn an_agent_of_an_unknown_host_is_sent_away_and_its_host_may_come_later() {
-    let mut play = Play::new(elastic(1, 1, 2));
-    play.list(&[host("a", 1)]);
-    play.passive.insert("b".into());
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.list(&[host("a", 1)]);
-    play.list(&[host("a", 1)]);
-    play.connects("b");
-    assert_eq!(play.rejected, [Rejected::UnknownHost]);
-    assert_eq!(play.refused.len(), 1);
-    assert_eq!(play.ended_launches.last(), Some(&("b".into(), false)));
-    play.passive.clear();
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.pass(seconds(1));
-    assert_eq!(play.size(), 2, "it is launched anew, and at once");
+    let mut harness = Harness::new(elastic(1, 1, 2));
+    harness.list(&[host("a", 1)]);
+    harness.passive.insert("b".into());
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.list(&[host("a", 1)]);
+    harness.list(&[host("a", 1)]);
+    harness.connects("b");
+    assert_eq!(harness.rejected, [Rejected::UnknownHost]);
+    assert_eq!(harness.refused.len(), 1);
+    assert_eq!(harness.ended_launches.last(), Some(&("b".into(), false)));
+    harness.passive.clear();
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.pass(seconds(1));
+    assert_eq!(harness.size(), 2, "it is launched anew, and at once");
 }
 
 #[test]
 fn peers_that_break_away_from_a_round_that_is_left_are_not_waited_for() {
-    let mut play = Play::new(elastic(2, 1, 3));
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.commit();
-    play.passive.insert("b".into());
-    play.list(&[host("a", 1), host("b", 1), host("c", 1)]);
-    let round = play.round();
-    play.report(
+    let mut harness = Harness::new(elastic(2, 1, 3));
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.commit();
+    harness.passive.insert("b".into());
+    harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
+    let round = harness.round();
+    harness.report(
         "b",
         Report::Counted {
             round,
@@ -196,7 +197,7 @@ fn peers_that_break_away_from_a_round_that_is_left_are_not_waited_for() {
         },
     );
     let one = process(0, 1);
-    play.report(
+    harness.report(
         "b",
         Report::Broken {
             round,
@@ -207,33 +208,33 @@ fn peers_that_break_away_from_a_round_that_is_left_are_not_waited_for() {
     let aborted =
         |(host, order): &(_, Order)| *host == "b".into() && *order == Order::Abort { round };
     assert!(
-        play.orders.iter().any(aborted),
+        harness.orders.iter().any(aborted),
         "the others would wait for it in vain"
     );
-    play.comes_back("b");
-    assert_eq!((play.started(), play.size()), (2, 3));
+    harness.comes_back("b");
+    assert_eq!((harness.started(), harness.size()), (2, 3));
 }
 
 #[test]
 fn hosts_that_register_themselves_are_used_and_forgotten() {
-    let mut play = Play::new(Settings {
+    let mut harness = Harness::new(Settings {
         self_registration: true,
         ..elastic(2, 1, 4)
     });
-    play.connects("a");
-    play.connects("b");
-    assert_eq!(play.size(), 2);
-    play.commit();
-    play.lose("a");
-    assert_eq!((play.started(), play.size()), (2, 1));
-    play.connects("c");
+    harness.connects("a");
+    harness.connects("b");
+    assert_eq!(harness.size(), 2);
+    harness.commit();
+    harness.lose("a");
+    assert_eq!((harness.started(), harness.size()), (2, 1));
+    harness.connects("c");
     assert_eq!(
-        play.started(),
+        harness.started(),
         2,
         "the survivor has the processor to itself for a moment"
     );
-    play.pass(std::time::Duration::from_millis(20));
-    assert_eq!((play.started(), play.size()), (3, 2));
+    harness.pass(std::time::Duration::from_millis(20));
+    assert_eq!((harness.started(), harness.size()), (3, 2));
 }
 
 #[test]
@@ -243,24 +244,24 @@ fn a_listed_host_that_never_registers_is_not_waited_for_without_end() {
         elastic_timeout: seconds(10),
         ..elastic(2, 2, 2)
     };
-    let mut play = Play::new(settings);
-    play.list(&[host("a", 1), host("b", 1)]);
-    play.connects("a");
-    play.pass(seconds(11));
-    assert!(play.outcome.is_some(), "R9");
+    let mut harness = Harness::new(settings);
+    harness.list(&[host("a", 1), host("b", 1)]);
+    harness.connects("a");
+    harness.pass(seconds(11));
+    assert!(harness.outcome.is_some(), "R9");
 }
 
 #[test]
 fn every_host_is_used_when_there_is_room_for_all() {
-    let mut play = Play::new(elastic(2, 1, 3));
-    play.list(&[host("a", 2)]);
-    play.commit();
+    let mut harness = Harness::new(elastic(2, 1, 3));
+    harness.list(&[host("a", 2)]);
+    harness.commit();
     // b's second slot must not be forgotten while a still holds two places.
-    play.passive.insert("a".into());
-    play.list(&[host("b", 2)]);
-    play.list(&[host("b", 2)]);
-    play.pass(seconds(70));
-    play.comes_back("a");
-    play.pass(seconds(70));
-    assert_eq!(play.runs("b"), 2);
+    harness.passive.insert("a".into());
+    harness.list(&[host("b", 2)]);
+    harness.list(&[host("b", 2)]);
+    harness.pass(seconds(70));
+    harness.comes_back("a");
+    harness.pass(seconds(70));
+    assert_eq!(harness.runs("b"), 2);
 }

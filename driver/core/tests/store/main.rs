@@ -1,5 +1,5 @@
 //! The store's machine: rule by rule, and against a model.
 
+mod harness;
 mod model;
-mod play;
 mod rules;

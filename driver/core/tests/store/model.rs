@@ -12,7 +12,7 @@ use elasticrun_protocol::{
 };
 use proptest::prelude::*;
 
-use crate::play::{Play, client, namespace};
+use crate::harness::{Harness, client, namespace};
 
 /// Small ones, so that they are met.
 const LIMITS: Limits = Limits {
@@ -301,7 +301,7 @@ impl Model {
 
 /// Plays the same to both, act by act, and compares all answers and the count of bytes.
 fn compare(acts: Vec<Act>) -> Result<(), TestCaseError> {
-    let mut play = Play::new(LIMITS);
+    let mut harness = Harness::new(LIMITS);
     let mut model = Model {
         round: 1,
         ..Model::default()
@@ -316,16 +316,16 @@ fn compare(acts: Vec<Act>) -> Result<(), TestCaseError> {
                 wait_ms,
                 op,
             } => {
-                let round = play.round;
+                let round = harness.round;
                 let of = match place {
                     Place::Job => Namespace::Job,
                     Place::Current => namespace(round),
                     Place::Before => namespace(round - 1),
                 };
                 let timeout = Duration::from_millis(wait_ms);
-                let asked = (who, play.ask_in(who, of, timeout, op.clone()).1);
+                let asked = (who, harness.ask_in(who, of, timeout, op.clone()).1);
                 asked_last[who as usize] = asked.1;
-                let until = (wait_ms > 0).then_some(play.now + timeout);
+                let until = (wait_ms > 0).then_some(harness.now + timeout);
                 let result = match place {
                     Place::Before => Some(Err(Refused::StaleRound {
                         asked: Round(round - 1),
@@ -338,38 +338,38 @@ fn compare(acts: Vec<Act>) -> Result<(), TestCaseError> {
             }
             Act::Forget { who, back } => {
                 let number = asked_last[who as usize].saturating_sub(back);
-                play.say(client(who), FromClient::Forget { number });
+                harness.say(client(who), FromClient::Forget { number });
                 model.waiting.retain(|wait| wait.asked != (who, number));
             }
             Act::Left(who) => {
-                play.say(client(who), FromClient::Left);
+                harness.say(client(who), FromClient::Left);
                 model.waiting.retain(|wait| wait.asked.0 != who);
             }
             Act::Closed(connection) => {
-                play.step(Event::Closed { connection });
+                harness.step(Event::Closed { connection });
                 let of_it = |who: u32| u64::from(who / 2) == connection;
                 model.waiting.retain(|wait| !of_it(wait.asked.0));
             }
             Act::Pass(ms) => {
-                play.pass(Duration::from_millis(ms));
-                expected = model.overdue(play.now);
+                harness.pass(Duration::from_millis(ms));
+                expected = model.overdue(harness.now);
             }
             Act::NextRound => {
-                play.start(play.round + 1);
+                harness.start(harness.round + 1);
                 expected = model.next_round();
             }
         }
         for ((who, number), result) in expected {
-            let said = play.said((client(who), number));
+            let said = harness.said((client(who), number));
             prop_assert_eq!(said, Some(result), "{} of {} after {:?}", number, who, &act);
         }
         prop_assert!(
-            play.nothing_said(),
+            harness.nothing_said(),
             "answers that nobody expects after {act:?}"
         );
-        prop_assert_eq!(play.store.bytes(), model.bytes());
-        prop_assert_eq!(play.store.len(), model.job.len() + model.current.len());
-        prop_assert_eq!(play.store.waiting(), model.waiting.len());
+        prop_assert_eq!(harness.store.bytes(), model.bytes());
+        prop_assert_eq!(harness.store.len(), model.job.len() + model.current.len());
+        prop_assert_eq!(harness.store.waiting(), model.waiting.len());
         prop_assert!(model.bytes() <= LIMITS.bytes, "S4");
     }
     Ok(())

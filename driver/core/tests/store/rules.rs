@@ -8,7 +8,7 @@ use elasticrun_protocol::{
     store::{Blob, FromClient, MAX_VALUE, Namespace, Op, Refused, Request, Value},
 };
 
-use crate::play::{Play, blob, bytes, client, get, keys, namespace, set};
+use crate::harness::{Harness, blob, bytes, client, get, keys, namespace, set};
 
 const DONE: Option<Result<Value, Refused>> = Some(Ok(Value::Done));
 
@@ -24,8 +24,8 @@ fn current(text: Option<&str>) -> Option<Result<Value, Refused>> {
     Some(Ok(Value::Current(text.map(blob))))
 }
 
-fn play() -> Play {
-    Play::new(Limits::default())
+fn harness() -> Harness {
+    Harness::new(Limits::default())
 }
 
 fn add(key: &str, amount: i64) -> Op {
@@ -63,51 +63,54 @@ fn missing(names: &[&str]) -> Option<Result<Value, Refused>> {
 
 #[test]
 fn what_one_sets_another_gets() {
-    let mut play = play();
-    assert_eq!(play.call(0, set("a", "1")), DONE);
-    assert_eq!(play.call(1, get("a")), bytes("1"));
-    assert_eq!(play.call(1, set("a", "")), DONE);
-    assert_eq!(play.call(0, get("a")), bytes(""));
+    let mut harness = harness();
+    assert_eq!(harness.call(0, set("a", "1")), DONE);
+    assert_eq!(harness.call(1, get("a")), bytes("1"));
+    assert_eq!(harness.call(1, set("a", "")), DONE);
+    assert_eq!(harness.call(0, get("a")), bytes(""));
 }
 
 #[test]
 fn a_get_waits_for_its_key() {
-    let mut play = play();
-    let (one, two) = (play.ask(0, get("a")), play.ask(1, get("a")));
-    play.call(1, set("b", "x"));
-    assert_eq!((play.said(one), play.said(two)), (None, None));
-    play.call(1, set("a", "1"));
-    assert_eq!((play.said(one), play.said(two)), (bytes("1"), bytes("1")));
-    assert_eq!(play.store.waiting(), 0);
+    let mut harness = harness();
+    let (one, two) = (harness.ask(0, get("a")), harness.ask(1, get("a")));
+    harness.call(1, set("b", "x"));
+    assert_eq!((harness.said(one), harness.said(two)), (None, None));
+    harness.call(1, set("a", "1"));
+    assert_eq!(
+        (harness.said(one), harness.said(two)),
+        (bytes("1"), bytes("1"))
+    );
+    assert_eq!(harness.store.waiting(), 0);
 }
 
 #[test]
 fn a_wait_ends_when_all_keys_are_there_at_once() {
-    let mut play = play();
-    let waits = play.ask(0, wait(&["a", "b", "c"]));
-    play.call(1, set("c", ""));
-    play.call(1, set("a", ""));
-    play.call(1, Op::Delete { key: "a".into() });
-    play.call(1, set("b", ""));
-    assert_eq!(play.said(waits), None, "a is gone again");
-    play.call(1, set("a", ""));
-    assert_eq!(play.said(waits), DONE);
-    assert_eq!(play.call(0, wait(&[])), DONE);
+    let mut harness = harness();
+    let waits = harness.ask(0, wait(&["a", "b", "c"]));
+    harness.call(1, set("c", ""));
+    harness.call(1, set("a", ""));
+    harness.call(1, Op::Delete { key: "a".into() });
+    harness.call(1, set("b", ""));
+    assert_eq!(harness.said(waits), None, "a is gone again");
+    harness.call(1, set("a", ""));
+    assert_eq!(harness.said(waits), DONE);
+    assert_eq!(harness.call(0, wait(&[])), DONE);
 }
 
 #[test]
 fn who_waits_in_vain_is_told_what_is_missing() {
-    let mut play = play();
-    play.call(0, set("a", ""));
-    let waits = play.ask(0, wait(&["a", "b", "c"]));
-    play.pass(Duration::from_millis(999));
-    assert_eq!(play.said(waits), None);
-    play.pass(Duration::from_millis(1));
-    assert_eq!(play.said(waits), missing(&["b", "c"]));
-    assert_eq!(play.store.next_deadline(), None);
-    assert_eq!(play.call_in(0, namespace(1), get("b")), missing(&["b"]));
+    let mut harness = harness();
+    harness.call(0, set("a", ""));
+    let waits = harness.ask(0, wait(&["a", "b", "c"]));
+    harness.pass(Duration::from_millis(999));
+    assert_eq!(harness.said(waits), None);
+    harness.pass(Duration::from_millis(1));
+    assert_eq!(harness.said(waits), missing(&["b", "c"]));
+    assert_eq!(harness.store.next_deadline(), None);
+    assert_eq!(harness.call_in(0, namespace(1), get("b")), missing(&["b"]));
     let names: Vec<_> = (0..20).map(|n| n.to_string()).collect();
-    let many = play.call_in(0, namespace(1), Op::MultiGet { keys: names });
+    let many = harness.call_in(0, namespace(1), Op::MultiGet { keys: names });
     let Some(Err(Refused::TimedOut { missing, more })) = many else {
         panic!("{many:?}");
     };
@@ -116,39 +119,48 @@ fn who_waits_in_vain_is_told_what_is_missing() {
 
 #[test]
 fn a_time_out_that_never_ends_is_one() {
-    let mut play = play();
-    let asked = play.ask_in(0, Namespace::Job, Duration::MAX, get("a"));
-    play.pass(Duration::from_secs(1 << 40));
-    assert_eq!(play.said(asked), None);
-    play.call_in(1, Namespace::Job, set("a", "1"));
-    assert_eq!(play.said(asked), bytes("1"));
+    let mut harness = harness();
+    let asked = harness.ask_in(0, Namespace::Job, Duration::MAX, get("a"));
+    harness.pass(Duration::from_secs(1 << 40));
+    assert_eq!(harness.said(asked), None);
+    harness.call_in(1, Namespace::Job, set("a", "1"));
+    assert_eq!(harness.said(asked), bytes("1"));
 }
 
 #[test]
 fn numbers_are_decimal_text() {
-    let mut play = play();
-    assert_eq!(play.call(0, add("n", 5)), number(5));
-    assert_eq!(play.call(1, add("n", -7)), number(-2));
-    assert_eq!(play.call(0, get("n")), bytes("-2"));
-    play.call(0, set("n", "40"));
-    assert_eq!(play.call(0, add("n", 2)), number(42));
-    play.call(0, set("n", "forty"));
+    let mut harness = harness();
+    assert_eq!(harness.call(0, add("n", 5)), number(5));
+    assert_eq!(harness.call(1, add("n", -7)), number(-2));
+    assert_eq!(harness.call(0, get("n")), bytes("-2"));
+    harness.call(0, set("n", "40"));
+    assert_eq!(harness.call(0, add("n", 2)), number(42));
+    harness.call(0, set("n", "forty"));
     let none = Refused::NotANumber { key: "n".into() };
-    assert_eq!(play.call(0, add("n", 2)), Some(Err(none)));
-    play.call(0, set("n", &i64::MAX.to_string()));
+    assert_eq!(harness.call(0, add("n", 2)), Some(Err(none)));
+    harness.call(0, set("n", &i64::MAX.to_string()));
     let beyond = Refused::Overflow { key: "n".into() };
-    assert_eq!(play.call(0, add("n", 1)), Some(Err(beyond)));
-    assert_eq!(play.call(0, get("n")), bytes(&i64::MAX.to_string()));
+    assert_eq!(harness.call(0, add("n", 1)), Some(Err(beyond)));
+    assert_eq!(harness.call(0, get("n")), bytes(&i64::MAX.to_string()));
 }
 
 #[test]
 fn compare_set_writes_what_was_expected_or_absent() {
-    let mut play = play();
-    assert_eq!(play.call(0, compare_set("a", "x", "1")), current(None));
-    assert_eq!(play.call(0, compare_set("a", "", "1")), current(Some("1")));
-    assert_eq!(play.call(1, compare_set("a", "", "2")), current(Some("1")));
-    assert_eq!(play.call(1, compare_set("a", "1", "2")), current(Some("2")));
-    assert_eq!(play.call(1, get("a")), bytes("2"));
+    let mut harness = harness();
+    assert_eq!(harness.call(0, compare_set("a", "x", "1")), current(None));
+    assert_eq!(
+        harness.call(0, compare_set("a", "", "1")),
+        current(Some("1"))
+    );
+    assert_eq!(
+        harness.call(1, compare_set("a", "", "2")),
+        current(Some("1"))
+    );
+    assert_eq!(
+        harness.call(1, compare_set("a", "1", "2")),
+        current(Some("2"))
+    );
+    assert_eq!(harness.call(1, get("a")), bytes("2"));
 }
 
 #[test]
@@ -163,123 +175,126 @@ fn every_way_to_make_a_key_wakes_who_waits_for_it() {
         },
     ];
     for way in ways {
-        let mut play = play();
-        let waits = play.ask(0, get("k"));
-        play.call(1, way.clone());
-        assert_eq!(play.said(waits), bytes("1"), "{way:?}");
+        let mut harness = harness();
+        let waits = harness.ask(0, get("k"));
+        harness.call(1, way.clone());
+        assert_eq!(harness.said(waits), bytes("1"), "{way:?}");
     }
 }
 
 #[test]
 fn append_writes_behind() {
-    let mut play = play();
-    assert_eq!(play.call(0, append("a", "x")), DONE);
-    assert_eq!(play.call(1, append("a", "yz")), DONE);
-    assert_eq!(play.call(0, get("a")), bytes("xyz"));
+    let mut harness = harness();
+    assert_eq!(harness.call(0, append("a", "x")), DONE);
+    assert_eq!(harness.call(1, append("a", "yz")), DONE);
+    assert_eq!(harness.call(0, get("a")), bytes("xyz"));
 }
 
 #[test]
 fn check_delete_and_count() {
-    let mut play = play();
+    let mut harness = harness();
     for key in ["a/1", "a/2", "b"] {
-        play.call(0, set(key, ""));
+        harness.call(0, set(key, ""));
     }
     let check = |names: &[&str]| Op::Check { keys: keys(names) };
-    assert_eq!(play.call(1, check(&["a/1", "b"])), truth(true));
-    assert_eq!(play.call(1, check(&["a/1", "c"])), truth(false));
+    assert_eq!(harness.call(1, check(&["a/1", "b"])), truth(true));
+    assert_eq!(harness.call(1, check(&["a/1", "c"])), truth(false));
     let count = |prefix: &str| Op::NumKeys {
         prefix: prefix.into(),
     };
-    assert_eq!(play.call(1, count("")), number(3));
-    assert_eq!(play.call(1, count("a/")), number(2));
-    assert_eq!(play.call(1, count("c")), number(0));
+    assert_eq!(harness.call(1, count("")), number(3));
+    assert_eq!(harness.call(1, count("a/")), number(2));
+    assert_eq!(harness.call(1, count("c")), number(0));
     let delete = Op::Delete { key: "a/1".into() };
-    assert_eq!(play.call(1, delete.clone()), truth(true));
-    assert_eq!(play.call(1, delete), truth(false));
-    assert_eq!(play.call(1, count("a/")), number(1));
+    assert_eq!(harness.call(1, delete.clone()), truth(true));
+    assert_eq!(harness.call(1, delete), truth(false));
+    assert_eq!(harness.call(1, count("a/")), number(1));
 }
 
 #[test]
 fn many_values_are_written_and_read_at_once() {
-    let mut play = play();
-    let asked = play.ask(
+    let mut harness = harness();
+    let asked = harness.ask(
         0,
         Op::MultiGet {
             keys: keys(&["b", "a", "b"]),
         },
     );
     let entries = vec![("a".into(), blob("1")), ("b".into(), blob("2"))];
-    assert_eq!(play.call(1, Op::MultiSet { entries }), DONE);
+    assert_eq!(harness.call(1, Op::MultiSet { entries }), DONE);
     let values = Value::Many(vec![blob("2"), blob("1"), blob("2")]);
-    assert_eq!(play.said(asked), Some(Ok(values)));
+    assert_eq!(harness.said(asked), Some(Ok(values)));
 }
 
 #[test]
 fn r3_a_new_round_begins_empty_and_an_older_one_is_refused() {
-    let mut play = play();
-    play.call(0, set("address", "dead:1"));
-    play.call_in(0, Namespace::Job, set("kept", "1"));
-    let waits = play.ask(1, get("more"));
-    play.start(2);
+    let mut harness = harness();
+    harness.call(0, set("address", "dead:1"));
+    harness.call_in(0, Namespace::Job, set("kept", "1"));
+    let waits = harness.ask(1, get("more"));
+    harness.start(2);
     let stale = |current| {
         Some(Err(Refused::StaleRound {
             asked: Round(1),
             current,
         }))
     };
-    assert_eq!(play.said(waits), stale(Some(Round(2))));
+    assert_eq!(harness.said(waits), stale(Some(Round(2))));
     assert_eq!(
-        play.call_in(1, namespace(1), get("address")),
+        harness.call_in(1, namespace(1), get("address")),
         stale(Some(Round(2)))
     );
     assert_eq!(
-        play.call_in(1, namespace(1), set("late", "")),
+        harness.call_in(1, namespace(1), set("late", "")),
         stale(Some(Round(2)))
     );
     assert_eq!(
-        play.call_in(1, namespace(2), get("address")),
+        harness.call_in(1, namespace(2), get("address")),
         missing(&["address"])
     );
-    assert_eq!(play.call_in(1, Namespace::Job, get("kept")), bytes("1"));
-    assert_eq!(play.store.len(), 1);
-    assert_eq!(play.store.bytes(), "kept1".len());
+    assert_eq!(harness.call_in(1, Namespace::Job, get("kept")), bytes("1"));
+    assert_eq!(harness.store.len(), 1);
+    assert_eq!(harness.store.bytes(), "kept1".len());
     // An older start changes nothing.
-    play.call_in(1, namespace(2), set("address", "new:1"));
-    play.start(1);
+    harness.call_in(1, namespace(2), set("address", "new:1"));
+    harness.start(1);
     assert_eq!(
-        play.call_in(1, namespace(2), get("address")),
+        harness.call_in(1, namespace(2), get("address")),
         bytes("new:1")
     );
 }
 
 #[test]
 fn r3_the_round_of_another_driver_is_another_round() {
-    let mut play = play();
-    play.call(0, set("a", "old"));
-    play.step(Event::RoundStarted {
+    let mut harness = harness();
+    harness.call(0, set("a", "old"));
+    harness.step(Event::RoundStarted {
         epoch: DriverEpoch(2),
         round: Round(1),
     });
-    let old = play.call_in(0, namespace(1), get("a"));
+    let old = harness.call_in(0, namespace(1), get("a"));
     assert!(matches!(old, Some(Err(Refused::StaleRound { .. }))));
 }
 
 #[test]
 fn before_the_first_round_there_are_keys_of_the_job_only() {
-    let mut play = Play::new(Limits::default());
-    play.store = Default::default();
+    let mut harness = Harness::new(Limits::default());
+    harness.store = Default::default();
     let none = Refused::StaleRound {
         asked: Round(1),
         current: None,
     };
-    assert_eq!(play.call_in(0, namespace(1), set("a", "")), Some(Err(none)));
-    assert_eq!(play.call_in(0, Namespace::Job, set("a", "")), DONE);
+    assert_eq!(
+        harness.call_in(0, namespace(1), set("a", "")),
+        Some(Err(none))
+    );
+    assert_eq!(harness.call_in(0, Namespace::Job, set("a", "")), DONE);
 }
 
 #[test]
 fn r3_a_repeated_request_changes_nothing() {
-    let mut play = play();
-    let (client, number) = play.ask(0, add("n", 1));
+    let mut harness = harness();
+    let (client, number) = harness.ask(0, add("n", 1));
     for number in [number, number - 1] {
         let again = Request {
             number,
@@ -287,27 +302,27 @@ fn r3_a_repeated_request_changes_nothing() {
             timeout: Duration::ZERO,
             op: add("n", 1),
         };
-        play.say(client, FromClient::Ask(again));
+        harness.say(client, FromClient::Ask(again));
     }
-    assert_eq!(play.rejected, [(client, 1), (client, 0)]);
-    assert_eq!(play.call(1, get("n")), bytes("1"));
+    assert_eq!(harness.rejected, [(client, 1), (client, 0)]);
+    assert_eq!(harness.call(1, get("n")), bytes("1"));
 }
 
 #[test]
 fn who_has_left_waits_no_more() {
-    let mut play = play();
-    let gone = play.ask(0, get("a"));
-    let (stays, forgets) = (play.ask(1, get("a")), play.ask(1, get("a")));
-    let lost = play.ask(2, get("a"));
-    play.say(client(0), FromClient::Left);
-    play.say(client(1), FromClient::Forget { number: forgets.1 });
-    play.step(Event::Closed { connection: 1 });
-    play.call(4, set("a", "1"));
-    assert_eq!(play.said(stays), bytes("1"));
+    let mut harness = harness();
+    let gone = harness.ask(0, get("a"));
+    let (stays, forgets) = (harness.ask(1, get("a")), harness.ask(1, get("a")));
+    let lost = harness.ask(2, get("a"));
+    harness.say(client(0), FromClient::Left);
+    harness.say(client(1), FromClient::Forget { number: forgets.1 });
+    harness.step(Event::Closed { connection: 1 });
+    harness.call(4, set("a", "1"));
+    assert_eq!(harness.said(stays), bytes("1"));
     for asked in [gone, forgets, lost] {
-        assert_eq!(play.said(asked), None);
+        assert_eq!(harness.said(asked), None);
     }
-    assert_eq!((play.store.waiting(), play.store.bytes()), (0, 2));
+    assert_eq!((harness.store.waiting(), harness.store.bytes()), (0, 2));
 }
 
 #[test]
@@ -317,42 +332,49 @@ fn s4_the_store_is_full_and_says_so() {
         bytes: 10,
         waits: 2,
     };
-    let mut play = Play::new(limits);
-    assert_eq!(play.call(0, set("a", "123")), DONE);
+    let mut harness = Harness::new(limits);
+    assert_eq!(harness.call(0, set("a", "123")), DONE);
     let full = Some(Err(Refused::Full { limit: 10 }));
-    assert_eq!(play.call(0, set("b", "123456")), full);
-    assert_eq!(play.call(0, append("a", "4567890")), full);
-    assert_eq!(play.call(0, get("a")), bytes("123"));
-    assert_eq!(play.call(0, set("b", "1234")), DONE);
+    assert_eq!(harness.call(0, set("b", "123456")), full);
+    assert_eq!(harness.call(0, append("a", "4567890")), full);
+    assert_eq!(harness.call(0, get("a")), bytes("123"));
+    assert_eq!(harness.call(0, set("b", "1234")), DONE);
     let entries = vec![("c".into(), blob("")), ("a".into(), blob(""))];
     let many = Some(Err(Refused::TooManyKeys { limit: 2 }));
-    assert_eq!(play.call(0, Op::MultiSet { entries }), many);
-    assert_eq!(play.call(0, get("a")), bytes("123"), "S1: all or nothing");
+    assert_eq!(harness.call(0, Op::MultiSet { entries }), many);
+    assert_eq!(
+        harness.call(0, get("a")),
+        bytes("123"),
+        "S1: all or nothing"
+    );
     // Making it smaller is always possible.
-    assert_eq!(play.call(0, set("a", "1")), DONE);
-    let waits = play.ask(0, get("c"));
-    assert_eq!(play.call(0, get("too long")), full);
-    let more = play.ask(0, get("c"));
+    assert_eq!(harness.call(0, set("a", "1")), DONE);
+    let waits = harness.ask(0, get("c"));
+    assert_eq!(harness.call(0, get("too long")), full);
+    let more = harness.ask(0, get("c"));
     let waits_too_often = Some(Err(Refused::TooManyWaits { limit: 2 }));
-    assert_eq!(play.call(0, get("c")), waits_too_often);
-    assert_eq!(play.call(0, Op::Delete { key: "a".into() }), truth(true));
-    assert_eq!(play.call(1, set("c", "")), DONE);
-    assert_eq!((play.said(waits), play.said(more)), (bytes(""), bytes("")));
+    assert_eq!(harness.call(0, get("c")), waits_too_often);
+    assert_eq!(harness.call(0, Op::Delete { key: "a".into() }), truth(true));
+    assert_eq!(harness.call(1, set("c", "")), DONE);
+    assert_eq!(
+        (harness.said(waits), harness.said(more)),
+        (bytes(""), bytes(""))
+    );
 }
 
 #[test]
 fn s4_a_value_does_not_grow_beyond_its_limit() {
-    let mut play = play();
+    let mut harness = harness();
     let value = Blob(vec![0; MAX_VALUE]);
     let key = "a".to_owned();
-    assert_eq!(play.call(0, Op::Set { key, value }), DONE);
-    let grown = play.call(0, append("a", "1"));
+    assert_eq!(harness.call(0, Op::Set { key, value }), DONE);
+    let grown = harness.call(0, append("a", "1"));
     assert!(matches!(grown, Some(Err(Refused::ValueTooLarge { .. }))));
     for key in ["b", "c"] {
         let (key, value) = (key.to_owned(), Blob(vec![0; MAX_VALUE]));
-        play.call(0, Op::Set { key, value });
+        harness.call(0, Op::Set { key, value });
     }
     let names = keys(&["a", "b", "c"]);
-    let many = play.call(0, Op::MultiGet { keys: names });
+    let many = harness.call(0, Op::MultiGet { keys: names });
     assert!(matches!(many, Some(Err(Refused::AnswerTooLarge { .. }))));
 }

@@ -56,7 +56,7 @@ impl World {
             return self.schedule_agent_tick(host);
         }
         if !matches!(order.order, Order::Beat { .. }) && self.repeats() {
-            let wait = self.dice.micros(0, 2_000_000);
+            let wait = self.rng.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatDown(link, order.clone()));
         }
         if let (Order::Shutdown, Some(agent)) = (&order.order, &mut self.hosts[host].agent) {
@@ -112,7 +112,7 @@ impl World {
     }
 
     fn schedule_flush(&mut self, host: usize) {
-        let wait = self.dice.micros(0, 300);
+        let wait = self.rng.micros(0, 300);
         if let Some(agent) = &mut self.hosts[host].agent
             && !std::mem::replace(&mut agent.flushing, true)
         {
@@ -177,7 +177,7 @@ impl World {
 
     fn do_all(&mut self, host: usize, commands: Vec<Command>) {
         for process in self.hosts[host].memories.rung() {
-            let wait = self.dice.micros(5, 500);
+            let wait = self.rng.micros(5, 500);
             self.after(wait, Ev::Wake { host, process });
         }
         for command in commands {
@@ -208,7 +208,7 @@ impl World {
                 }
             }
             Command::Signal { process, signal } => {
-                let wait = self.dice.micros(5, 2_000);
+                let wait = self.rng.micros(5, 2_000);
                 let term = signal == Signal::Terminate;
                 if term {
                     invariants::removal::terminated(self, host, process);
@@ -232,7 +232,7 @@ impl World {
                     if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
                         shared.abort(round);
                     }
-                    let wait = self.dice.micros(5, 2_000);
+                    let wait = self.rng.micros(5, 2_000);
                     self.after(wait, Ev::Wake { host, process });
                     self.tell(host, process, Tell::Abort(round));
                 }

@@ -15,7 +15,7 @@ use super::{
     World,
     collective::{CONNECT, EXCHANGE, TRANSFER},
     memory::{Commit, Shared, State},
-    turns::Act,
+    schedule::Act,
     worker::{InRound, Phase},
 };
 use crate::invariants::{r7, r8, r13, w5};
@@ -44,7 +44,7 @@ impl World {
                 return self.round_fails(host, process);
             }
         }
-        let wait = self.dice.micros(10, 2_000);
+        let wait = self.rng.micros(10, 2_000);
         self.act_after(host, process, wait, Act::Reach(CONNECT));
     }
 
@@ -76,7 +76,7 @@ impl World {
                         |machine: &mut Machine, shared: &mut Shared| machine.fetch_base(shared);
                     let asked = self.with_machine(host, process, fetch);
                     if let Some(Ok(Some(Action::Fetch { id, .. }))) = asked {
-                        let wait = self.dice.millis(1, 200);
+                        let wait = self.rng.millis(1, 200);
                         return self.act_after(host, process, wait, Act::BaseAsked(id));
                     }
                 }
@@ -187,7 +187,7 @@ impl World {
                     base: base.and_then(print),
                 };
                 self.offers(host, process, offer);
-                let wait = self.dice.micros(10, 500);
+                let wait = self.rng.micros(10, 500);
                 self.act_after(host, process, wait, Act::Reach(EXCHANGE));
             }
             Some(Ok(action @ (Action::Send(_) | Action::Receive { .. }))) => {
@@ -195,15 +195,15 @@ impl World {
                 if let Some(worker) = self.worker(host, process) {
                     worker.transfer = Some(action);
                 }
-                let wait = self.dice.micros(10, 500);
+                let wait = self.rng.micros(10, 500);
                 self.act_after(host, process, wait, Act::Reach(TRANSFER));
             }
             Some(Ok(action @ Action::Fetch { .. })) => {
-                let wait = self.dice.millis(1, 200);
+                let wait = self.rng.millis(1, 200);
                 self.act_after(host, process, wait, Act::Synced(action));
             }
             Some(Ok(action @ (Action::Save(_) | Action::Restore(_)))) => {
-                let wait = self.dice.micros(10, 500);
+                let wait = self.rng.micros(10, 500);
                 self.act_after(host, process, wait, Act::Synced(action));
             }
             Some(Ok(Action::Compare(base))) => {

@@ -7,7 +7,7 @@
 use elasticrun_core::worker::Offer;
 use elasticrun_protocol::{CommitId, Process, Rank, Round};
 
-use super::{Ev, World, memory::State, reading::Taken, turns::Act, worker::Phase};
+use super::{Ev, World, memory::State, reading::Taken, schedule::Act, worker::Phase};
 use crate::invariants;
 
 /// The first collective of a round.
@@ -159,7 +159,7 @@ impl World {
         let sync = self.plan.sync.as_micros() as u64;
         let slow = if index == TRANSFER { sync } else { 500 };
         for seat in seats {
-            let wait = self.dice.micros(5, slow);
+            let wait = self.rng.micros(5, slow);
             self.act_after(seat.host, seat.process, wait, Act::Done(index));
         }
     }
@@ -187,7 +187,7 @@ impl World {
         }
         round.stalled = None;
         for seat in round.seats.clone() {
-            let wait = self.dice.millis(0, 50);
+            let wait = self.rng.millis(0, 50);
             let (host, process) = (seat.host, seat.process);
             self.after(
                 wait,
@@ -223,8 +223,8 @@ impl World {
     }
 
     fn notice(&mut self, round: Round, host: usize, process: Process) {
-        if self.dice.percent(self.plan.notice) {
-            let wait = self.dice.micros(100, 50_000);
+        if self.rng.percent(self.plan.notice) {
+            let wait = self.rng.micros(100, 50_000);
             self.after(
                 wait,
                 Ev::PeerLost {

@@ -3,13 +3,13 @@
 use elasticrun_core::agent::Event as AgentEvent;
 use elasticrun_protocol::{Process, control::Exit};
 
-use super::{Ev, World, turns::Act, worker::Phase};
+use super::{Ev, World, schedule::Act, worker::Phase};
 
 impl World {
     pub(super) fn end_as_told(&mut self, host: usize, process: Process) {
         self.obeys(host, process);
-        let wait = self.dice.micros(500, 20_000);
-        let code = i32::from(self.dice.percent(50));
+        let wait = self.rng.micros(500, 20_000);
+        let code = i32::from(self.rng.percent(50));
         self.act_after(host, process, wait, Act::Exit(Exit::Code(code)));
     }
 
@@ -25,7 +25,7 @@ impl World {
             return;
         }
         // Some scripts do not end by SIGTERM.
-        if term && self.dice.percent(20) {
+        if term && self.rng.percent(20) {
             return;
         }
         if self.worker(host, process).is_some() {
@@ -60,8 +60,8 @@ impl World {
         if script && from != Phase::Finished {
             self.script_gone(host, process);
         }
-        if attached && self.dice.percent(90) {
-            let wait = self.dice.micros(50, 2_000);
+        if attached && self.rng.percent(90) {
+            let wait = self.rng.micros(50, 2_000);
             self.after(
                 wait,
                 Ev::Machine {
@@ -71,7 +71,7 @@ impl World {
                 },
             );
         }
-        let wait = self.dice.micros(100, 200_000);
+        let wait = self.rng.micros(100, 200_000);
         self.after(wait, Ev::Reap { host, process });
     }
 

@@ -84,12 +84,12 @@ impl World {
     pub(super) fn begin_discovery(&mut self) {
         if self.plan.settings.self_registration {
             for host in 0..self.plan.listed {
-                let wait = self.dice.millis(0, 2_000);
+                let wait = self.rng.millis(0, 2_000);
                 self.after(wait, Ev::Register(host));
             }
         } else {
             for source in 0..self.discovery.sources.len() {
-                let wait = self.dice.millis(0, 300);
+                let wait = self.rng.millis(0, 300);
                 self.after(wait, Ev::Poll(source));
             }
         }
@@ -127,7 +127,7 @@ impl World {
         }
         let mut list = polled.list.clone();
         if std::mem::take(&mut polled.flap) && !list.is_empty() {
-            let index = self.dice.range(0, list.len() as u64 - 1) as usize;
+            let index = self.rng.range(0, list.len() as u64 - 1) as usize;
             list.remove(index);
         }
         let complete = polled.part == 0;
@@ -153,11 +153,11 @@ impl World {
         }
     }
 
-    /// One of so many; no dice are thrown for one.
+    /// One of so many; nothing is drawn for one.
     fn one_of(&mut self, count: usize) -> usize {
         match count {
             0 | 1 => 0,
-            _ => self.dice.range(0, count as u64 - 1) as usize,
+            _ => self.rng.range(0, count as u64 - 1) as usize,
         }
     }
 
@@ -171,7 +171,7 @@ impl World {
         let index = if any == 0 {
             0
         } else {
-            self.dice.range(0, any as u64 - 1) as usize
+            self.rng.range(0, any as u64 - 1) as usize
         };
         let any = all.get(index).copied();
         match (fault, any) {
@@ -214,7 +214,7 @@ impl World {
                 }
             }
             (Fault::Resize, Some((host, _))) => {
-                let slots = self.dice.range(0, 4) as u32;
+                let slots = self.rng.range(0, 4) as u32;
                 for listed in self.discovery.of(host) {
                     listed.slots = slots;
                 }
@@ -226,7 +226,7 @@ impl World {
     fn disturb_source(&mut self, fault: Fault) {
         let several = self.discovery.sources.len() > 1;
         let source = self.one_of(self.discovery.sources.len());
-        let part = several && self.dice.percent(50);
+        let part = several && self.rng.percent(50);
         let source = &mut self.discovery.sources[source];
         match fault {
             Fault::Empty(count) if part => source.part += count,
@@ -247,7 +247,7 @@ impl World {
                 self.after(Duration::from_millis(10), Ev::Register(host));
             }
             Fault::Remove | Fault::Gone => {
-                let host = self.dice.range(0, self.discovery.next as u64 - 1) as usize;
+                let host = self.rng.range(0, self.discovery.next as u64 - 1) as usize;
                 let quiet = self.plan.calm || self.plan.gentle;
                 if self.hosts[host].alive && !quiet {
                     self.kill_host(host, None);

@@ -130,7 +130,7 @@ impl World {
         self.driver.connects.extend(came.clone());
         self.driver.job.receive(self.driver_now(), event, &mut out);
         let gathers = self.driver.inert.is_none() && self.driver.gathers > Duration::ZERO;
-        if !gathers || self.batch_dice.percent(30) {
+        if !gathers || self.batch_rng.percent(30) {
             self.settle_job(&mut out);
         }
         self.obey(out);
@@ -231,7 +231,7 @@ impl World {
         }
         if !self.driver.job.is_settled() {
             let most = self.driver.gathers.as_micros() as u64;
-            let at = self.now + self.batch_dice.micros(0, most);
+            let at = self.now + self.batch_rng.micros(0, most);
             self.driver.gathering = true;
             (self.driver.tick_at, self.driver.due) = (Some(at), None);
             return self.at(at, Ev::JobTick);
@@ -258,10 +258,10 @@ impl World {
     /// How late a deadline is noticed: other events may come before.
     fn lateness(&mut self) -> Duration {
         let most = self.plan.late.as_micros() as u64;
-        if most == 0 || self.lateness_dice.percent(50) {
+        if most == 0 || self.lateness_rng.percent(50) {
             return Duration::ZERO;
         }
-        self.lateness_dice.micros(0, most)
+        self.lateness_rng.micros(0, most)
     }
 
     /// Does what the job commands.
@@ -363,8 +363,8 @@ impl World {
 
     /// Now and then the user has no patience with the end of a job.
     fn ask_again(&mut self) {
-        if self.lateness_dice.percent(10) {
-            let wait = self.lateness_dice.millis(0, 5_000);
+        if self.lateness_rng.percent(10) {
+            let wait = self.lateness_rng.millis(0, 5_000);
             self.after(wait, Ev::Job(JobEvent::StopRequested { signal: 2 }));
         }
     }
@@ -426,7 +426,7 @@ impl World {
         };
         self.hosts[index].launch += 1;
         let token = self.hosts[index].launch;
-        let wait = self.dice.millis(5, 100);
+        let wait = self.rng.millis(5, 100);
         if self.pending.take_hang_launch() || self.hosts[index].no_way {
             return;
         }
@@ -449,12 +449,12 @@ impl World {
                 | Note::GroupStarted { .. }
                 | Note::GroupEnded { .. }
         );
-        if !busy || self.healed || self.plan.ambushes == 0 || !self.dice.percent(40) {
+        if !busy || self.healed || self.plan.ambushes == 0 || !self.rng.percent(40) {
             return;
         }
         self.plan.ambushes -= 1;
-        let fault = crate::fault::Fault::draw(&mut self.dice);
-        let wait = self.dice.micros(0, 60_000);
+        let fault = crate::fault::Fault::draw(&mut self.rng);
+        let wait = self.rng.micros(0, 60_000);
         self.after(wait, Ev::Fault(fault));
     }
 }

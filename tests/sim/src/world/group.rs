@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use elasticrun_protocol::{Process, Round, control::Exit};
 
-use super::{Ev, World, turns::Act, worker::Phase};
+use super::{Ev, World, schedule::Act, worker::Phase};
 use crate::invariants;
 
 /// A group that was started.
@@ -73,7 +73,7 @@ impl World {
 
     fn next_step(&mut self, round: Round) {
         let micros = self.plan.step.as_micros() as u64;
-        let wait = self.dice.micros(micros / 2, micros * 3 / 2);
+        let wait = self.rng.micros(micros / 2, micros * 3 / 2);
         self.after(wait, Ev::GroupStep(round));
     }
 
@@ -121,7 +121,7 @@ impl World {
         for (host, process) in group.members.clone() {
             let worker = self.worker(host, process);
             if worker.is_some_and(|worker| worker.phase == Phase::Busy) {
-                let wait = self.dice.millis(0, 50);
+                let wait = self.rng.millis(0, 50);
                 self.act_after(host, process, wait, Act::Exit(Exit::Code(1)));
             }
         }
@@ -138,7 +138,7 @@ impl World {
 
     fn script_finishes(&mut self, host: usize, process: Process) {
         self.turn(host, process, Phase::Finished);
-        let wait = self.dice.micros(1_000, 300_000);
+        let wait = self.rng.micros(1_000, 300_000);
         match self.pending.next_exit() {
             None => self.act_after(host, process, wait, Act::Exit(Exit::Code(0))),
             Some(true) => {
@@ -170,9 +170,9 @@ impl World {
 
     /// A peer is gone: a script fails, or waits for it for ever.
     fn misses_peer(&mut self, host: usize, process: Process) {
-        if self.dice.percent(self.plan.notice) {
+        if self.rng.percent(self.plan.notice) {
             let most = self.plan.stall_timeout.as_micros() as u64;
-            let wait = self.dice.micros(0, most);
+            let wait = self.rng.micros(0, most);
             self.act_after(host, process, wait, Act::Exit(Exit::Code(1)));
         }
     }

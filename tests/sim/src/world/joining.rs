@@ -10,7 +10,7 @@ use elasticrun_protocol::{
     control::{Member, Start, StopReason},
 };
 
-use super::{Ev, World, turns::Act, worker::Phase};
+use super::{Ev, World, schedule::Act, worker::Phase};
 
 /// What its agent tells it.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ impl World {
         let from = worker.phase;
         self.turn(host, process, Phase::Busy);
         self.seat_gone(round.start.round, round.rank, from);
-        let wait = self.dice.micros(20, 5_000);
+        let wait = self.rng.micros(20, 5_000);
         let wait = wait + self.take_away(host, process);
         self.note(format_args!("h{host} {process:?} leaves: {departure:?}"));
         if departure.ordered {
@@ -141,7 +141,7 @@ impl World {
 
     pub(super) fn tell(&mut self, host: usize, process: Process, tell: Tell) {
         let latest = self.plan.hearing.as_micros() as u64;
-        let at = self.now + self.dice.micros(10, latest);
+        let at = self.now + self.rng.micros(10, latest);
         let Some(worker) = self.worker(host, process) else {
             return;
         };
@@ -221,7 +221,7 @@ impl World {
                 if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {
                     shared.abort(id.round);
                 }
-                let wait = self.dice.micros(5, 50);
+                let wait = self.rng.micros(5, 50);
                 self.after(wait, Ev::Wake { host, process });
             }
         }

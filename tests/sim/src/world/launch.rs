@@ -16,7 +16,7 @@ impl World {
         }
         if !state.alive || state.cut_down > 0 || state.cut_up > 0 {
             let (host, why) = (state.id.clone(), "no way there".to_owned());
-            let wait = self.dice.millis(10, 3_000);
+            let wait = self.rng.millis(10, 3_000);
             let event = elasticrun_core::Event::LaunchFailed { host, why };
             return self.after(wait, Ev::Job(event));
         }
@@ -108,7 +108,7 @@ impl World {
             if let Some(worker) = self.worker(host, process) {
                 worker.orphan = true;
             }
-            let wait = self.dice.micros(100, 30_000);
+            let wait = self.rng.micros(100, 30_000);
             self.after(
                 wait,
                 Ev::Kill {
@@ -119,7 +119,7 @@ impl World {
             );
         }
         if self.plan.settings.self_registration {
-            let wait = self.dice.millis(50, 3_000);
+            let wait = self.rng.millis(50, 3_000);
             self.after(wait, Ev::Register(host));
         }
         self.unlock(host);

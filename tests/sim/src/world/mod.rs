@@ -28,6 +28,7 @@ mod collective;
 mod death;
 mod discovery;
 mod driver;
+mod fault_injection;
 pub(crate) mod group;
 pub(crate) mod host;
 mod joining;
@@ -38,9 +39,8 @@ mod network;
 mod probe;
 mod queue;
 pub(crate) mod reading;
-mod strike;
+mod schedule;
 mod training;
-mod turns;
 mod view;
 mod worker;
 
@@ -54,10 +54,10 @@ use elasticrun_protocol::{HostId, Process, Round};
 
 use crate::{
     blame::Blame,
-    dice::Dice,
     history::History,
     invariants::Invariants,
     reference::Reference,
+    rng::Rng,
     scenario::Scenario,
     trace::{Detail, Trace},
 };
@@ -83,13 +83,13 @@ pub struct Violation {
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) plan: Scenario,
-    dice: Dice,
+    rng: Rng,
     /// What readers do by chance: apart, so that data changes nothing else.
-    data_dice: Dice,
+    data_rng: Rng,
     /// How late deadlines are noticed: apart as well.
-    lateness_dice: Dice,
+    lateness_rng: Rng,
     /// Which events come together.
-    batch_dice: Dice,
+    batch_rng: Rng,
     queue: BinaryHeap<Entry>,
     entered: u64,
     pub(crate) driver: Driver,
@@ -109,13 +109,13 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
     /// Faults that wait for somebody to strike.
-    pending: strike::Pending,
+    pending: fault_injection::Pending,
     pub(crate) healed: bool,
     swept: bool,
     fates: BTreeMap<(usize, Process), view::Fate>,
 }
 
-/// Makes other dice of the same seed.
+/// Makes another generator of the same seed.
 const LATENESS: u64 = 0x6c61_7465;
 
 /// The same.
@@ -126,23 +126,23 @@ const MOST_EVENTS: u64 = 3_000_000;
 
 impl World {
     pub(crate) fn new(seed: u64, detail: Detail) -> Self {
-        let mut dice = Dice::new(seed);
-        let mut data_dice = Dice::new(!seed);
-        let plan = Scenario::draw(&mut dice, &mut data_dice);
-        let mut batch_dice = Dice::new(seed ^ BATCHES);
+        let mut rng = Rng::new(seed);
+        let mut data_rng = Rng::new(!seed);
+        let plan = Scenario::draw(&mut rng, &mut data_rng);
+        let mut batch_rng = Rng::new(seed ^ BATCHES);
         // None, in most runs.
-        let gathers = batch_dice.pick(&[0, 0, 0, 500, 5_000]).unwrap_or(0);
+        let gathers = batch_rng.pick(&[0, 0, 0, 500, 5_000]).unwrap_or(0);
         let gathers = Duration::from_micros(gathers);
         let mut world = Self {
             now: Time::ZERO,
-            driver: Driver::new(&plan, dice.seed(), gathers),
+            driver: Driver::new(&plan, rng.seed(), gathers),
             hosts: (plan.hosts.iter().zip(0..))
                 .map(|(slots, index)| Host::new(index, *slots))
                 .collect(),
-            dice,
-            data_dice,
-            lateness_dice: Dice::new(seed ^ LATENESS),
-            batch_dice,
+            rng,
+            data_rng,
+            lateness_rng: Rng::new(seed ^ LATENESS),
+            batch_rng,
             queue: BinaryHeap::new(),
             entered: 0,
             links: Vec::new(),
@@ -157,7 +157,7 @@ impl World {
             invariants: Invariants::default(),
             trace: Trace::new(detail),
             violation: None,
-            pending: strike::Pending::default(),
+            pending: fault_injection::Pending::default(),
             healed: false,
             swept: false,
             fates: BTreeMap::new(),

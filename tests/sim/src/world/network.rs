@@ -36,10 +36,10 @@ impl World {
     fn delay(&mut self) -> Duration {
         let most = self.plan.delay.as_micros() as u64;
         let quiet = self.plan.calm || self.plan.gentle;
-        if !quiet && !self.healed && self.dice.percent(1) {
-            return self.dice.millis(10, 800);
+        if !quiet && !self.healed && self.rng.percent(1) {
+            return self.rng.millis(10, 800);
         }
-        self.dice.micros(most / 4, most)
+        self.rng.micros(most / 4, most)
     }
 
     /// A new connection of an agent, which may keep commits of an earlier one.
@@ -89,13 +89,13 @@ impl World {
         let open = self.links[link].driver_open;
         let beats = matches!(report.report, Report::Beat { .. });
         // What was read before a connection was closed may still be in the shell's hands: half of it is.
-        if !open && self.dice.percent(50) {
+        if !open && self.rng.percent(50) {
             return;
         }
         // A port is an offer, and a later one takes its place.
         let offer = matches!(report.report, Report::FreePort { .. });
         if !beats && !offer && self.repeats() {
-            let wait = self.dice.micros(0, 2_000_000);
+            let wait = self.rng.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatUp(link, report.clone()));
         }
         let event = JobEvent::Reported {
@@ -125,14 +125,14 @@ impl World {
     }
 
     pub(super) fn repeats(&mut self) -> bool {
-        !self.healed && self.plan.repeats > 0 && self.dice.percent(self.plan.repeats)
+        !self.healed && self.plan.repeats > 0 && self.rng.percent(self.plan.repeats)
     }
 
     /// The end of a connection is seen, or its silence.
     fn lost(&mut self, link: usize, host: HostId, instance: u64, why: &str) {
         let index = self.links[link].host;
         let known = std::mem::replace(&mut self.links[link].driver_open, false);
-        if !known && self.dice.percent(50) {
+        if !known && self.rng.percent(50) {
             return;
         }
         if self.driver.current[index] == Some(link) {

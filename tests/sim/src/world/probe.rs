@@ -49,7 +49,7 @@ impl World {
         number: u64,
         unreachable: Vec<HostId>,
     ) {
-        if !self.healed && self.plan.repeats > 0 && self.lateness_dice.percent(3) {
+        if !self.healed && self.plan.repeats > 0 && self.lateness_rng.percent(3) {
             // It is stuck in some call of the system.
             return self.note(format_args!("h{host} does not say whom it reaches"));
         }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use elasticrun_core::{Event as JobEvent, Time, agent::Event as AgentEvent};
 use elasticrun_protocol::{FromAgent, HostId, Process, Round, ToAgent};
 
-use super::{joining::Tell, turns::Act};
+use super::{joining::Tell, schedule::Act};
 use crate::fault::Fault;
 
 /// Something that will happen.

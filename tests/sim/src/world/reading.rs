@@ -6,7 +6,7 @@ use elasticrun_ledger::{Introduction, Lanes, Order, Owner, Position, Share, Spli
 use elasticrun_protocol::{Process, Round};
 
 use super::{World, memory::State};
-use crate::{dice::Dice, invariants::r7};
+use crate::{invariants::r7, rng::Rng};
 
 /// The data set of a scenario.
 #[derive(Clone, Debug)]
@@ -24,25 +24,25 @@ pub(crate) struct DataSet {
 }
 
 impl DataSet {
-    pub(crate) fn draw(dice: &mut Dice) -> Self {
-        let (count, most) = (dice.range(0, 12), dice.pick(&[1, 6, 40]).unwrap_or(1));
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let (count, most) = (rng.range(0, 12), rng.pick(&[1, 6, 40]).unwrap_or(1));
         let mut data = Self {
-            groups: (0..count).map(|_| dice.range(0, most) as u32).collect(),
-            batch: dice.range(1, 4) as u32,
-            open: dice.range(1, 4) as usize,
-            order: Order::Local(if dice.percent(25) {
+            groups: (0..count).map(|_| rng.range(0, most) as u32).collect(),
+            batch: rng.range(1, 4) as u32,
+            open: rng.range(1, 4) as usize,
+            order: Order::Local(if rng.percent(25) {
                 Split::Never
             } else {
                 Split::Rows
             }),
-            weights: dice.pick(&[1, 1, 3]).unwrap_or(1),
-            seed: dice.seed(),
+            weights: rng.pick(&[1, 1, 3]).unwrap_or(1),
+            seed: rng.seed(),
         };
-        if dice.percent(30) {
+        if rng.percent(30) {
             // No job has as many workers.
-            let lanes = dice.pick(&[64, 100, 5040]).unwrap_or(64);
+            let lanes = rng.pick(&[64, 100, 5040]).unwrap_or(64);
             data.order = Order::Deterministic(lanes as u32);
-            data.batch = dice.range(1, 24) as u32;
+            data.batch = rng.range(1, 24) as u32;
         }
         data
     }
@@ -134,7 +134,7 @@ impl World {
     /// The rows of the next step, any of those in the open row groups.
     pub(super) fn take_rows(&mut self, host: usize, process: Process) -> Taken {
         let mut taken = Taken::default();
-        let mut dice = self.data_dice.clone();
+        let mut rng = self.data_rng.clone();
         let (open, batch, rows) = (
             self.plan.data.open,
             self.plan.data.batch,
@@ -173,7 +173,7 @@ impl World {
             let full: Vec<usize> = (0..pieces.len())
                 .filter(|index| !pieces[*index].is_empty())
                 .collect();
-            if let Some(index) = dice.pick(&full) {
+            if let Some(index) = rng.pick(&full) {
                 taken.rows.extend(pieces[index].next());
             }
         }
@@ -183,7 +183,7 @@ impl World {
             .collect();
         let stepped = position.step(left);
         taken.report = position.report();
-        self.data_dice = dice;
+        self.data_rng = rng;
         if let Err(what) = stepped {
             self.violate("R7", what.to_string());
         }

@@ -9,7 +9,7 @@ use super::{
     Ev, World,
     collective::{CONNECT, EXCHANGE, FIRST_STEP, TRANSFER},
     memory::Commit,
-    turns::{Act, Then},
+    schedule::{Act, Then},
     worker::Phase,
 };
 
@@ -117,7 +117,7 @@ impl World {
                 worker.state.advance(round.start.round);
                 if worker.state.step.is_multiple_of(steps) {
                     // Whatever a script does between a step and its commit.
-                    let wait = self.dice.micros(0, 300) + self.take_away(host, process);
+                    let wait = self.rng.micros(0, 300) + self.take_away(host, process);
                     self.act_after(host, process, wait, Act::Commit);
                 } else {
                     self.boundary(host, process);
@@ -129,7 +129,7 @@ impl World {
     /// Begins a commit, if the machine grants it.
     pub(super) fn commit(&mut self, host: usize, process: Process, then: Then) {
         let most = self.plan.seal.as_micros() as u64;
-        let wait = self.dice.micros(50, most);
+        let wait = self.rng.micros(50, most);
         self.turn(host, process, Phase::Busy);
         self.agree(host, process);
         let Some(worker) = self.worker(host, process) else {
@@ -250,7 +250,7 @@ impl World {
         }
         self.turn(host, process, Phase::Busy);
         let micros = self.plan.step.as_micros() as u64;
-        let wait = self.dice.micros(micros / 2, micros * 3 / 2) + self.take_away(host, process);
+        let wait = self.rng.micros(micros / 2, micros * 3 / 2) + self.take_away(host, process);
         let act = match self.plan.raises_at {
             Some(at) if at <= step => Act::Exit(Exit::Code(1)),
             _ => Act::Reach(FIRST_STEP + boundary),
@@ -261,7 +261,7 @@ impl World {
     fn finish(&mut self, host: usize, process: Process, round: Round) {
         self.turn(host, process, Phase::Finished);
         self.say(host, process, FromWorker::Finished { round });
-        let wait = self.dice.micros(1_000, 300_000);
+        let wait = self.rng.micros(1_000, 300_000);
         match self.pending.next_exit() {
             None => self.act_after(host, process, wait, Act::Exit(Exit::Code(0))),
             Some(true) => {

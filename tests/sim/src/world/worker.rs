@@ -17,7 +17,7 @@ use elasticrun_protocol::{
 use super::{
     Ev, World,
     memory::{Shared, State},
-    turns::Act,
+    schedule::Act,
 };
 
 /// What a worker is at.
@@ -172,12 +172,12 @@ impl World {
         };
         self.hosts[host].workers.insert(process, worker);
         let import = self.plan.import.as_micros() as u64;
-        let import = self.dice.micros(import / 2, import);
+        let import = self.rng.micros(import / 2, import);
         if self.plan.groups.is_some() {
             return self.begin_of_group(host, process, import);
         }
         let hangs = self.hosts[host].starts_hang.then_some(None);
-        let act = hangs.or_else(|| self.pending.next_start(&mut self.dice));
+        let act = hangs.or_else(|| self.pending.next_start(&mut self.rng));
         match act {
             Some(Some(exit)) => self.act_after(host, process, import / 2, Act::Exit(exit)),
             Some(None) => self.act_after(host, process, import / 2, Act::Attach),
@@ -195,7 +195,7 @@ impl World {
             return;
         };
         let back = self.plan.heal.since(self.now) + Duration::from_secs(1);
-        let act = self.pending.next_start(&mut self.dice);
+        let act = self.pending.next_start(&mut self.rng);
         if let Some(Some(exit)) = act {
             return self.act_after(host, process, import / 2, Act::Exit(exit));
         }
@@ -204,11 +204,11 @@ impl World {
             let import = if hangs { import + back } else { import };
             return self.act_after(host, process, import, Act::Meet);
         }
-        let late = match self.dice.percent(groups.late_percent) {
-            true => self.dice.micros(0, groups.late.as_micros() as u64),
+        let late = match self.rng.percent(groups.late_percent) {
+            true => self.rng.micros(0, groups.late.as_micros() as u64),
             false => Duration::ZERO,
         };
-        let unattached = hangs && self.dice.percent(50);
+        let unattached = hangs && self.rng.percent(50);
         let late = if unattached { late + back } else { late };
         self.act_after(host, process, late + import / 2, Act::Attach);
         if unattached || !(hangs || self.hosts[host].starts_hang) {
@@ -240,7 +240,7 @@ impl World {
 
     /// Says something to its agent, in order.
     pub(super) fn say(&mut self, host: usize, process: Process, message: FromWorker) {
-        let at = self.now + self.dice.micros(10, 300);
+        let at = self.now + self.rng.micros(10, 300);
         let Some(worker) = self.worker(host, process) else {
             return;
         };

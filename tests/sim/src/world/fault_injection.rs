@@ -6,7 +6,7 @@ use elasticrun_core::{Event as JobEvent, Request, agent::Event as AgentEvent};
 use elasticrun_protocol::{Notice, NoticeKind, Process, control::Exit};
 
 use super::{Ev, World, link::Up, worker::Phase};
-use crate::{dice::Dice, fault::Fault};
+use crate::{fault::Fault, rng::Rng};
 
 /// Faults that wait for the next one to whom they can happen.
 #[derive(Clone, Debug, Default)]
@@ -29,9 +29,9 @@ fn take(count: &mut u64) -> bool {
 
 impl Pending {
     /// What becomes of a process that starts: nothing special, an end, or nothing at all for ever.
-    pub(super) fn next_start(&mut self, dice: &mut Dice) -> Option<Option<Exit>> {
+    pub(super) fn next_start(&mut self, rng: &mut Rng) -> Option<Option<Exit>> {
         if take(&mut self.fail_starts) {
-            let exit = if dice.percent(50) {
+            let exit = if rng.percent(50) {
                 Exit::Code(1)
             } else {
                 Exit::Signal(11)
@@ -80,8 +80,13 @@ impl World {
             }
             Fault::FailAll => {
                 for (host, process) in self.workers(|phase| phase != Phase::Finished) {
-                    let wait = self.dice.micros(0, 100_000);
-                    self.act_after(host, process, wait, super::turns::Act::Exit(Exit::Code(3)));
+                    let wait = self.rng.micros(0, 100_000);
+                    self.act_after(
+                        host,
+                        process,
+                        wait,
+                        super::schedule::Act::Exit(Exit::Code(3)),
+                    );
                 }
             }
             Fault::FailOneOfEach => {
@@ -134,7 +139,7 @@ impl World {
             Fault::Notice { within } => {
                 if let Some(host) = self.some_agent() {
                     // A mere risk is none to leave for.
-                    let kind = match self.lateness_dice.percent(20) {
+                    let kind = match self.lateness_rng.percent(20) {
                         true => NoticeKind::RebalanceRecommendation,
                         false => NoticeKind::Operator,
                     };
@@ -159,11 +164,11 @@ impl World {
                 }
             }
             Fault::LoseWay => {
-                let host = self.lateness_dice.range(0, self.hosts.len() as u64 - 1);
+                let host = self.lateness_rng.range(0, self.hosts.len() as u64 - 1);
                 self.hosts[host as usize].no_way = true;
             }
             Fault::LoseData => {
-                let host = self.lateness_dice.range(0, self.hosts.len() as u64 - 1) as usize;
+                let host = self.lateness_rng.range(0, self.hosts.len() as u64 - 1) as usize;
                 let state = &mut self.hosts[host];
                 state.cut_data += 1;
                 (state.was_cut, state.data_lost) = (true, true);
@@ -196,7 +201,7 @@ impl World {
     fn host_noticed(&mut self, host: usize, notice: Notice) {
         let agent = self.hosts[host].agent.as_ref().map(|agent| agent.number);
         match agent {
-            Some(number) if notice.kind.is_risk_only() || self.lateness_dice.percent(50) => {
+            Some(number) if notice.kind.is_risk_only() || self.lateness_rng.percent(50) => {
                 self.machine_event(host, number, AgentEvent::Noticed(notice));
             }
             _ => {
@@ -222,14 +227,14 @@ impl World {
 
     fn some_worker(&mut self, which: impl Fn(Phase) -> bool) -> Option<(usize, Process)> {
         let all = self.workers(which);
-        self.dice.pick(&all)
+        self.rng.pick(&all)
     }
 
     fn some_agent(&mut self) -> Option<usize> {
         let all: Vec<_> = (0..self.hosts.len())
             .filter(|host| self.hosts[*host].agent.is_some())
             .collect();
-        self.dice.pick(&all)
+        self.rng.pick(&all)
     }
 
     /// A host loses its power; nobody hears of it but by silence.

@@ -57,7 +57,7 @@ pub(crate) fn bytes(text: &str) -> Said {
 }
 
 /// See the module.
-pub(crate) struct Play {
+pub(crate) struct Harness {
     pub(crate) store: Store,
     pub(crate) now: Time,
     pub(crate) round: u64,
@@ -67,10 +67,10 @@ pub(crate) struct Play {
     pub(crate) rejected: Vec<(Client, u64)>,
 }
 
-impl Play {
+impl Harness {
     /// In round 1.
     pub(crate) fn new(limits: Limits) -> Self {
-        let mut play = Self {
+        let mut harness = Self {
             store: Store::new(limits),
             now: Time::ZERO,
             round: 0,
@@ -78,8 +78,8 @@ impl Play {
             answers: BTreeMap::new(),
             rejected: Vec::new(),
         };
-        play.start(1);
-        play
+        harness.start(1);
+        harness
     }
 
     pub(crate) fn step(&mut self, event: Event) {

@@ -6,9 +6,9 @@ use elasticrun_protocol::{
     control::{Exit, Held, Kept, StopReason, Waiting},
 };
 
-use super::{Play, Worker, commit as commit_of};
+use super::{Harness, Worker, commit as commit_of};
 
-impl Play {
+impl Harness {
     pub(super) fn obey(&mut self) {
         for command in std::mem::take(&mut self.todo) {
             assert!(!self.exited, "nothing follows Exit, and {command:?} does");

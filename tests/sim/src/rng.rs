@@ -6,9 +6,9 @@ use elasticrun_core::random::Random;
 
 /// A source of choices.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(Random);
+pub(crate) struct Rng(Random);
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         // Neighbouring seeds must not give neighbouring scenarios.
         let mut random = Random::from_seed(seed);

@@ -41,7 +41,7 @@ struct Host {
 }
 
 /// See the module.
-pub(crate) struct Play {
+pub(crate) struct Harness {
     pub(crate) job: Job,
     pub(crate) now: Time,
     hosts: BTreeMap<HostId, Host>,
@@ -85,7 +85,7 @@ pub(crate) struct Play {
     pub(crate) refused: Vec<(HostId, u64)>,
 }
 
-impl Play {
+impl Harness {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             job: Job::new(settings, "run", DriverEpoch(1), 1),
