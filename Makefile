@@ -1,18 +1,18 @@
-# What a person and CI call. `make help` lists the targets.
+# The commands of contributors and of CI. `make help` lists them.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins wheel python spark test-frameworks test-horovod test-horovod-spark test-spark plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
 
-# Tools and, in CI, build outputs outlive a clone.
+# Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
 TOOLS := $(CACHE)/tools
 export PATH := $(TOOLS)/bin:$(PATH)
 ifeq ($(CI),true)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export CARGO_INCREMENTAL ?= 0
-# Snapshots are compared, never renewed.
+# Snapshots are compared, never updated.
 export INSTA_UPDATE ?= no
 NEXTEST_PROFILE ?= ci
 endif
@@ -22,25 +22,33 @@ DENY_VERSION := 0.20.2
 NEXTEST_VERSION := 0.9.143
 SEEDS ?= 10000
 
-# SDKs of clouds compile for minutes: in a workspace and a target directory of their own, which outlive a clone.
+# The SDKs of clouds compile for minutes. They have their own workspace, and a target directory outside of the clone.
 CLOUD := discovery-plugins/cloud
 CLOUD_TARGET := $(or $(ELASTICRUN_CLOUD_TARGET),$(CACHE)/target-cloud)
 
-# All packages in every build: cargo unites their features, so that nothing is compiled twice.
+# Every build names the whole workspace: cargo unites the features of its packages, so nothing is compiled twice.
 NEXTEST := cargo nextest run --locked --workspace --profile $(NEXTEST_PROFILE)
 PLUGINS := package(elasticrun-plugin-loader) | package(~elasticrun-plugin) | (package(elasticrun) & binary(plugins)) | (package(elasticrun-process-tests) & test(plugin))
 PROCESS := package(elasticrun-process-tests) | package(elasticrun-ssh-tests)
 
-# The linter of Python, in a virtual environment of its own.
+# What NAME may be in `make test NAME=` and `make bench NAME=`. The targets are NAME or test-NAME, and bench-NAME.
+TEST_NAMES := unit process ssh python spark spark-full plugins cloud frameworks horovod horovod-spark notices s3 petastorm
+BENCH_NAMES := rendezvous collectives recovery recovery-torch commit data order notice plugins spark
+# Only from the command line: some systems have an environment variable NAME.
+CHOSEN := $(if $(filter command,$(origin NAME)),$(NAME))
+# $(call chosen,COMMAND,NAMES): CHOSEN, or the end of make with exit code 2 if it is not one of NAMES.
+chosen = $(foreach name,$(filter-out $(2),$(CHOSEN)),$(error $(1) NAME=$(name): no such name; expected one of: $(2)))$(CHOSEN)
+
+# The linter of Python, in its own virtual environment.
 RUFF = "$$(dirname "$$(worker/python/venv.sh lint)")/ruff"
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# A program that tests need, and the package of Debian that has it.
+# Programs that tests need, each with the Debian package that contains it.
 PROGRAMS := /usr/sbin/sshd=openssh-server ssh=openssh-client ip=iproute2 /usr/sbin/slurmctld=slurm-wlm munged=munge openssl=openssl python3=python3
 
-setup: ## Installs what the tests need: sshd, ip, Slurm, Python's venv (as root, by apt), cargo-nextest
+setup: ## Installs what the tests need: by apt as root sshd, ip, Slurm, openssl and Python's venv; cargo-nextest
 	@missing=(); \
 	for each in $(PROGRAMS); do PATH="$$PATH:/usr/sbin" command -v "$${each%=*}" >/dev/null || missing+=("$${each#*=}"); done; \
 	$${PYTHON:-python3} -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
@@ -48,21 +56,21 @@ setup: ## Installs what the tests need: sshd, ip, Slurm, Python's venv (as root,
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$${missing[@]}"; \
 	else \
-	  echo "setup: missing and not to be installed without root and apt-get: $${missing[*]}; tests that need them will say so"; \
+	  echo "setup: cannot install $${missing[*]}: needs root and apt-get; tests that need these are skipped or fail with a message"; \
 	fi
 	@cargo nextest --version >/dev/null 2>&1 || cargo install cargo-nextest --version $(NEXTEST_VERSION) --locked --root $(TOOLS)
 
-demo: ## Trains digits on hosts that come, go and fail while it runs
+demo: ## Trains digits on local hosts while one is added and a worker is killed
 	cargo build --locked -p elasticrun -p elasticrun-digits
 	examples/digits/demo.sh $${CARGO_TARGET_DIR:-target}/debug
 
-locks: ## Each Cargo.lock is what its workspace asks for
+locks: ## Checks that each Cargo.lock matches its workspace
 	@for lock in $$(find . -name Cargo.lock -not -path '*/target/*' -not -path './.*'); do \
 	  cargo metadata --locked --format-version 1 --manifest-path "$$(dirname $$lock)/Cargo.toml" >/dev/null || \
-	    { echo "locks: $$lock is behind its manifests; cargo metadata --manifest-path $$(dirname $$lock)/Cargo.toml mends it"; exit 1; }; \
+	    { echo "locks: $$lock is behind its manifests; to update it, run cargo metadata --manifest-path $$(dirname $$lock)/Cargo.toml"; exit 1; }; \
 	done
 
-check: setup locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints, documentation, locks, licences and sources of dependencies
+check: setup locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Checks formatting, lints, API documentation, lock files, licences and sources of dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --locked --workspace --no-deps -q
@@ -70,13 +78,13 @@ check: setup locks $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Formatting, lints,
 	$(RUFF) format --check --quiet .
 	$(RUFF) check --quiet .
 
-fix: setup ## Mends what can be mended by machine: formatting, simple lints
+fix: setup ## Formats all code and fixes simple lints
 	cargo fmt --all
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	$(RUFF) check --quiet --fix . || true
 	$(RUFF) format --quiet .
 
-unit: setup ## Unit tests, laws, doc tests and 1,000 simulation seeds
+unit: setup ## Unit tests, property tests, doc tests and 1,000 simulation seeds
 	cargo build --locked --workspace
 	cargo test --locked --workspace --doc -q
 	$${CARGO_TARGET_DIR:-target}/debug/elasticrun-sim --seeds 1000
@@ -86,39 +94,45 @@ process: setup ## Real drivers, agents and workers, with signals, sshd and netwo
 	cargo build --locked --workspace
 	$(NEXTEST) -E '$(PROCESS)'
 
-test-plugins: setup ## Discovery plugins: the conformance suite, new ones in three languages, and those that misbehave
+test-ssh: setup ## Hosts in network namespaces with sshd; a part of `make process`
+	cargo build --locked --workspace
+	$(NEXTEST) -E 'package(elasticrun-ssh-tests)'
+
+test-plugins: setup ## Discovery plugins: conformance, new projects in three languages, misbehaving ones; a part of unit and process
 	cargo build --locked --workspace
 	$(NEXTEST) -E '$(PLUGINS)'
 
-python: setup ## The Python package, all of it: types, real jobs, with torch too
+python: setup ## The wheel as a user gets it: types, unit tests, real jobs with torch
 	worker/python/test.sh
 
-spark: ## A minute of jobs on a real cluster of Spark, on its newer line; needs Java 17
+spark: ## A minute of jobs on a Spark 4 cluster; needs Java 17, else skipped
 	worker/python/test_spark.sh quick
 
-test-frameworks: setup ## TensorFlow, Keras and JAX in real jobs
+test-frameworks: setup ## Real jobs with TensorFlow, Keras and JAX
 	worker/python/test_frameworks.sh
 
-test-notices: ## 1,000 notices of three clouds to a job of four hosts: no step lost; NOTICES=100 for fewer
+test-notices: ## 1,000 termination notices of three clouds to a job of four hosts, with no lost step; NOTICES=100 for fewer
 	cargo build --locked --workspace
 	cargo test --locked -p elasticrun-process-tests --test end_to_end -- --ignored --nocapture a_thousand_notices
 
-test-horovod: setup ## Horovod's own elastic examples and scenarios: make test-horovod HOROVOD_SRC=DIR
+test-horovod: setup ## Horovod's own elastic examples and scenarios; needs a checkout: HOROVOD_SRC=DIR
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod.sh
 
-test-horovod-spark: ## Horovod's own elastic scenarios on Spark: make test-horovod-spark HOROVOD_SRC=DIR, SPARK=spark4 for the newer line
+test-horovod-spark: ## Horovod's own elastic scenarios on Spark 3.5; needs HOROVOD_SRC=DIR and Java 17; SPARK=spark4 for Spark 4
 	HOROVOD_SRC="$(HOROVOD_SRC)" worker/python/test_horovod_spark.sh $(or $(SPARK),spark35)
 
-test-spark: ## Jobs on a real cluster of Spark, on both of its lines: make test-spark SPARK=spark35 for one
+test-spark-full: test-spark
+
+test-spark: ## Jobs on Spark clusters, 3.5 and 4; needs Java 17; SPARK=spark35 or spark4 for one
 	worker/python/test_spark.sh $(or $(SPARK),all)
 
-plugins: ## dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Slurm and Spark
+plugins: ## Builds dist/plugins/*.so: the plugins for AWS, Google Cloud, Kubernetes, Slurm and Spark
 	cargo build --locked -p elasticrun-plugin-slurm
 	cargo build --locked -j2 --manifest-path $(CLOUD)/Cargo.toml --target-dir $(CLOUD_TARGET)
 	mkdir -p dist/plugins
 	cp $${CARGO_TARGET_DIR:-target}/debug/libelasticrun_plugin_slurm.so $(CLOUD_TARGET)/debug/libelasticrun_plugin_*.so dist/plugins
 
-test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs on them
+test-cloud: setup ## Cloud plugins against simulated services, and jobs on them
 	cargo build --locked --workspace
 	cd $(CLOUD) && cargo fmt --check
 	cd $(CLOUD) && cargo clippy --locked -j2 --target-dir $(CLOUD_TARGET) --all-targets -- -D warnings
@@ -127,79 +141,89 @@ test-cloud: setup ## Cloud plugins against stand-ins of their clouds, and jobs o
 	  ELASTICRUN_TEST_BINARY=$$programs/elasticrun ELASTICRUN_TEST_WORKER=$$programs/elasticrun-test-worker \
 	  cargo nextest run --locked -j2 --target-dir $(CLOUD_TARGET)
 
-test-s3: ## The reader of data sets over a stand-in of S3, which plays Google Cloud Storage, too
+test-s3: ## The Parquet reader against simulated S3 and Google Cloud Storage
 	worker/data/tests/s3.sh
 
-test-petastorm: ## Our readers beside petastorm 0.13.1: what a seed and a shard mean, and what it writes with Spark
+test-petastorm: ## The readers compared with Petastorm 0.13.1: seeds, shards, and data sets that it writes with Spark; needs Java
 	worker/python/test_petastorm.sh
 
-wheel: ## dist/elasticrun-*.whl, for pip install
+wheel: ## Builds dist/elasticrun-*.whl for pip
 	worker/python/build.sh release dist
 
-test: check unit process python spark test-cloud ## What CI runs
+ifneq ($(CHOSEN),)
+test:
+	@$(MAKE) --no-print-directory $(foreach name,$(call chosen,make test,$(TEST_NAMES)),$(or $(filter unit process python spark,$(name)),test-$(name)))
+else
+test: check unit process python spark test-cloud ## Runs what CI runs; one suite: NAME=unit, process, ssh, python, spark, cloud, ...
+endif
 
-test-full: test test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All tests there are; hours. Horovod's want HOROVOD_SRC
-	# Those that take more than 2 GB of memory.
+test-full: test test-frameworks test-spark test-notices test-s3 test-petastorm test-horovod ## All suites but Horovod's on Spark; takes hours; HOROVOD_SRC=DIR, else its suite is skipped
+	# Tests that take more than 2 GB of memory.
 	worker/python/test.sh -m full
 
-# A run of the tests at a time when the machine is free shows few of the races that users meet.
-flaky: setup ## Tests with processes 50 times beside 8 burning ones: RUNS, PYTHON_RUNS, BURNERS, MINUTES, SUITES=regex, FILTER=regex; goes on where it stopped
+# Tests on an idle machine show few of the races that users meet.
+flaky: setup ## Repeats tests with processes 50 times on a busy machine; continues after a stop. RUNS, PYTHON_RUNS, BURNERS, MINUTES, SUITES, FILTER
 	tests/flaky/flaky.py --runs $(or $(RUNS),50) --python-runs $(or $(PYTHON_RUNS),10) --burners $(or $(BURNERS),8) \
 	  --minutes $(or $(MINUTES),0) --suites '$(SUITES)' --filter '$(FILTER)'
 
-audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Known vulnerabilities of dependencies; fetches the advisory database
+audit: $(TOOLS)/bin/cargo-deny-$(DENY_VERSION) ## Looks for known vulnerabilities of dependencies; fetches the advisory database
 	cargo-deny --locked check advisories
 
-sim: ## Simulates SEEDS schedules of driver, agents and workers: make sim SEEDS=100000
+sim: ## Simulates 10,000 schedules of driver, agents and workers; SEEDS=100000 for more
 	cargo run --locked --release -q -p elasticrun-sim -- --seeds $(SEEDS)
 
-sim-data: ## 10,000 simulated jobs on data, tens of thousands of epochs: each row committed exactly once
+sim-data: ## Simulates 10,000 jobs on data; each row must be committed exactly once per epoch
 	$(MAKE) --no-print-directory sim SEEDS=10000
 
-sim-mutants: ## Plants known mistakes into the core, one by one: the simulation must see each
+sim-mutants: ## Plants known bugs into the core, one by one; the simulation must find each
 	cargo nextest run --locked --release -p elasticrun-sim --features mutants -E 'binary(mutants)'
 	cargo run --locked --release -q -p elasticrun-sim --features mutants -- --mutants --seeds 1000000
 
-wheel-mutants: setup ## Plants known mistakes of the worker into the wheel, one by one: a test with real jobs must fail
+wheel-mutants: setup ## Plants known bugs into the worker of the wheel, one by one; a test with real jobs must fail for each
 	worker/python/test_mutants.py
 
-bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## All benchmarks
+ifneq ($(CHOSEN),)
+bench:
+	@$(MAKE) --no-print-directory $(addprefix bench-,$(call chosen,make bench,$(BENCH_NAMES)))
+else
+bench: bench-rendezvous bench-collectives bench-recovery bench-commit ## Runs four benchmarks; one benchmark: NAME=data, notice, spark, ...
+endif
 
-bench-recovery: ## From the kill of a worker to the survivors' next committed step
+bench-recovery: ## Time from the kill of a worker to the survivors' next committed step
 	benches/recovery.sh
 
-bench-recovery-torch: ## From the kill of a torch worker to the next committed step, beside torchrun; a quarter of an hour
+bench-recovery-torch: ## The same with torch, compared with torchrun; a quarter of an hour
 	benches/python.sh recovery_torch.py
 
-bench-commit: ## Commits of a torch state beside memcpy; steps beside DDP over gloo
+bench-commit: ## Commits of a torch state compared with memcpy; steps compared with DDP on gloo
 	benches/python.sh commit_torch.py
 
-bench-data: ## Reading of data sets beside pyarrow and petastorm; ROWS=100000 for fewer
+bench-data: ## Reading of data sets compared with pyarrow and Petastorm; ROWS=100000 for fewer rows
 	benches/data.sh --rows $(or $(ROWS),800000)
 
-bench-order: ## The first batch of a billion rows; an epoch in order "deterministic" under budgets of memory
+bench-order: ## The first batch of a billion rows; an epoch in order "deterministic" under several memory budgets
 	cargo build --locked --release -q -p elasticrun-benches --bin bench_order
 	$${CARGO_TARGET_DIR:-target}/release/bench_order first
 	$${CARGO_TARGET_DIR:-target}/release/bench_order epoch
 
-bench-notice: ## From a change of the list of hosts until all workers have left their round
+bench-notice: ## Time from a change of the list of hosts until all workers have left their round
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches
 	$${CARGO_TARGET_DIR:-target}/release/bench_notice
 
-bench-spark: ## What a lost executor of Spark costs, and the end of a job with pending slots; KILLS=5 for fewer
+bench-spark: ## Cost of a lost Spark executor, and of the end of a job with pending slots; KILLS=5 for fewer kills
 	VENV=$(or $(SPARK),spark35) benches/python.sh spark.py --kills $(or $(KILLS),20)
 
-bench-plugins: ## What the process of a plugin costs: its start, a poll
+bench-plugins: ## Cost of a plugin process: its start, a poll
 	cargo bench --locked -q -p elasticrun-plugin-loader --bench isolation
 
 bench-rendezvous: ## Rounds of up to 100,000 workers
 	cargo build --locked --release -q -p elasticrun -p elasticrun-benches
 	$${CARGO_TARGET_DIR:-target}/release/bench_rendezvous
 
-bench-collectives: ## Allreduce, broadcast and allgather beside gloo
+bench-collectives: ## Allreduce, broadcast and allgather compared with gloo
 	cargo run --locked --release -q -p elasticrun-benches --bin bench_collectives
 
-# Its build takes minutes, once for each version and machine.
+# The build takes minutes, once per version and machine.
 $(TOOLS)/bin/cargo-deny-$(DENY_VERSION):
 	cargo install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
 	touch $@
