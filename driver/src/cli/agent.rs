@@ -65,22 +65,22 @@ impl Endpoint {
 
 #[derive(Args, Debug)]
 struct Options {
-    /// The driver to register at
+    /// Driver to register with
     #[arg(long, value_name = "HOST:PORT")]
     join: Option<String>,
-    /// The file that holds the join token; only its owner may read it
+    /// File with the join token; only its owner may read it
     #[arg(long, value_name = "FILE")]
     join_token_file: Option<PathBuf>,
-    /// Slots that this host offers; auto: the count of its GPUs, else 1 [default: auto]
+    /// Slots of this host; auto: the number of its GPUs, else 1 [default: auto]
     #[arg(long, value_name = "N|auto")]
     slots: Option<String>,
-    /// The name of this host in the job [default: the name of the machine]
+    /// Name of this host in the job [default: the name of the machine]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 }
 
-const ABOUT: &str = "Registers this host at a driver that runs with --launcher agent, and keeps its workers.\n\n\
-    Without --join it is started by a launcher of elasticrun, which sends its settings as one line on stdin.";
+const ABOUT: &str = "Registers this host with a driver that runs with --launcher agent, and runs the workers of this host.\n\n\
+    Without --join, a launcher of elasticrun starts this command and sends its settings as one line on stdin.";
 
 /// Reads the words behind `agent`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {

@@ -15,14 +15,15 @@ const USAGE: &str = "elasticrun [run] [OPTIONS] [--] COMMAND...\n       \
     elasticrun drain HOST [--in TIME]\n       \
     elasticrun data plan|audit DATA...";
 
-const ABOUT: &str = "Runs COMMAND as a distributed training job on hosts that may come and go.\n\n\
-    A job is elastic if --min-np, --max-np, --spares or a discovery source is given; else a failed worker ends it.";
+const ABOUT: &str = "Runs COMMAND as a distributed training job on hosts that can join or leave during the job.\n\n\
+    A job is elastic with --min-np, --max-np, --spares, --max-restarts, --restart-mode or discovered hosts. \
+    In other jobs, the first failed worker ends the job.";
 
 const AFTER: &str = "\
 Times are 50ms, 5s, 10m or 1h; a bare number is seconds.
 Each option is also a key of a --config file (min-np = 2) and a variable (ELASTICRUN_MIN_NP=2).
-Precedence: defaults < file < variables < options; elasticrun config show prints what holds and why.
-horovodrun's tuning options are accepted; those without effect are named in one line.
+Precedence: defaults < file < variables < options; elasticrun config show prints values and origins.
+horovodrun's tuning options are accepted and ignored; one line lists those ignored.
 
 Exit codes: 0 success, 1 a worker failed the job, 2 usage or configuration, 3 too few workers in
 time, 4 reset limit, 5 first discovery failed, 6 no committed state left, 128+N stopped by signal N.";
@@ -72,7 +73,7 @@ fn ours() -> [Arg; 4] {
         Arg::new("check-build")
             .long("check-build")
             .action(ArgAction::SetTrue)
-            .help("Say what is built in"),
+            .help("Print what is built in"),
         Arg::new("version")
             .long("version")
             .short('v')

@@ -22,17 +22,17 @@ pub struct DrainRequest {
 
 #[derive(Args, Debug)]
 struct Options {
-    /// The host, as the job names it
+    /// Host to drain, by its name in the job
     host: String,
-    /// Time until the host goes away: its workers may train on for a while if too few others could
+    /// Time until the host goes away; its workers may continue for a part of it if too few others remain
     #[arg(long = "in", value_name = "TIME")]
     within: Option<String>,
-    /// The run, if several of yours run on this machine
+    /// Id of the run, if you have several on this machine
     #[arg(long, value_name = "ID")]
     run: Option<String>,
 }
 
-const ABOUT: &str = "Has a running job leave a host at a common commit, and not use it again. Run it where the driver runs.";
+const ABOUT: &str = "Drains a host: its workers leave at a common commit, and the job does not use it again. Run this on the driver's machine.";
 
 /// Reads the words behind `drain`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {

@@ -218,8 +218,8 @@ fn hosts(
         arg.action(ArgAction::SetTrue).help(help)
     };
     let clap = command::options_and([
-        switch("watch", "Go on asking, and say what changes"),
-        switch("json", "Answer in JSON, a line for each change"),
+        switch("watch", "Continue, and print what changes"),
+        switch("json", "Print JSON, one line per change"),
     ])?
     .override_usage("elasticrun hosts [--watch] [--json] [OPTIONS]")
     .about(HOSTS_ABOUT)
@@ -289,14 +289,13 @@ fn standard_note(config: &Config, mode: Mode) -> Option<String> {
     })
 }
 
-const HOSTS_ABOUT: &str = "Asks the sources of a job for their hosts, and says which would be used and why.\n\n\
-    The options are those of a run; a COMMAND may stand behind them. Exit code 5 if a source fails.";
+const HOSTS_ABOUT: &str = "Lists the hosts of a job's sources, which of them the job would use, and why.\n\n\
+    The options are those of a run; a COMMAND after them is ignored. Exit code 5 if a source fails.";
 
 const CONFIG_HELP: &str = "\
 Usage: elasticrun config show [OPTIONS]
 
-Prints every setting, its value and where it came from. The options are those of a run; the output is itself a file for
---config.
+Prints every setting, its value and its origin. The options are those of a run. The output is a valid file for --config.
 ";
 
 const BUILD: &str = concat!(

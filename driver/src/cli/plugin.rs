@@ -50,11 +50,11 @@ pub struct NewPlugin {
 /// A language that there is a template for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Language {
-    /// A library, by the SDK.
+    /// A library, built with the SDK.
     Rust,
-    /// A library, by the header.
+    /// A library, built with the C header.
     C,
-    /// A program that speaks the frames.
+    /// A program that exchanges frames.
     Python,
 }
 
@@ -68,49 +68,49 @@ struct Options {
 
 #[derive(Args, Debug)]
 struct Common {
-    /// Where to look for plugins first; may be repeated
+    /// Directory to search for plugins first; may be repeated
     #[arg(long, value_name = "DIR", global = true)]
     plugin_dir: Vec<PathBuf>,
-    /// Where plugins run that are not built in: process (of their own), or thread (of this program) [default: process]
+    /// Where plugins run that are not built in: process (one each), or thread (in this program) [default: process]
     #[arg(long, value_name = "WHERE", global = true)]
     plugin_isolation: Option<String>,
-    /// Allow only plugins whose file has this hash, and those built in; may be repeated
+    /// Allow only built-in plugins and those with this hash; may be repeated
     #[arg(long, value_name = "NAME=sha256:HASH", global = true)]
     plugin_allow: Vec<String>,
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// The plugins that are built in and those in the plugin directories
+    /// Lists the built-in plugins and those in the plugin directories
     List,
-    /// What a plugin says of itself: version, options, variables and permissions that it needs, hash
+    /// Prints a plugin's version, options, variables, permissions and hash
     Inspect {
-        /// Its name
+        /// Name of the plugin
         name: String,
     },
-    /// Whether a plugin keeps the rules; exit code 1 if not
+    /// Tests whether a plugin follows the rules; exit code 1 if not
     Test {
-        /// Its name and the options of a set-up that works
+        /// Name of the plugin, with valid options
         #[arg(value_name = "NAME[:K=V,...]")]
         spec: String,
     },
-    /// A project for a new plugin, in a directory of its name
+    /// Creates a project for a plugin, in a directory of its name
     New {
-        /// Small letters, digits and '-'
+        /// Name of the plugin: lower-case letters, digits and '-'
         name: String,
-        /// rust, c or python
+        /// Language: rust, c or python
         #[arg(long, value_name = "LANGUAGE", value_enum)]
         lang: Language,
-        /// For rust: the directory of elasticrun-plugin-sdk [default: the published version]
+        /// For rust: directory of elasticrun-plugin-sdk [default: the published version]
         #[arg(long, value_name = "PATH")]
         sdk: Option<PathBuf>,
     },
 }
 
-const ABOUT: &str = "Finds, describes, tests and begins discovery plugins.";
+const ABOUT: &str = "Lists, describes, tests and creates discovery plugins.";
 
 /// Reads the words behind `plugin`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {

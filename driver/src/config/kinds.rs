@@ -7,7 +7,7 @@ use toml::Value;
 
 use super::value::{Setting, whole_number, word_setting};
 
-/// Slots of a host whose source tells none.
+/// Slots per host when discovery reports none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotsPerHost {
     /// The count of GPUs that are found on the host, else 1.

@@ -65,7 +65,7 @@ pub struct Workers {
 pub struct Hosts {
     /// In this order; never empty.
     pub sources: Vec<Source>,
-    /// Slots of a host whose source tells none.
+    /// Slots per host when discovery reports none.
     pub slots_per_host: SlotsPerHost,
     /// Where to look for plugins first.
     pub plugin_dirs: Vec<PathBuf>,

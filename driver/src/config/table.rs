@@ -172,7 +172,7 @@ const COOLDOWN: CooldownRange =
 
 settings! {
     "Workers" {
-        /// Workers needed to start, also as -np N [default: the slots of the hosts given]
+        /// Workers needed to start, also as -np N [default: the slots of the hosts given, else --min-np]
         np "np" "N": Option<NonZeroU32> = None,
             |arg| arg.long("num-proc").visible_alias("np");
         /// Minimum workers; training pauses below it, and the job fails after --elastic-timeout [default: -np]
@@ -200,9 +200,9 @@ settings! {
         gcp_mig "gcp-mig" "P/Z/N[:K=V,...]": Vec<Group> = Vec::new(), plain;
         /// Hosts are the pods that match a label selector
         k8s "k8s" "SELECTOR[:K=V,...]": Vec<Group> = Vec::new(), plain;
-        /// Hosts are the nodes of the Slurm job that this runs in
+        /// Hosts are the nodes of the current Slurm job
         slurm "slurm" "": bool = false, plain;
-        /// Hosts are executors of Spark: spark://HOST:PORT, yarn, k8s://...; docs/spark.md
+        /// Hosts are the executors of Spark: spark://HOST:PORT, yarn, k8s://...; docs/spark.md
         spark "spark" "MASTER": Option<Master> = None, plain;
         /// Directory to search for plugins first; may be repeated
         plugin_dir "plugin-dir" "DIR": Vec<PathBuf> = Vec::new(), plain;
@@ -226,7 +226,7 @@ settings! {
         drain_timeout "drain-timeout" "TIME": Duration = Duration::from_secs(25), plain;
         /// Longest wait for the other workers after the first success
         exit_timeout "exit-timeout" "TIME": Timeout = seconds(300), plain;
-        /// Time that agents keep their workers without a driver
+        /// Time that agents keep their workers after the driver has ended
         orphan_timeout "orphan-timeout" "TIME": Timeout = seconds(5), plain;
         /// Time to wait for further workers after the first new one
         last_call "last-call" "TIME": Duration = Duration::from_secs(1), plain;
@@ -236,7 +236,7 @@ settings! {
         heartbeat_timeout "heartbeat-timeout" "TIME": Timeout = seconds(5), plain;
     }
     "Failures" {
-        /// Rounds after the first; the next one fails the job [default: no limit]
+        /// Maximum number of rounds after the first; one more fails the job [default: no limit]
         reset_limit "reset-limit" "N": Option<u32> = None, |arg| arg.visible_alias("max-resets");
         /// Restarts after all workers failed, or in process mode after one failed; makes a job elastic
         max_restarts "max-restarts" "N": u32 = 0, plain;
