@@ -12,7 +12,7 @@ use std::{
 };
 
 use elasticrun_core::Command;
-use elasticrun_protocol::{HostId, Order};
+use elasticrun_protocol::{AgentCommand, HostId};
 
 /// Where agents are, by the addresses of their hosts.
 #[derive(Debug, Default)]
@@ -55,11 +55,11 @@ impl Addresses {
         let away = commands.iter().find_map(|command| match command {
             Command::Send {
                 host,
-                order: Order::Start(_),
+                order: AgentCommand::Start(_),
             } => self.away(host),
             Command::Send {
                 host,
-                order: Order::Spawn(spawn),
+                order: AgentCommand::Spawn(spawn),
             } if spawn.restarts.is_some() => self.away(host),
             _ => None,
         });
@@ -69,11 +69,11 @@ impl Addresses {
             };
             let to = self.away(host);
             match order {
-                Order::Spawn(spawn) if spawn.restarts.is_some() => {
+                AgentCommand::Spawn(spawn) if spawn.restarts.is_some() => {
                     rewrite(&mut spawn.coordinator, to.or(away), &own);
                 }
-                Order::Spawn(spawn) => rewrite(&mut spawn.coordinator, to, &own),
-                Order::Start(start) => {
+                AgentCommand::Spawn(spawn) => rewrite(&mut spawn.coordinator, to, &own),
+                AgentCommand::Start(start) => {
                     rewrite(&mut start.coordinator, to.or(away), &own);
                     for peer in start.peers.values_mut() {
                         rewrite(peer, to, &own);
@@ -82,7 +82,7 @@ impl Addresses {
                         rewrite(&mut keeper.address, to, &own);
                     }
                 }
-                Order::Probe { hosts, .. } => {
+                AgentCommand::Probe { hosts, .. } => {
                     for probed in hosts {
                         rewrite(&mut probed.address, to, &own);
                     }
@@ -156,7 +156,7 @@ mod tests {
             round: Round(1),
             count: 1,
         };
-        let order = Order::Start(Box::new(Start {
+        let order = AgentCommand::Start(Box::new(Start {
             epoch: DriverEpoch(1),
             round: Round(2),
             base: Some(commit),
@@ -188,7 +188,7 @@ mod tests {
     fn told(commands: &[Command]) -> Vec<String> {
         let words = |command: &Command| match command {
             Command::Send {
-                order: Order::Start(start),
+                order: AgentCommand::Start(start),
                 ..
             } => {
                 let peers: Vec<_> = start.peers.values().map(ToString::to_string).collect();
@@ -222,7 +222,7 @@ mod tests {
     fn a_worker_elsewhere_is_started_with_a_coordinator_that_it_reaches() {
         let spawn = |host: &str, restarts| Command::Send {
             host: HostId::new(host),
-            order: Order::Spawn(Spawn {
+            order: AgentCommand::Spawn(Spawn {
                 process: PROCESS,
                 place: PLACE,
                 coordinator: "127.0.0.1:9".parse().unwrap(),
@@ -234,7 +234,7 @@ mod tests {
             addresses().view(&mut commands, own);
             commands.map(|command| match command {
                 Command::Send {
-                    order: Order::Spawn(spawn),
+                    order: AgentCommand::Spawn(spawn),
                     ..
                 } => spawn.coordinator.to_string(),
                 other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, mem, net::IpAddr};
 
 use elasticrun_core::{AgentConnected, Command};
-use elasticrun_protocol::{DriverEpoch, HostId, Order, ToAgent, control::Setup, frame};
+use elasticrun_protocol::{AgentCommand, DriverEpoch, HostId, ToAgent, control::Setup, frame};
 
 use crate::{addresses::Addresses, control::Writer, launch, store};
 
@@ -75,7 +75,7 @@ impl Agents {
         };
         agent.writer.send(&ToAgent {
             epoch: self.epoch,
-            order: Order::Setup(Box::new(setup)),
+            order: AgentCommand::Setup(Box::new(setup)),
         });
         self.admitted.insert(host, agent);
     }
@@ -87,7 +87,7 @@ impl Agents {
         };
         agent.writer.send(&ToAgent {
             epoch: self.epoch,
-            order: Order::Kill,
+            order: AgentCommand::Kill,
         });
         agent.writer.close();
         match self.admitted.get(host) {
@@ -119,7 +119,7 @@ impl Agents {
     ///
     /// # Errors
     /// The instance of the agent, if the order is too large for a frame.
-    pub(crate) fn queue(&mut self, host: &HostId, order: Order) -> Result<(), u64> {
+    pub(crate) fn queue(&mut self, host: &HostId, order: AgentCommand) -> Result<(), u64> {
         let Some(agent) = self.admitted.get_mut(host) else {
             return Ok(());
         };

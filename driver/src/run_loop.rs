@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use elasticrun_core::{Command, Event, Job, Time, results::Outcome};
-use elasticrun_protocol::{FromAgent, Report, control::Setup};
+use elasticrun_protocol::{AgentReport, FromAgent, control::Setup};
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -172,7 +172,7 @@ impl Driver {
                 reports,
             } => {
                 for FromAgent { epoch, report, .. } in reports {
-                    if let Report::Beat { commits, .. } = report {
+                    if let AgentReport::Heartbeat { commits, .. } = report {
                         self.reporter.commits(&host, commits);
                     }
                     let host = host.clone();
@@ -250,7 +250,7 @@ impl Driver {
                 Command::Answer { id, answer } => self.requests.answer(id, answer),
                 Command::TellSources { host, state } => self.sources.tell(&host, state),
                 // People are told once agents are.
-                Command::Note(note) => notes.push(note),
+                Command::Announce(note) => notes.push(note),
                 Command::End(_) => self.launcher.end(),
                 Command::Exit => self.exits_by = Some(Instant::now() + LAST_LAUNCHES),
             }

@@ -26,7 +26,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use elasticrun_protocol::{
-    FromAgent, HostId, Order, Process, Report, ToAgent,
+    AgentCommand, AgentReport, FromAgent, HostId, Process, ToAgent,
     auth::{Challenge, Dialler, Purpose, Secret, Verdict, nonce},
     control::{Held, Register, Waiting},
     frame::{FrameBuffer, to_frame},
@@ -297,8 +297,8 @@ async fn agent(
         host: HostId::new(format!("host-{number:05}")),
         software: env!("CARGO_PKG_VERSION").into(),
         slots: WORKERS_PER_AGENT,
-        counted: None,
-        itself: true,
+        detected_slots: None,
+        self_registered: true,
         memory_port: 1,
         free_port: 2,
         address: None,
@@ -313,7 +313,7 @@ async fn agent(
     loop {
         let order: ToAgent = read(&mut stream, &mut frames, bytes).await?;
         let report = match order.order {
-            Order::Spawn(spawn) => {
+            AgentCommand::Spawn(spawn) => {
                 waiting.push(Waiting {
                     process: spawn.process,
                     left: None,
@@ -322,11 +322,11 @@ async fn agent(
                 if waiting.len() < WORKERS_PER_AGENT as usize {
                     continue;
                 }
-                Report::Waiting {
+                AgentReport::Waiting {
                     workers: std::mem::take(&mut waiting),
                 }
             }
-            Order::Plan { round, members } => {
+            AgentCommand::Plan { round, members } => {
                 let held = |process: Process| Held {
                     process,
                     commit: None,
@@ -334,14 +334,14 @@ async fn agent(
                     data_port: 3,
                 };
                 let members = members.into_iter().map(held).collect();
-                Report::Ready {
+                AgentReport::Ready {
                     round,
                     members,
                     kept: Vec::new(),
                     free_port: 2,
                 }
             }
-            Order::Start(start) => {
+            AgentCommand::Start(start) => {
                 ensure!(
                     start.members.len() == WORKERS_PER_AGENT as usize,
                     "a member is missing"

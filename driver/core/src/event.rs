@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
-    CommitId, DriverEpoch, HostId, Notice, Order, Process, Rank, Report, Round,
+    AgentCommand, AgentReport, CommitId, DriverEpoch, HostId, Notice, Process, Rank, Round,
     control::{Exit, StopReason, Task},
 };
 
@@ -61,7 +61,7 @@ pub enum Event {
         /// The driver that it speaks to.
         epoch: DriverEpoch,
         /// What it saw.
-        report: Report,
+        report: AgentReport,
     },
     /// A person asks for something; [`Command::Answer`] says what becomes of it.
     Requested {
@@ -121,9 +121,9 @@ pub struct AgentConnected {
     /// Slots that it offers.
     pub slots: u32,
     /// Those of them that the host shows; none if it shows nothing that could be counted.
-    pub counted: Option<u32>,
+    pub detected_slots: Option<u32>,
     /// It came by itself.
-    pub itself: bool,
+    pub self_registered: bool,
     /// It has been part of the job before, and still keeps commits of it.
     pub keeps: bool,
     /// It can be asked which hosts it reaches.
@@ -145,7 +145,7 @@ pub enum Command {
         /// Which host.
         host: HostId,
         /// What.
-        order: Order,
+        order: AgentCommand,
     },
     /// Take an agent's connection for that of its host, and set the agent up.
     Admit {
@@ -202,7 +202,7 @@ pub enum Command {
         answer: Result<(), Refusal>,
     },
     /// Tell the operator. Nothing acts on it.
-    Note(Note),
+    Announce(Decision),
     /// The job has ended. Its agents end what they run; what has not led to an agent need not.
     End(Outcome),
     /// No agent is left, or they have had their time: the driver ends. No command follows.
@@ -249,7 +249,7 @@ pub enum Rejected {
 
 /// A decision, with its typed reason; logged once.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Note {
+pub enum Decision {
     /// Hosts or slots appeared.
     HostsChanged {
         /// Hosts that may be used now.

@@ -58,8 +58,8 @@ struct Draining {
 #[derive(Clone, Debug)]
 struct Known {
     slots: u32,
-    /// It came by itself: no list removes it.
-    itself: bool,
+    /// It came by self_registered: no list removes it.
+    self_registered: bool,
     /// Place in the order; grows with every arrival.
     arrival: u64,
 }
@@ -113,7 +113,7 @@ impl HostSet {
             there.insert(&record.id);
         }
         changes.removed = (self.known.iter())
-            .filter(|(id, known)| !known.itself && !there.contains(id))
+            .filter(|(id, known)| !known.self_registered && !there.contains(id))
             .map(|(id, _)| id.clone())
             .collect();
         for id in &changes.removed {
@@ -197,7 +197,7 @@ impl HostSet {
     pub fn came(&mut self, id: &HostId, slots: u32) {
         self.see(id, slots);
         if let Some(known) = self.known.get_mut(id) {
-            known.itself = true;
+            known.self_registered = true;
         }
     }
 
@@ -217,7 +217,7 @@ impl HostSet {
         }
         let known = Known {
             slots,
-            itself: false,
+            self_registered: false,
             arrival: self.arrivals,
         };
         self.arrivals += 1;

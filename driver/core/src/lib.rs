@@ -73,7 +73,7 @@ mod time;
 pub mod waitlist;
 pub mod worker;
 
-pub use event::{AgentConnected, Command, Departure, Event, Note, Refusal, Rejected, Request};
+pub use event::{AgentConnected, Command, Decision, Departure, Event, Refusal, Rejected, Request};
 pub use job::Job;
 pub use running_time::RunningTime;
 pub use settings::{Cooldown, FailureDomain, RestartMode, Settings};

@@ -47,8 +47,8 @@ struct Answers {
 struct Found {
     /// Slots that it offers.
     slots: u32,
-    /// Those of them that the host shows; none if it shows nothing that could be counted.
-    counted: Option<u32>,
+    /// Those of them that the host shows; none if it shows nothing that could be detected.
+    detected: Option<u32>,
 }
 
 /// A host shows fewer slots than its source says.
@@ -61,7 +61,7 @@ pub struct Doubt {
     /// Where the source has that from.
     pub from: Option<SlotsFrom>,
     /// Slots, as its agent counts.
-    pub counted: u32,
+    pub detected: u32,
     /// Slots that are used.
     pub used: u32,
 }
@@ -128,9 +128,9 @@ impl Sources {
     }
 
     /// An agent says what it found on its host. Gives whether that changes the slots of a listed host.
-    pub fn found(&mut self, host: &HostId, slots: u32, counted: Option<u32>) -> bool {
+    pub fn found(&mut self, host: &HostId, slots: u32, detected: Option<u32>) -> bool {
         let before = self.slots_of(host);
-        self.found.insert(host.clone(), Found { slots, counted });
+        self.found.insert(host.clone(), Found { slots, detected });
         if let Some(place) = self.places.get(host) {
             self.doubt(*place);
         }
@@ -184,7 +184,7 @@ impl Sources {
         let found = self.found.get(&HostId::new(&host.id));
         let inferred = host.slots_from == Some(SlotsFrom::Accelerators);
         let said = match self.shortfall(host) {
-            Some((_, counted)) if inferred && !planted(Mutant::InferredSlots) => Some(counted),
+            Some((_, detected)) if inferred && !planted(Mutant::InferredSlots) => Some(detected),
             _ => host.slots,
         };
         said.or(self.slots_per_host)
@@ -194,14 +194,14 @@ impl Sources {
 
     fn doubt(&mut self, place: usize) {
         let host = &self.hosts[place];
-        let Some((said, counted)) = self.shortfall(host) else {
+        let Some((said, detected)) = self.shortfall(host) else {
             return;
         };
         let doubt = Doubt {
             host: HostId::new(&host.id),
             said,
             from: host.slots_from,
-            counted,
+            detected,
             used: self.slots(host),
         };
         if self.doubted.insert(doubt.host.clone()) {
@@ -212,9 +212,9 @@ impl Sources {
     /// The slots that a source says and those that the agent counts, if they are fewer. What a person gave is not doubted.
     fn shortfall(&self, host: &Host) -> Option<(u32, u32)> {
         let said = host.slots?;
-        let counted = self.found.get(&HostId::new(&host.id))?.counted?;
+        let detected = self.found.get(&HostId::new(&host.id))?.detected?;
         let given = host.slots_from == Some(SlotsFrom::Explicit);
-        (counted < said && !given).then_some((said, counted))
+        (detected < said && !given).then_some((said, detected))
     }
 }
 
@@ -364,9 +364,9 @@ mod tests {
     }
 
     /// Slots that are used, and the doubt, if the source says this and the agent counts that.
-    fn used(host: Host, counted: Option<u32>) -> (u32, Option<u32>) {
+    fn used(host: Host, detected: Option<u32>) -> (u32, Option<u32>) {
         let mut sources = with(host);
-        sources.found(&"a".into(), counted.unwrap_or(1), counted);
+        sources.found(&"a".into(), detected.unwrap_or(1), detected);
         let doubts = sources.take_doubts();
         assert_eq!(sources.take_doubts(), [], "once");
         let used = doubts.first().map(|doubt| doubt.used);
@@ -377,20 +377,20 @@ mod tests {
     fn what_a_host_shows_corrects_what_was_inferred_and_doubts_what_was_said() {
         let accelerators = || host(Some(8), Some(SlotsFrom::Accelerators));
         let label = host(Some(8), Some(SlotsFrom::Label));
-        for (said, counted, slots, doubt) in [
+        for (said, detected, slots, doubt) in [
             (accelerators(), Some(4), 4, Some(4)),
             (label, Some(4), 8, Some(8)),
             (host(Some(8), None), Some(4), 8, Some(8)),
             (accelerators(), Some(8), 8, None),
             (accelerators(), Some(16), 8, None),
-            // Nothing that could be counted, or nothing that was said.
+            // Nothing that could be detected, or nothing that was said.
             (accelerators(), None, 8, None),
             (host(None, None), Some(2), 2, None),
             (host(None, None), None, 1, None),
             // A person knows best.
             (host(Some(8), Some(SlotsFrom::Explicit)), Some(4), 8, None),
         ] {
-            assert_eq!(used(said.clone(), counted), (slots, doubt), "{said:?}");
+            assert_eq!(used(said.clone(), detected), (slots, doubt), "{said:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Command, Event, Job, Note, Settings, Time, results::Outcome};
+use elasticrun_core::{Command, Decision, Event, Job, Settings, Time, results::Outcome};
 use elasticrun_hosts::{Host, Snapshot};
 use elasticrun_protocol::DriverEpoch;
 
@@ -62,7 +62,7 @@ fn too_few_slots_are_told_once_and_the_wait_counts_from_the_start() {
     let told = |command: &&Command| {
         matches!(
             command,
-            Command::Note(Note::WaitingForSlots {
+            Command::Announce(Decision::WaitingForSlots {
                 usable: 1,
                 needed: 2
             })

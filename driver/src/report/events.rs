@@ -4,7 +4,7 @@
 //! them. A field that does not apply is null. Durations are seconds.
 
 use elasticrun_core::{
-    Note,
+    Decision,
     blacklist::{Domain, Out},
     results::{Failure, Outcome, Reason},
     rounds::Cause,
@@ -51,25 +51,25 @@ impl Event {
     }
 
     /// A decision of the job.
-    pub(super) fn from_note(note: &Note) -> Self {
+    pub(super) fn from_note(note: &Decision) -> Self {
         match note {
-            Note::HostsChanged { hosts, slots } => {
+            Decision::HostsChanged { hosts, slots } => {
                 Self::info("hosts_changed", [json!({"hosts": hosts, "slots": slots})])
             }
-            Note::SlotsDoubted(doubt) => Self::warn(
+            Decision::SlotsDoubted(doubt) => Self::warn(
                 "slots_doubted",
                 [json!({
                     "host": doubt.host,
                     "declared": doubt.said,
                     "declared_by": doubt.from,
-                    "detected": doubt.counted,
+                    "detected": doubt.detected,
                     "used": doubt.used,
                 })],
             ),
-            Note::DiscoveryFailed { why } => {
+            Decision::DiscoveryFailed { why } => {
                 Self::warn("discovery_failed", [json!({"reason": why})])
             }
-            Note::WorkerFailed {
+            Decision::WorkerFailed {
                 host,
                 process,
                 member,
@@ -82,45 +82,45 @@ impl Event {
                     ended(exit.as_ref()),
                 ],
             ),
-            Note::HostFailed { host, why } => {
+            Decision::HostFailed { host, why } => {
                 Self::warn("host_failed", [json!({"host": host, "reason": why})])
             }
-            Note::Fruitless { host, others } => Self::warn(
+            Decision::Fruitless { host, others } => Self::warn(
                 "rounds_without_commit",
                 [json!({"host": host, "unreachable": others})],
             ),
-            Note::AtRisk { host, notice } => {
+            Decision::AtRisk { host, notice } => {
                 Self::info("host_at_risk", [json!({"host": host}), noticed(notice)])
             }
-            Note::Draining { host, notice } => {
+            Decision::Draining { host, notice } => {
                 Self::info("host_draining", [json!({"host": host}), noticed(notice)])
             }
-            Note::Drained { host } => Self::info("host_drained", [json!({"host": host})]),
-            Note::WentEarly { host, why } => Self::warn(
+            Decision::Drained { host } => Self::info("host_drained", [json!({"host": host})]),
+            Decision::WentEarly { host, why } => Self::warn(
                 "host_gone_before_drained",
                 [json!({"host": host, "reason": why})],
             ),
-            Note::Blacklisted { domain, out } => Self::warn(
+            Decision::Blacklisted { domain, out } => Self::warn(
                 "blacklisted",
                 [
                     of_domain(domain),
                     json!({"permanent": *out == Out::ForGood}),
                 ],
             ),
-            Note::CooldownOver { domain } => Self::info("cooldown_over", [of_domain(domain)]),
-            Note::Stopped { host, process, why } => Self::info(
+            Decision::CooldownOver { domain } => Self::info("cooldown_over", [of_domain(domain)]),
+            Decision::Stopped { host, process, why } => Self::info(
                 "worker_stopped",
                 [worker(host, *process), json!({"reason": why})],
             ),
-            Note::RoundPlanned { round, size, cause } => Self::info(
+            Decision::RoundPlanned { round, size, cause } => Self::info(
                 "round_planned",
                 [json!({"round": round, "size": size}), caused(cause)],
             ),
-            Note::RoundAborted { round, started } => Self::info(
+            Decision::RoundAborted { round, started } => Self::info(
                 "round_aborted",
                 [json!({"round": round, "started": started})],
             ),
-            Note::RoundStarted {
+            Decision::RoundStarted {
                 round,
                 resets,
                 size,
@@ -142,7 +142,7 @@ impl Event {
                     caused(cause),
                 ],
             ),
-            Note::AwaitingNewer {
+            Decision::AwaitingNewer {
                 base,
                 newer,
                 hosts,
@@ -153,21 +153,21 @@ impl Event {
                     json!({"base": base, "newer": newer, "hosts": hosts, "wait_s": wait.as_secs_f64()}),
                 ],
             ),
-            Note::WentBack { base, newer } => {
+            Decision::WentBack { base, newer } => {
                 Self::warn("older_commit_used", [json!({"base": base, "newer": newer})])
             }
-            Note::Interrupting { round, cause } => Self::info(
+            Decision::Interrupting { round, cause } => Self::info(
                 "round_interrupted",
                 [json!({"round": round}), caused(cause)],
             ),
-            Note::WaitingForSlots { usable, needed } => Self::info(
+            Decision::WaitingForSlots { usable, needed } => Self::info(
                 "slots_awaited",
                 [json!({"usable": usable, "needed": needed})],
             ),
-            Note::Finishing => Self::info("first_worker_finished", []),
-            Note::ProcessMode => Self::info("restart_mode", [json!({"mode": "process"})]),
-            Note::Attached => Self::info("restart_mode", [json!({"mode": "in-process"})]),
-            Note::GroupStarted {
+            Decision::Finishing => Self::info("first_worker_finished", []),
+            Decision::ProcessMode => Self::info("restart_mode", [json!({"mode": "process"})]),
+            Decision::Attached => Self::info("restart_mode", [json!({"mode": "in-process"})]),
+            Decision::GroupStarted {
                 round,
                 size,
                 cause,
@@ -179,14 +179,14 @@ impl Event {
                     caused(cause),
                 ],
             ),
-            Note::GroupEnded { round, cause } => {
+            Decision::GroupEnded { round, cause } => {
                 Self::info("group_ended", [json!({"round": round}), caused(cause)])
             }
-            Note::GroupRestarts { used, allowed } => Self::warn(
+            Decision::GroupRestarts { used, allowed } => Self::warn(
                 "group_restarted",
                 [json!({"used": used, "allowed": allowed})],
             ),
-            Note::Restarting { used, allowed } => {
+            Decision::Restarting { used, allowed } => {
                 Self::warn("job_restarted", [json!({"used": used, "allowed": allowed})])
             }
         }
@@ -329,7 +329,7 @@ mod tests {
     }
 
     /// The decision behind one in this order; the compiler says where one is missing.
-    fn next(note: &Note) -> Option<Note> {
+    fn next(note: &Decision) -> Option<Decision> {
         let (host, cause) = (HostId::new("a"), Cause::Added);
         let (round, size, why) = (Round(3), 4, "no route".to_owned());
         let notice = Notice {
@@ -340,47 +340,47 @@ mod tests {
         let member = Some((Rank(0), round));
         let (used, allowed) = (1, 2);
         Some(match note {
-            Note::HostsChanged { .. } => Note::SlotsDoubted(Doubt {
+            Decision::HostsChanged { .. } => Decision::SlotsDoubted(Doubt {
                 host,
                 said: 8,
                 from: Some(SlotsFrom::Label),
-                counted: 4,
+                detected: 4,
                 used: 4,
             }),
-            Note::SlotsDoubted(_) => Note::DiscoveryFailed { why },
-            Note::DiscoveryFailed { .. } => Note::WorkerFailed {
+            Decision::SlotsDoubted(_) => Decision::DiscoveryFailed { why },
+            Decision::DiscoveryFailed { .. } => Decision::WorkerFailed {
                 host,
                 process: PROCESS,
                 member,
                 exit,
             },
-            Note::WorkerFailed { .. } => Note::HostFailed { host, why },
-            Note::HostFailed { .. } => Note::Fruitless {
+            Decision::WorkerFailed { .. } => Decision::HostFailed { host, why },
+            Decision::HostFailed { .. } => Decision::Fruitless {
                 host,
                 others: vec!["b".into()],
             },
-            Note::Fruitless { .. } => Note::AtRisk { host, notice },
-            Note::AtRisk { .. } => Note::Draining { host, notice },
-            Note::Draining { .. } => Note::Drained { host },
-            Note::Drained { .. } => Note::WentEarly { host, why },
-            Note::WentEarly { .. } => Note::Blacklisted {
+            Decision::Fruitless { .. } => Decision::AtRisk { host, notice },
+            Decision::AtRisk { .. } => Decision::Draining { host, notice },
+            Decision::Draining { .. } => Decision::Drained { host },
+            Decision::Drained { .. } => Decision::WentEarly { host, why },
+            Decision::WentEarly { .. } => Decision::Blacklisted {
                 domain: Domain::Slot(host, LocalRank(1)),
                 out: Out::Until(Time::ZERO),
             },
-            Note::Blacklisted { .. } => Note::CooldownOver {
+            Decision::Blacklisted { .. } => Decision::CooldownOver {
                 domain: Domain::Host(host),
             },
-            Note::CooldownOver { .. } => Note::Stopped {
+            Decision::CooldownOver { .. } => Decision::Stopped {
                 host,
                 process: PROCESS,
                 why: StopReason::DomainFailed,
             },
-            Note::Stopped { .. } => Note::RoundPlanned { round, size, cause },
-            Note::RoundPlanned { .. } => Note::RoundAborted {
+            Decision::Stopped { .. } => Decision::RoundPlanned { round, size, cause },
+            Decision::RoundPlanned { .. } => Decision::RoundAborted {
                 round,
                 started: true,
             },
-            Note::RoundAborted { .. } => Note::RoundStarted {
+            Decision::RoundAborted { .. } => Decision::RoundStarted {
                 round,
                 resets: 2,
                 size,
@@ -392,39 +392,39 @@ mod tests {
                 },
                 took: TOOK,
             },
-            Note::RoundStarted { .. } => Note::AwaitingNewer {
+            Decision::RoundStarted { .. } => Decision::AwaitingNewer {
                 base: base(),
                 newer: round,
                 hosts: vec![host],
                 wait: TOOK,
             },
-            Note::AwaitingNewer { .. } => Note::WentBack {
+            Decision::AwaitingNewer { .. } => Decision::WentBack {
                 base: base(),
                 newer: round,
             },
-            Note::WentBack { .. } => Note::Interrupting { round, cause },
-            Note::Interrupting { .. } => Note::WaitingForSlots {
+            Decision::WentBack { .. } => Decision::Interrupting { round, cause },
+            Decision::Interrupting { .. } => Decision::WaitingForSlots {
                 usable: 1,
                 needed: 2,
             },
-            Note::WaitingForSlots { .. } => Note::Finishing,
-            Note::Finishing => Note::ProcessMode,
-            Note::ProcessMode => Note::Attached,
-            Note::Attached => Note::GroupStarted {
+            Decision::WaitingForSlots { .. } => Decision::Finishing,
+            Decision::Finishing => Decision::ProcessMode,
+            Decision::ProcessMode => Decision::Attached,
+            Decision::Attached => Decision::GroupStarted {
                 round,
                 size,
                 cause,
                 took: TOOK,
             },
-            Note::GroupStarted { .. } => Note::GroupEnded { round, cause },
-            Note::GroupEnded { .. } => Note::GroupRestarts { used, allowed },
-            Note::GroupRestarts { .. } => Note::Restarting { used, allowed },
-            Note::Restarting { .. } => return None,
+            Decision::GroupStarted { .. } => Decision::GroupEnded { round, cause },
+            Decision::GroupEnded { .. } => Decision::GroupRestarts { used, allowed },
+            Decision::GroupRestarts { .. } => Decision::Restarting { used, allowed },
+            Decision::Restarting { .. } => return None,
         })
     }
 
     fn all() -> Vec<Event> {
-        let first = Note::HostsChanged { hosts: 2, slots: 8 };
+        let first = Decision::HostsChanged { hosts: 2, slots: 8 };
         let notes = std::iter::successors(Some(first), next);
         let mut events: Vec<_> = notes.map(|note| Event::from_note(&note)).collect();
         let failure = Failure {

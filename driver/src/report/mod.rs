@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_core::{Job, Note, results::Outcome};
+use elasticrun_core::{Decision, Job, results::Outcome};
 use elasticrun_protocol::{CommitId, HostId};
 
 use tracing::Level;
@@ -60,8 +60,8 @@ impl Reporter {
     }
 
     /// A decision of the job.
-    pub(crate) fn note(&mut self, note: &Note, job: &Job) {
-        if let Note::RoundStarted {
+    pub(crate) fn note(&mut self, note: &Decision, job: &Job) {
+        if let Decision::RoundStarted {
             round,
             size,
             survivors,
@@ -82,7 +82,7 @@ impl Reporter {
             });
         }
         match note {
-            Note::GroupStarted {
+            Decision::GroupStarted {
                 round,
                 size,
                 cause,
@@ -97,7 +97,7 @@ impl Reporter {
                 at: self.began.elapsed(),
             }),
             // Processes were started, but no round yet.
-            Note::Attached => self.rounds.clear(),
+            Decision::Attached => self.rounds.clear(),
             _ => {}
         }
         let first = self.rounds.len() <= 1;

@@ -1,22 +1,22 @@
 //! A decision in words.
 
-use elasticrun_core::{Note, blacklist::Out, sources::Doubt};
+use elasticrun_core::{Decision, blacklist::Out, sources::Doubt};
 use elasticrun_plugin_sdk::SlotsFrom;
 use elasticrun_protocol::control::StopReason;
 
 /// The line for a person, if the decision is one to tell; `first` = the first round is not yet over.
-pub(super) fn line(note: &Note, first: bool) -> Option<String> {
+pub(super) fn line(note: &Decision, first: bool) -> Option<String> {
     Some(match note {
-        Note::HostsChanged { hosts, slots } => {
+        Decision::HostsChanged { hosts, slots } => {
             format!(
                 "{} with {} may be used",
                 count(*hosts, "host"),
                 count(*slots as usize, "slot")
             )
         }
-        Note::SlotsDoubted(doubt) => doubted(doubt),
-        Note::DiscoveryFailed { why } => format!("discovery failed, the last list stays: {why}"),
-        Note::WorkerFailed {
+        Decision::SlotsDoubted(doubt) => doubted(doubt),
+        Decision::DiscoveryFailed { why } => format!("discovery failed, the last list stays: {why}"),
+        Decision::WorkerFailed {
             host,
             process,
             member,
@@ -33,8 +33,8 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
                 process.local_rank
             )
         }
-        Note::HostFailed { host, why } => format!("host {host} failed: {why}"),
-        Note::Fruitless { host, others } => {
+        Decision::HostFailed { host, why } => format!("host {host} failed: {why}"),
+        Decision::Fruitless { host, others } => {
             let others: Vec<_> = others.iter().map(|other| other.as_str()).collect();
             let why = match others[..] {
                 [] => format!("workers of host {host} lose their peers"),
@@ -47,8 +47,8 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
                 "rounds end without a commit: {why}, and too few workers are left without host {host}; check the network"
             )
         }
-        Note::AtRisk { host, notice } => format!("host {host} may go away: {}", notice.kind),
-        Note::Draining { host, notice } => {
+        Decision::AtRisk { host, notice } => format!("host {host} may go away: {}", notice.kind),
+        Decision::Draining { host, notice } => {
             let within = notice.within.map_or(String::new(), |within| {
                 format!(", in {} s at the latest", within.as_secs())
             });
@@ -57,25 +57,25 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
                 notice.kind
             )
         }
-        Note::Drained { host } => {
+        Decision::Drained { host } => {
             format!("host {host} is drained: nothing there is needed any more")
         }
-        Note::WentEarly { host, why } => {
+        Decision::WentEarly { host, why } => {
             format!("host {host} went before it was left: {why}")
         }
-        Note::Blacklisted {
+        Decision::Blacklisted {
             domain,
             out: Out::ForGood,
         } => format!("{domain} is out for good"),
-        Note::Blacklisted { .. } | Note::RoundPlanned { .. } | Note::RoundAborted { .. } => {
+        Decision::Blacklisted { .. } | Decision::RoundPlanned { .. } | Decision::RoundAborted { .. } => {
             return None;
         }
-        Note::CooldownOver { domain } => format!("{domain} may be used again"),
-        Note::Stopped {
+        Decision::CooldownOver { domain } => format!("{domain} may be used again"),
+        Decision::Stopped {
             why: StopReason::JobEnded,
             ..
         } => return None,
-        Note::Stopped { host, process, why } => {
+        Decision::Stopped { host, process, why } => {
             let why = match why {
                 StopReason::Removed => "its slot is gone",
                 StopReason::DomainFailed => "its host or slot has failed",
@@ -87,7 +87,7 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
                 process.local_rank
             )
         }
-        Note::RoundStarted {
+        Decision::RoundStarted {
             round,
             size,
             base,
@@ -106,7 +106,7 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
                 count(*size as usize, "worker")
             )
         }
-        Note::AwaitingNewer {
+        Decision::AwaitingNewer {
             base,
             newer,
             hosts,
@@ -122,27 +122,27 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
                 wait.as_secs_f64()
             )
         }
-        Note::WentBack { base, newer } => {
+        Decision::WentBack { base, newer } => {
             let from = base.map_or("the beginning".into(), |base| format!("commit {base}"));
             format!(
                 "warning: no host that may keep commits of round {newer} is in reach: the job goes back to {from}, and does the steps after it again"
             )
         }
-        Note::Interrupting { round, cause } => {
+        Decision::Interrupting { round, cause } => {
             format!("round {round} is left at the next common commit: {cause}")
         }
-        Note::WaitingForSlots { usable, needed } => {
+        Decision::WaitingForSlots { usable, needed } => {
             format!("waiting for slots: {usable} usable, {needed} needed")
         }
-        Note::Finishing => return None,
-        Note::ProcessMode => {
+        Decision::Finishing => return None,
+        Decision::ProcessMode => {
             "no worker has attached to elasticrun: the group is restarted as a whole at a failure or change (--restart-mode process)".into()
         }
-        Note::Attached => {
+        Decision::Attached => {
             "workers attach to elasticrun: restart mode in-process".into()
         }
-        Note::GroupStarted { .. } if first => return None,
-        Note::GroupStarted {
+        Decision::GroupStarted { .. } if first => return None,
+        Decision::GroupStarted {
             round,
             size,
             cause,
@@ -152,13 +152,13 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
             count(*size as usize, "worker"),
             millis(*took)
         ),
-        Note::GroupEnded { round, cause } => {
+        Decision::GroupEnded { round, cause } => {
             format!("ending all workers of round {round}: {cause}")
         }
-        Note::GroupRestarts { used, allowed } => {
+        Decision::GroupRestarts { used, allowed } => {
             format!("restarting all workers (restart {used} of {allowed})")
         }
-        Note::Restarting { used, allowed } => {
+        Decision::Restarting { used, allowed } => {
             format!(
                 "all workers failed; starting again from the last commit (restart {used} of {allowed})"
             )
@@ -167,8 +167,11 @@ pub(super) fn line(note: &Note, first: bool) -> Option<String> {
 }
 
 /// Whether it is to be told also to those who want to hear nothing.
-pub(super) fn is_warning(note: &Note) -> bool {
-    matches!(note, Note::AwaitingNewer { .. } | Note::WentBack { .. })
+pub(super) fn is_warning(note: &Decision) -> bool {
+    matches!(
+        note,
+        Decision::AwaitingNewer { .. } | Decision::WentBack { .. }
+    )
 }
 
 /// `1 host`, `2 hosts`.
@@ -187,17 +190,17 @@ fn doubted(doubt: &Doubt) -> String {
     let Doubt {
         host,
         said,
-        counted,
+        detected,
         used,
         ..
     } = doubt;
     format!(
-        "host {host}: its source reports {said} slots{from}, its agent detects {counted}; using {used}"
+        "host {host}: its source reports {said} slots{from}, its agent detects {detected}; using {used}"
     )
 }
 
 /// The same for the log, once, with its fields.
-pub(super) fn log(note: &Note) {
+pub(super) fn log(note: &Decision) {
     tracing::debug!(?note, "decided");
 }
 

@@ -7,11 +7,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_core::{
-    Command, Cooldown, FailureDomain, Note, Settings, Time,
+    Command, Cooldown, Decision, FailureDomain, Settings, Time,
     blacklist::{Domain, Out},
     fleet::{Fleet, Life},
 };
-use elasticrun_protocol::{HostId, LocalRank, Order, Process};
+use elasticrun_protocol::{AgentCommand, HostId, LocalRank, Process};
 
 use crate::invariants::groups::TakesOut;
 
@@ -75,7 +75,7 @@ impl Blame {
         takes_out: TakesOut,
     ) -> Result<(), String> {
         let out = match command {
-            Command::Note(Note::Blacklisted { domain, out }) => Some((domain, *out)),
+            Command::Announce(Decision::Blacklisted { domain, out }) => Some((domain, *out)),
             _ => None,
         };
         match (self.expected.take(), out) {
@@ -95,26 +95,26 @@ impl Blame {
             }
             Command::Send {
                 host,
-                order: Order::Spawn(spawn),
+                order: AgentCommand::Spawn(spawn),
             } => {
                 self.started.insert((host.clone(), spawn.process), now);
             }
             Command::Send {
                 host,
-                order: Order::Probe { .. },
+                order: AgentCommand::Probe { .. },
             } => {
                 self.probed.insert(host.clone(), now);
             }
-            Command::Note(note) => self.note(now, hosts, note, takes_out),
+            Command::Announce(note) => self.note(now, hosts, note, takes_out),
             _ => {}
         }
         Ok(())
     }
 
-    fn note(&mut self, now: Time, hosts: usize, note: &Note, takes_out: TakesOut) {
+    fn note(&mut self, now: Time, hosts: usize, note: &Decision, takes_out: TakesOut) {
         match note {
-            Note::WorkerFailed { .. } if takes_out == TakesOut::Nothing => {}
-            Note::WorkerFailed {
+            Decision::WorkerFailed { .. } if takes_out == TakesOut::Nothing => {}
+            Decision::WorkerFailed {
                 host,
                 process,
                 member,
@@ -130,7 +130,7 @@ impl Blame {
                 let begun = self.started.get(&(host.clone(), *process)).copied();
                 self.expected = Some(self.fail(now, domain, begun.unwrap_or(now)));
             }
-            Note::HostFailed { host, .. } => {
+            Decision::HostFailed { host, .. } => {
                 let before = self.started.get(&(host.clone(), AGENT)).copied();
                 // Its agent may be there, and what has failed may be a probe.
                 let agent = self.asked.get(host).copied();
@@ -138,12 +138,12 @@ impl Blame {
                 let begun = probe.max(agent).or(before).unwrap_or(now);
                 self.expected = Some(self.fail(now, Domain::Host(host.clone()), begun));
             }
-            Note::RoundStarted { .. } | Note::GroupStarted { .. } => {
+            Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => {
                 for count in self.counts.values_mut() {
                     count.this_episode = false;
                 }
             }
-            Note::Restarting { .. } => {
+            Decision::Restarting { .. } => {
                 // It was the program, not the hosts.
                 for count in self.counts.values_mut().filter(|count| count.this_episode) {
                     count.this_episode = false;

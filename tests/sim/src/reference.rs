@@ -10,7 +10,7 @@ use std::{
 };
 
 use elasticrun_core::{
-    Event, Note, Request, Settings, Time,
+    Decision, Event, Request, Settings, Time,
     blacklist::{Domain, Out},
 };
 use elasticrun_hosts::HostState;
@@ -97,11 +97,11 @@ impl Reference {
             Event::AgentConnected(agent) => {
                 // One that was there is replaced.
                 self.agent_gone(&agent.host);
-                if agent.itself {
+                if agent.self_registered {
                     self.gone(&agent.host);
                     self.see(&agent.host, agent.slots);
                 } else {
-                    (self.sources).found(&agent.host, agent.slots, agent.counted);
+                    (self.sources).found(&agent.host, agent.slots, agent.detected_slots);
                     self.listed(now);
                 }
             }
@@ -217,13 +217,13 @@ impl Reference {
     }
 
     /// A decision of the job is known.
-    pub(crate) fn note(&mut self, note: &Note) {
+    pub(crate) fn note(&mut self, note: &Decision) {
         match note {
-            Note::Blacklisted { domain, out } => {
+            Decision::Blacklisted { domain, out } => {
                 self.out.insert(domain.clone(), *out);
                 self.recent.push(domain.clone());
             }
-            Note::CooldownOver {
+            Decision::CooldownOver {
                 domain: Domain::Host(host),
             } if !self.fresh.contains(host) => {
                 self.moved(host);
@@ -231,8 +231,8 @@ impl Reference {
                     self.arrives_last(&fresh);
                 }
             }
-            Note::RoundStarted { .. } | Note::GroupStarted { .. } => self.recent.clear(),
-            Note::Restarting { .. } => {
+            Decision::RoundStarted { .. } | Decision::GroupStarted { .. } => self.recent.clear(),
+            Decision::Restarting { .. } => {
                 for domain in std::mem::take(&mut self.recent) {
                     self.out.remove(&domain);
                 }

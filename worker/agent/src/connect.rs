@@ -6,7 +6,7 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    DriverEpoch, HostId, Order, ToAgent,
+    AgentCommand, DriverEpoch, HostId, ToAgent,
     auth::Purpose,
     control::{Register, Setup},
     frame::FrameBuffer,
@@ -133,8 +133,8 @@ impl Reached {
             host: host.clone(),
             software: env!("CARGO_PKG_VERSION").into(),
             slots: options.slots,
-            counted: options.detected_slots,
-            itself: options.self_registered,
+            detected_slots: options.detected_slots,
+            self_registered: options.self_registered,
             memory_port,
             free_port,
             address: (address != self.local).then_some(address),
@@ -159,7 +159,7 @@ impl Reached {
             Ok(Ok(first)) => first,
         };
         match first.order {
-            Order::Setup(setup) => Ok(Joined {
+            AgentCommand::Setup(setup) => Ok(Joined {
                 stream: self.stream,
                 frames: self.frames,
                 epoch: first.epoch,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use elasticrun_collectives::{RegionMap, abort_region, create_region};
 use elasticrun_core::agent::{Command, End, Event};
 use elasticrun_protocol::{
-    Process, Report, Round, ToWorker,
+    AgentReport, Process, Round, ToWorker,
     auth::{Bytes32, Secret},
     control::{Exit, Spawn, Start},
 };
@@ -35,7 +35,7 @@ impl Agent {
     pub(crate) fn execute(&mut self, commands: &mut Vec<Command>) {
         for command in commands.drain(..) {
             match command {
-                Command::Report(report) => self.report(report),
+                Command::AgentReport(report) => self.report(report),
                 Command::Abort { round, members } => self.abort(round, &members),
                 Command::Start(start) => self.start(*start),
                 Command::Spawn(spawn) => self.spawn(spawn),
@@ -61,8 +61,11 @@ impl Agent {
         }
     }
 
-    fn report(&mut self, report: Report) {
-        let offers_port = matches!(report, Report::Ready { .. } | Report::FreePort { .. });
+    fn report(&mut self, report: AgentReport) {
+        let offers_port = matches!(
+            report,
+            AgentReport::Ready { .. } | AgentReport::FreePort { .. }
+        );
         if let Some(link) = &mut self.link
             && let Err(error) = link.send(report)
         {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    DriverEpoch, FromAgent, Report, ToAgent,
+    AgentReport, DriverEpoch, FromAgent, ToAgent,
     frame::{self, FrameBuffer},
 };
 use tokio::net::TcpStream;
@@ -44,7 +44,7 @@ impl DriverLink {
     }
 
     /// Writes a report as far as the socket takes it. [`DriverLink::poll_order`] writes the rest.
-    pub(crate) fn send(&mut self, report: Report) -> Result<(), PeerError> {
+    pub(crate) fn send(&mut self, report: AgentReport) -> Result<(), PeerError> {
         self.reports += 1;
         let report = FromAgent {
             epoch: self.epoch,

@@ -13,7 +13,7 @@ use std::{
 
 use common::{Agent, Driver, Peer, SOON, process, processes_of_run, shell, worker};
 use elasticrun_protocol::{
-    CommitId, HostId, Order, Report, Round,
+    AgentCommand, AgentReport, CommitId, HostId, Round,
     auth::{self, Purpose, Secret},
     control::{MemoryAnswer, MemoryRequest, ProbeHost},
 };
@@ -194,8 +194,8 @@ async fn commits_outlive_a_driver_that_was_out_of_reach() {
         "its worker is ended"
     );
     let (round, members) = (Round(2), Vec::new());
-    control.order(Order::Plan { round, members }).await;
-    let Some(Report::Ready { kept, .. }) = control.report().await else {
+    control.order(AgentCommand::Plan { round, members }).await;
+    let Some(AgentReport::Ready { kept, .. }) = control.report().await else {
         panic!("no answer");
     };
     let commit = CommitId {
@@ -239,7 +239,7 @@ async fn a_self_registered_agent_joins_anew() {
     launch.run_id = None;
     let agent = Agent::start(&launch, &[("ELASTICRUN_TEST_ITSELF", "1")]);
     let (mut control, lines) = driver.welcome().await;
-    assert!(control.register.itself);
+    assert!(control.register.self_registered);
     control.spawn(0, 1).await;
     common::eventually("the worker runs", || {
         !processes_of_run(&driver.run_id).is_empty()
@@ -253,7 +253,7 @@ async fn a_self_registered_agent_joins_anew() {
         !processes_of_run(&driver.run_id).is_empty()
     })
     .await;
-    control.order(Order::Shutdown).await;
+    control.order(AgentCommand::Shutdown).await;
     let (status, stderr) = agent.end().await;
     assert!(
         status.success() && stderr.contains("ended: ShutDown"),
@@ -357,7 +357,7 @@ async fn unauthenticated_peers_get_nothing() {
     let answer = exchange(Box::new(connect_local()), frame).await.unwrap();
     let answer = String::from_utf8_lossy(&answer[4..]).into_owned();
     assert!(answer.contains("not of the process"), "{answer}");
-    control.order(Order::Shutdown).await;
+    control.order(AgentCommand::Shutdown).await;
     lines.rest().await;
     let (_, stderr) = agent.end().await;
     assert_eq!(stderr.matches("a stranger at").count(), 8, "{stderr}");
@@ -401,7 +401,7 @@ async fn a_commit_of_a_dead_worker_is_handed_out() {
     control.spawn(0, 1).await;
     control.all_wait(1).await;
     control.start(1, &[process(0, 1)], None, None).await;
-    while !matches!(control.report().await, Some(Report::Exited { .. })) {}
+    while !matches!(control.report().await, Some(AgentReport::Exited { .. })) {}
     let commit = CommitId {
         epoch: common::EPOCH,
         round: Round(1),
@@ -446,7 +446,7 @@ async fn a_keeper_of_this_host_comes_with_the_start() {
     control.spawn(0, 1).await;
     control.all_wait(1).await;
     control.start(1, &[process(0, 1)], None, None).await;
-    while !matches!(control.report().await, Some(Report::Exited { .. })) {}
+    while !matches!(control.report().await, Some(AgentReport::Exited { .. })) {}
     control.spawn(0, 2).await;
     control.all_wait(1).await;
     let base = CommitId {
@@ -477,12 +477,12 @@ async fn a_hold_counts_and_all_leave_at_the_boundary() {
     control.start(1, &members, None, None).await;
     lines.until("start round=1").await;
     let round = Round(1);
-    control.order(Order::Hold { round }).await;
-    let Some(Report::Counted { highest, .. }) = control.report().await else {
+    control.order(AgentCommand::Hold { round }).await;
+    let Some(AgentReport::BoundaryCounted { highest, .. }) = control.report().await else {
         panic!("not counted");
     };
     control
-        .order(Order::Leave {
+        .order(AgentCommand::Leave {
             round,
             at: highest.next(),
         })
@@ -509,14 +509,14 @@ async fn an_agent_reports_which_hosts_it_does_not_reach() {
     ] {
         let within = SOON;
         control
-            .order(Order::Probe {
+            .order(AgentCommand::Probe {
                 number,
                 hosts,
                 within,
             })
             .await;
         let unreachable = missing.into_iter().map(HostId::new).collect();
-        let probed = Report::Probed {
+        let probed = AgentReport::Probed {
             number,
             unreachable,
         };

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Driver, process, shell, worker};
-use elasticrun_protocol::{Order, Report, Round, control::Exit};
+use elasticrun_protocol::{AgentCommand, AgentReport, Round, control::Exit};
 
 #[tokio::test]
 async fn a_command_runs_and_its_exit_is_reported_after_its_lines() {
@@ -11,7 +11,7 @@ async fn a_command_runs_and_its_exit_is_reported_after_its_lines() {
     let driver = Driver::new(shell(command)).await;
     let (agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
-    let Some(Report::Exited {
+    let Some(AgentReport::Exited {
         process: ended,
         exit,
         tail,
@@ -23,7 +23,7 @@ async fn a_command_runs_and_its_exit_is_reported_after_its_lines() {
     let mut tail = tail;
     tail.sort();
     assert_eq!(tail, ["err", "out by the driver 0 1"]);
-    control.order(Order::Shutdown).await;
+    control.order(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
     let text = lines.rest().await;
     assert!(text.contains("out by the driver 0 1\n"), "{text}");
@@ -53,7 +53,7 @@ async fn two_workers_train_and_one_is_killed() {
     }
     control.all_wait(2).await;
     let ready = control.start(1, &members, None, None).await;
-    let Report::Ready {
+    let AgentReport::Ready {
         round,
         members: held,
         kept,
@@ -87,12 +87,12 @@ async fn two_workers_train_and_one_is_killed() {
     let lost = control.report().await.unwrap();
     assert_eq!(
         lost,
-        Report::Lost {
+        AgentReport::WorkerLost {
             process: process(0, 1),
             silent: false
         }
     );
-    let Some(Report::Exited {
+    let Some(AgentReport::Exited {
         process: ended,
         exit,
         ..
@@ -111,7 +111,7 @@ async fn two_workers_train_and_one_is_killed() {
     let ready = control
         .start(2, &[process(1, 1)], Some(base), Some(process(0, 1)))
         .await;
-    let Report::Ready {
+    let AgentReport::Ready {
         members: held,
         kept,
         ..
@@ -128,16 +128,16 @@ async fn two_workers_train_and_one_is_killed() {
     let finished = control.report().await.unwrap();
     assert_eq!(
         finished,
-        Report::Finished {
+        AgentReport::Finished {
             round: Round(2),
             workers: vec![process(1, 1)]
         }
     );
-    let Some(Report::Exited { exit, .. }) = control.report().await else {
+    let Some(AgentReport::Exited { exit, .. }) = control.report().await else {
         panic!("no exit");
     };
     assert_eq!(exit, Exit::Code(0));
-    control.order(Order::Shutdown).await;
+    control.order(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
     assert!(agent.end().await.0.success());
     assert!(common::processes_of_run(&driver.run_id).is_empty());

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Agent, Driver, process, shell};
 use elasticrun_protocol::{
-    Order, Report,
+    AgentCommand, AgentReport,
     control::{Exit, Output},
 };
 
@@ -24,7 +24,7 @@ async fn all_of_ten_megabytes_comes_in_order() {
         }
         stdout
     });
-    let Some(Report::Exited { exit, tail, .. }) = control.report().await else {
+    let Some(AgentReport::Exited { exit, tail, .. }) = control.report().await else {
         panic!("no exit");
     };
     assert_eq!(exit, Exit::Code(0));
@@ -32,7 +32,7 @@ async fn all_of_ten_megabytes_comes_in_order() {
         tail.contains(&"1500000".to_owned()) && tail.contains(&"done".to_owned()),
         "{tail:?}"
     );
-    control.order(Order::Shutdown).await;
+    control.order(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
     let stdout = reader.await.unwrap();
     assert!(stdout.len() > 10_000_000);
@@ -52,7 +52,7 @@ async fn without_a_reader_lines_are_dropped_and_counted() {
     let (mut control, mut lines) = driver.welcome().await;
     control.spawn(0, 1).await;
     // The driver does not read the lines. The worker ends nevertheless, and the report has its last lines.
-    let Some(Report::Exited { exit, tail, .. }) = control.report().await else {
+    let Some(AgentReport::Exited { exit, tail, .. }) = control.report().await else {
         panic!("no exit");
     };
     assert_eq!(exit, Exit::Code(0));
@@ -64,7 +64,7 @@ async fn without_a_reader_lines_are_dropped_and_counted() {
         .unwrap();
     let rss: u64 = rss.split_whitespace().next().unwrap().parse().unwrap();
     assert!(rss < 40_000, "{rss} kB");
-    control.order(Order::Shutdown).await;
+    control.order(AgentCommand::Shutdown).await;
     let text = lines.rest().await;
     let mut dropped = 0;
     let mut got = 0;
@@ -91,7 +91,7 @@ async fn the_last_lines_before_a_death_are_not_lost() {
     let (_agent, mut control, mut lines) = driver.with_agent().await;
     for start in 1..20 {
         control.spawn(0, start).await;
-        let Some(Report::Exited {
+        let Some(AgentReport::Exited {
             process: ended,
             exit,
             mut tail,

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use common::{Control, Driver, Lines, eventually, kill, process, processes_of_run, shell, worker};
 use elasticrun_protocol::{
-    Order, Report, Round,
+    AgentCommand, AgentReport, Round,
     control::{Exit, StopReason},
 };
 
 async fn exit_of(control: &mut Control) -> (Exit, Vec<String>) {
     match control.report().await {
-        Some(Report::Exited { exit, tail, .. }) => (exit, tail),
+        Some(AgentReport::Exited { exit, tail, .. }) => (exit, tail),
         other => panic!("expected an exit, got {other:?}"),
     }
 }
@@ -55,7 +55,7 @@ async fn a_kill_is_reported_before_the_exit() {
     let (_agent, mut control, _lines) = driver.with_agent().await;
     let pid = waiting_worker(&driver, &mut control).await;
     kill(pid, libc::SIGKILL);
-    let lost = Report::Lost {
+    let lost = AgentReport::WorkerLost {
         process: process(0, 1),
         silent: false,
     };
@@ -82,7 +82,10 @@ async fn a_worker_under_a_shell_dies_and_the_shell_gives_the_status() {
         .find(is_worker)
         .unwrap();
     kill(pid, libc::SIGKILL);
-    assert!(matches!(control.report().await, Some(Report::Lost { .. })));
+    assert!(matches!(
+        control.report().await,
+        Some(AgentReport::WorkerLost { .. })
+    ));
     let (exit, tail) = exit_of(&mut control).await;
     assert_eq!(exit, Exit::Code(128 + 9));
     // The shell also reports the death on stderr, before or after this line.
@@ -106,7 +109,7 @@ async fn an_orderly_failure_is_reported_and_its_peers_are_woken() {
     control
         .start(1, &[process(0, 1), process(1, 1)], None, None)
         .await;
-    let lost = Report::Lost {
+    let lost = AgentReport::WorkerLost {
         process: process(0, 1),
         silent: false,
     };
@@ -123,7 +126,7 @@ async fn a_success_is_no_loss() {
     control.spawn(0, 1).await;
     control.all_wait(1).await;
     control.start(1, &[process(0, 1)], None, None).await;
-    let finished = Report::Finished {
+    let finished = AgentReport::Finished {
         round: Round(1),
         workers: vec![process(0, 1)],
     };
@@ -165,7 +168,7 @@ async fn a_stop_becomes_a_signal_and_then_a_kill() {
     control.spawn(0, 1).await;
     lines.until("ready").await;
     let why = StopReason::TimedOut;
-    let stop = Order::Stop {
+    let stop = AgentCommand::Stop {
         process: process(0, 1),
         why,
     };
@@ -185,7 +188,7 @@ async fn a_removed_worker_may_end_by_itself() {
     waiting_worker(&driver, &mut control).await;
     let why = StopReason::Removed;
     control
-        .order(Order::Stop {
+        .order(AgentCommand::Stop {
             process: process(0, 1),
             why,
         })
@@ -201,7 +204,7 @@ async fn a_stop_before_the_start_is_not_lost() {
     control.spawn(0, 1).await;
     let why = StopReason::Removed;
     control
-        .order(Order::Stop {
+        .order(AgentCommand::Stop {
             process: process(0, 1),
             why,
         })
@@ -225,7 +228,7 @@ async fn a_worker_that_does_not_beat_is_killed() {
     };
     assert_eq!(
         report,
-        Report::Lost {
+        AgentReport::WorkerLost {
             process: process(0, 1),
             silent: true
         }
@@ -242,7 +245,7 @@ async fn children_in_sessions_of_their_own_end_with_the_agent() {
     // The child holds the pipes, and the exit is reported nevertheless.
     assert_eq!(exit_of(&mut control).await.0, Exit::Code(0));
     assert!(lives(child), "it is not of the worker's group");
-    control.order(Order::Shutdown).await;
+    control.order(AgentCommand::Shutdown).await;
     assert_eq!(control.report().await, None);
     assert!(agent.end().await.0.success());
     assert!(!lives(child));
@@ -338,7 +341,7 @@ async fn an_order_to_kill_kills() {
     let (agent, mut control, mut lines) = driver.with_agent().await;
     control.spawn(0, 1).await;
     lines.until("ready").await;
-    control.order(Order::Kill).await;
+    control.order(AgentCommand::Kill).await;
     assert_eq!(exit_of(&mut control).await.0, Exit::Signal(libc::SIGKILL));
     assert_eq!(control.report().await, None);
     assert!(agent.end().await.0.success());

@@ -24,10 +24,11 @@ pub struct Register {
     /// Slots that it was told of or found (GPUs, else 1).
     pub slots: u32,
     /// Slots that the host itself shows (its GPUs) or that were given there; none if nothing there says how many.
-    #[serde(default)]
-    pub counted: Option<u32>,
+    #[serde(default, rename = "counted")]
+    pub detected_slots: Option<u32>,
     /// It came by itself (join token) and not because the driver started it.
-    pub itself: bool,
+    #[serde(rename = "itself")]
+    pub self_registered: bool,
     /// Where the agent hands out the commits it keeps.
     pub memory_port: u16,
     /// A port that was free, for a coordinator of the user's library.
@@ -41,7 +42,7 @@ pub struct Register {
     /// It has been part of this run before, and still keeps commits of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_run: Option<String>,
-    /// It knows [`Order::Probe`].
+    /// It knows [`AgentCommand::Probe`].
     #[serde(default)]
     pub probes: bool,
 }
@@ -70,13 +71,13 @@ pub struct ToAgent {
     /// The driver that speaks.
     pub epoch: DriverEpoch,
     /// What to do.
-    pub order: Order,
+    pub order: AgentCommand,
 }
 
 /// What a driver wants of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum AgentCommand {
     /// The first order: all that does not change while the job runs.
     Setup(Box<Setup>),
     /// Start a process on a slot.
@@ -88,7 +89,7 @@ pub enum Order {
         /// Why, for the worker's own message.
         why: StopReason,
     },
-    /// A round is planned with these members of this host; report [`Report::Ready`] when all are at `run()`.
+    /// A round is planned with these members of this host; report [`AgentReport::Ready`] when all are at `run()`.
     /// An agent without members answers as well, since it may keep the newest commit.
     Plan {
         /// Its number.
@@ -98,7 +99,7 @@ pub enum Order {
     },
     /// The planned round begins.
     Start(Box<Start>),
-    /// Stop every worker of this round at its next boundary and report [`Report::Counted`].
+    /// Stop every worker of this round at its next boundary and report [`AgentReport::BoundaryCounted`].
     Hold {
         /// The round that trains.
         round: Round,
@@ -120,17 +121,19 @@ pub enum Order {
         /// Which round.
         round: Round,
     },
-    /// The driver lives: the answer to a [`Report::Beat`].
-    Beat {
+    /// The driver lives: the answer to a [`AgentReport::Heartbeat`].
+    #[serde(rename = "beat")]
+    Heartbeat {
         /// The count of the beat that it answers. An agent is obeyed, and obeys, for a heartbeat timeout from
         /// when it sent that one: what comes late extends nothing.
-        heard: u64,
+        #[serde(rename = "heard")]
+        acked_count: u64,
         /// The rest of the driver's lease when it sent this: workers train for at most so long after the beat that is
         /// answered was sent, and no round is started by who has no other word (R11).
         #[serde(with = "millis::option", default)]
         lease: Option<Duration>,
     },
-    /// Dial the memory ports of these hosts and report [`Report::Probed`]. Only to an agent that knows it
+    /// Dial the memory ports of these hosts and report [`AgentReport::Probed`]. Only to an agent that knows it
     /// ([`Register::probes`]).
     Probe {
         /// Grows with each probe of the job. A newer one replaces an older.
@@ -195,7 +198,7 @@ pub struct Setup {
     /// The driver's number of this connection; further connections of the agent name it.
     #[serde(default)]
     pub instance: u64,
-    /// Workers may be started in groups: the driver wants [`Report::Attached`] and [`Report::FreePort`].
+    /// Workers may be started in groups: the driver wants [`AgentReport::Attached`] and [`AgentReport::FreePort`].
     #[serde(default)]
     pub groups: bool,
 }
@@ -317,20 +320,20 @@ pub struct FromAgent {
     /// Counts the reports of this agent, from 1.
     pub number: u64,
     /// What it saw.
-    pub report: Report,
+    pub report: AgentReport,
 }
 
 /// What an agent saw.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Report {
+pub enum AgentReport {
     /// A process has attached to its agent: it has the SDK. Only if [`Setup::groups`] asks for it.
     Attached {
         /// Which one.
         process: Process,
     },
     /// A port that was free and that was never named before, for a coordinator of the user's library. Comes before
-    /// each [`Report::Exited`], if [`Setup::groups`] asks for it.
+    /// each [`AgentReport::Exited`], if [`Setup::groups`] asks for it.
     FreePort {
         /// Which one.
         port: u16,
@@ -352,14 +355,16 @@ pub enum Report {
         free_port: u16,
     },
     /// The hold words are set; this is the largest boundary that any worker of this host has reached.
-    Counted {
+    #[serde(rename = "counted")]
+    BoundaryCounted {
         /// Which round.
         round: Round,
         /// The largest count.
         highest: Boundary,
     },
     /// Workers came back from a round that was not aborted, since they lost a peer of it.
-    Broken {
+    #[serde(rename = "broken")]
+    PeerLost {
         /// Which round.
         round: Round,
         /// Who came back.
@@ -376,9 +381,10 @@ pub enum Report {
         /// What the system said.
         why: String,
     },
-    /// A process has died or fell silent and was killed; how it ended follows as [`Report::Exited`]. Also of
+    /// A process has died or fell silent and was killed; how it ended follows as [`AgentReport::Exited`]. Also of
     /// one that was told to stop and died before it could have heard.
-    Lost {
+    #[serde(rename = "lost")]
+    WorkerLost {
         /// Which one.
         process: Process,
         /// It was alive and did not beat.
@@ -413,7 +419,8 @@ pub enum Report {
         unreachable: Vec<HostId>,
     },
     /// The agent lives. Sent every heartbeat interval.
-    Beat {
+    #[serde(rename = "beat")]
+    Heartbeat {
         /// Commits made by the workers of this host, in sum, since their start.
         commits: u64,
         /// Beats of this agent up to this one, from 1.

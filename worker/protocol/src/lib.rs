@@ -16,7 +16,7 @@ mod millis;
 pub mod store;
 pub mod topology;
 
-pub use control::{FromAgent, Notice, NoticeKind, Order, Report, ToAgent};
+pub use control::{AgentCommand, AgentReport, FromAgent, Notice, NoticeKind, ToAgent};
 pub use ids::{
     Boundary, CommitId, DriverEpoch, Generation, HostId, LocalRank, Process, Rank, Round,
 };

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use elasticrun_protocol::{
-    Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation, HostId, LocalRank, Notice,
-    NoticeKind, Order, Process, Report, Round, ToAgent, ToWorker, any_stream,
+    AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromAgent, FromWorker, Generation,
+    HostId, LocalRank, Notice, NoticeKind, Process, Round, ToAgent, ToWorker, any_stream,
     auth::{Bytes32, Hello, Purpose},
     control::{MemoryRequest, Register, StopReason},
     frame::encode,
@@ -52,8 +52,8 @@ fn frames() -> Vec<Vec<u8>> {
             host: HostId::new("node-1"),
             software: "0.1.0".into(),
             slots: 4,
-            counted: Some(4),
-            itself: true,
+            detected_slots: Some(4),
+            self_registered: true,
             memory_port: 7001,
             free_port: 7002,
             address: Some([10, 0, 0, 1].into()),
@@ -61,30 +61,30 @@ fn frames() -> Vec<Vec<u8>> {
             keeps_run: Some("run".into()),
             probes: true,
         }),
-        frame(&report(Report::Noticed {
+        frame(&report(AgentReport::Noticed {
             notice: Notice { kind, within },
         })),
-        frame(&report(Report::Beat {
+        frame(&report(AgentReport::Heartbeat {
             commits: 3,
             count: 4,
         })),
-        frame(&report(Report::Counted {
+        frame(&report(AgentReport::BoundaryCounted {
             round,
             highest: Boundary(8),
         })),
-        frame(&order(Order::Plan {
+        frame(&order(AgentCommand::Plan {
             round,
             members: vec![PROCESS],
         })),
-        frame(&order(Order::Leave {
+        frame(&order(AgentCommand::Leave {
             round,
             at: Boundary(9),
         })),
-        frame(&order(Order::Stop {
+        frame(&order(AgentCommand::Stop {
             process: PROCESS,
             why: StopReason::Removed,
         })),
-        frame(&order(Order::Shutdown)),
+        frame(&order(AgentCommand::Shutdown)),
         frame(&FromWorker::Attach {
             local_rank: PROCESS.local_rank,
             generation: PROCESS.generation,

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use elasticrun_protocol::{Report, control::Start};
+use elasticrun_protocol::{AgentReport, control::Start};
 
 use super::{
     Command, Machine, Memory, Signal,
@@ -49,7 +49,10 @@ impl Machine {
         self.beats += 1;
         let count = self.beats;
         self.unanswered.push_back((count, now));
-        out.push(Command::Report(Report::Beat { commits, count }));
+        out.push(Command::AgentReport(AgentReport::Heartbeat {
+            commits,
+            count,
+        }));
     }
 
     /// The driver has heard a beat. What it says now, however late it comes, holds from when that was sent.
@@ -116,7 +119,7 @@ impl Machine {
     /// another one (R11).
     pub(super) fn refuse(&mut self, start: &Start, out: &mut Vec<Command>) {
         for member in &start.members {
-            out.push(Command::Report(Report::Broken {
+            out.push(Command::AgentReport(AgentReport::PeerLost {
                 round: start.round,
                 process: member.process,
                 unreachable: Vec::new(),

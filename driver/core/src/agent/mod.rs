@@ -19,8 +19,8 @@ use std::{
 };
 
 use elasticrun_protocol::{
-    Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId, LocalRank, Notice, Process,
-    Report, Round, ToAgent,
+    AgentReport, Boundary, CommitId, DriverEpoch, FromWorker, Generation, HostId, LocalRank,
+    Notice, Process, Round, ToAgent,
     control::{Exit, ProbeHost, Setup, Spawn, Start, StopReason},
 };
 
@@ -123,7 +123,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Tell the driver.
-    Report(Report),
+    AgentReport(AgentReport),
     /// Start a process with its own group, page and memories.
     Spawn(Spawn),
     /// Send a signal to a process's group.
@@ -347,7 +347,7 @@ impl Machine {
                     worker.attached(now);
                     memory.set_lease(process, until);
                     if self.setup.groups {
-                        out.push(Command::Report(Report::Attached { process }));
+                        out.push(Command::AgentReport(AgentReport::Attached { process }));
                     }
                     if self.at_risk {
                         memory.set_at_risk(process);
@@ -375,7 +375,7 @@ impl Machine {
                 number,
                 unreachable,
             } if number == self.probe => {
-                out.push(Command::Report(Report::Probed {
+                out.push(Command::AgentReport(AgentReport::Probed {
                     number,
                     unreachable,
                 }));
@@ -401,7 +401,7 @@ impl Machine {
             })
             .collect();
         if !workers.is_empty() {
-            out.push(Command::Report(Report::Waiting { workers }));
+            out.push(Command::AgentReport(AgentReport::Waiting { workers }));
         }
     }
 
@@ -472,7 +472,7 @@ impl Machine {
         for process in self.workers.keys() {
             memory.set_at_risk(*process);
         }
-        out.push(Command::Report(Report::Noticed { notice }));
+        out.push(Command::AgentReport(AgentReport::Noticed { notice }));
     }
 
     /// A worker that is alive and whose thread does not run is as good as dead.

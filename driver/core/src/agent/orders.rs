@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use elasticrun_protocol::{
-    Boundary, Order, Process, Report, Round, ToAgent,
+    AgentCommand, AgentReport, Boundary, Process, Round, ToAgent,
     control::{Start, StopReason},
 };
 
@@ -29,9 +29,11 @@ impl Machine {
             return;
         }
         match order.order {
-            Order::Setup(_) => {}
-            Order::Beat { heard, lease } => self.beat_answered(now, heard, lease, memory, out),
-            Order::Spawn(spawn) => {
+            AgentCommand::Setup(_) => {}
+            AgentCommand::Heartbeat { acked_count, lease } => {
+                self.beat_answered(now, acked_count, lease, memory, out)
+            }
+            AgentCommand::Spawn(spawn) => {
                 let slot = spawn.process.local_rank;
                 // One process a slot (R4): the driver waits for the last one to be reaped, so do we.
                 let taken = self
@@ -48,8 +50,8 @@ impl Machine {
                     out.push(Command::Spawn(spawn));
                 }
             }
-            Order::Stop { process, why } => self.stop(now, process, why, out),
-            Order::Plan { round, members } => {
+            AgentCommand::Stop { process, why } => self.stop(now, process, why, out),
+            AgentCommand::Plan { round, members } => {
                 if round > self.seen {
                     self.seen = round;
                     self.plan = Some(Plan {
@@ -59,17 +61,17 @@ impl Machine {
                     });
                 }
             }
-            Order::Start(start) => self.start(now, *start, memory, out),
-            Order::Hold { round } => self.hold(round, memory, out),
-            Order::Leave { round, at } => self.leave(round, at, memory),
-            Order::Withdraw { round } => {
+            AgentCommand::Start(start) => self.start(now, *start, memory, out),
+            AgentCommand::Hold { round } => self.hold(round, memory, out),
+            AgentCommand::Leave { round, at } => self.leave(round, at, memory),
+            AgentCommand::Withdraw { round } => {
                 self.released = self.released.max(round);
                 for process in self.members_of(round) {
                     memory.withdraw(process, round);
                 }
             }
-            Order::Abort { round } => self.abort(now, round, out),
-            Order::Probe {
+            AgentCommand::Abort { round } => self.abort(now, round, out),
+            AgentCommand::Probe {
                 number,
                 hosts,
                 within,
@@ -83,11 +85,11 @@ impl Machine {
                     });
                 }
             }
-            Order::Shutdown => {
+            AgentCommand::Shutdown => {
                 self.shut_down = true;
                 self.end_all(now, out);
             }
-            Order::Kill => {
+            AgentCommand::Kill => {
                 self.shut_down = true;
                 self.end_all(now, out);
                 self.kill_all(now, out);
@@ -159,7 +161,7 @@ impl Machine {
                 worker.life = Life::Joined;
             }
         }
-        out.push(Command::Report(Report::Unable { round, why }));
+        out.push(Command::AgentReport(AgentReport::Unable { round, why }));
     }
 
     fn hold(&mut self, round: Round, memory: &mut dyn Memory, out: &mut Vec<Command>) {
@@ -172,7 +174,10 @@ impl Machine {
             .map(|process| memory.hold(process, round))
             .max();
         let highest = highest.unwrap_or(Boundary(0));
-        out.push(Command::Report(Report::Counted { round, highest }));
+        out.push(Command::AgentReport(AgentReport::BoundaryCounted {
+            round,
+            highest,
+        }));
     }
 
     fn leave(&mut self, round: Round, at: Boundary, memory: &mut dyn Memory) {

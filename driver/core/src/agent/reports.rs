@@ -1,7 +1,7 @@
 //! What workers say and how they end, and what the driver hears of it.
 
 use elasticrun_protocol::{
-    FromWorker, Process, Report,
+    AgentReport, FromWorker, Process,
     control::{Exit, Kept},
 };
 
@@ -45,7 +45,7 @@ impl Machine {
                 }
                 match before {
                     Life::Training { round, leaving } if !(leaving && told) => {
-                        out.push(Command::Report(Report::Broken {
+                        out.push(Command::AgentReport(AgentReport::PeerLost {
                             round,
                             process,
                             unreachable,
@@ -55,7 +55,7 @@ impl Machine {
                     // the same: the abort came because another worker was faster to say so.
                     Life::Returning { .. } => {
                         if let Some(round) = left.filter(|_| !unreachable.is_empty()) {
-                            out.push(Command::Report(Report::Broken {
+                            out.push(Command::AgentReport(AgentReport::PeerLost {
                                 round,
                                 process,
                                 unreachable,
@@ -75,7 +75,7 @@ impl Machine {
                 // An abort that comes when all is done takes nothing back.
                 if trains || matches!(worker.life, Life::Returning { .. }) {
                     worker.life = Life::Finished;
-                    out.push(Command::Report(Report::Finished {
+                    out.push(Command::AgentReport(AgentReport::Finished {
                         round,
                         workers: vec![process],
                     }));
@@ -116,7 +116,7 @@ impl Machine {
             .filter(|kept| !kept.commits.is_empty())
             .collect();
         let (round, free_port) = (plan.round, self.free_port);
-        out.push(Command::Report(Report::Ready {
+        out.push(Command::AgentReport(AgentReport::Ready {
             round,
             members,
             kept,
@@ -155,7 +155,10 @@ impl Machine {
             });
         }
         if !expected {
-            out.push(Command::Report(Report::Lost { process, silent }));
+            out.push(Command::AgentReport(AgentReport::WorkerLost {
+                process,
+                silent,
+            }));
         }
         if let Life::Training { round, .. } = before {
             let ending = self
@@ -191,9 +194,9 @@ impl Machine {
         if self.setup.groups {
             // Before the exit, after which the next group may be started.
             let port = self.free_port;
-            out.push(Command::Report(Report::FreePort { port }));
+            out.push(Command::AgentReport(AgentReport::FreePort { port }));
         }
-        out.push(Command::Report(Report::Exited {
+        out.push(Command::AgentReport(AgentReport::Exited {
             process,
             exit,
             tail,

@@ -6,7 +6,7 @@
 //! - Beats are answered, with the lease, as long as the connection is that of its host: that is no decision, so nothing else
 //!   happens at a beat.
 
-use elasticrun_protocol::{HostId, Order};
+use elasticrun_protocol::{AgentCommand, HostId};
 
 use super::{Job, Out, reject};
 use crate::{
@@ -35,14 +35,14 @@ impl Job {
             } = self.placement.admit(task, &host)
         {
             // One that does not read it hears of its end by that of the connection.
-            self.send(&older, Order::Kill, out);
+            self.send(&older, AgentCommand::Kill, out);
             let why = "a newer attempt of its task has come".to_owned();
             self.agent_lost(now, &older, why, out);
         }
         if self.results.outcome().is_some() {
             return self.welcome_to_the_end(&agent, out);
         }
-        if agent.itself {
+        if agent.self_registered {
             self.host_came(&host, agent.slots, out);
         } else if (!self.hosts.contains(&host) || self.hosts.is_drained(&host)) && !agent.keeps {
             // Its launch took until after it was removed or drained. If it may be used again, its agent is launched anew. One
@@ -132,9 +132,9 @@ impl Job {
         self.send_beat(host, count, out);
     }
 
-    fn send_beat(&self, host: &HostId, heard: u64, out: &mut Out) {
+    fn send_beat(&self, host: &HostId, acked_count: u64, out: &mut Out) {
         let lease = Some(self.settings.lease);
-        self.send(host, Order::Beat { heard, lease }, out);
+        self.send(host, AgentCommand::Heartbeat { acked_count, lease }, out);
     }
 
     /// The agent of a host is gone, and all its processes with it.

@@ -4,7 +4,7 @@ use elasticrun_protocol::{Notice, NoticeKind};
 
 use super::{Job, Out};
 use crate::{
-    AgentConnected, Command, Note, Time,
+    AgentConnected, Command, Decision, Time,
     mutant::{Mutant, planted},
     results::Outcome,
 };
@@ -35,13 +35,13 @@ impl Job {
         if fatal && (first || planted(Mutant::LaterPollFatal)) {
             self.end(Outcome::DiscoveryFailed { why }, out);
         } else {
-            out.push(Command::Note(Note::DiscoveryFailed { why }));
+            out.push(Command::Announce(Decision::DiscoveryFailed { why }));
         }
     }
 
     /// An agent says what slots it found on its host.
     pub(super) fn slots_found(&mut self, now: Time, agent: &AgentConnected, out: &mut Out) {
-        let changed = (self.sources).found(&agent.host, agent.slots, agent.counted);
+        let changed = (self.sources).found(&agent.host, agent.slots, agent.detected_slots);
         if changed {
             self.discovered(now, out);
             self.count_anew(out);
@@ -52,6 +52,6 @@ impl Job {
 
     fn tell_doubts(&mut self, out: &mut Out) {
         let doubts = self.sources.take_doubts().into_iter();
-        out.extend(doubts.map(|doubt| Command::Note(Note::SlotsDoubted(doubt))));
+        out.extend(doubts.map(|doubt| Command::Announce(Decision::SlotsDoubted(doubt))));
     }
 }

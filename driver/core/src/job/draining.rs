@@ -11,11 +11,11 @@
 //! - What an agent has said of its host holds as long as its connection does, whatever the lists say: also for a host that
 //!   was missing from them for a while (R6).
 
-use elasticrun_protocol::{HostId, Notice, Order};
+use elasticrun_protocol::{AgentCommand, HostId, Notice};
 
 use super::{Job, Out, reject};
 use crate::{
-    Command, Departure, Note, Rejected, Time,
+    Command, Decision, Departure, Rejected, Time,
     fleet::{Host, Life},
     mutant::{Mutant, planted},
     rounds::Phase,
@@ -34,7 +34,7 @@ impl Job {
         let risk = notice.kind.is_risk_only() && !planted(Mutant::RiskDrains);
         if risk || !self.settings.elastic {
             let host = host.clone();
-            return out.push(Command::Note(Note::AtRisk { host, notice }));
+            return out.push(Command::Announce(Decision::AtRisk { host, notice }));
         }
         if self.hosts.noticed(now, host, notice.within) {
             self.drain_begins(host, notice, out);
@@ -87,7 +87,7 @@ impl Job {
             host: host.clone(),
             state: Departure::Draining,
         });
-        out.push(Command::Note(Note::Draining { host, notice }));
+        out.push(Command::Announce(Decision::Draining { host, notice }));
         self.capacity_dirty = true;
     }
 
@@ -165,7 +165,7 @@ impl Job {
                 .host(&host)
                 .is_some_and(|state| state.up().is_some())
             {
-                self.send(&host, Order::Shutdown, out);
+                self.send(&host, AgentCommand::Shutdown, out);
                 self.disconnect(&host, out);
             }
             self.lose_agent(&host);
@@ -196,7 +196,7 @@ impl Job {
             host: host.clone(),
             state: Departure::Drained,
         });
-        out.push(Command::Note(Note::Drained { host }));
+        out.push(Command::Announce(Decision::Drained { host }));
     }
 
     /// Members hold the base of the round that trains and none leaves it: nobody has to fetch anything.

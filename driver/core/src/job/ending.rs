@@ -2,7 +2,7 @@
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Time,
+    Command, Decision, Time,
     mutant::{Mutant, planted},
     results::{Outcome, Reason},
     rounds::{Cause, Phase},
@@ -111,7 +111,7 @@ impl Job {
             return self.end(Outcome::WorkerFailed(why), out);
         };
         let allowed = self.budgets.max_restarts();
-        out.push(Command::Note(Note::Restarting { used, allowed }));
+        out.push(Command::Announce(Decision::Restarting { used, allowed }));
         // It was the program, not the hosts.
         self.blacklist.forgive_episode();
         self.results.went_on();

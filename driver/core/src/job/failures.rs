@@ -1,13 +1,13 @@
 //! Failures: of a worker, a slot, a host; what they take out and what they end.
 
 use elasticrun_protocol::{
-    HostId, Order, Process,
+    AgentCommand, HostId, Process,
     control::{Exit, StopReason},
 };
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Rejected, Time,
+    Command, Decision, Rejected, Time,
     blacklist::Domain,
     fleet::{Life, Live},
     job::reject,
@@ -201,7 +201,7 @@ impl Job {
         if used && draining && !planted(Mutant::DrainIsFailure) {
             self.capacity_dirty = true;
             let host = host.clone();
-            out.push(Command::Note(Note::WentEarly { host, why }));
+            out.push(Command::Announce(Decision::WentEarly { host, why }));
         } else if used {
             self.note_host_failure(host, why, out);
             self.domain_failed(now, Domain::Host(host.clone()), begun, out);
@@ -230,7 +230,7 @@ impl Job {
     }
 
     pub(super) fn note_host_failure(&mut self, host: &HostId, why: String, out: &mut Out) {
-        out.push(Command::Note(Note::HostFailed {
+        out.push(Command::Announce(Decision::HostFailed {
             host: host.clone(),
             why: why.clone(),
         }));
@@ -293,9 +293,9 @@ impl Job {
         }
         for aborted in self.rounds.abort() {
             let (round, started) = (aborted.round, aborted.started);
-            out.push(Command::Note(Note::RoundAborted { round, started }));
+            out.push(Command::Announce(Decision::RoundAborted { round, started }));
             for host in &hosts {
-                self.send(host, Order::Abort { round }, out);
+                self.send(host, AgentCommand::Abort { round }, out);
             }
         }
         self.suspicion.ended(self.now);
@@ -327,7 +327,10 @@ impl Job {
     pub(super) fn domain_failed(&mut self, now: Time, domain: Domain, begun: Time, out: &mut Out) {
         let random = &mut self.random;
         if let Some(until) = self.blacklist.fail(now, domain.clone(), begun, random) {
-            out.push(Command::Note(Note::Blacklisted { domain, out: until }));
+            out.push(Command::Announce(Decision::Blacklisted {
+                domain,
+                out: until,
+            }));
         }
         self.capacity_dirty = true;
     }
@@ -349,7 +352,7 @@ impl Job {
             tail: tail.to_vec(),
             why: None,
         });
-        out.push(Command::Note(Note::WorkerFailed {
+        out.push(Command::Announce(Decision::WorkerFailed {
             host: host.clone(),
             process,
             member,

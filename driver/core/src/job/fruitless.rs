@@ -5,7 +5,7 @@ use elasticrun_protocol::{CommitId, HostId};
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Time,
+    Command, Decision, Time,
     blacklist::Domain,
     results::{Outcome, Reason},
     rounds::{Cause, Phase},
@@ -46,7 +46,7 @@ impl Job {
         let (fail, keep): (Vec<_>, Vec<_>) = blamed.partition(spared);
         for Blame { host, others, .. } in keep {
             if self.suspicion.tells() {
-                out.push(Command::Note(Note::Fruitless { host, others }));
+                out.push(Command::Announce(Decision::Fruitless { host, others }));
             }
         }
         if fail.is_empty() {

@@ -15,7 +15,7 @@ use elasticrun_protocol::{CommitId, HostId, Process, Round};
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Time,
+    Command, Decision, Time,
     fleet::Host,
     mutant::{Mutant, planted},
     rounds::{Forming, Phase},
@@ -103,7 +103,7 @@ impl Job {
         }
         let wait = self.patience_for_newer();
         let until = *self.going_back.until.get_or_insert_with(|| {
-            out.push(Command::Note(Note::AwaitingNewer {
+            out.push(Command::Announce(Decision::AwaitingNewer {
                 base,
                 newer,
                 hosts,

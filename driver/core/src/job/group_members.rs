@@ -1,13 +1,13 @@
 //! Members of a group: one fails, one is lost with its host, one attaches.
 
 use elasticrun_protocol::{
-    HostId, LocalRank, Order, Process,
+    AgentCommand, HostId, LocalRank, Process,
     control::{Exit, Spawn},
 };
 
 use super::{Job, Out, reject};
 use crate::{
-    Command, Note, Rejected, Time,
+    Command, Decision, Rejected, Time,
     blacklist::Domain,
     fleet::{Life, Live},
     mutant::{Mutant, planted},
@@ -66,7 +66,7 @@ impl Job {
         }
         let host = host.clone();
         self.end_group(now, Cause::WorkerFailed { host, process }, out);
-        out.push(Command::Note(Note::GroupRestarts { used, allowed }));
+        out.push(Command::Announce(Decision::GroupRestarts { used, allowed }));
     }
 
     /// A mistake: a process is started in the place of one that failed.
@@ -80,7 +80,7 @@ impl Job {
                 coordinator: (up.address, up.free_port).into(),
                 restarts: None,
             };
-            self.send(host, Order::Spawn(spawn), out);
+            self.send(host, AgentCommand::Spawn(spawn), out);
         }
     }
 
@@ -129,7 +129,7 @@ impl Job {
         if planted(Mutant::GroupAttachIgnored) && self.groups.leads() || !self.groups.give_way() {
             return;
         }
-        out.push(Command::Note(Note::Attached));
+        out.push(Command::Announce(Decision::Attached));
         let mut members: Vec<(HostId, Live)> = Vec::new();
         for (host, state) in self.fleet.hosts() {
             let live = state.live().filter(|live| live.life != Life::Stopping);

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use elasticrun_protocol::{
-    HostId, LocalRank, Order, Process,
+    AgentCommand, HostId, LocalRank, Process,
     control::{Restarts, Spawn, StopReason},
 };
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Time,
+    Command, Decision, Time,
     fleet::{Host, Life},
     groups::Supply,
     mutant::{Mutant, planted},
@@ -60,7 +60,7 @@ impl Job {
             return;
         }
         if self.groups.tell(now, false) {
-            out.push(Command::Note(Note::ProcessMode));
+            out.push(Command::Announce(Decision::ProcessMode));
         }
         let census = self.fleet.census();
         let beside = census.staying() == 0 && planted(Mutant::GroupBesideLast);
@@ -186,7 +186,7 @@ impl Job {
     /// All processes of the group are told to end. The next group waits until they are reaped (R4).
     pub(super) fn end_group(&mut self, now: Time, cause: Cause, out: &mut Out) {
         if self.groups.tell(now, true) {
-            out.push(Command::Note(Note::ProcessMode));
+            out.push(Command::Announce(Decision::ProcessMode));
         }
         if self.groups.verdict_waits() {
             return self.end_for_failure(out);
@@ -195,7 +195,7 @@ impl Job {
         let Some(round) = self.groups.end(now, cause.clone(), there) else {
             return;
         };
-        out.push(Command::Note(Note::GroupEnded { round, cause }));
+        out.push(Command::Announce(Decision::GroupEnded { round, cause }));
         let mut stop: Vec<(HostId, Process)> = Vec::new();
         for (host, state) in self.fleet.hosts() {
             let live = state.live().filter(|live| live.life != Life::Stopping);
@@ -209,7 +209,7 @@ impl Job {
                 self.groups.member_reaped();
             }
             let why = StopReason::Removed;
-            self.send(&host, Order::Stop { process, why }, out);
+            self.send(&host, AgentCommand::Stop { process, why }, out);
         }
     }
 
@@ -274,7 +274,7 @@ impl Job {
                 coordinator,
                 restarts,
             };
-            self.send(host, Order::Spawn(spawn), out);
+            self.send(host, AgentCommand::Spawn(spawn), out);
         }
         self.startup = super::ending::Startup::of_group(members.len() as u32);
         self.registry.round_started(round, members);
@@ -283,14 +283,14 @@ impl Job {
             self.budgets.round_started();
         }
         self.shortage = Default::default();
-        out.push(Command::Note(Note::GroupStarted {
+        out.push(Command::Announce(Decision::GroupStarted {
             round,
             size: slots.len() as u32,
             cause,
             took: now.since(since),
         }));
         if self.groups.tell(now, false) {
-            out.push(Command::Note(Note::ProcessMode));
+            out.push(Command::Announce(Decision::ProcessMode));
         }
     }
 

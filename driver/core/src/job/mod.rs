@@ -32,7 +32,7 @@ mod unable;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use elasticrun_protocol::{DriverEpoch, HostId, Order, Process, Report};
+use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, Process};
 
 use crate::{
     Command, Event, Rejected, Settings, Time,
@@ -202,7 +202,7 @@ impl Job {
         if let Event::Reported {
             host,
             instance,
-            report: Report::Beat { count, .. },
+            report: AgentReport::Heartbeat { count, .. },
             ..
         } = &event
         {
@@ -443,7 +443,7 @@ impl Job {
         }
     }
 
-    fn send(&self, host: &HostId, order: Order, out: &mut Out) {
+    fn send(&self, host: &HostId, order: AgentCommand, out: &mut Out) {
         out.push(Command::Send {
             host: host.clone(),
             order,

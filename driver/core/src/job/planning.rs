@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_protocol::{Boundary, HostId, Order, Process, Round};
+use elasticrun_protocol::{AgentCommand, Boundary, HostId, Process, Round};
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Time,
+    Command, Decision, Time,
     assignment::{self, Candidate},
     fleet::Life,
     mutant::{Mutant, planted},
@@ -59,9 +59,9 @@ impl Job {
             && let Some(planned) = self.rounds.unplan_left()
         {
             let (round, started) = (planned.round, false);
-            out.push(Command::Note(Note::RoundAborted { round, started }));
+            out.push(Command::Announce(Decision::RoundAborted { round, started }));
             for host in planned.hosts {
-                self.send(&host, Order::Abort { round }, out);
+                self.send(&host, AgentCommand::Abort { round }, out);
             }
             return self.plan(now, chosen, Cause::Removed, out);
         }
@@ -192,10 +192,14 @@ impl Job {
             let members = forming.members.get(host).cloned().unwrap_or_default();
             out.push(Command::Send {
                 host: host.clone(),
-                order: Order::Plan { round, members },
+                order: AgentCommand::Plan { round, members },
             });
         }
-        out.push(Command::Note(Note::RoundPlanned { round, size, cause }));
+        out.push(Command::Announce(Decision::RoundPlanned {
+            round,
+            size,
+            cause,
+        }));
         self.recheck_members = false;
     }
 
@@ -238,9 +242,9 @@ impl Job {
         }
         let deadline = now + self.interrupt_timeout();
         if let Some((round, hosts)) = self.rounds.hold(deadline, cause.clone()) {
-            out.push(Command::Note(Note::Interrupting { round, cause }));
+            out.push(Command::Announce(Decision::Interrupting { round, cause }));
             for host in hosts {
-                self.send(&host, Order::Hold { round }, out);
+                self.send(&host, AgentCommand::Hold { round }, out);
             }
         }
     }
@@ -265,7 +269,7 @@ impl Job {
             {
                 let hosts: Vec<_> = training.members.keys().cloned().collect();
                 for host in hosts {
-                    self.send(&host, Order::Leave { round, at }, out);
+                    self.send(&host, AgentCommand::Leave { round, at }, out);
                 }
                 self.plan_after_leave(now, out);
             }
@@ -342,7 +346,7 @@ impl Job {
                 .filter(|live| live.life == Life::Training { round });
             training.extend(members.map(|live| (host.clone(), live.process)));
         }
-        out.push(Command::Note(Note::RoundAborted {
+        out.push(Command::Announce(Decision::RoundAborted {
             round,
             started: true,
         }));
@@ -352,7 +356,7 @@ impl Job {
         self.suspicion.ended(self.now);
         training.dedup_by(|a, b| a.0 == b.0);
         for (host, _) in training {
-            self.send(&host, Order::Abort { round }, out);
+            self.send(&host, AgentCommand::Abort { round }, out);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Probing: a newcomer is admitted to a round that trains when it reaches the hosts of it.
 //!
 //! Workers of a host outside of the round that wait make the job ask their agent to dial hosts of the round
-//! ([`Order::Probe`]). A host that reaches all of them may join; one that does not has failed, and the round trains on. A host
+//! ([`AgentCommand::Probe`]). A host that reaches all of them may join; one that does not has failed, and the round trains on. A host
 //! is asked once for each round that trains without it.
 //!
 //! Nobody is asked where that would cost time or change nothing: before the first round, in a recovery, hosts of the round
@@ -16,7 +16,7 @@ use std::{
     net::SocketAddr,
 };
 
-use elasticrun_protocol::{HostId, Order, Process, control::ProbeHost};
+use elasticrun_protocol::{AgentCommand, HostId, Process, control::ProbeHost};
 
 use super::{Job, Out, reject};
 use crate::{
@@ -167,7 +167,7 @@ impl Job {
         };
         self.probing.asked.insert(number, asked);
         self.probing.hosts.insert(newcomer.clone(), number);
-        let probe = Order::Probe {
+        let probe = AgentCommand::Probe {
             number,
             hosts,
             within,

@@ -1,13 +1,13 @@
 //! What an agent's report means.
 
 use elasticrun_protocol::{
-    Boundary, HostId, Order, Process, Report, Round,
+    AgentCommand, AgentReport, Boundary, HostId, Process, Round,
     control::{Exit, StopReason, Waiting},
 };
 
 use super::{Job, Out, planning::Completed, reject};
 use crate::{
-    Note, Rejected, Time,
+    Decision, Rejected, Time,
     fleet::{Life, Live},
     mutant::{Mutant, planted},
     registry::State,
@@ -15,11 +15,17 @@ use crate::{
 };
 
 impl Job {
-    pub(super) fn reported(&mut self, now: Time, host: &HostId, report: Report, out: &mut Out) {
+    pub(super) fn reported(
+        &mut self,
+        now: Time,
+        host: &HostId,
+        report: AgentReport,
+        out: &mut Out,
+    ) {
         match report {
-            Report::Attached { process } => self.worker_attached(now, host, process, out),
-            Report::FreePort { port } => self.set_free_port(host, port),
-            Report::Waiting { workers } => {
+            AgentReport::Attached { process } => self.worker_attached(now, host, process, out),
+            AgentReport::FreePort { port } => self.set_free_port(host, port),
+            AgentReport::Waiting { workers } => {
                 for worker in workers {
                     // An older agent does not say that one attached.
                     if self.groups.leads() {
@@ -28,7 +34,7 @@ impl Job {
                     self.worker_waits(now, host, worker, out);
                 }
             }
-            Report::Ready {
+            AgentReport::Ready {
                 round,
                 members,
                 kept,
@@ -37,34 +43,36 @@ impl Job {
                 let answer = ReadyHost { members, kept };
                 self.host_ready(host, round, answer, free_port, out);
             }
-            Report::Counted { round, highest } => self.host_counted(host, round, highest, out),
-            Report::Broken {
+            AgentReport::BoundaryCounted { round, highest } => {
+                self.host_counted(host, round, highest, out)
+            }
+            AgentReport::PeerLost {
                 round,
                 process,
                 unreachable,
             } => {
                 self.round_broken(now, host, round, process, &unreachable, out);
             }
-            Report::Unable { round, why } => self.host_unable(now, host, round, why, out),
-            Report::Lost { process, .. } => self.worker_lost(now, host, process, out),
-            Report::Finished { round, workers } => {
+            AgentReport::Unable { round, why } => self.host_unable(now, host, round, why, out),
+            AgentReport::WorkerLost { process, .. } => self.worker_lost(now, host, process, out),
+            AgentReport::Finished { round, workers } => {
                 for process in workers {
                     self.worker_finished(host, round, process, out);
                 }
             }
-            Report::Exited {
+            AgentReport::Exited {
                 process,
                 exit,
                 tail,
             } => {
                 self.worker_exited(now, host, process, exit, &tail, out);
             }
-            Report::Probed {
+            AgentReport::Probed {
                 number,
                 unreachable,
             } => self.probed(now, host, number, &unreachable, out),
-            Report::Noticed { notice } => self.noticed_by_agent(now, host, notice, out),
-            Report::Beat { .. } => {}
+            AgentReport::Noticed { notice } => self.noticed_by_agent(now, host, notice, out),
+            AgentReport::Heartbeat { .. } => {}
         }
     }
 
@@ -305,20 +313,23 @@ impl Job {
 
     /// At the first success no new round is formed; whoever is in none is not needed any more.
     fn begin_ending(&mut self, out: &mut Out) {
-        out.push(crate::Command::Note(Note::Finishing));
+        out.push(crate::Command::Announce(Decision::Finishing));
         let mut held = (self.rounds.withdraw()).filter(|_| !planted(Mutant::HoldKept));
         if let Some((planned, left)) = self.rounds.unplan() {
             let round = planned.round;
             let started = false;
-            out.push(crate::Command::Note(Note::RoundAborted { round, started }));
+            out.push(crate::Command::Announce(Decision::RoundAborted {
+                round,
+                started,
+            }));
             for host in planned.hosts {
-                self.send(&host, Order::Abort { round }, out);
+                self.send(&host, AgentCommand::Abort { round }, out);
             }
             held = left.map(|left| (left.round, left.hosts));
         }
         if let Some((round, hosts)) = held {
             for host in hosts {
-                self.send(&host, Order::Withdraw { round }, out);
+                self.send(&host, AgentCommand::Withdraw { round }, out);
             }
         }
         self.stop_all_outsiders(out);

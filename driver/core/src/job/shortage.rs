@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::{Job, Out};
 use crate::{
-    Command, Note, Time,
+    Command, Decision, Time,
     fleet::Life,
     mutant::{Mutant, planted},
     results::Outcome,
@@ -61,7 +61,10 @@ impl Job {
             self.shortage.told = false;
         } else if !self.shortage.told && self.discovered {
             self.shortage.told = true;
-            out.push(Command::Note(Note::WaitingForSlots { usable, needed }));
+            out.push(Command::Announce(Decision::WaitingForSlots {
+                usable,
+                needed,
+            }));
         }
     }
 

@@ -10,7 +10,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use elasticrun_protocol::{HostId, Order, Report};
+use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
 
 use super::{Job, Out};
 use crate::{
@@ -46,7 +46,7 @@ impl Job {
             killed: false,
             exited: false,
         });
-        self.send_to_all(Order::Shutdown, out);
+        self.send_to_all(AgentCommand::Shutdown, out);
     }
 
     /// The job is over. Of interest is how the first failure ended, which hosts that drain are left, and when the last
@@ -65,7 +65,7 @@ impl Job {
             Event::Reported {
                 host,
                 report:
-                    Report::Exited {
+                    AgentReport::Exited {
                         process,
                         exit,
                         tail,
@@ -107,8 +107,8 @@ impl Job {
         };
         shutdown.agents.insert(host.clone());
         let order = match shutdown.killed {
-            true => Order::Kill,
-            false => Order::Shutdown,
+            true => AgentCommand::Kill,
+            false => AgentCommand::Shutdown,
         };
         self.send(host, order, out);
     }
@@ -127,7 +127,7 @@ impl Job {
         shutdown.killed = true;
         shutdown.due = now + KILL_SLACK;
         if !planted(Mutant::NeverKilled) {
-            self.send_to_all(Order::Kill, out);
+            self.send_to_all(AgentCommand::Kill, out);
         }
     }
 
@@ -155,7 +155,7 @@ impl Job {
         }
     }
 
-    fn send_to_all(&self, order: Order, out: &mut Out) {
+    fn send_to_all(&self, order: AgentCommand, out: &mut Out) {
         for host in self.shutdown.iter().flat_map(|shutdown| &shutdown.agents) {
             self.send(host, order.clone(), out);
         }

@@ -1,13 +1,13 @@
 //! Agents and processes: who is launched, started and told to stop.
 
 use elasticrun_protocol::{
-    HostId, LocalRank, Order, Process,
+    AgentCommand, HostId, LocalRank, Process,
     control::{Spawn, StopReason},
 };
 
 use super::{Job, Out, capacity::Capacity};
 use crate::{
-    Command, Note, Time,
+    Command, Decision, Time,
     fleet::{Agent, Life},
     mutant::{Mutant, planted},
     rounds::{Cause, Phase},
@@ -46,7 +46,7 @@ impl Job {
 
     pub(super) fn note_capacity(&self, out: &mut Out) {
         let (hosts, slots) = (self.capacity.order().len(), self.capacity.total());
-        out.push(Command::Note(Note::HostsChanged { hosts, slots }));
+        out.push(Command::Announce(Decision::HostsChanged { hosts, slots }));
     }
 
     /// Stops processes whose slot may not be used. Members of a round that trains are left to it.
@@ -92,12 +92,12 @@ impl Job {
             _ => State::Stopped,
         };
         self.registry.record(host, process, state);
-        out.push(Command::Note(Note::Stopped {
+        out.push(Command::Announce(Decision::Stopped {
             host: host.clone(),
             process,
             why,
         }));
-        self.send(host, Order::Stop { process, why }, out);
+        self.send(host, AgentCommand::Stop { process, why }, out);
     }
 
     /// Agents of hosts that are no longer known, run nothing and keep nothing that could be needed: while
@@ -114,7 +114,7 @@ impl Job {
             .map(|(id, _)| id.clone())
             .collect();
         for host in idle {
-            self.send(&host, Order::Shutdown, out);
+            self.send(&host, AgentCommand::Shutdown, out);
             self.disconnect(&host, out);
             self.lose_agent(&host);
         }
@@ -194,7 +194,7 @@ impl Job {
             self.starts.push_back((now, host.clone(), Some(process)));
             self.send(
                 &host,
-                Order::Spawn(Spawn {
+                AgentCommand::Spawn(Spawn {
                     process,
                     place,
                     coordinator,
@@ -282,7 +282,7 @@ impl Job {
             {
                 self.hosts.move_to_end(host);
             }
-            out.push(Command::Note(Note::CooldownOver { domain }));
+            out.push(Command::Announce(Decision::CooldownOver { domain }));
             let waits = matches!(self.rounds.phase, Phase::Idle);
             self.capacity_dirty |= !(waits && planted(Mutant::CooldownWhileWaiting));
         }

@@ -3,14 +3,14 @@
 use std::{net::SocketAddr, time::Duration};
 
 use elasticrun_protocol::{
-    CommitId, HostId, LocalRank, Order, Rank,
+    AgentCommand, CommitId, HostId, LocalRank, Rank,
     control::{Held, Keeper, Kept, Member, Place, Start},
     topology,
 };
 
 use super::{Job, Out, going_back::GoingBack};
 use crate::{
-    Command, Note, Time,
+    Command, Decision, Time,
     assignment::{self, Candidate},
     fleet::{Life, Live},
     mutant::{Mutant, planted},
@@ -69,7 +69,7 @@ impl Job {
             return;
         };
         if let Some(newer) = back {
-            out.push(Command::Note(Note::WentBack { base, newer }));
+            out.push(Command::Announce(Decision::WentBack { base, newer }));
         }
         self.going_back = GoingBack::started(forming.round, forming.members.clone());
         self.lineage.started(forming.round, base);
@@ -97,7 +97,7 @@ impl Job {
             }
             self.fleet.host_mut(host).has_memory = true;
         }
-        out.push(Command::Note(Note::RoundStarted {
+        out.push(Command::Announce(Decision::RoundStarted {
             round: forming.round,
             resets: self.budgets.started(),
             size: forming.size,
@@ -298,7 +298,7 @@ impl Job {
                 prefix: prefix.clone(),
             };
             rank += members.len();
-            self.send(&members[0].host, Order::Start(Box::new(start)), out);
+            self.send(&members[0].host, AgentCommand::Start(Box::new(start)), out);
         }
     }
 

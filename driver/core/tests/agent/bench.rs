@@ -11,8 +11,8 @@ use elasticrun_core::{
     agent::{Command, Event, Machine, Memory, Signal},
 };
 use elasticrun_protocol::{
-    Boundary, CommitId, DriverEpoch, FromWorker, Generation, LocalRank, Order, Process, Rank,
-    Report, Round, ToAgent,
+    AgentCommand, AgentReport, Boundary, CommitId, DriverEpoch, FromWorker, Generation, LocalRank,
+    Process, Rank, Round, ToAgent,
     control::{Exit, Member, Place, Setup, Spawn, Start},
 };
 
@@ -156,8 +156,8 @@ impl Bench {
 
     /// Time passes; the driver answers all beats, also those of before.
     pub(crate) fn answered_by(&mut self, wait: Duration) -> Vec<Command> {
-        let (heard, lease) = (u64::MAX, self.lease);
-        let mut out = self.order(Order::Beat { heard, lease });
+        let (acked_count, lease) = (u64::MAX, self.lease);
+        let mut out = self.order(AgentCommand::Heartbeat { acked_count, lease });
         out.extend(self.pass(wait, true));
         out
     }
@@ -199,7 +199,7 @@ impl Bench {
         out
     }
 
-    pub(crate) fn order(&mut self, order: Order) -> Vec<Command> {
+    pub(crate) fn order(&mut self, order: AgentCommand) -> Vec<Command> {
         self.event(Event::Ordered(ToAgent {
             epoch: EPOCH,
             order,
@@ -249,7 +249,7 @@ impl Bench {
 
     pub(crate) fn plan(&mut self, round: u64, slots: &[u32]) -> Vec<Command> {
         let members = slots.iter().map(|slot| process(*slot, 1)).collect();
-        self.order(Order::Plan {
+        self.order(AgentCommand::Plan {
             round: Round(round),
             members,
         })
@@ -265,7 +265,7 @@ impl Bench {
             process: process(*slot, 1),
             place: place(rank),
         });
-        self.order(Order::Start(Box::new(Start {
+        self.order(AgentCommand::Start(Box::new(Start {
             epoch: EPOCH,
             round: Round(round),
             base,
@@ -295,14 +295,14 @@ impl Bench {
             );
             for command in out {
                 match command {
-                    Command::Report(Report::Beat { count, .. }) if answered => {
+                    Command::AgentReport(AgentReport::Heartbeat { count, .. }) if answered => {
                         let lease = self.lease;
-                        self.order(Order::Beat {
-                            heard: count,
+                        self.order(AgentCommand::Heartbeat {
+                            acked_count: count,
                             lease,
                         });
                     }
-                    Command::Report(Report::Beat { .. }) => {}
+                    Command::AgentReport(AgentReport::Heartbeat { .. }) => {}
                     other => all.push(other),
                 }
             }
@@ -312,8 +312,8 @@ impl Bench {
     }
 }
 
-pub(crate) fn spawn(slot: u32, generation: u32) -> Order {
-    Order::Spawn(Spawn {
+pub(crate) fn spawn(slot: u32, generation: u32) -> AgentCommand {
+    AgentCommand::Spawn(Spawn {
         process: process(slot, generation),
         place: place(slot),
         coordinator: ([127, 0, 0, 1], 1).into(),

@@ -2,7 +2,7 @@
 
 use elasticrun_core::agent::{Command, End, Event, Signal};
 use elasticrun_protocol::{
-    Notice, NoticeKind, Order, Report,
+    AgentCommand, AgentReport, Notice, NoticeKind,
     control::{Exit, StopReason},
 };
 
@@ -47,7 +47,7 @@ fn a_notice_goes_to_the_driver_and_workers_are_told_of_the_risk() {
         within: Some(seconds(30)),
     };
     let out = bench.event(Event::Noticed(notice));
-    assert_eq!(out, [Command::Report(Report::Noticed { notice })]);
+    assert_eq!(out, [Command::AgentReport(AgentReport::Noticed { notice })]);
     let first = format!("at risk {:?}", process(0, 1));
     assert_eq!(risks(&bench), std::slice::from_ref(&first));
     bench.order(spawn(1, 1));
@@ -67,7 +67,7 @@ fn the_first_sigterm_asks_the_driver_and_the_second_ends_the_workers() {
         within: Some(seconds(25)),
     };
     let out = bench.event(Event::StopRequested);
-    assert_eq!(out, [Command::Report(Report::Noticed { notice })]);
+    assert_eq!(out, [Command::AgentReport(AgentReport::Noticed { notice })]);
     let second = bench.event(Event::StopRequested);
     assert!(told_to_end(&second));
     assert!(second.contains(&signal(0, Signal::Kill)), "{second:?}");
@@ -79,7 +79,7 @@ fn the_first_sigterm_asks_the_driver_and_the_second_ends_the_workers() {
 #[test]
 fn a_killed_worker_that_does_not_go_is_left_behind() {
     let mut bench = Bench::with_two();
-    bench.order(Order::Shutdown);
+    bench.order(AgentCommand::Shutdown);
     bench.event(exited(0, Exit::Code(0)));
     let exit = |out: Vec<Command>| {
         let exit = |command: &Command| matches!(command, Command::Exit { .. });
@@ -119,7 +119,7 @@ fn an_agent_without_workers_or_without_that_time_ends_at_once() {
 fn a_drained_agent_ends_when_the_driver_says_so() {
     let mut bench = training_within(25);
     bench.event(Event::StopRequested);
-    bench.order(Order::Stop {
+    bench.order(AgentCommand::Stop {
         process: process(0, 1),
         why: StopReason::Removed,
     });
@@ -129,5 +129,5 @@ fn a_drained_agent_ends_when_the_driver_says_so() {
             .any(|command| matches!(command, Command::Exit { .. })),
         "it may keep a commit that others need"
     );
-    assert_eq!(bench.order(Order::Shutdown), [exits(End::ShutDown)]);
+    assert_eq!(bench.order(AgentCommand::Shutdown), [exits(End::ShutDown)]);
 }

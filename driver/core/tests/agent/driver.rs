@@ -5,7 +5,7 @@ use elasticrun_core::{
     agent::{Command, Event, Signal},
 };
 use elasticrun_protocol::{
-    DriverEpoch, Order, Report, Round, ToAgent,
+    AgentCommand, AgentReport, DriverEpoch, Round, ToAgent,
     control::{Exit, ProbeHost, StopReason},
 };
 
@@ -16,7 +16,7 @@ fn an_older_driver_is_not_obeyed() {
     let mut bench = Bench::training();
     let old = ToAgent {
         epoch: DriverEpoch(2),
-        order: Order::Abort { round: Round(1) },
+        order: AgentCommand::Abort { round: Round(1) },
     };
     assert_eq!(bench.event(Event::Ordered(old)), [], "R3");
 }
@@ -35,8 +35,8 @@ fn a_beat_that_comes_late_extends_nothing() {
     );
     // What the driver said four seconds ago comes now: the beat it answers was sent even earlier.
     bench.pass(seconds(3), false);
-    bench.order(Order::Beat {
-        heard: 1,
+    bench.order(AgentCommand::Heartbeat {
+        acked_count: 1,
         lease: None,
     });
     let out = bench.pass(seconds(7), false);
@@ -66,8 +66,8 @@ fn a_beat_that_comes_late_extends_nothing() {
 fn a_driver_that_was_silent_and_answers_again_is_obeyed() {
     let mut bench = Bench::training();
     bench.pass(seconds(8), false);
-    bench.order(Order::Beat {
-        heard: 8,
+    bench.order(AgentCommand::Heartbeat {
+        acked_count: 8,
         lease: None,
     });
     assert_eq!(bench.pass(seconds(60), true), []);
@@ -82,7 +82,7 @@ fn what_an_agent_ends_by_itself_has_not_failed() {
         let reports = |c: &Command| {
             matches!(
                 c,
-                Command::Report(Report::Exited { .. } | Report::Lost { .. })
+                Command::AgentReport(AgentReport::Exited { .. } | AgentReport::WorkerLost { .. })
             )
         };
         let out = bench.event(exited(slot, Exit::Signal(15)));
@@ -155,13 +155,14 @@ fn workers_train_no_longer_than_the_driver_has_said() {
 #[test]
 fn a_start_that_comes_after_the_lease_is_refused() {
     let mut bench = Bench::keeping(seconds(60));
-    bench.order(Order::Abort { round: Round(1) });
+    bench.order(AgentCommand::Abort { round: Round(1) });
     bench.joins(0, Some(1), true);
     bench.joins(1, Some(1), true);
     bench.plan(2, &[0, 1]);
     bench.pass(seconds(5 + 1 + 10), false);
     let out = bench.start(2, &[0, 1], None);
-    let broken = |command: &&Command| matches!(command, Command::Report(Report::Broken { .. }));
+    let broken =
+        |command: &&Command| matches!(command, Command::AgentReport(AgentReport::PeerLost { .. }));
     assert_eq!(out.iter().filter(broken).count(), 2, "{out:?}");
     assert!(
         !out.iter()
@@ -195,7 +196,7 @@ fn who_is_stopped_beyond_the_lease_is_killed_when_its_agent_ends() {
     let mut bench = Bench::keeping(seconds(60));
     bench.order(spawn(2, 1));
     bench.pass(seconds(20), false);
-    let out = bench.order(Order::Shutdown);
+    let out = bench.order(AgentCommand::Shutdown);
     let signals: Vec<_> = (out.iter())
         .filter(|command| matches!(command, Command::Signal { process, .. } if process.local_rank.0 == 2))
         .collect();
@@ -216,7 +217,12 @@ fn an_agent_that_stood_still_blames_no_worker_for_it() {
     bench.now = bench.now + seconds(30);
     let mut out = Vec::new();
     bench.machine.tick(bench.now, &mut bench.memory, &mut out);
-    let lost = |command: &Command| matches!(command, Command::Report(Report::Lost { .. }));
+    let lost = |command: &Command| {
+        matches!(
+            command,
+            Command::AgentReport(AgentReport::WorkerLost { .. })
+        )
+    };
     assert!(!out.iter().any(lost), "{out:?}");
     let out = bench.pass(seconds(10), true);
     assert!(
@@ -228,7 +234,7 @@ fn an_agent_that_stood_still_blames_no_worker_for_it() {
 #[test]
 fn an_older_probe_is_not_run_and_an_older_answer_not_given() {
     let mut bench = Bench::training();
-    let probe = |number| Order::Probe {
+    let probe = |number| AgentCommand::Probe {
         number,
         hosts: vec![ProbeHost {
             host: "b".into(),
@@ -246,9 +252,9 @@ fn an_older_probe_is_not_run_and_an_older_answer_not_given() {
     assert_eq!(bench.order(probe(2)), [], "R3");
     assert!(runs(&bench.order(probe(5))));
     assert_eq!(bench.event(answer(3)), []);
-    let report = Report::Probed {
+    let report = AgentReport::Probed {
         number: 5,
         unreachable: vec!["b".into()],
     };
-    assert_eq!(bench.event(answer(5)), [Command::Report(report)]);
+    assert_eq!(bench.event(answer(5)), [Command::AgentReport(report)]);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use elasticrun_core::agent::{Command, Event, Signal};
 use elasticrun_protocol::{
-    FromWorker, Order, Report, Round,
+    AgentCommand, AgentReport, FromWorker, Round,
     control::{Exit, StopReason},
 };
 
@@ -17,7 +17,7 @@ fn who_says_that_it_failed_is_lost_at_once_and_killed_if_it_stays() {
         process: process(0, 1),
         message: FromWorker::Failed,
     });
-    let lost = Command::Report(Report::Lost {
+    let lost = Command::AgentReport(AgentReport::WorkerLost {
         process: process(0, 1),
         silent: false,
     });
@@ -35,10 +35,10 @@ fn who_says_that_it_failed_is_lost_at_once_and_killed_if_it_stays() {
 #[test]
 fn who_does_not_come_back_is_killed_and_lost() {
     let mut bench = Bench::training();
-    bench.order(Order::Abort { round: Round(1) });
+    bench.order(AgentCommand::Abort { round: Round(1) });
     bench.joins(0, Some(1), true);
     assert_eq!(bench.pass(Duration::from_millis(19_999), true), []);
-    let lost = Command::Report(Report::Lost {
+    let lost = Command::AgentReport(AgentReport::WorkerLost {
         process: process(1, 1),
         silent: true,
     });
@@ -55,7 +55,7 @@ fn who_does_not_beat_is_killed_and_lost() {
         process: process(0, 1),
     });
     let out = bench.pass(seconds(5), true);
-    let lost = Command::Report(Report::Lost {
+    let lost = Command::AgentReport(AgentReport::WorkerLost {
         process: process(0, 1),
         silent: true,
     });
@@ -76,14 +76,14 @@ fn who_is_removed_may_end_by_itself_then_is_asked_then_is_killed_once() {
         why,
     };
     assert_eq!(
-        bench.order(Order::Stop {
+        bench.order(AgentCommand::Stop {
             process: process(0, 1),
             why
         }),
         [told]
     );
     assert_eq!(
-        bench.order(Order::Stop {
+        bench.order(AgentCommand::Stop {
             process: process(0, 1),
             why
         }),
@@ -98,7 +98,12 @@ fn who_is_removed_may_end_by_itself_then_is_asked_then_is_killed_once() {
 #[test]
 fn an_attached_worker_that_is_reaped_with_an_error_is_lost_before_its_last_lines() {
     let lost = |out: &[Command]| {
-        let lost = |command: &&Command| matches!(command, Command::Report(Report::Lost { .. }));
+        let lost = |command: &&Command| {
+            matches!(
+                command,
+                Command::AgentReport(AgentReport::WorkerLost { .. })
+            )
+        };
         out.iter().filter(lost).count()
     };
     for (code, expected) in [(0, 0), (1, 1)] {
@@ -122,11 +127,11 @@ fn an_attached_worker_that_is_reaped_with_an_error_is_lost_before_its_last_lines
 #[test]
 fn who_is_told_twice_to_kill_kills_once() {
     let mut bench = Bench::with_two();
-    let killed = bench.order(Order::Kill);
+    let killed = bench.order(AgentCommand::Kill);
     for slot in 0..2 {
         assert!(killed.contains(&signal(slot, Signal::Kill)), "{killed:?}");
     }
-    assert_eq!(bench.order(Order::Kill), []);
+    assert_eq!(bench.order(AgentCommand::Kill), []);
     let later = bench.pass(seconds(10), true);
     let signals = |command: &&Command| matches!(command, Command::Signal { .. });
     assert_eq!(later.iter().filter(signals).count(), 0, "{later:?}");
@@ -138,18 +143,21 @@ fn a_driver_that_starts_groups_hears_of_attaches_and_of_a_port_before_each_exit(
     bench.order(spawn(0, 1));
     let process = process(0, 1);
     let attached = bench.event(Event::Attached { process });
-    assert!(attached.contains(&Command::Report(Report::Attached { process })));
+    assert!(attached.contains(&Command::AgentReport(AgentReport::Attached { process })));
     let out = bench.event(exited(0, Exit::Code(1)));
     let reports: Vec<_> = (out.iter())
         .filter_map(|command| match command {
-            Command::Report(report) => Some(report),
+            Command::AgentReport(report) => Some(report),
             _ => None,
         })
         .collect();
     assert!(
         matches!(
             reports[..],
-            [Report::FreePort { port: 7 }, Report::Exited { .. }]
+            [
+                AgentReport::FreePort { port: 7 },
+                AgentReport::Exited { .. }
+            ]
         ),
         "{reports:?}"
     );

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use elasticrun_core::agent::{Command, Event, Signal};
-use elasticrun_protocol::{Boundary, FromWorker, Order, Report, Round, control::Exit};
+use elasticrun_protocol::{AgentCommand, AgentReport, Boundary, FromWorker, Round, control::Exit};
 
 use crate::bench::*;
 
@@ -26,7 +26,7 @@ fn workers_that_join_together_are_one_message() {
     }
     let out = bench.flush();
     assert!(
-        matches!(&out[..], [Command::Report(Report::Waiting { workers })] if workers.len() == 3)
+        matches!(&out[..], [Command::AgentReport(AgentReport::Waiting { workers })] if workers.len() == 3)
     );
     assert_eq!(bench.flush(), []);
 }
@@ -59,7 +59,7 @@ fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left
     assert_eq!(bench.plan(2, &[0, 2]), []);
     let out = bench.joins(0, Some(1), true);
     let [
-        Command::Report(Report::Ready {
+        Command::AgentReport(AgentReport::Ready {
             round: Round(2),
             members,
             kept,
@@ -81,7 +81,7 @@ fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left
         !out.iter().any(|c| matches!(c, Command::Forget { .. })),
         "it is the base"
     );
-    bench.order(Order::Abort { round: Round(2) });
+    bench.order(AgentCommand::Abort { round: Round(2) });
     bench.joins(0, Some(2), true);
     bench.joins(2, Some(2), true);
     bench.plan(3, &[0, 2]);
@@ -94,8 +94,8 @@ fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left
 #[test]
 fn a_plan_waits_for_those_who_run_to_the_boundary_planned_or_not() {
     let mut bench = Bench::training();
-    bench.order(Order::Hold { round: Round(1) });
-    bench.order(Order::Leave {
+    bench.order(AgentCommand::Hold { round: Round(1) });
+    bench.order(AgentCommand::Leave {
         round: Round(1),
         at: Boundary(5),
     });
@@ -104,13 +104,13 @@ fn a_plan_waits_for_those_who_run_to_the_boundary_planned_or_not() {
     let out = bench.joins(1, Some(1), true);
     assert!(matches!(
         out[..],
-        [Command::Report(Report::Ready {
+        [Command::AgentReport(AgentReport::Ready {
             round: Round(2),
             ..
         })]
     ));
     assert!(
-        matches!(&bench.flush()[..], [Command::Report(Report::Waiting { workers })] if workers.len() == 2)
+        matches!(&bench.flush()[..], [Command::AgentReport(AgentReport::Waiting { workers })] if workers.len() == 2)
     );
 }
 
@@ -135,15 +135,18 @@ fn who_dies_after_the_answer_stays_dead() {
 fn a_hold_is_counted_and_not_repeated_once_it_is_taken_back() {
     let mut bench = Bench::training();
     bench.memory.counts = BTreeMap::from([(process(0, 1), 4), (process(1, 1), 6)]);
-    let counted = Command::Report(Report::Counted {
+    let counted = Command::AgentReport(AgentReport::BoundaryCounted {
         round: Round(1),
         highest: Boundary(6),
     });
-    assert_eq!(bench.order(Order::Hold { round: Round(1) }), [counted]);
-    bench.order(Order::Withdraw { round: Round(1) });
+    assert_eq!(
+        bench.order(AgentCommand::Hold { round: Round(1) }),
+        [counted]
+    );
+    bench.order(AgentCommand::Withdraw { round: Round(1) });
     let calls = bench.memory.calls.len();
-    assert_eq!(bench.order(Order::Hold { round: Round(1) }), []);
-    bench.order(Order::Leave {
+    assert_eq!(bench.order(AgentCommand::Hold { round: Round(1) }), []);
+    bench.order(AgentCommand::Leave {
         round: Round(1),
         at: Boundary(7),
     });
@@ -154,14 +157,14 @@ fn a_hold_is_counted_and_not_repeated_once_it_is_taken_back() {
 fn who_breaks_away_is_told_from_who_leaves() {
     let mut bench = Bench::training();
     let broken = |slot| {
-        Command::Report(Report::Broken {
+        Command::AgentReport(AgentReport::PeerLost {
             round: Round(1),
             process: process(slot, 1),
             unreachable: Vec::new(),
         })
     };
     assert_eq!(bench.joins(0, Some(1), false), [broken(0)]);
-    bench.order(Order::Leave {
+    bench.order(AgentCommand::Leave {
         round: Round(1),
         at: Boundary(3),
     });
@@ -180,16 +183,19 @@ fn a_round_that_cannot_begin_here_is_reported_and_its_members_stay_where_they_ar
         round,
         why: why.clone(),
     });
-    assert_eq!(out, [Command::Report(Report::Unable { round, why })]);
+    assert_eq!(
+        out,
+        [Command::AgentReport(AgentReport::Unable { round, why })]
+    );
     // They have not begun: nobody has to come back, and the next plan is answered at once.
-    assert_eq!(bench.order(Order::Abort { round }), []);
+    assert_eq!(bench.order(AgentCommand::Abort { round }), []);
     let members = vec![process(0, 1), process(1, 1)];
-    let out = bench.order(Order::Plan {
+    let out = bench.order(AgentCommand::Plan {
         round: Round(2),
         members,
     });
     assert!(
-        matches!(&out[..], [Command::Report(Report::Ready { .. })]),
+        matches!(&out[..], [Command::AgentReport(AgentReport::Ready { .. })]),
         "{out:?}"
     );
 }
@@ -198,7 +204,7 @@ fn a_round_that_cannot_begin_here_is_reported_and_its_members_stay_where_they_ar
 fn a_worker_says_which_hosts_it_could_not_reach_even_after_the_abort() {
     let mut bench = Bench::training();
     let broken = |slot, unreachable| {
-        Command::Report(Report::Broken {
+        Command::AgentReport(AgentReport::PeerLost {
             round: Round(1),
             process: process(slot, 1),
             unreachable,
@@ -206,7 +212,7 @@ fn a_worker_says_which_hosts_it_could_not_reach_even_after_the_abort() {
     };
     let faster = bench.joins_without(0, 1, false, vec![2]);
     assert_eq!(faster, [broken(0, vec![2])]);
-    bench.order(Order::Abort { round: Round(1) });
+    bench.order(AgentCommand::Abort { round: Round(1) });
     let slower = bench.joins_without(1, 1, true, vec![2, 3]);
     assert_eq!(slower, [broken(1, vec![2, 3])]);
 }
@@ -214,7 +220,7 @@ fn a_worker_says_which_hosts_it_could_not_reach_even_after_the_abort() {
 #[test]
 fn a_worker_that_finished_as_its_round_was_aborted_has_finished() {
     let mut bench = Bench::training();
-    bench.order(Order::Abort { round: Round(1) });
+    bench.order(AgentCommand::Abort { round: Round(1) });
     let message = FromWorker::Finished { round: Round(1) };
     let out = bench.event(Event::Said {
         process: process(0, 1),
@@ -222,7 +228,7 @@ fn a_worker_that_finished_as_its_round_was_aborted_has_finished() {
     });
     assert!(matches!(
         out[..],
-        [Command::Report(Report::Finished { .. })]
+        [Command::AgentReport(AgentReport::Finished { .. })]
     ));
     let killed = bench.pass(seconds(21), true);
     assert_eq!(killed[0], signal(1, Signal::Kill), "{killed:?}");

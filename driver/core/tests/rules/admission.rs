@@ -1,7 +1,7 @@
 //! Agents that connect: which take part, and which are refused.
 
 use elasticrun_core::{Event, Rejected};
-use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, control::Task};
+use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, control::Task};
 
 use crate::{
     harness::{Harness, host, process},
@@ -90,7 +90,7 @@ fn a_newer_attempt_of_a_task_retires_the_older_and_an_older_is_refused() {
     assert!(
         harness
             .orders
-            .contains(&(HostId::new("m/0.5"), Order::Kill))
+            .contains(&(HostId::new("m/0.5"), AgentCommand::Kill))
     );
     assert_eq!(harness.disconnected, [(HostId::new("m/0.5"), 1)]);
     harness.task_connects(&task("m", 0, 4));
@@ -103,7 +103,7 @@ fn what_is_said_to_another_driver_changes_nothing() {
     let mut harness = Harness::new(elastic(1, 1, 1));
     harness.list(&[host("a", 1)]);
     let before = format!("{:?}", harness.job);
-    let report = Report::Lost {
+    let report = AgentReport::WorkerLost {
         process: process(0, 1),
         silent: false,
     };

@@ -1,7 +1,7 @@
 //! Rules 2 and 8: which commit a round begins from, and who is rank 0 of it.
 
 use elasticrun_core::{FailureDomain, Settings, results::Outcome};
-use elasticrun_protocol::{HostId, Order, Report};
+use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
 
 use crate::{
     harness::{Harness, commit, host, range, seconds},
@@ -96,8 +96,10 @@ fn passes_until_round(harness: &mut Harness, round: u32) {
 
 /// The rank that the last process of a slot was told at its start.
 fn expected_rank(harness: &Harness, name: &str, slot: u32) -> u32 {
-    let spawned = |(host, order): &(HostId, Order)| match order {
-        Order::Spawn(spawn) if *host == name.into() && spawn.process.local_rank.0 == slot => {
+    let spawned = |(host, order): &(HostId, AgentCommand)| match order {
+        AgentCommand::Spawn(spawn)
+            if *host == name.into() && spawn.process.local_rank.0 == slot =>
+        {
             Some(spawn.place.rank.0)
         }
         _ => None,
@@ -195,8 +197,9 @@ fn a_keeper_is_not_dismissed_before_a_member_has_the_base() {
     harness.connects("b");
     harness.joins("b", 0);
     assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 2))));
-    let dismissed =
-        |(host, order): &(HostId, Order)| *host == "a".into() && *order == Order::Shutdown;
+    let dismissed = |(host, order): &(HostId, AgentCommand)| {
+        *host == "a".into() && *order == AgentCommand::Shutdown
+    };
     assert!(
         !harness.orders.iter().any(dismissed),
         "b has yet to fetch the base from a"
@@ -275,10 +278,11 @@ fn what_was_committed_last_on_hosts_that_go_is_kept() {
     harness.list(&[]);
     let round = harness.round();
     let highest = elasticrun_protocol::Boundary(4);
-    harness.report("b", Report::Counted { round, highest });
+    harness.report("b", AgentReport::BoundaryCounted { round, highest });
     assert_eq!(harness.runs("a"), 0);
     harness.list(&[]);
-    let dismissed =
-        |(host, order): &(HostId, Order)| *host == "a".into() && *order == Order::Shutdown;
+    let dismissed = |(host, order): &(HostId, AgentCommand)| {
+        *host == "a".into() && *order == AgentCommand::Shutdown
+    };
     assert!(!harness.orders.iter().any(dismissed));
 }

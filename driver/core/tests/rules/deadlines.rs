@@ -1,7 +1,7 @@
 //! Deadlines that take effect in the step of an event.
 
 use elasticrun_core::{Settings, results::Outcome};
-use elasticrun_protocol::{HostId, Report};
+use elasticrun_protocol::{AgentReport, HostId};
 
 use crate::{
     harness::{Harness, host, range, seconds},
@@ -42,9 +42,9 @@ fn an_event_in_the_step_that_ends_the_job_begins_nothing() {
     harness.now = harness.now + seconds(300);
     let process = harness.current("b", 0);
     let silent = false;
-    harness.report("b", Report::Lost { process, silent });
+    harness.report("b", AgentReport::WorkerLost { process, silent });
     assert!(matches!(harness.outcome, Some(Outcome::WorkerFailed(_))));
     assert_eq!(harness.notes.len(), notes, "R10");
-    let begun = |(_, order): &&(HostId, _)| *order != elasticrun_protocol::Order::Shutdown;
+    let begun = |(_, order): &&(HostId, _)| *order != elasticrun_protocol::AgentCommand::Shutdown;
     assert_eq!(harness.orders[orders..].iter().find(begun), None, "R10");
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Departure, Event, Note, Refusal, Settings, results::Outcome};
-use elasticrun_protocol::{Boundary, HostId, Notice, NoticeKind, Order, Report};
+use elasticrun_core::{Decision, Departure, Event, Refusal, Settings, results::Outcome};
+use elasticrun_protocol::{AgentCommand, AgentReport, Boundary, HostId, Notice, NoticeKind};
 
 use crate::{
     harness::{Harness, commit, draining, host, seconds},
@@ -18,7 +18,7 @@ fn notice(kind: NoticeKind, within: Option<u64>) -> Notice {
 /// The agent of a host hears that it will go.
 fn noticed(harness: &mut Harness, name: &str, within: Option<u64>) {
     let notice = notice(NoticeKind::SpotInterruption, within);
-    harness.report(name, Report::Noticed { notice });
+    harness.report(name, AgentReport::Noticed { notice });
 }
 
 fn drained(harness: &Harness) -> Vec<&str> {
@@ -28,7 +28,12 @@ fn drained(harness: &Harness) -> Vec<&str> {
 }
 
 fn failures(harness: &Harness) -> usize {
-    let failed = |note: &&Note| matches!(note, Note::HostFailed { .. } | Note::Blacklisted { .. });
+    let failed = |note: &&Decision| {
+        matches!(
+            note,
+            Decision::HostFailed { .. } | Decision::Blacklisted { .. }
+        )
+    };
     harness.notes.iter().filter(failed).count() + harness.job.results().failures() as usize
 }
 
@@ -41,7 +46,7 @@ fn a_noticed_host_is_left_at_a_commit_given_free_and_never_used_again() {
     assert_eq!((harness.started(), harness.size()), (2, 2));
     assert_eq!(harness.base(), Some(commit(1, 2)), "nothing is lost");
     assert_eq!(drained(&harness), ["b"]);
-    let ordered = (HostId::new("b"), Order::Shutdown);
+    let ordered = (HostId::new("b"), AgentCommand::Shutdown);
     assert!(
         harness.orders.contains(&ordered),
         "its agent ends before the host does"
@@ -72,7 +77,7 @@ fn a_notice_is_told_once_and_one_of_no_host_is_refused() {
     harness.commit();
     noticed(&mut harness, "b", Some(120));
     let told = |harness: &Harness| {
-        let draining = |note: &&Note| matches!(note, Note::Draining { .. });
+        let draining = |note: &&Decision| matches!(note, Decision::Draining { .. });
         harness.notes.iter().filter(draining).count()
     };
     harness.asks_to_drain("b");
@@ -106,13 +111,13 @@ fn a_mere_risk_moves_nobody() {
     let mut harness = Harness::new(elastic(2, 1, 2));
     harness.list(&[host("a", 1), host("b", 1)]);
     let notice = notice(NoticeKind::RebalanceRecommendation, None);
-    harness.report("b", Report::Noticed { notice });
+    harness.report("b", AgentReport::Noticed { notice });
     assert_eq!((harness.started(), harness.size()), (1, 2));
     assert!(
         harness
             .notes
             .iter()
-            .any(|note| matches!(note, Note::AtRisk { .. }))
+            .any(|note| matches!(note, Decision::AtRisk { .. }))
     );
 }
 
@@ -166,14 +171,14 @@ fn a_second_host_that_drains_while_the_first_is_left_costs_no_step_either() {
     harness.commit();
     harness.passive.insert("a".into());
     noticed(&mut harness, "b", None);
-    let counted = Report::Counted {
+    let counted = AgentReport::BoundaryCounted {
         round: harness.round(),
         highest: Boundary(4),
     };
     // Workers of `a` are on their way to the boundary; those of `b` and `c` are there.
     harness.report("a", counted);
     noticed(&mut harness, "c", None);
-    let cut = Order::Abort {
+    let cut = AgentCommand::Abort {
         round: harness.round(),
     };
     assert!(harness.orders.iter().all(|(_, order)| *order != cut));
@@ -203,7 +208,7 @@ fn a_host_that_goes_before_it_was_left_is_no_failure() {
         harness
             .notes
             .iter()
-            .any(|note| matches!(note, Note::WentEarly { .. }))
+            .any(|note| matches!(note, Decision::WentEarly { .. }))
     );
     assert_eq!(failures(&harness), 0);
 }
@@ -264,7 +269,7 @@ fn what_an_agent_says_while_no_list_has_its_host_holds_when_one_has_it_again() {
     harness.list(&[host("a", 1)]);
     noticed(&mut harness, "b", Some(120));
     let draining = |harness: &Harness| {
-        (harness.notes.iter()).any(|note| matches!(note, Note::Draining { .. }))
+        (harness.notes.iter()).any(|note| matches!(note, Decision::Draining { .. }))
     };
     assert!(!draining(&harness));
     harness.list(&both);

@@ -4,7 +4,7 @@ use elasticrun_core::{
     Cooldown, Event, RestartMode, Settings,
     results::{Outcome, Reason},
 };
-use elasticrun_protocol::{Order, Report, control::Exit};
+use elasticrun_protocol::{AgentCommand, AgentReport, control::Exit};
 
 use crate::{
     harness::{Harness, draining, host, seconds},
@@ -150,8 +150,9 @@ fn who_has_finished_is_left_to_end_by_itself_when_another_fails() {
     harness.commit();
     harness.finishes("a", 0);
     harness.kill("b", 0);
-    let stopped =
-        |(host, order): &(_, Order)| *host == "a".into() && matches!(order, Order::Stop { .. });
+    let stopped = |(host, order): &(_, AgentCommand)| {
+        *host == "a".into() && matches!(order, AgentCommand::Stop { .. })
+    };
     assert!(
         !harness.orders.iter().any(stopped),
         "it may be saving the model"
@@ -181,15 +182,17 @@ fn the_first_success_takes_back_a_plan() {
     let round = harness.round();
     for name in ["a", "b"] {
         let highest = elasticrun_protocol::Boundary(9);
-        harness.report(name, Report::Counted { round, highest });
+        harness.report(name, AgentReport::BoundaryCounted { round, highest });
     }
     harness.finishes("a", 0);
-    let withdrawn =
-        |(host, order): &(_, Order)| *host == "b".into() && *order == Order::Withdraw { round };
+    let withdrawn = |(host, order): &(_, AgentCommand)| {
+        *host == "b".into() && *order == AgentCommand::Withdraw { round }
+    };
     assert!(harness.orders.iter().any(withdrawn));
     harness.pass(seconds(120));
-    let aborted =
-        |(host, order): &(_, Order)| *host == "b".into() && *order == Order::Abort { round };
+    let aborted = |(host, order): &(_, AgentCommand)| {
+        *host == "b".into() && *order == AgentCommand::Abort { round }
+    };
     assert!(
         !harness.orders.iter().any(aborted),
         "b trains on to its end"
@@ -223,7 +226,7 @@ fn a_repeated_exit_changes_nothing() {
     let tail = Vec::new();
     harness.report(
         "a",
-        Report::Exited {
+        AgentReport::Exited {
             process,
             exit: Exit::Code(1),
             tail,

@@ -1,12 +1,12 @@
 //! Rules 4 to 6: what fails, what it takes out, and how the others go on.
 
 use elasticrun_core::{
-    FailureDomain, Note, Settings,
+    Decision, FailureDomain, Settings,
     blacklist::Domain,
     results::{Outcome, Reason},
     rounds::Cause,
 };
-use elasticrun_protocol::{HostId, Rank, Report, Round, control::Exit};
+use elasticrun_protocol::{AgentReport, HostId, Rank, Round, control::Exit};
 
 use crate::{
     harness::{Harness, commit, host, process, range, seconds},
@@ -163,7 +163,7 @@ fn who_was_dying_when_it_was_told_to_stop_failed_by_itself() {
     for slot in 0..2 {
         let process = harness.current("a", slot);
         let silent = false;
-        harness.report("a", Report::Lost { process, silent });
+        harness.report("a", AgentReport::WorkerLost { process, silent });
     }
     assert_eq!(
         harness.outcome,
@@ -183,7 +183,7 @@ fn failures_of_one_domain_between_two_rounds_count_once() {
     harness.passive.insert("a".into());
     harness.report(
         "a",
-        Report::Lost {
+        AgentReport::WorkerLost {
             process: one,
             silent: false,
         },
@@ -191,7 +191,7 @@ fn failures_of_one_domain_between_two_rounds_count_once() {
     harness.pass(seconds(0));
     harness.report(
         "a",
-        Report::Lost {
+        AgentReport::WorkerLost {
             process: two,
             silent: false,
         },
@@ -290,7 +290,7 @@ fn a_lost_peer_without_a_death_starts_a_new_round_with_all() {
     let round = harness.round();
     harness.report(
         "a",
-        Report::Broken {
+        AgentReport::PeerLost {
             round,
             process: process(0, 1),
             unreachable: Vec::new(),
@@ -300,7 +300,7 @@ fn a_lost_peer_without_a_death_starts_a_new_round_with_all() {
     harness.pass(seconds(1));
     assert_eq!((harness.started(), harness.size()), (2, 2));
     let cause = harness.notes.iter().rev().find_map(|note| match note {
-        Note::RoundStarted { cause, .. } => Some(cause.clone()),
+        Decision::RoundStarted { cause, .. } => Some(cause.clone()),
         _ => None,
     });
     assert_eq!(cause, Some(Cause::PeerLost { host: "a".into() }));
@@ -313,21 +313,21 @@ fn a_host_that_cannot_begin_a_round_has_failed_and_the_others_train() {
     harness.commit();
     let round = harness.round();
     let why = "no memory".to_owned();
-    harness.report("b", Report::Unable { round, why });
+    harness.report("b", AgentReport::Unable { round, why });
     harness.comes_back("a");
     harness.pass(seconds(1));
     assert_eq!((harness.started(), harness.size()), (2, 2));
     let said = harness.notes.iter().any(|note| {
-        matches!(note, Note::HostFailed { host, why } if host.as_str() == "b" && why == "no memory")
+        matches!(note, Decision::HostFailed { host, why } if host.as_str() == "b" && why == "no memory")
     });
     assert!(said, "{:?}", harness.notes);
     let out = harness.notes.iter().any(|note| {
-        matches!(note, Note::Blacklisted { domain: Domain::Host(host), .. } if host.as_str() == "b")
+        matches!(note, Decision::Blacklisted { domain: Domain::Host(host), .. } if host.as_str() == "b")
     });
     assert!(out, "{:?}", harness.notes);
     // Of a round that is over it says nothing.
     let why = "no memory".to_owned();
-    harness.report("a", Report::Unable { round, why });
+    harness.report("a", AgentReport::Unable { round, why });
     assert_eq!((harness.started(), harness.size()), (2, 2));
 }
 
@@ -342,7 +342,7 @@ fn a_member_that_waits_for_slots_and_fails_is_a_member_that_fails() {
     harness.kill("a", 0);
     let domains: Vec<_> = (harness.notes.iter())
         .filter_map(|note| match note {
-            Note::Blacklisted { domain, .. } => Some(domain.clone()),
+            Decision::Blacklisted { domain, .. } => Some(domain.clone()),
             _ => None,
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Rounds that end again and again without a commit blame a host, or end the job.
 
-use elasticrun_core::{Note, Settings, results::Outcome};
-use elasticrun_protocol::Report;
+use elasticrun_core::{Decision, Settings, results::Outcome};
+use elasticrun_protocol::AgentReport;
 
 use crate::{
     going_back::lose_at_once,
@@ -28,8 +28,8 @@ fn pass(harness: &mut Harness, cut: &[(&str, &str)], wait: u64) {
 }
 
 fn failed_hosts(harness: &Harness) -> Vec<(String, String)> {
-    let failed = |note: &Note| match note {
-        Note::HostFailed { host, why } => Some((host.to_string(), why.clone())),
+    let failed = |note: &Decision| match note {
+        Decision::HostFailed { host, why } => Some((host.to_string(), why.clone())),
         _ => None,
     };
     harness.notes.iter().filter_map(failed).collect()
@@ -130,7 +130,7 @@ fn two_hosts_that_are_both_needed_end_with_the_elastic_timeout() {
         );
         assert!(ended >= seconds(600) && ended <= seconds(610), "{ended:?}");
         assert!(harness.started() < 150, "{} rounds", harness.started());
-        let told = |note: &&Note| matches!(note, Note::Fruitless { .. });
+        let told = |note: &&Decision| matches!(note, Decision::Fruitless { .. });
         assert_eq!(harness.notes.iter().filter(told).count(), 1);
     }
 }
@@ -177,7 +177,7 @@ fn hosts_that_can_never_begin_a_round_end_the_job() {
     while harness.outcome.is_none() && harness.now.since_start() < seconds(3000) {
         for name in ["a", "b"] {
             let (round, why) = (harness.round(), "no memory".to_owned());
-            harness.report(name, Report::Unable { round, why });
+            harness.report(name, AgentReport::Unable { round, why });
         }
         harness.pass(seconds(2));
     }
@@ -260,7 +260,7 @@ fn names_of_another_round_or_of_no_host_change_nothing() {
         let unreachable = vec![1, 7, u32::MAX];
         harness.report(
             "a",
-            Report::Broken {
+            AgentReport::PeerLost {
                 round,
                 process,
                 unreachable,

@@ -1,7 +1,7 @@
 //! Rule 8: a round waits a while for newer commits that are out of reach, and says when it goes back to an older one.
 
-use elasticrun_core::{Note, Settings, results::Outcome};
-use elasticrun_protocol::{CommitId, HostId, Order, Round};
+use elasticrun_core::{Decision, Settings, results::Outcome};
+use elasticrun_protocol::{AgentCommand, CommitId, HostId, Round};
 
 use crate::harness::{Harness, commit, draining, host, range, seconds};
 
@@ -41,8 +41,8 @@ pub(crate) fn lose_at_once(harness: &mut Harness, names: &[&str]) {
 }
 
 fn waits(harness: &Harness) -> Vec<(Option<CommitId>, Round, Vec<HostId>)> {
-    let told = |note: &Note| match note {
-        Note::AwaitingNewer {
+    let told = |note: &Decision| match note {
+        Decision::AwaitingNewer {
             base, newer, hosts, ..
         } => Some((*base, *newer, hosts.clone())),
         _ => None,
@@ -51,8 +51,8 @@ fn waits(harness: &Harness) -> Vec<(Option<CommitId>, Round, Vec<HostId>)> {
 }
 
 fn went_back(harness: &Harness) -> Vec<(Option<CommitId>, Round)> {
-    let told = |note: &Note| match note {
-        Note::WentBack { base, newer } => Some((*base, *newer)),
+    let told = |note: &Decision| match note {
+        Decision::WentBack { base, newer } => Some((*base, *newer)),
         _ => None,
     };
     harness.notes.iter().filter_map(told).collect()
@@ -173,8 +173,8 @@ fn a_host_that_is_given_up_meanwhile_still_brings_its_commit_back() {
         harness.passive.clear();
         harness.connects_again("a", true);
         let dismissed = |harness: &Harness| {
-            let told = |(name, order): &(HostId, Order)| {
-                *name == HostId::new("a") && matches!(order, Order::Shutdown)
+            let told = |(name, order): &(HostId, AgentCommand)| {
+                *name == HostId::new("a") && matches!(order, AgentCommand::Shutdown)
             };
             harness.orders.iter().any(told)
         };

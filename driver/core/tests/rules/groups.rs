@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use elasticrun_core::{
-    Note, RestartMode, Settings,
+    Decision, RestartMode, Settings,
     results::{Outcome, Reason},
 };
 use elasticrun_protocol::{
-    Order, Report,
+    AgentCommand, AgentReport,
     control::{Exit, Spawn, StopReason},
 };
 
@@ -32,8 +32,8 @@ fn scripts(settings: Settings) -> Harness {
 
 /// Processes that were ever told to start, in the order of the orders.
 fn spawns(harness: &Harness) -> Vec<(String, Spawn)> {
-    let spawn = |(host, order): &(elasticrun_protocol::HostId, Order)| match order {
-        Order::Spawn(spawn) => Some((host.to_string(), spawn.clone())),
+    let spawn = |(host, order): &(elasticrun_protocol::HostId, AgentCommand)| match order {
+        AgentCommand::Spawn(spawn) => Some((host.to_string(), spawn.clone())),
         _ => None,
     };
     harness.orders.iter().filter_map(spawn).collect()
@@ -57,7 +57,7 @@ fn coordinator(harness: &Harness, size: usize) -> SocketAddr {
 }
 
 fn groups(harness: &Harness) -> usize {
-    let started = |note: &&Note| matches!(note, Note::GroupStarted { .. });
+    let started = |note: &&Decision| matches!(note, Decision::GroupStarted { .. });
     harness.notes.iter().filter(started).count()
 }
 
@@ -159,10 +159,10 @@ fn a_failure_ends_the_whole_group_and_starts_it_anew_with_another_port() {
     });
     harness.list(&[host("a", 2)]);
     let before = coordinator(&harness, 2);
-    harness.report("a", Report::FreePort { port: 77 });
+    harness.report("a", AgentReport::FreePort { port: 77 });
     harness.ends("a", 1, Exit::Code(7));
     // The survivor hears nothing of it by itself: it is told to end.
-    let told = |(_, order): &&(_, Order)| matches!(order, Order::Stop { process, .. } if process.local_rank.0 == 0);
+    let told = |(_, order): &&(_, AgentCommand)| matches!(order, AgentCommand::Stop { process, .. } if process.local_rank.0 == 0);
     assert_eq!(harness.orders.iter().filter(told).count(), 1);
     assert_eq!(groups(&harness), 2);
     assert_ne!(coordinator(&harness, 2), before);
@@ -207,7 +207,7 @@ fn a_late_exit_of_the_last_group_changes_nothing() {
     let (exit, tail) = (Exit::Code(3), Vec::new());
     harness.report(
         "a",
-        Report::Exited {
+        AgentReport::Exited {
             process: old,
             exit,
             tail,
@@ -310,7 +310,7 @@ fn a_growth_waits_while_it_is_not_known_whether_the_workers_attach() {
     let told = harness
         .notes
         .iter()
-        .filter(|note| **note == Note::ProcessMode);
+        .filter(|note| **note == Decision::ProcessMode);
     assert_eq!(told.count(), 1);
 }
 
@@ -321,7 +321,8 @@ fn a_drained_host_is_left_by_a_new_group() {
     harness.list(&[host("a", 1), draining("b", 1)]);
     let group = last_group(&harness, 1);
     assert_eq!((groups(&harness), group[0].0.as_str()), (2, "a"));
-    let drained = |note: &Note| matches!(note, Note::Drained { host } if *host == "b".into());
+    let drained =
+        |note: &Decision| matches!(note, Decision::Drained { host } if *host == "b".into());
     assert!(harness.notes.iter().any(drained));
 }
 
@@ -379,7 +380,7 @@ fn members_that_are_told_to_end_and_then_cut_off_are_fenced() {
     harness.pass(seconds(5));
     harness.passive.insert("a".into());
     harness.connects("b");
-    let ended = |note: &&Note| matches!(note, Note::GroupEnded { .. });
+    let ended = |note: &&Decision| matches!(note, Decision::GroupEnded { .. });
     assert_eq!(
         harness.notes.iter().filter(ended).count(),
         1,
@@ -505,14 +506,14 @@ fn a_worker_that_attaches_ends_process_mode() {
     harness.list(&[host("a", 2)]);
     harness.pass(seconds(100));
     let process = harness.current("a", 0);
-    harness.report("a", Report::Attached { process });
+    harness.report("a", AgentReport::Attached { process });
     assert_eq!((harness.outcome.clone(), harness.started()), (None, 0));
     harness.joins("a", 0);
     harness.pass(seconds(59));
     assert_eq!(harness.runs("a"), 2);
     // The other one never attaches: it has the start timeout from the first attach.
     harness.pass(seconds(2));
-    let slow = |(_, order): &(_, Order)| matches!(order, Order::Stop { why, .. } if *why == StopReason::TimedOut);
+    let slow = |(_, order): &(_, AgentCommand)| matches!(order, AgentCommand::Stop { why, .. } if *why == StopReason::TimedOut);
     assert!(harness.orders.iter().any(slow));
 }
 

@@ -1,7 +1,7 @@
 //! Rules 1 to 4, 7 and 10: hosts come and go, and workers with them.
 
-use elasticrun_core::{Cooldown, Note, Settings, results::Outcome, rounds::Cause};
-use elasticrun_protocol::Order;
+use elasticrun_core::{Cooldown, Decision, Settings, results::Outcome, rounds::Cause};
+use elasticrun_protocol::AgentCommand;
 
 use crate::harness::{Harness, commit, draining, host, seconds};
 
@@ -105,7 +105,7 @@ fn a_change_that_leaves_the_assignment_interrupts_nobody() {
         !harness
             .orders
             .iter()
-            .any(|(_, order)| matches!(order, Order::Hold { .. }))
+            .any(|(_, order)| matches!(order, AgentCommand::Hold { .. }))
     );
 }
 
@@ -136,7 +136,12 @@ fn a_drained_host_is_left_at_a_boundary_and_is_no_failure() {
     assert_eq!((harness.started(), harness.size()), (2, 1));
     assert_eq!(harness.runs("b"), 0);
     harness.lose("b");
-    let failed = |note: &&Note| matches!(note, Note::HostFailed { .. } | Note::Blacklisted { .. });
+    let failed = |note: &&Decision| {
+        matches!(
+            note,
+            Decision::HostFailed { .. } | Decision::Blacklisted { .. }
+        )
+    };
     assert_eq!(harness.notes.iter().filter(failed).count(), 0, "rule 7");
     assert_eq!(harness.job.results().failures(), 0);
 }
@@ -164,7 +169,7 @@ fn fewer_slots_are_a_removal_and_more_slots_are_a_growth() {
     assert_eq!(members(&harness), named(&[("a", 0), ("a", 1), ("a", 2)]));
     let causes: Vec<_> = (harness.notes.iter())
         .filter_map(|note| match note {
-            Note::RoundStarted { cause, .. } => Some(cause.clone()),
+            Decision::RoundStarted { cause, .. } => Some(cause.clone()),
             _ => None,
         })
         .collect();
@@ -181,8 +186,9 @@ fn a_worker_that_does_not_reach_the_boundary_is_aborted() {
     harness.pass(seconds(59));
     assert_eq!(harness.started(), 1);
     harness.pass(seconds(1));
-    let aborted =
-        |(host, order): &(_, Order)| *host == "b".into() && matches!(order, Order::Abort { .. });
+    let aborted = |(host, order): &(_, AgentCommand)| {
+        *host == "b".into() && matches!(order, AgentCommand::Abort { .. })
+    };
     assert!(
         harness.orders.iter().any(aborted),
         "the interrupt is never needed for safety"

@@ -1,7 +1,7 @@
 //! Rule 2: who joins a round that trains has shown that it reaches the hosts of it.
 
-use elasticrun_core::{Note, Rejected, Settings};
-use elasticrun_protocol::{HostId, Order, Report};
+use elasticrun_core::{Decision, Rejected, Settings};
+use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
 
 use crate::harness::{Harness, host, range, seconds};
 
@@ -23,8 +23,8 @@ fn training(names: &[&str]) -> Harness {
 
 /// Who was asked whether it reaches whom, and by which number.
 fn probes(harness: &Harness) -> Vec<(String, u64, Vec<String>)> {
-    let asked = |(host, order): &(HostId, Order)| match order {
-        Order::Probe { number, hosts, .. } => {
+    let asked = |(host, order): &(HostId, AgentCommand)| match order {
+        AgentCommand::Probe { number, hosts, .. } => {
             let names = hosts.iter().map(|probed| probed.host.to_string());
             Some((host.to_string(), *number, names.collect()))
         }
@@ -34,15 +34,15 @@ fn probes(harness: &Harness) -> Vec<(String, u64, Vec<String>)> {
 }
 
 fn failed_hosts(harness: &Harness) -> Vec<(String, String)> {
-    let failed = |note: &Note| match note {
-        Note::HostFailed { host, why } => Some((host.to_string(), why.clone())),
+    let failed = |note: &Decision| match note {
+        Decision::HostFailed { host, why } => Some((host.to_string(), why.clone())),
         _ => None,
     };
     harness.notes.iter().filter_map(failed).collect()
 }
 
 fn was_interrupted(harness: &Harness) -> bool {
-    let hold = |(_, order): &(HostId, Order)| matches!(order, Order::Hold { .. });
+    let hold = |(_, order): &(HostId, AgentCommand)| matches!(order, AgentCommand::Hold { .. });
     harness.orders.iter().any(hold)
 }
 
@@ -106,7 +106,7 @@ fn answers_that_are_late_or_come_twice_are_refused() {
     harness.mute.insert("b".into());
     harness.list(&[host("a", 1), host("b", 1)]);
     let number = probes(&harness)[0].1;
-    let answer = |number, unreachable: &[&str]| Report::Probed {
+    let answer = |number, unreachable: &[&str]| AgentReport::Probed {
         number,
         unreachable: unreachable.iter().map(|name| (*name).into()).collect(),
     };
@@ -168,7 +168,7 @@ fn a_host_that_goes_meanwhile_is_not_missed() {
     let unreachable = vec!["b".into()];
     harness.report(
         "c",
-        Report::Probed {
+        AgentReport::Probed {
             number,
             unreachable,
         },

@@ -2,7 +2,7 @@
 
 use elasticrun_core::{Rejected, Settings};
 use elasticrun_protocol::{
-    Boundary, Order, Rank, Report, Round,
+    AgentCommand, AgentReport, Boundary, Rank, Round,
     control::{Held, Waiting},
 };
 
@@ -64,28 +64,28 @@ fn repeated_reports_change_nothing() {
         empty: false,
         data_port: 1,
     };
-    let ready = |round, members| Report::Ready {
+    let ready = |round, members| AgentReport::Ready {
         round,
         members,
         kept: Vec::new(),
         free_port: 2,
     };
     let reports = [
-        Report::Waiting {
+        AgentReport::Waiting {
             workers: vec![waiting],
         },
         ready(round, vec![held]),
-        Report::Counted {
+        AgentReport::BoundaryCounted {
             round,
             highest: Boundary(3),
         },
         ready(Round(0), vec![]),
-        Report::Broken {
+        AgentReport::PeerLost {
             round: Round(0),
             process: one,
             unreachable: Vec::new(),
         },
-        Report::Lost {
+        AgentReport::WorkerLost {
             process: process(0, 7),
             silent: false,
         },
@@ -111,7 +111,7 @@ fn an_answer_about_other_workers_is_refused() {
     };
     harness.report(
         "a",
-        Report::Waiting {
+        AgentReport::Waiting {
             workers: vec![waiting],
         },
     );
@@ -125,7 +125,7 @@ fn an_answer_about_other_workers_is_refused() {
         let kept = Vec::new();
         harness.report(
             "a",
-            Report::Ready {
+            AgentReport::Ready {
                 round: Round(1),
                 members,
                 kept,
@@ -141,7 +141,7 @@ fn an_answer_about_other_workers_is_refused() {
     let (members, kept) = (vec![held(0)], Vec::new());
     harness.report(
         "a",
-        Report::Ready {
+        AgentReport::Ready {
             round: Round(1),
             members,
             kept,
@@ -191,7 +191,7 @@ fn peers_that_break_away_from_a_round_that_is_left_are_not_waited_for() {
     let round = harness.round();
     harness.report(
         "b",
-        Report::Counted {
+        AgentReport::BoundaryCounted {
             round,
             highest: Boundary(6),
         },
@@ -199,14 +199,15 @@ fn peers_that_break_away_from_a_round_that_is_left_are_not_waited_for() {
     let one = process(0, 1);
     harness.report(
         "b",
-        Report::Broken {
+        AgentReport::PeerLost {
             round,
             process: one,
             unreachable: Vec::new(),
         },
     );
-    let aborted =
-        |(host, order): &(_, Order)| *host == "b".into() && *order == Order::Abort { round };
+    let aborted = |(host, order): &(_, AgentCommand)| {
+        *host == "b".into() && *order == AgentCommand::Abort { round }
+    };
     assert!(
         harness.orders.iter().any(aborted),
         "the others would wait for it in vain"

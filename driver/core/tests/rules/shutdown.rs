@@ -1,7 +1,7 @@
 //! What follows the end of a job: agents are asked, told to kill, and given up.
 
 use elasticrun_core::Event;
-use elasticrun_protocol::{HostId, Order};
+use elasticrun_protocol::{AgentCommand, HostId};
 
 use crate::harness::{Harness, host, seconds};
 use elasticrun_core::Settings;
@@ -18,7 +18,7 @@ fn stopped() -> Harness {
 }
 
 /// The hosts that got an order of this kind, in the order of sending.
-fn told(harness: &Harness, order: &Order) -> Vec<String> {
+fn told(harness: &Harness, order: &AgentCommand) -> Vec<String> {
     let same = harness.orders.iter().filter(|(_, sent)| sent == order);
     same.map(|(host, _)| host.to_string()).collect()
 }
@@ -26,12 +26,12 @@ fn told(harness: &Harness, order: &Order) -> Vec<String> {
 #[test]
 fn agents_are_asked_and_the_driver_exits_when_the_last_one_is_gone() {
     let mut harness = stopped();
-    assert_eq!(told(&harness, &Order::Shutdown), ["a", "b"]);
+    assert_eq!(told(&harness, &AgentCommand::Shutdown), ["a", "b"]);
     harness.lose("a");
     assert!(!harness.exited);
     harness.lose("b");
     assert!(harness.exited);
-    assert_eq!(told(&harness, &Order::Kill), [""; 0]);
+    assert_eq!(told(&harness, &AgentCommand::Kill), [""; 0]);
     assert_eq!(harness.job.next_deadline(), None);
 }
 
@@ -41,12 +41,12 @@ fn agents_that_do_not_end_in_time_are_told_to_kill_and_then_given_up() {
     harness.lose("a");
     harness.pass(seconds(11));
     assert_eq!(
-        told(&harness, &Order::Kill),
+        told(&harness, &AgentCommand::Kill),
         [""; 0],
         "two times the grace, and two seconds"
     );
     harness.pass(seconds(1));
-    assert_eq!(told(&harness, &Order::Kill), ["b"]);
+    assert_eq!(told(&harness, &AgentCommand::Kill), ["b"]);
     assert!(!harness.exited);
     let closed = harness.disconnected.len();
     harness.pass(seconds(1));
@@ -62,7 +62,7 @@ fn an_event_behind_a_deadline_of_the_shutdown_lets_it_take_effect() {
     harness.now = harness.now + seconds(12);
     harness.lose("b");
     assert_eq!(
-        told(&harness, &Order::Kill),
+        told(&harness, &AgentCommand::Kill),
         ["b"],
         "it was told before it was lost"
     );
@@ -75,7 +75,7 @@ fn a_second_signal_kills_and_a_third_changes_nothing() {
     harness.pass(seconds(3));
     for _ in 0..2 {
         harness.event(Event::StopRequested { signal: 2 });
-        assert_eq!(told(&harness, &Order::Kill), ["a", "b"]);
+        assert_eq!(told(&harness, &AgentCommand::Kill), ["a", "b"]);
     }
     harness.pass(seconds(1));
     assert!(harness.exited);
@@ -85,10 +85,10 @@ fn a_second_signal_kills_and_a_third_changes_nothing() {
 fn an_agent_that_connects_behind_the_end_is_told_what_the_others_were_told() {
     let mut harness = stopped();
     harness.connects("c");
-    assert_eq!(told(&harness, &Order::Shutdown), ["a", "b", "c"]);
+    assert_eq!(told(&harness, &AgentCommand::Shutdown), ["a", "b", "c"]);
     harness.event(Event::StopRequested { signal: 2 });
     harness.connects("d");
-    assert_eq!(told(&harness, &Order::Kill), ["a", "b", "c", "d"]);
+    assert_eq!(told(&harness, &AgentCommand::Kill), ["a", "b", "c", "d"]);
     for host in ["a", "b", "c"] {
         harness.lose(host);
     }

@@ -2,7 +2,7 @@
 
 use elasticrun_core::{Event, FailureDomain, Settings};
 use elasticrun_hosts::{Host, HostState};
-use elasticrun_protocol::{DriverEpoch, Order, Report, control::StopReason};
+use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, control::StopReason};
 
 use crate::{
     harness::{Harness, commit, host, process, range, seconds},
@@ -56,7 +56,7 @@ fn a_survivor_that_does_not_come_back_is_waited_for_by_its_agent_only() {
     let silent = harness.current("c", 0);
     harness.report(
         "c",
-        Report::Lost {
+        AgentReport::WorkerLost {
             process: silent,
             silent: true,
         },
@@ -86,7 +86,7 @@ fn an_agent_that_does_not_answer_at_all_is_lost() {
 fn a_stale_connection_says_nothing() {
     let mut harness = Harness::new(elastic(1, 1, 1));
     harness.list(&[host("a", 1)]);
-    let report = Report::Lost {
+    let report = AgentReport::WorkerLost {
         process: process(0, 1),
         silent: false,
     };
@@ -124,7 +124,7 @@ fn a_process_that_never_joins_is_stopped_in_time() {
     harness.connects("b");
     harness.pass(seconds(5));
     let why = StopReason::TimedOut;
-    let stop = Order::Stop {
+    let stop = AgentCommand::Stop {
         process: process(0, 1),
         why,
     };

@@ -1,8 +1,8 @@
 //! Events that come together: all are received before one plan is made, and what one has completed another may undo.
 
-use elasticrun_core::Note;
+use elasticrun_core::Decision;
 use elasticrun_protocol::{
-    Boundary, Order, Report, Round,
+    AgentCommand, AgentReport, Boundary, Round,
     control::{Held, Waiting},
 };
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 fn planned(harness: &Harness) -> usize {
-    let planned = |note: &&Note| matches!(note, Note::RoundPlanned { .. });
+    let planned = |note: &&Decision| matches!(note, Decision::RoundPlanned { .. });
     harness.notes.iter().filter(planned).count()
 }
 
@@ -28,7 +28,7 @@ fn one_answer_is_missing() -> Harness {
         data_port: 1,
     };
     let workers = vec![waiting];
-    harness.report("b", Report::Waiting { workers });
+    harness.report("b", AgentReport::Waiting { workers });
     assert_eq!((planned(&harness), harness.started()), (1, 0));
     harness
 }
@@ -40,7 +40,7 @@ fn last_answer(harness: &mut Harness) {
         empty: false,
         data_port: 1,
     };
-    let ready = Report::Ready {
+    let ready = AgentReport::Ready {
         round: Round(1),
         members: vec![held],
         kept: Vec::new(),
@@ -62,7 +62,7 @@ fn the_loss_of_many_hosts_is_one_plan() {
         (harness.size(), harness.started(), planned(&harness)),
         (5, 2, 2)
     );
-    let counted = |note: &&Note| matches!(note, Note::HostsChanged { .. });
+    let counted = |note: &&Decision| matches!(note, Decision::HostsChanged { .. });
     assert_eq!(harness.notes[before..].iter().filter(counted).count(), 1);
 }
 
@@ -107,10 +107,10 @@ fn nobody_leaves_at_a_boundary_that_is_counted_when_a_member_fails() {
     let round = harness.round();
     harness.together(|harness| {
         let highest = Boundary(3);
-        harness.report("b", Report::Counted { round, highest });
+        harness.report("b", AgentReport::BoundaryCounted { round, highest });
         harness.kill("a", 0);
     });
-    let leave = |order: &Order| matches!(order, Order::Leave { .. });
+    let leave = |order: &AgentCommand| matches!(order, AgentCommand::Leave { .. });
     assert!(!harness.orders.iter().any(|(_, order)| leave(order)));
     assert_eq!(planned(&harness), 2, "the others are planned without it");
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use elasticrun_core::{
-    Command, Note, Time,
+    Command, Decision, Time,
     fleet::Life,
     rounds::{Cause, Phase},
 };
@@ -93,9 +93,9 @@ fn is_patient(world: &World, host: &HostId) -> bool {
     (world.reference.drain_due(host)).is_some_and(|due| world.driver_now() < due)
 }
 
-pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
+pub(super) fn note(world: &mut World, note: &Decision, step: &[Command]) {
     match note {
-        Note::Interrupting { round, cause } => {
+        Decision::Interrupting { round, cause } => {
             world.invariants.change.interrupted = Some((*round, world.driver_now()));
             // A failure behind it in this step came after the deadline that it follows from.
             let failed = step.iter().any(is_failure);
@@ -106,7 +106,7 @@ pub(super) fn note(world: &mut World, note: &Note, step: &[Command]) {
                 );
             }
         }
-        Note::RoundAborted {
+        Decision::RoundAborted {
             round,
             started: true,
         } => {
@@ -144,8 +144,10 @@ fn is_failure(command: &Command) -> bool {
         command,
         Command::Disconnect { .. }
             | Command::EndLaunch { .. }
-            | Command::Note(
-                Note::WorkerFailed { .. } | Note::HostFailed { .. } | Note::WentEarly { .. }
+            | Command::Announce(
+                Decision::WorkerFailed { .. }
+                    | Decision::HostFailed { .. }
+                    | Decision::WentEarly { .. }
             )
     )
 }
@@ -168,7 +170,8 @@ fn interrupts(
     };
     let lost = lost_hosts(world);
     // Deadlines that are due take effect before an event that may undo what they meant.
-    let begins = |command: &Command| matches!(command, Command::Note(Note::RoundStarted { .. }));
+    let begins =
+        |command: &Command| matches!(command, Command::Announce(Decision::RoundStarted { .. }));
     let could = match step.iter().any(begins) {
         true => world.invariants.r6.would_grow(),
         false => world.invariants.r6.could_grow(),

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use elasticrun_core::{Event, FailureDomain, Note, Time, rounds::Phase};
+use elasticrun_core::{Decision, Event, FailureDomain, Time, rounds::Phase};
 use elasticrun_protocol::{
-    HostId, Process, Report, Round,
+    AgentReport, HostId, Process, Round,
     control::{Exit, StopReason},
 };
 
@@ -63,7 +63,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     }
     super::success::event(world, event);
     super::paths::event(world, event);
-    let Report::Exited { process, exit, .. } = report else {
+    let AgentReport::Exited { process, exit, .. } = report else {
         return;
     };
     let now = world.driver_now();
@@ -83,11 +83,11 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     }
 }
 
-pub(super) fn note(world: &mut World, note: &Note) {
+pub(super) fn note(world: &mut World, note: &Decision) {
     let now = world.driver_now();
     let memory = &mut world.invariants.ends;
     match note {
-        Note::WorkerFailed {
+        Decision::WorkerFailed {
             host,
             process,
             member,
@@ -107,7 +107,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
             }
             memory.broken.get_or_insert(now);
         }
-        Note::HostFailed { host, .. } => {
+        Decision::HostFailed { host, .. } => {
             memory.first.get_or_insert((host.clone(), None));
             memory.broken.get_or_insert(now);
             if world.reference.drain_due(host).is_some() {
@@ -115,17 +115,17 @@ pub(super) fn note(world: &mut World, note: &Note) {
                 world.violate("rule 7", what);
             }
         }
-        Note::WentEarly { .. } => {
+        Decision::WentEarly { .. } => {
             memory.broken.get_or_insert(now);
         }
-        Note::Stopped { host, process, why } if *why != StopReason::TimedOut => {
+        Decision::Stopped { host, process, why } if *why != StopReason::TimedOut => {
             memory.told.insert((host.clone(), *process));
         }
-        Note::Attached | Note::GroupStarted { .. } => {
+        Decision::Attached | Decision::GroupStarted { .. } => {
             memory.failed.clear();
             (memory.succeeded, memory.broken) = (None, None);
         }
-        Note::RoundStarted { .. } => {
+        Decision::RoundStarted { .. } => {
             memory.failed.clear();
             (memory.succeeded, memory.broken) = (None, None);
             let most = world.plan.settings.reset_limit.map(|limit| limit + 1);
@@ -134,7 +134,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
                 world.violate("rule 9", format!("{rounds} rounds have started"));
             }
         }
-        Note::Restarting { used, .. } => {
+        Decision::Restarting { used, .. } => {
             memory.failed.clear();
             memory.restarts += 1;
             let restarts = memory.restarts + world.invariants.groups.restarts;

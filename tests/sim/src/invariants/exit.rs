@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use elasticrun_core::{Command, Event, Time};
-use elasticrun_protocol::{HostId, Order};
+use elasticrun_protocol::{AgentCommand, HostId};
 
 use super::SLACK;
 use crate::world::World;
@@ -44,7 +44,7 @@ pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
             Command::End(_) => world.invariants.exit.ended = Some(now),
             Command::Send {
                 host,
-                order: Order::Kill,
+                order: AgentCommand::Kill,
             } => {
                 world.invariants.exit.killed.insert(host.clone());
             }

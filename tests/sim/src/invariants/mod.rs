@@ -31,7 +31,7 @@ pub(crate) mod w5;
 use std::time::Duration;
 
 use elasticrun_core::Command;
-use elasticrun_protocol::{CommitId, Order, Process, Rank, Round, control::Start};
+use elasticrun_protocol::{AgentCommand, CommitId, Process, Rank, Round, control::Start};
 
 use crate::world::{RoundSim, World};
 
@@ -103,7 +103,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             world.violate("rule 6", what);
         }
         match command {
-            Command::Note(note) => {
+            Command::Announce(note) => {
                 world.reference.note(note);
                 change::note(world, note, commands);
                 ends::note(world, note);
@@ -129,10 +129,10 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
             }
             Command::Send {
                 host,
-                order: Order::Plan { round, members },
+                order: AgentCommand::Plan { round, members },
             } => ends::planned(world, host, *round, members),
             Command::Send {
-                order: Order::Start(start),
+                order: AgentCommand::Start(start),
                 ..
             } if started != Some(start.round) => {
                 started = Some(start.round);
@@ -142,7 +142,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         }
         if let Command::Send {
             host,
-            order: Order::Shutdown,
+            order: AgentCommand::Shutdown,
         } = command
             && goes_on
         {
@@ -175,7 +175,7 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
     for command in commands {
         if let Command::Send {
             host,
-            order: Order::Start(start),
+            order: AgentCommand::Start(start),
         } = command
             && start.round == round
             && let Some(index) = world.host_index(host)

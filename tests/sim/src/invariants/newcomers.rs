@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use elasticrun_core::{Command, Event, Note, Time, fleet::Life, rounds::Phase};
-use elasticrun_protocol::{HostId, Order, Report};
+use elasticrun_core::{Command, Decision, Event, Time, fleet::Life, rounds::Phase};
+use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
 
 use super::{SLACK, Started};
 use crate::world::World;
@@ -38,7 +38,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
             host,
             instance,
             report:
-                Report::Probed {
+                AgentReport::Probed {
                     number,
                     unreachable,
                 },
@@ -65,7 +65,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
     match command {
         Command::Send {
             host,
-            order: Order::Probe { number, .. },
+            order: AgentCommand::Probe { number, .. },
         } => {
             let asked = Asked {
                 number: *number,
@@ -74,11 +74,13 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
             };
             world.invariants.newcomers.asked.insert(host.clone(), asked);
         }
-        Command::Note(Note::RoundPlanned { .. }) => {
+        Command::Announce(Decision::RoundPlanned { .. }) => {
             world.invariants.newcomers.others_train =
                 world.driver.job.fleet().census().training > 0;
         }
-        Command::Note(Note::RoundStarted { .. }) => world.invariants.newcomers.asked.clear(),
+        Command::Announce(Decision::RoundStarted { .. }) => {
+            world.invariants.newcomers.asked.clear()
+        }
         _ => {}
     }
 }

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use elasticrun_core::{Event, Note, Time, rounds::Cause};
-use elasticrun_protocol::{HostId, Report, Round};
+use elasticrun_core::{Decision, Event, Time, rounds::Cause};
+use elasticrun_protocol::{AgentReport, HostId, Round};
 
 use crate::world::{RoundSim, World, host::index_of};
 
@@ -48,7 +48,7 @@ impl Memory {
 pub(super) fn event(world: &mut World, event: &Event) {
     let Event::Reported {
         host,
-        report: Report::Broken {
+        report: AgentReport::PeerLost {
             round, unreachable, ..
         },
         ..
@@ -69,9 +69,9 @@ pub(super) fn event(world: &mut World, event: &Event) {
     world.invariants.paths.named.extend(links);
 }
 
-pub(super) fn note(world: &mut World, note: &Note) {
+pub(super) fn note(world: &mut World, note: &Decision) {
     let result = match note {
-        Note::HostFailed { host, why } if why.contains("cannot reach each other") => {
+        Decision::HostFailed { host, why } if why.contains("cannot reach each other") => {
             let result = is_blamed(world, host);
             let memory = &mut world.invariants.paths;
             memory.blamed = world.history.latest();
@@ -79,7 +79,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
             memory.named.clear();
             result
         }
-        Note::RoundStarted { round, cause, .. } => {
+        Decision::RoundStarted { round, cause, .. } => {
             let result = nobody_blamed(world, *round, cause);
             let now = world.driver_now();
             let good = left_something(world, *round);
@@ -90,10 +90,10 @@ pub(super) fn note(world: &mut World, note: &Note) {
             (memory.began, memory.explained) = (Some(now), false);
             result
         }
-        Note::WorkerFailed { .. }
-        | Note::HostFailed { .. }
-        | Note::WentEarly { .. }
-        | Note::Interrupting { .. } => {
+        Decision::WorkerFailed { .. }
+        | Decision::HostFailed { .. }
+        | Decision::WentEarly { .. }
+        | Decision::Interrupting { .. } => {
             world.invariants.paths.explained = true;
             Ok(())
         }

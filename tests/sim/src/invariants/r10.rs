@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use elasticrun_core::{
-    Command, Note,
+    Command, Decision,
     results::{Outcome, Reason},
     rounds::Phase,
 };
-use elasticrun_protocol::{Order, control::Exit};
+use elasticrun_protocol::{AgentCommand, control::Exit};
 
 use super::{ends, groups, r9, reasons, success};
 use crate::world::{World, host::index_of};
@@ -22,18 +22,18 @@ pub(super) struct Memory {
     lost: BTreeSet<usize>,
 }
 
-pub(super) fn note(world: &mut World, note: &Note) {
+pub(super) fn note(world: &mut World, note: &Decision) {
     let memory = &mut world.invariants.r10;
     match note {
-        Note::Finishing => memory.finishing = true,
-        Note::RoundPlanned { .. } | Note::Interrupting { .. } if memory.finishing => {
+        Decision::Finishing => memory.finishing = true,
+        Decision::RoundPlanned { .. } | Decision::Interrupting { .. } if memory.finishing => {
             let what = format!("a member has finished and the job goes on: {note:?}");
             world.violate("R10", what);
         }
-        Note::RoundStarted { .. } | Note::Attached => memory.finishing = false,
-        Note::WorkerFailed { .. } => memory.failures += 1,
-        Note::HostFailed { .. } => memory.failures += 1,
-        Note::Stopped { host, process, .. } => {
+        Decision::RoundStarted { .. } | Decision::Attached => memory.finishing = false,
+        Decision::WorkerFailed { .. } => memory.failures += 1,
+        Decision::HostFailed { .. } => memory.failures += 1,
+        Decision::Stopped { host, process, .. } => {
             if let Some(host) = index_of(host) {
                 world.told_to_stop(host, *process);
             }
@@ -57,7 +57,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         let quiet = matches!(
             command,
             Command::Send {
-                order: Order::Shutdown | Order::Kill | Order::Beat { .. },
+                order: AgentCommand::Shutdown | AgentCommand::Kill | AgentCommand::Heartbeat { .. },
                 ..
             } | Command::Disconnect { .. }
                 | Command::EndLaunch { .. }
@@ -67,7 +67,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
                 | Command::TellSources { .. }
                 | Command::Answer { answer: Err(_), .. }
                 | Command::Reject { .. }
-                | Command::Note(_)
+                | Command::Announce(_)
         );
         if !quiet {
             world.violate("R10", format!("the job has ended and commands {command:?}"));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use elasticrun_core::{Note, Time, rounds::Phase};
+use elasticrun_core::{Decision, Time, rounds::Phase};
 use elasticrun_protocol::{CommitId, HostId, Process, Round};
 
 use super::{SLACK, Started};
@@ -20,15 +20,18 @@ pub(super) struct Memory {
     lost: Time,
 }
 
-pub(super) fn note(world: &mut World, note: &Note) {
+pub(super) fn note(world: &mut World, note: &Decision) {
     let now = world.driver_now();
     let memory = &mut world.invariants.r12;
-    if matches!(note, Note::HostFailed { .. } | Note::WentEarly { .. }) {
+    if matches!(
+        note,
+        Decision::HostFailed { .. } | Decision::WentEarly { .. }
+    ) {
         memory.lost = now;
     }
     match note {
-        Note::AwaitingNewer { newer, .. } => memory.awaited = Some((*newer, now)),
-        Note::RoundStarted { .. } => memory.went.clear(),
+        Decision::AwaitingNewer { newer, .. } => memory.awaited = Some((*newer, now)),
+        Decision::RoundStarted { .. } => memory.went.clear(),
         _ => {}
     }
 }

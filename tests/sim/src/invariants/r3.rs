@@ -1,8 +1,8 @@
 //! R3: no event of an older round, driver epoch or generation changes anything, and a repeat changes
 //! nothing. Where nothing goes wrong nothing is refused either.
 
-use elasticrun_core::{Command, Note, Rejected, agent};
-use elasticrun_protocol::Report;
+use elasticrun_core::{Command, Decision, Rejected, agent};
+use elasticrun_protocol::AgentReport;
 
 use crate::world::World;
 
@@ -35,7 +35,7 @@ pub(crate) fn unchanged(world: &mut World, before: &str, after: &str, what: &str
 }
 
 pub(super) fn on_command(world: &mut World, command: &Command) {
-    if matches!(command, Command::Note(Note::RoundAborted { .. })) {
+    if matches!(command, Command::Announce(Decision::RoundAborted { .. })) {
         world.invariants.r3.aborted = true;
     }
     let refused = matches!(command, Command::Reject { .. });
@@ -68,7 +68,10 @@ pub(crate) fn order_repeated(
 ) {
     for command in commands {
         // To count again is harmless: the job has the first answer and refuses the second.
-        if !matches!(command, agent::Command::Report(Report::Counted { .. })) {
+        if !matches!(
+            command,
+            agent::Command::AgentReport(AgentReport::BoundaryCounted { .. })
+        ) {
             let what = format!("h{host} hears {what} again and does {command:?}");
             return world.violate("R3", what);
         }

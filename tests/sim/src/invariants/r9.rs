@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use elasticrun_core::{
-    Note, Time,
+    Decision, Time,
     results::Outcome,
     rounds::{Cause, Phase},
 };
@@ -45,20 +45,21 @@ fn survivors_suffice(world: &World) -> bool {
 }
 
 /// Whether a recovery takes no longer than it must.
-pub(super) fn note(world: &mut World, note: &Note) {
-    if matches!(note, Note::HostsChanged { slots, .. } if *slots >= world.plan.settings.min_np) {
+pub(super) fn note(world: &mut World, note: &Decision) {
+    if matches!(note, Decision::HostsChanged { slots, .. } if *slots >= world.plan.settings.min_np)
+    {
         // Perhaps only for a moment of this step.
         world.invariants.r9.few_slots = None;
     }
     match note {
         // Replacements or changes may be waited for; only what follows the last failure counts.
-        Note::WorkerFailed { .. } => {
+        Decision::WorkerFailed { .. } => {
             world.invariants.r9.recovers = survivors_suffice(world).then_some(world.driver_now());
         }
-        Note::HostsChanged { .. } if !survivors_suffice(world) => {
+        Decision::HostsChanged { .. } if !survivors_suffice(world) => {
             world.invariants.r9.recovers = None;
         }
-        Note::RoundStarted {
+        Decision::RoundStarted {
             survivors, cause, ..
         } => {
             let recovery = *survivors > 0 && matches!(cause, Cause::WorkerFailed { .. });
@@ -75,7 +76,7 @@ pub(super) fn note(world: &mut World, note: &Note) {
                 );
             }
         }
-        Note::Finishing => world.invariants.r9.recovers = None,
+        Decision::Finishing => world.invariants.r9.recovers = None,
         _ => {}
     }
 }

@@ -1,7 +1,7 @@
 //! R10: the reason of an outcome is the true one. The reset limit ends a job only when its last round is over and the next
 //! one could begin, and before any member has finished. A job to which nothing has happened succeeds if it has the slots.
 
-use elasticrun_core::{Note, results::Outcome};
+use elasticrun_core::{Decision, results::Outcome};
 
 use super::success;
 use crate::world::World;
@@ -12,11 +12,13 @@ pub(super) struct Memory {
     over: bool,
 }
 
-pub(super) fn note(world: &mut World, note: &Note) {
+pub(super) fn note(world: &mut World, note: &Decision) {
     let memory = &mut world.invariants.reasons;
     match note {
-        Note::RoundStarted { .. } => memory.over = false,
-        Note::Interrupting { .. } | Note::RoundAborted { started: true, .. } => memory.over = true,
+        Decision::RoundStarted { .. } => memory.over = false,
+        Decision::Interrupting { .. } | Decision::RoundAborted { started: true, .. } => {
+            memory.over = true
+        }
         _ => {}
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Note, Time, fleet::Life, rounds::Phase};
+use elasticrun_core::{Decision, Time, fleet::Life, rounds::Phase};
 use elasticrun_protocol::{Process, control::StopReason};
 
 use super::SLACK;
@@ -33,8 +33,8 @@ pub(crate) fn terminated(world: &mut World, host: usize, process: Process) {
     }
 }
 
-pub(super) fn note(world: &mut World, note: &Note) {
-    let Note::HostFailed { host, why } = note else {
+pub(super) fn note(world: &mut World, note: &Decision) {
+    let Decision::HostFailed { host, why } = note else {
         return;
     };
     let Some(index) = index_of(host).filter(|_| why.contains("did not answer a plan")) else {

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use elasticrun_core::{Command, Event, Note, results::Outcome};
-use elasticrun_protocol::{Process, Report};
+use elasticrun_core::{Command, Decision, Event, results::Outcome};
+use elasticrun_protocol::{AgentReport, Process};
 
 use super::groups;
 use crate::world::{World, host::index_of};
@@ -43,7 +43,8 @@ pub(super) fn event(world: &mut World, event: &Event) {
     let Event::Reported { host, report, .. } = event else {
         return;
     };
-    let (Report::Exited { process, .. } | Report::Lost { process, .. }) = report else {
+    let (AgentReport::Exited { process, .. } | AgentReport::WorkerLost { process, .. }) = report
+    else {
         return;
     };
     let Some(member) = index_of(host).map(|index| (index, *process)) else {
@@ -51,7 +52,7 @@ pub(super) fn event(world: &mut World, event: &Event) {
     };
     let memory = &mut world.invariants.success;
     match report {
-        Report::Exited { exit, .. } => {
+        AgentReport::Exited { exit, .. } => {
             memory.ended.entry(member).or_insert(exit.is_success());
         }
         _ if memory.ended.contains_key(&member) => {}
@@ -63,10 +64,12 @@ pub(super) fn event(world: &mut World, event: &Event) {
 
 pub(super) fn on_command(world: &mut World, command: &Command) {
     match command {
-        Command::Note(Note::RoundStarted { .. } | Note::GroupStarted { .. } | Note::Attached) => {
+        Command::Announce(
+            Decision::RoundStarted { .. } | Decision::GroupStarted { .. } | Decision::Attached,
+        ) => {
             world.invariants.success = Memory::default();
         }
-        Command::Note(Note::Stopped { host, process, .. }) => {
+        Command::Announce(Decision::Stopped { host, process, .. }) => {
             leaves(
                 world,
                 index_of(host),

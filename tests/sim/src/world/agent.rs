@@ -4,7 +4,7 @@ use std::{rc::Rc, time::Duration};
 
 use elasticrun_core::agent::{Command, Event as AgentEvent, Machine, Signal};
 use elasticrun_protocol::{
-    FromAgent, Order, Process, Report, ToAgent,
+    AgentCommand, AgentReport, FromAgent, Process, ToAgent,
     control::{Exit, Spawn, Start},
 };
 
@@ -38,12 +38,12 @@ impl World {
                     false => self.agent_ends(host),
                 }
             }
-            Down::Order(order) => self.ordered(host, agent, link, order),
+            Down::AgentCommand(order) => self.ordered(host, agent, link, order),
         }
     }
 
     fn ordered(&mut self, host: usize, agent: u64, link: usize, order: ToAgent) {
-        if let Order::Setup(setup) = &order.order
+        if let AgentCommand::Setup(setup) = &order.order
             && !self.has_machine(host)
         {
             let port = self.fresh_port(host);
@@ -55,11 +55,11 @@ impl World {
             }
             return self.schedule_agent_tick(host);
         }
-        if !matches!(order.order, Order::Beat { .. }) && self.repeats() {
+        if !matches!(order.order, AgentCommand::Heartbeat { .. }) && self.repeats() {
             let wait = self.rng.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatDown(link, order.clone()));
         }
-        if let (Order::Shutdown, Some(agent)) = (&order.order, &mut self.hosts[host].agent) {
+        if let (AgentCommand::Shutdown, Some(agent)) = (&order.order, &mut self.hosts[host].agent) {
             agent.told = true;
         }
         self.machine_event(host, agent, AgentEvent::Ordered(order));
@@ -88,7 +88,7 @@ impl World {
         if !self.hosts[host].is_agent(agent) || !self.has_machine(host) {
             return;
         }
-        let beat = |order: &Order| matches!(order, Order::Beat { .. });
+        let beat = |order: &AgentCommand| matches!(order, AgentCommand::Heartbeat { .. });
         if !matches!(&event, AgentEvent::Ordered(order) if beat(&order.order)) {
             self.note(format_args!("h{host} < {event:?}"));
         }
@@ -181,7 +181,7 @@ impl World {
             self.after(wait, Ev::Wake { host, process });
         }
         for command in commands {
-            if !matches!(command, Command::Report(Report::Beat { .. })) {
+            if !matches!(command, Command::AgentReport(AgentReport::Heartbeat { .. })) {
                 self.note(format_args!("h{host} > {command:?}"));
             }
             self.do_one(host, command);
@@ -191,7 +191,7 @@ impl World {
 
     fn do_one(&mut self, host: usize, command: Command) {
         match command {
-            Command::Report(report) => self.report(host, report),
+            Command::AgentReport(report) => self.report(host, report),
             Command::Spawn(spawn) => self.spawn(host, spawn),
             Command::Signal {
                 process,
@@ -256,18 +256,21 @@ impl World {
         }
     }
 
-    fn report(&mut self, host: usize, report: Report) {
-        if let Report::Ready { round, .. } = &report {
+    fn report(&mut self, host: usize, report: AgentReport) {
+        if let AgentReport::Ready { round, .. } = &report {
             self.hosts[host].answered = Some((*round, self.hosts[host].commits()));
         }
-        if matches!(report, Report::FreePort { .. } | Report::Ready { .. }) {
+        if matches!(
+            report,
+            AgentReport::FreePort { .. } | AgentReport::Ready { .. }
+        ) {
             let port = self.fresh_port(host);
             let agent = self.hosts[host].agent.as_mut();
             if let Some(machine) = agent.and_then(|agent| agent.machine.as_mut()) {
                 machine.set_free_port(port);
             }
         }
-        if let Report::Lost {
+        if let AgentReport::WorkerLost {
             process,
             silent: true,
         } = &report
@@ -284,7 +287,7 @@ impl World {
             let epoch = EPOCH;
             self.push_up(
                 link,
-                Up::Report(FromAgent {
+                Up::AgentReport(FromAgent {
                     epoch,
                     number,
                     report,

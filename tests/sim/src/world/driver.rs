@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use elasticrun_core::{Command, Event as JobEvent, Job, Note, RunningTime, Time, results::Outcome};
-use elasticrun_protocol::{DriverEpoch, HostId, Order, Report, ToAgent};
+use elasticrun_core::{
+    Command, Decision, Event as JobEvent, Job, RunningTime, Time, results::Outcome,
+};
+use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, ToAgent};
 
 use super::{Ev, World, clock::Clock, link::Down};
 use crate::{invariants, scenario::Scenario};
@@ -102,13 +104,13 @@ impl World {
         if let JobEvent::AgentConnected(agent) = &event {
             self.blame.agent_came(self.driver_now(), &agent.host);
         }
-        let broken = |report: &Report| matches!(report, Report::Broken { .. });
+        let broken = |report: &AgentReport| matches!(report, AgentReport::PeerLost { .. });
         self.driver.broken &= !self.driver.job.is_settled();
         self.driver.broken |= matches!(&event, JobEvent::Reported { report, .. } if broken(report));
         if let JobEvent::Reported {
             host,
             instance,
-            report: Report::Noticed { notice },
+            report: AgentReport::Noticed { notice },
             ..
         } = &event
             && let Some(up) = self
@@ -155,7 +157,9 @@ impl World {
         self.driver.job.receive(self.driver_now(), event, &mut out);
         for command in out {
             match command {
-                Command::Send { host, order } if matches!(order, Order::Beat { .. }) => {
+                Command::Send { host, order }
+                    if matches!(order, AgentCommand::Heartbeat { .. }) =>
+                {
                     self.send_order(&host, order);
                 }
                 other => self.violate(
@@ -271,7 +275,7 @@ impl World {
             if !matches!(
                 &command,
                 Command::Send {
-                    order: Order::Beat { .. },
+                    order: AgentCommand::Heartbeat { .. },
                     ..
                 }
             ) {
@@ -288,7 +292,7 @@ impl World {
                 | Command::TellSources { .. }
                 | Command::Answer { .. }
                 | Command::Reject { .. } => {}
-                Command::Note(note) => self.ambush(&note),
+                Command::Announce(note) => self.ambush(&note),
                 Command::End(outcome) => {
                     self.driver.ended.get_or_insert((self.now, outcome));
                     self.ask_again();
@@ -299,14 +303,14 @@ impl World {
         self.schedule_job_tick();
     }
 
-    pub(super) fn send_order(&mut self, host: &HostId, order: Order) {
+    pub(super) fn send_order(&mut self, host: &HostId, order: AgentCommand) {
         let link = self
             .host_index(host)
             .and_then(|index| self.driver.current[index]);
         if let Some(link) = link.filter(|link| self.links[*link].driver_open) {
             self.push_down(
                 link,
-                Down::Order(ToAgent {
+                Down::AgentCommand(ToAgent {
                     epoch: EPOCH,
                     order,
                 }),
@@ -330,15 +334,15 @@ impl World {
         if self.driver.current[index].replace(link).is_some() {
             self.violate("R3", format!("two connections of {host} are admitted"));
         }
-        let setup = Order::Setup(Box::new(self.setup()));
+        let setup = AgentCommand::Setup(Box::new(self.setup()));
         self.send_order(host, setup);
         self.after(self.plan.heartbeat_interval, Ev::Heart(link));
     }
 
     fn refuse(&mut self, instance: u64) {
         if let Some(link) = self.arrived(instance) {
-            let (epoch, order) = (EPOCH, Order::Kill);
-            self.push_down(link, Down::Order(ToAgent { epoch, order }));
+            let (epoch, order) = (EPOCH, AgentCommand::Kill);
+            self.push_down(link, Down::AgentCommand(ToAgent { epoch, order }));
             self.close_driver_end(link);
         }
     }
@@ -438,16 +442,16 @@ impl World {
     }
 
     /// Strikes while something is going on, since that is when it hurts.
-    fn ambush(&mut self, note: &Note) {
+    fn ambush(&mut self, note: &Decision) {
         let busy = matches!(
             note,
-            Note::RoundPlanned { .. }
-                | Note::RoundStarted { .. }
-                | Note::Interrupting { .. }
-                | Note::RoundAborted { .. }
-                | Note::Finishing
-                | Note::GroupStarted { .. }
-                | Note::GroupEnded { .. }
+            Decision::RoundPlanned { .. }
+                | Decision::RoundStarted { .. }
+                | Decision::Interrupting { .. }
+                | Decision::RoundAborted { .. }
+                | Decision::Finishing
+                | Decision::GroupStarted { .. }
+                | Decision::GroupEnded { .. }
         );
         if !busy || self.healed || self.plan.ambushes == 0 || !self.rng.percent(40) {
             return;

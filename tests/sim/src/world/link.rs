@@ -12,14 +12,14 @@ pub(crate) enum Up {
         /// It has been part of the job before, and still keeps commits of it.
         keeps: bool,
     },
-    Report(FromAgent),
+    AgentReport(FromAgent),
     Closed,
 }
 
 /// What the driver sends.
 #[derive(Clone, Debug)]
 pub(crate) enum Down {
-    Order(ToAgent),
+    AgentCommand(ToAgent),
     Closed,
 }
 

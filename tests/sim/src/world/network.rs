@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use elasticrun_core::{AgentConnected, Event as JobEvent};
-use elasticrun_protocol::{FromAgent, HostId, Report, control::Setup};
+use elasticrun_protocol::{AgentReport, FromAgent, HostId, control::Setup};
 
 use super::{
     Ev, World,
@@ -76,24 +76,24 @@ impl World {
         let id = self.hosts[host].id.clone();
         match (message, instance) {
             (Up::Register { keeps }, _) => self.agent_registers(link, keeps),
-            (Up::Report(report), Some(instance)) => self.reported(link, id, instance, report),
+            (Up::AgentReport(report), Some(instance)) => self.reported(link, id, instance, report),
             (Up::Closed, Some(instance)) => {
                 self.lost(link, id, instance, "it closed its connection")
             }
             (Up::Closed, None) => self.links[link].driver_open = false,
-            (Up::Report(_), None) => unreachable!("an agent registers first"),
+            (Up::AgentReport(_), None) => unreachable!("an agent registers first"),
         }
     }
 
     fn reported(&mut self, link: usize, host: HostId, instance: u64, report: FromAgent) {
         let open = self.links[link].driver_open;
-        let beats = matches!(report.report, Report::Beat { .. });
+        let beats = matches!(report.report, AgentReport::Heartbeat { .. });
         // What was read before a connection was closed may still be in the shell's hands: half of it is.
         if !open && self.rng.percent(50) {
             return;
         }
         // A port is an offer, and a later one takes its place.
-        let offer = matches!(report.report, Report::FreePort { .. });
+        let offer = matches!(report.report, AgentReport::FreePort { .. });
         if !beats && !offer && self.repeats() {
             let wait = self.rng.micros(0, 2_000_000);
             self.after(wait, Ev::RepeatUp(link, report.clone()));
@@ -161,10 +161,10 @@ impl World {
             memory_port: 1,
             free_port,
             slots: self.hosts[index].slots,
-            counted: self.plan.listings[index]
+            detected_slots: self.plan.listings[index]
                 .slots
                 .counted(self.hosts[index].slots),
-            itself: self.plan.settings.self_registration,
+            self_registered: self.plan.settings.self_registration,
             keeps,
             probes: Self::knows_probes(index),
             task: None,

@@ -15,8 +15,8 @@ use std::{
 
 use elasticrun_agent::Launch;
 use elasticrun_protocol::{
-    CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank, Order, Process, Rank, Report,
-    Round, ToAgent,
+    AgentCommand, AgentReport, CommitId, DriverEpoch, FromAgent, Generation, HostId, LocalRank,
+    Process, Rank, Round, ToAgent,
     auth::{self, Listener, Purpose, Secret, Verdict},
     control::{Keeper, Member, Output, OutputOf, Place, Register, Setup, Spawn, Start},
     frame::{self, FrameBuffer},
@@ -232,7 +232,7 @@ impl Driver {
             seen: VecDeque::new(),
         };
         control
-            .order(Order::Setup(Box::new(self.setup.clone())))
+            .order(AgentCommand::Setup(Box::new(self.setup.clone())))
             .await;
         control
     }
@@ -246,11 +246,11 @@ pub(crate) struct Control {
     /// The number of the last beat.
     last_beat: u64,
     /// Reports that came while a beat was awaited.
-    pub(crate) seen: VecDeque<Report>,
+    pub(crate) seen: VecDeque<AgentReport>,
 }
 
 impl Control {
-    pub(crate) async fn order(&mut self, order: Order) {
+    pub(crate) async fn order(&mut self, order: AgentCommand) {
         self.peer
             .write(&ToAgent {
                 epoch: EPOCH,
@@ -260,7 +260,7 @@ impl Control {
     }
 
     /// The next report that is no beat; none at the end of the stream.
-    pub(crate) async fn report(&mut self) -> Option<Report> {
+    pub(crate) async fn report(&mut self) -> Option<AgentReport> {
         if let Some(report) = self.seen.pop_front() {
             return Some(report);
         }
@@ -273,7 +273,7 @@ impl Control {
             assert_eq!(epoch, EPOCH);
             self.reports += 1;
             assert_eq!(number, self.reports);
-            if !matches!(report, Report::Beat { .. }) {
+            if !matches!(report, AgentReport::Heartbeat { .. }) {
                 return Some(report);
             }
         }
@@ -281,8 +281,9 @@ impl Control {
 
     /// Acknowledges the last beat.
     pub(crate) async fn answer_beat(&mut self) {
-        let (heard, lease) = (self.last_beat, None);
-        self.order(Order::Beat { heard, lease }).await;
+        let (acked_count, lease) = (self.last_beat, None);
+        self.order(AgentCommand::Heartbeat { acked_count, lease })
+            .await;
     }
 
     pub(crate) async fn beat(&mut self) {
@@ -290,7 +291,7 @@ impl Control {
             let report: FromAgent = self.peer.read().await.expect("the agent lives");
             self.reports += 1;
             match report.report {
-                Report::Beat { count, .. } => {
+                AgentReport::Heartbeat { count, .. } => {
                     self.last_beat = count;
                     return;
                 }
@@ -304,7 +305,7 @@ impl Control {
     }
 
     pub(crate) async fn spawn_of(&mut self, slot: u32, start: u32, size: u32) {
-        self.order(Order::Spawn(Spawn {
+        self.order(AgentCommand::Spawn(Spawn {
             process: process(slot, start),
             place: place(slot, size),
             coordinator: "127.0.0.1:29500".parse().unwrap(),
@@ -320,10 +321,10 @@ impl Control {
         members: &[Process],
         base: Option<CommitId>,
         keeper: Option<Process>,
-    ) -> Report {
+    ) -> AgentReport {
         let round = Round(round);
         let members = members.to_vec();
-        self.order(Order::Plan {
+        self.order(AgentCommand::Plan {
             round,
             members: members.clone(),
         })
@@ -339,7 +340,7 @@ impl Control {
             process,
             address: ([127, 0, 0, 1], self.register.memory_port).into(),
         });
-        self.order(Order::Start(Box::new(Start {
+        self.order(AgentCommand::Start(Box::new(Start {
             epoch: EPOCH,
             round,
             base,
@@ -361,7 +362,7 @@ impl Control {
         let mut seen = 0;
         while seen < count {
             match self.report().await.unwrap() {
-                Report::Waiting { workers } => seen += workers.len(),
+                AgentReport::Waiting { workers } => seen += workers.len(),
                 other => panic!("expected Waiting, got {other:?}"),
             }
         }

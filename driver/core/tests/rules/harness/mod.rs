@@ -9,12 +9,12 @@ use std::{
 };
 
 use elasticrun_core::{
-    AgentConnected, Command, Departure, Event, Job, Note, Refusal, Rejected, Request, Settings,
+    AgentConnected, Command, Decision, Departure, Event, Job, Refusal, Rejected, Request, Settings,
     Time, results::Outcome,
 };
 use elasticrun_hosts::Snapshot;
 use elasticrun_protocol::{
-    CommitId, DriverEpoch, HostId, Order, Process, Report, Round,
+    AgentCommand, AgentReport, CommitId, DriverEpoch, HostId, Process, Round,
     control::{Exit, Keeper, Start, Task, Waiting},
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct Harness {
     pub(crate) cut: BTreeSet<(String, String)>,
     /// Hosts whose agents answer no probe.
     pub(crate) mute: BTreeSet<String>,
-    pub(crate) notes: Vec<Note>,
+    pub(crate) notes: Vec<Decision>,
     /// The round whose store was opened last.
     opened: Option<Round>,
     /// What sources were told.
@@ -75,7 +75,7 @@ pub(crate) struct Harness {
     pub(crate) exited: bool,
     /// Orders of the last started round.
     pub(crate) starts: Vec<(HostId, Start)>,
-    pub(crate) orders: Vec<(HostId, Order)>,
+    pub(crate) orders: Vec<(HostId, AgentCommand)>,
     /// Connections that were to be closed.
     pub(crate) disconnected: Vec<(HostId, u64)>,
     pub(crate) admitted: Vec<(HostId, u64)>,
@@ -149,7 +149,7 @@ impl Harness {
         self.event(Event::Requested { id: 7, request });
     }
 
-    pub(crate) fn report(&mut self, host: &str, report: Report) {
+    pub(crate) fn report(&mut self, host: &str, report: AgentReport) {
         let host = HostId::new(host);
         let instance = self.hosts[&host].instance.unwrap_or(0);
         self.event(Event::Reported {
@@ -235,7 +235,7 @@ impl Harness {
         if !exit.is_success() {
             self.report(
                 host,
-                Report::Lost {
+                AgentReport::WorkerLost {
                     process,
                     silent: false,
                 },
@@ -250,7 +250,7 @@ impl Harness {
         let tail = Vec::new();
         self.report(
             host,
-            Report::Exited {
+            AgentReport::Exited {
                 process,
                 exit,
                 tail,
@@ -268,7 +268,7 @@ impl Harness {
         let round = self.round();
         self.report(
             host,
-            Report::Finished {
+            AgentReport::Finished {
                 round,
                 workers: vec![process],
             },
@@ -329,7 +329,7 @@ impl Harness {
 
     /// How often a domain was blacklisted.
     pub(crate) fn blacklisted(&self) -> usize {
-        let listed = |note: &&Note| matches!(note, Note::Blacklisted { .. });
+        let listed = |note: &&Decision| matches!(note, Decision::Blacklisted { .. });
         self.notes.iter().filter(listed).count()
     }
 
@@ -385,7 +385,7 @@ impl Harness {
             left,
             data_port: 1,
         }];
-        self.report(host, Report::Waiting { workers });
+        self.report(host, AgentReport::Waiting { workers });
         self.answer(&id);
     }
 
@@ -454,8 +454,8 @@ impl Harness {
             memory_port: 1,
             free_port: 2,
             slots: 1,
-            counted: None,
-            itself: self.job.settings().self_registration,
+            detected_slots: None,
+            self_registered: self.job.settings().self_registration,
             keeps: false,
             probes: !self.older.contains(name),
             task: None,

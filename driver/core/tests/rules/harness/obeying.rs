@@ -2,7 +2,7 @@
 
 use elasticrun_core::{Command, Event};
 use elasticrun_protocol::{
-    Boundary, HostId, Order, Process, Report, Round,
+    AgentCommand, AgentReport, Boundary, HostId, Process, Round,
     control::{Exit, Held, Kept, StopReason, Waiting},
 };
 
@@ -30,7 +30,7 @@ impl Harness {
                 } => self.ended_launches.push((host, unless_connected)),
                 Command::Admit { host, instance } => self.admitted.push((host, instance)),
                 Command::Send {
-                    order: Order::Beat { .. },
+                    order: AgentCommand::Heartbeat { .. },
                     ..
                 } => {}
                 Command::Send { host, order } => {
@@ -44,7 +44,7 @@ impl Harness {
                     self.answers.push(answer);
                 }
                 Command::Reject { why, .. } => self.rejected.push(why),
-                Command::Note(note) => self.notes.push(note),
+                Command::Announce(note) => self.notes.push(note),
                 Command::End(outcome) => {
                     assert_eq!(self.outcome, None, "R10: one outcome");
                     self.outcome = Some(outcome);
@@ -60,13 +60,13 @@ impl Harness {
         }
     }
 
-    fn does(&mut self, id: &HostId, order: Order) {
+    fn does(&mut self, id: &HostId, order: AgentCommand) {
         let Some(host) = self.hosts.get_mut(id) else {
             return;
         };
         let name = id.to_string();
         match order {
-            Order::Spawn(spawn) => {
+            AgentCommand::Spawn(spawn) => {
                 let slot = spawn.process.local_rank;
                 let others = host.workers.keys().filter(|other| other.local_rank == slot);
                 assert_eq!(others.count(), 0, "R4: one process a slot");
@@ -75,11 +75,11 @@ impl Harness {
                     self.joins(&name, slot.0);
                 }
             }
-            Order::Plan { round, members } => {
+            AgentCommand::Plan { round, members } => {
                 host.plan = Some((round, members));
                 self.answer(id);
             }
-            Order::Start(start) => {
+            AgentCommand::Start(start) => {
                 assert_eq!(self.opened, Some(start.round), "its store is open");
                 host.plan = None;
                 let (round, base) = (start.round, start.base);
@@ -103,11 +103,11 @@ impl Harness {
                 }
                 self.starts.push((id.clone(), *start));
             }
-            Order::Hold { round } if !self.passive.contains(id) => {
+            AgentCommand::Hold { round } if !self.passive.contains(id) => {
                 let highest = Boundary(4);
-                self.report(&name, Report::Counted { round, highest });
+                self.report(&name, AgentReport::BoundaryCounted { round, highest });
             }
-            Order::Leave { round, .. } if !self.passive.contains(id) => {
+            AgentCommand::Leave { round, .. } if !self.passive.contains(id) => {
                 let planned = self.hosts[id].plan.clone();
                 self.commit_round(id, round);
                 let left = self.come_back(id, round);
@@ -126,11 +126,11 @@ impl Harness {
                 // The agent folds: the plan that follows at once comes first.
                 if !unplanned.is_empty() {
                     let workers = unplanned;
-                    self.report(&name, Report::Waiting { workers });
+                    self.report(&name, AgentReport::Waiting { workers });
                 }
                 self.answer(id);
             }
-            Order::Abort { round } => {
+            AgentCommand::Abort { round } => {
                 if host
                     .plan
                     .as_ref()
@@ -143,19 +143,19 @@ impl Harness {
                     self.answer(id);
                 }
             }
-            Order::Probe { number, hosts, .. } if !self.mute.contains(&name) => {
+            AgentCommand::Probe { number, hosts, .. } if !self.mute.contains(&name) => {
                 let way = |to: &HostId| (name.clone(), to.to_string());
                 let named = hosts.into_iter().map(|probed| probed.host);
                 let unreachable = named.filter(|to| self.cut.contains(&way(to))).collect();
                 self.report(
                     &name,
-                    Report::Probed {
+                    AgentReport::Probed {
                         number,
                         unreachable,
                     },
                 );
             }
-            Order::Stop { process, why }
+            AgentCommand::Stop { process, why }
                 if !self.passive.contains(id) && self.hosts[id].workers.contains_key(&process) =>
             {
                 let exit = if why == StopReason::Removed {
@@ -172,7 +172,7 @@ impl Harness {
                 let tail = Vec::new();
                 self.report(
                     &name,
-                    Report::Exited {
+                    AgentReport::Exited {
                         process,
                         exit,
                         tail,
@@ -244,7 +244,7 @@ impl Harness {
         for (reporter, unreachable) in &said {
             let (host, process) = hosts[*reporter].clone();
             let unreachable = vec![*unreachable];
-            let broken = Report::Broken {
+            let broken = AgentReport::PeerLost {
                 round,
                 process,
                 unreachable,
@@ -263,7 +263,7 @@ impl Harness {
         let unreachable = Vec::new();
         self.report(
             &host,
-            Report::Broken {
+            AgentReport::PeerLost {
                 round,
                 process,
                 unreachable,
@@ -312,7 +312,7 @@ impl Harness {
             .kept
             .iter()
             .map(|(process, commit)| (*process, *commit));
-        let report = Report::Ready {
+        let report = AgentReport::Ready {
             round,
             members: members.iter().map(held).collect(),
             kept: (living.chain(dead))

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Command, Note, Time, groups::UNDECIDED, rounds::Cause};
+use elasticrun_core::{Command, Decision, Time, groups::UNDECIDED, rounds::Cause};
 use elasticrun_protocol::{HostId, Process, Round};
 
 use super::{Current, alive, could_be, is_auto, lead, running};
@@ -57,21 +57,25 @@ fn ends(
     if !current.done.is_empty() {
         return Err(("rule 5", "a member has succeeded"));
     }
-    let told = |which: fn(&Note) -> bool| {
+    let told = |which: fn(&Decision) -> bool| {
         let mut notes = commands.iter();
-        notes.any(|command| matches!(command, Command::Note(note) if which(note)))
+        notes.any(|command| matches!(command, Command::Announce(note) if which(note)))
     };
     let (added, removed) = match cause {
         Cause::WorkerFailed { .. } => {
-            let counted = told(|note| matches!(note, Note::GroupRestarts { .. }));
+            let counted = told(|note| matches!(note, Decision::GroupRestarts { .. }));
             return match counted {
                 true => Ok(()),
                 false => Err(("rule 5", "no restart is counted for it")),
             };
         }
         Cause::HostFailed { .. } => {
-            let lost =
-                told(|note| matches!(note, Note::HostFailed { .. } | Note::WentEarly { .. }));
+            let lost = told(|note| {
+                matches!(
+                    note,
+                    Decision::HostFailed { .. } | Decision::WentEarly { .. }
+                )
+            });
             return match lost {
                 true => Ok(()),
                 false => Err(("rule 3", "no host was lost")),

@@ -2,7 +2,7 @@
 //! restart is left, and not before those that may have the SDK had their time to attach.
 
 use elasticrun_core::{
-    Command, Note,
+    Command, Decision,
     groups::UNDECIDED,
     results::{Outcome, Reason},
 };
@@ -70,7 +70,7 @@ fn too_early(world: &World, current: Option<&Current>, commands: &[Command]) -> 
     let changed = commands.iter().any(|command| {
         matches!(
             command,
-            Command::Note(Note::HostFailed { .. } | Note::WentEarly { .. })
+            Command::Announce(Decision::HostFailed { .. } | Decision::WentEarly { .. })
         )
     });
     let mut alive = alive(world, current);

@@ -12,8 +12,8 @@ mod start;
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use elasticrun_core::{Command, Event, Note, RestartMode, Time, fleet::Life};
-use elasticrun_protocol::{HostId, LocalRank, Process, Report, Round};
+use elasticrun_core::{Command, Decision, Event, RestartMode, Time, fleet::Life};
+use elasticrun_protocol::{AgentReport, HostId, LocalRank, Process, Round};
 
 pub(super) use change::watch;
 
@@ -152,8 +152,8 @@ pub(crate) fn event(world: &mut World, event: &Event) {
         return;
     }
     let (process, well) = match report {
-        Report::Exited { process, exit, .. } => (*process, exit.is_success()),
-        Report::Lost { process, .. } => (*process, false),
+        AgentReport::Exited { process, exit, .. } => (*process, exit.is_success()),
+        AgentReport::WorkerLost { process, .. } => (*process, false),
         _ => return,
     };
     let who = (host.clone(), process);
@@ -175,16 +175,16 @@ pub(crate) fn event(world: &mut World, event: &Event) {
 pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
     for (index, command) in commands.iter().enumerate() {
         match command {
-            Command::Note(Note::Attached) => attached(world),
-            Command::Note(Note::GroupStarted { round, size, .. }) => {
+            Command::Announce(Decision::Attached) => attached(world),
+            Command::Announce(Decision::GroupStarted { round, size, .. }) => {
                 let (before, behind) = commands.split_at(index);
                 start::check(world, *round, *size, before, behind);
             }
             Command::End(outcome) => ends::check(world, outcome, commands),
-            Command::Note(Note::GroupEnded { round, cause }) => {
+            Command::Announce(Decision::GroupEnded { round, cause }) => {
                 change::ended(world, *round, cause, commands);
             }
-            Command::Note(Note::GroupRestarts { used, allowed }) => {
+            Command::Announce(Decision::GroupRestarts { used, allowed }) => {
                 change::restarted(world, *used, *allowed);
             }
             _ => {}
@@ -210,11 +210,14 @@ fn attached(world: &mut World) {
 }
 
 /// A decision of the job, in the order in which they are told.
-pub(super) fn note(world: &mut World, note: &Note) {
+pub(super) fn note(world: &mut World, note: &Decision) {
     let now = world.driver_now();
     let fence = world.plan.settings.fence;
     let memory = &mut world.invariants.groups;
-    if matches!(note, Note::HostFailed { .. } | Note::WentEarly { .. }) {
+    if matches!(
+        note,
+        Decision::HostFailed { .. } | Decision::WentEarly { .. }
+    ) {
         memory.fenced = Some(now + fence);
     }
 }
@@ -229,7 +232,7 @@ pub(crate) enum TakesOut {
 
 /// What the failure of a worker takes out.
 pub(super) fn takes_out(world: &World, command: &Command) -> TakesOut {
-    let Command::Note(Note::WorkerFailed { host, process, .. }) = command else {
+    let Command::Announce(Decision::WorkerFailed { host, process, .. }) = command else {
         return TakesOut::Usual;
     };
     if !lead(world) {

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, collections::BTreeSet};
 
-use elasticrun_core::{Command, Note, Time};
-use elasticrun_protocol::{HostId, LocalRank, Order, Round, control::Spawn};
+use elasticrun_core::{Command, Decision, Time};
+use elasticrun_protocol::{AgentCommand, HostId, LocalRank, Round, control::Spawn};
 
 use super::{Current, lead, slot};
 use crate::world::{World, group::GroupSim};
@@ -13,7 +13,7 @@ fn spawns(commands: &[Command]) -> Vec<(&HostId, &Spawn)> {
     let spawn = |command| match command {
         &Command::Send {
             ref host,
-            order: Order::Spawn(ref spawn),
+            order: AgentCommand::Spawn(ref spawn),
         } => Some((host, spawn)),
         _ => None,
     };
@@ -22,7 +22,8 @@ fn spawns(commands: &[Command]) -> Vec<(&HostId, &Spawn)> {
 
 /// No process is started but as a member of a group.
 pub(super) fn apart(world: &mut World, commands: &[Command]) {
-    let group = |command: &Command| matches!(command, Command::Note(Note::GroupStarted { .. }));
+    let group =
+        |command: &Command| matches!(command, Command::Announce(Decision::GroupStarted { .. }));
     if lead(world) && !commands.iter().any(group) && !spawns(commands).is_empty() {
         world.violate("R1", "a process is started apart from its group".into());
     }
@@ -41,7 +42,7 @@ pub(super) fn check(
     let undoes = |command: &Command| {
         matches!(
             command,
-            Command::Note(Note::GroupEnded { .. } | Note::Draining { .. })
+            Command::Announce(Decision::GroupEnded { .. } | Decision::Draining { .. })
         )
     };
     let undone = !world.plan.late.is_zero() && behind.iter().any(undoes);
