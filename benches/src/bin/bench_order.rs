@@ -4,7 +4,7 @@
 //! what footers say. Measured from opened footers to the first batch: reader, round and rows of a worker. Beside the time, the
 //! processor time of all threads, which on a machine that does other things is the better figure; it counts what is decoded ahead, too.
 //!
-//! The epoch is that of rows of 128 float32 in row groups of 4,096 (and so many lanes), one worker, two threads: processor time
+//! The epoch is that of rows of 128 float32 in row groups of 4,096 (and as many stripes), one worker, two threads: processor time
 //! of all threads, the rate, and how often row groups were decoded, about. Last line of each part: JSON.
 //!
 //! `bench_order first|epoch`
@@ -170,8 +170,10 @@ fn epoch(rows: usize, memory_mib: &[u64]) -> Result<()> {
         "order", "memory", "passes", "us CPU a row", "rows/s"
     );
     let local = [("local", Order::default(), 16)];
-    let lanes = Order::Deterministic(groups as u32);
-    let budgets = memory_mib.iter().map(|mib| ("deterministic", lanes, *mib));
+    let stripes = Order::Deterministic(groups as u32);
+    let budgets = memory_mib
+        .iter()
+        .map(|mib| ("deterministic", stripes, *mib));
     let mut lines = Vec::new();
     for (name, order, mib) in local.into_iter().chain(budgets) {
         let mut data = Elastic::new(dataset.clone(), options(order, 1024, mib << 20)?)?;

@@ -25,7 +25,7 @@
 //!   storage is: a reader with the same pieces, seed and epoch gives the same batches.
 //! - **Counting.** A batch names the positions that it processed, piece by piece ([`Batch::spans`]), with
 //!   those of rows that were dropped or skipped. Whoever trains on it counts these.
-//! - **The other order.** `lanes` reads the order that does not depend on the number of workers; see its header.
+//! - **The other order.** `stripes` reads the order that does not depend on the number of workers; see its header.
 //! - **Change.** After a repartition or a rollback the reader is assigned what is left. Row groups that are in
 //!   memory and still assigned are not read again; those just finished are kept for that while memory allows.
 //! - **Memory.** One budget in bytes for all that ([`ReaderOptions::memory`]). It is no hard limit: the open
@@ -47,24 +47,24 @@ mod decode;
 pub mod elastic;
 mod error;
 mod image;
-mod lanes;
+mod ngram;
 mod order;
 mod piece;
 mod predicate;
 mod reader;
 mod rows;
 mod storage;
+mod stripes;
 mod thrift;
-mod window;
 
 pub use batch::{Batch, Origin, Span};
 pub use column::Column;
 pub use dataset::{Dataset, RowGroup};
 pub use error::{Error, Place, Problem, Result};
 pub use image::Image;
+pub use ngram::Windows;
 pub use order::GroupOrder;
 pub use piece::{Cursor, Piece};
 pub use predicate::{Comparison, Predicate, Value};
 pub use reader::{OnError, Reader, ReaderOptions, Skipped};
 pub use storage::DiskCache;
-pub use window::Windows;

@@ -12,10 +12,10 @@ use elasticrun_data::{
     Comparison, Dataset, GroupOrder, OnError, Predicate, ReaderOptions, Value,
     elastic::{Elastic, ElasticOptions, Error},
 };
-use elasticrun_ledger::{Introduction, Lanes, Line, Order, Owner, Shuffle, Split};
+use elasticrun_ledger::{Introduction, Line, Order, Owner, Shuffle, Split, Stripes};
 
 const ROWS: u64 = 1501;
-const LANES: u32 = 60;
+const STRIPES: u32 = 60;
 const BATCH: u32 = 96;
 const SEED: u64 = 3;
 
@@ -34,7 +34,7 @@ fn options(order: Order) -> ElasticOptions {
 }
 
 fn worker(dataset: &Arc<Dataset>, change: impl FnOnce(&mut ElasticOptions)) -> Elastic {
-    let mut options = options(Order::Deterministic(LANES));
+    let mut options = options(Order::Deterministic(STRIPES));
     change(&mut options);
     Elastic::new(dataset.clone(), options).unwrap()
 }
@@ -105,7 +105,7 @@ fn epoch(worker: Elastic) -> Vec<Vec<i64>> {
 }
 
 /// By the definition of the order, and nothing of the reader: (row group, row) at each position.
-fn as_defined(dataset: &Dataset, lanes: u32) -> Vec<Vec<i64>> {
+fn as_defined(dataset: &Dataset, stripes: u32) -> Vec<Vec<i64>> {
     let groups: Vec<u32> = dataset.groups().iter().map(|group| group.rows).collect();
     let firsts: Vec<i64> = (groups.iter())
         .scan(0, |next, rows| {
@@ -119,7 +119,7 @@ fn as_defined(dataset: &Dataset, lanes: u32) -> Vec<Vec<i64>> {
             epoch: 0,
         }),
     );
-    let order = Lanes::new(ROWS, lanes);
+    let order = Stripes::new(ROWS, stripes);
     let rows: Vec<i64> = (0..ROWS)
         .map(|position| {
             let at = order.row(position);
@@ -142,11 +142,11 @@ fn as_defined(dataset: &Dataset, lanes: u32) -> Vec<Vec<i64>> {
 fn the_steps_are_those_of_the_definition() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
-    for lanes in [1, 7, LANES, 5040] {
+    for stripes in [1, 7, STRIPES, 5040] {
         let steps = epoch(worker(&dataset, |options| {
-            options.order = Order::Deterministic(lanes)
+            options.order = Order::Deterministic(stripes)
         }));
-        assert_eq!(steps, as_defined(&dataset, lanes), "{lanes} lanes");
+        assert_eq!(steps, as_defined(&dataset, stripes), "{stripes} stripes");
     }
 }
 
@@ -155,7 +155,7 @@ fn the_steps_are_those_of_the_definition() {
 fn memory_and_threads_do_not_matter() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
-    let expected = as_defined(&dataset, LANES);
+    let expected = as_defined(&dataset, STRIPES);
     for (memory, threads) in [(0, 1), (3_000, 2), (20_000, 1), (60_000, 3), (1 << 30, 2)] {
         let worker = worker(&dataset, |options| {
             (options.reader.memory, options.reader.threads) = (memory, threads);
@@ -170,7 +170,7 @@ fn every_history_of_sizes_gives_the_same_steps() {
     const MOST: usize = 6;
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
-    let expected = as_defined(&dataset, LANES);
+    let expected = as_defined(&dataset, STRIPES);
     let mut random = Random::from_seed(1);
     // Survivors of a round have rows in memory, newcomers have other rows.
     let mut workers: Vec<Elastic> = (0..MOST)
@@ -236,15 +236,15 @@ fn another_epoch_has_other_steps_with_the_same_rows() {
 }
 
 #[test]
-fn without_shuffling_lanes_are_parts_of_the_files_in_order() {
+fn without_shuffling_stripes_are_parts_of_the_files_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
     let mut workers = [worker(&dataset, |options| options.reader.shuffle = false)];
     enter(&mut workers).unwrap();
     let batch = workers[0].next_batch().unwrap().unwrap();
-    // 1501 rows: the first lane has 26, the others 25.
+    // 1501 rows: the first stripe has 26, the others 25.
     let first: Vec<i64> = (0..60)
-        .map(|lane| if lane == 0 { 0 } else { lane * 25 + 1 })
+        .map(|stripe| if stripe == 0 { 0 } else { stripe * 25 + 1 })
         .collect();
     assert_eq!(ids(&batch)[..60], first);
     assert_eq!(ids(&batch)[60..63], [1, 27, 52]);
@@ -261,14 +261,14 @@ fn a_predicate_drops_rows_and_changes_no_step() {
             value: Value::Int(1200),
         });
     }));
-    let expected: Vec<Vec<i64>> = (as_defined(&dataset, LANES).into_iter())
+    let expected: Vec<Vec<i64>> = (as_defined(&dataset, STRIPES).into_iter())
         .map(|step| step.into_iter().filter(|row| *row >= 1200).collect())
         .collect();
     assert_eq!(steps, expected);
 }
 
 #[test]
-fn more_workers_than_lanes_are_told_what_would_do() {
+fn more_workers_than_stripes_are_told_what_would_do() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
     let mut workers: Vec<Elastic> = (0..3)
@@ -277,7 +277,7 @@ fn more_workers_than_lanes_are_told_what_would_do() {
     let error = enter(&mut workers).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "3 workers share 2 lanes: set lanes to 5040, which changes the order"
+        "3 workers share 2 stripes: set stripes to 5040, which changes the order"
     );
 }
 
@@ -330,7 +330,7 @@ fn a_checkpoint_opens_in_the_other_order_between_epochs_only() {
     let local = |options: &mut ElasticOptions| options.order = Order::Local(Split::Rows);
     let mut checkpoints: BTreeMap<&str, [Vec<u8>; 3]> = BTreeMap::new();
     for (name, worker) in [
-        ("lanes", worker(&dataset, |_| {})),
+        ("stripes", worker(&dataset, |_| {})),
         ("local", worker(&dataset, local)),
     ] {
         let mut workers = [worker];
@@ -344,7 +344,7 @@ fn a_checkpoint_opens_in_the_other_order_between_epochs_only() {
     }
     for (name, mut worker) in [
         ("local", worker(&dataset, |_| {})),
-        ("lanes", worker(&dataset, local)),
+        ("stripes", worker(&dataset, local)),
     ] {
         let [start, midst, end] = &checkpoints[name];
         let error = worker.restore_position(midst).unwrap_err().to_string();
@@ -367,7 +367,7 @@ fn a_checkpoint_opens_in_the_other_order_between_epochs_only() {
     }
 }
 
-/// What is in memory never exceeds the budget by more than a row group, if the budget holds a part of each lane at all.
+/// What is in memory never exceeds the budget by more than a row group, if the budget holds a part of each stripe at all.
 #[test]
 fn the_budget_is_kept() {
     let directory = tempfile::tempdir().unwrap();

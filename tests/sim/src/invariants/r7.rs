@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasticrun_ledger::{Lanes, Ledger};
+use elasticrun_ledger::{Ledger, Stripes};
 use elasticrun_protocol::CommitId;
 
 use super::Invariants;
@@ -89,14 +89,14 @@ pub(crate) fn sealed(world: &mut World, id: CommitId, state: &State) -> Result<(
         }
         digest = step.before;
     }
-    let left: BTreeSet<u64> = match ledger.lanes() {
+    let left: BTreeSet<u64> = match ledger.stripes() {
         Some((lanes, at)) => (at..total).map(|position| lanes.row(position)).collect(),
         None => (ledger.shares().iter())
             .flat_map(|share| share.ranges().iter().cloned().flatten())
             .collect(),
     };
     for (epoch, rows) in processed {
-        let in_order = |lanes: Lanes| {
+        let in_order = |lanes: Stripes| {
             let first = (0..rows.len() as u64).map(|position| lanes.row(position));
             first.collect::<BTreeSet<_>>() == rows
         };

@@ -44,7 +44,7 @@ fn is_of_base(world: &World, host: usize, process: Process) -> Result<(), String
 
 /// Where the lanes stand, or which rows are left, whoever has them.
 fn left(ledger: &Ledger) -> (Option<u64>, BTreeSet<u64>) {
-    let lanes = ledger.lanes().map(|(_, at)| at);
+    let lanes = ledger.stripes().map(|(_, at)| at);
     let shares = ledger.shares().iter();
     let rows = shares.flat_map(|share| share.ranges().iter().cloned().flatten());
     (lanes, rows.collect())

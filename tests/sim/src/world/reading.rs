@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use elasticrun_ledger::{Introduction, Lanes, Order, Owner, Position, Share, Split};
+use elasticrun_ledger::{Introduction, Order, Owner, Position, Share, Split, Stripes};
 use elasticrun_protocol::{Process, Round};
 
 use super::{World, memory::State};
@@ -57,10 +57,10 @@ impl DataSet {
     }
 
     /// The lanes in order "deterministic".
-    pub(crate) fn lanes(&self) -> Option<Lanes> {
+    pub(crate) fn lanes(&self) -> Option<Stripes> {
         match self.order {
             Order::Local(_) => None,
-            Order::Deterministic(lanes) => Some(Lanes::new(self.rows(), lanes)),
+            Order::Deterministic(lanes) => Some(Stripes::new(self.rows(), lanes)),
         }
     }
 
@@ -150,10 +150,10 @@ impl World {
             position.next_epoch();
         }
         taken.epoch = position.ledger().epoch();
-        if let Some((lanes, rank, size)) = position.lanes() {
+        if let Some((lanes, rank, size)) = position.stripes() {
             let positions = lanes.share(position.next_step(), rank, size);
             taken.rows = positions.map(|position| lanes.row(position)).collect();
-            position.step_lanes();
+            position.step_stripes();
             taken.report = position.report();
             return taken;
         }

@@ -18,7 +18,7 @@
 //! A [`Position`] is what a worker keeps: the ledger of the last commit, and what it has processed since.
 //! [`repartition()`] hands what is left to the workers of a new round, evenly and with the fewest rows moved.
 //!
-//! [`Lanes`] is the other order: the same global batches whatever the number of workers. Its ledger is one number. A ledger of
+//! [`Stripes`] is the other order: the same global batches whatever the number of workers. Its ledger is one number. A ledger of
 //! one [`Order`] opens as one of the other between two epochs.
 //!
 //! # Invariants
@@ -27,23 +27,23 @@
 //! - **D3** everything here is a function of its input: all workers compute the same plan, and compare its digest.
 
 mod encoding;
-mod forecast;
-mod lanes;
+mod epoch_layout;
 mod ledger;
-mod line;
 mod order;
 pub mod permutation;
+mod plan_preview;
 mod position;
+mod quota;
 mod repartition;
 mod share;
-mod target;
+mod stripes;
 
 pub use encoding::Malformed;
-pub use forecast::{Flow, Forecast, Seat, forecast};
-pub use lanes::{LANES, Lanes, TooFew};
+pub use epoch_layout::{Line, Piece, Shuffle, Stretch};
 pub use ledger::{Identity, Ledger, Midst, Owner, Refused};
-pub use line::{Line, Piece, Shuffle, Stretch};
 pub use order::Order;
+pub use plan_preview::{Flow, Forecast, Seat, forecast};
 pub use position::{Disagreement, Introduction, Position, Unfit};
 pub use repartition::{Former, Member, Plan, Split, repartition};
 pub use share::Share;
+pub use stripes::{STRIPES, Stripes, TooFew};

@@ -10,7 +10,7 @@ pub enum Order {
     /// Each worker has a share of the line, and reads it in an order of its own. A change of the workers moves as few rows
     /// as can be.
     Local(Split),
-    /// So many [`Lanes`](super::Lanes), not 0: the rows of a step depend on its number alone.
+    /// So many [`Stripes`](super::Stripes), not 0: the rows of a step depend on its number alone.
     Deterministic(u32),
 }
 
@@ -31,7 +31,9 @@ impl Display for Order {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(_) => f.write_str("order \"local\""),
-            Self::Deterministic(lanes) => write!(f, "order \"deterministic\" with {lanes} lanes"),
+            Self::Deterministic(stripes) => {
+                write!(f, "order \"deterministic\" with {stripes} stripes")
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Line, Share, target::targets};
+use super::{Line, Share, quota::targets};
 
 /// Whether a row group may be cut to make the shares even.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

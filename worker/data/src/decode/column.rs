@@ -20,9 +20,10 @@ use parquet::{
 use super::{
     bytes::GroupBytes,
     chunk::{Chunk, is_decompressed_here},
-    corrupt, in_place,
+    corrupt,
+    fixed_width_fast_path::{self, Leaf, Values},
     source::Source,
-    straight::{self, Leaf, Values},
+    zero_copy,
 };
 use crate::{
     buffers::Buffers,
@@ -44,7 +45,7 @@ impl ColumnOfGroup<'_> {
     /// The column, from the bytes of its chunks.
     pub(super) fn decode(&self, bytes: &GroupBytes, buffers: &Buffers) -> Result<Decoded> {
         if let Some((leaf, chunk)) = self.tensor() {
-            let own = if in_place::is_likely(leaf, chunk) {
+            let own = if zero_copy::is_likely(leaf, chunk) {
                 bytes.own_of_chunk(chunk, buffers)?
             } else {
                 bytes.of_chunk(chunk)?
@@ -66,7 +67,7 @@ impl ColumnOfGroup<'_> {
             return Ok(None);
         }
         let (start, length) = chunk.byte_range();
-        let source = if in_place::is_likely(leaf, chunk) {
+        let source = if zero_copy::is_likely(leaf, chunk) {
             let mut bytes = buffers.take(length as usize).map_err(Problem::Io)?;
             file.read_exact_at(&mut bytes, start)
                 .map_err(Problem::from)?;
@@ -98,10 +99,10 @@ impl ColumnOfGroup<'_> {
     #[cfg(test)]
     pub(super) fn in_place(&self, bytes: &GroupBytes) -> Option<Decoded> {
         let (leaf, chunk) = self.tensor()?;
-        if !in_place::is_likely(leaf, chunk) {
+        if !zero_copy::is_likely(leaf, chunk) {
             return None;
         }
-        self.checked(in_place::decode(
+        self.checked(zero_copy::decode(
             leaf,
             chunk,
             &bytes.of_chunk(chunk).unwrap(),
@@ -135,15 +136,15 @@ impl ColumnOfGroup<'_> {
         buffers: &Buffers,
     ) -> Result<Option<Decoded>> {
         if let Source::Memory(bytes) = &source
-            && in_place::is_likely(leaf, chunk)
-            && let Some(decoded) = self.checked(in_place::decode(leaf, chunk, bytes))
+            && zero_copy::is_likely(leaf, chunk)
+            && let Some(decoded) = self.checked(zero_copy::decode(leaf, chunk, bytes))
         {
             return Ok(Some(decoded));
         }
         let Some(chunk) = Chunk::read(chunk, source, buffers)? else {
             return Ok(None);
         };
-        let fixed = straight::decode(leaf, &chunk, buffers)?;
+        let fixed = fixed_width_fast_path::decode(leaf, &chunk, buffers)?;
         Ok(self.checked(fixed))
     }
 

@@ -1,20 +1,20 @@
 //! A row group from its file into memory: the bytes of the chosen columns, then each column by itself, so
 //! that an error names the column it is in.
 
-mod blocks;
 mod bytes;
 mod chunk;
 mod column;
+mod fixed_width_fast_path;
 mod group;
 mod header;
 mod hybrid;
-mod in_place;
-mod lengths;
+mod levels;
 mod literals;
 mod pages;
+mod row_blocks;
 mod snappy;
 mod source;
-mod straight;
+mod zero_copy;
 
 use std::{
     ops::Range,
@@ -35,11 +35,11 @@ use crate::{
     column::Decoded,
     dataset::{Dataset, Selection, Source},
     error::{Error, Problem, Result},
+    ngram::{WindowPlan, Windows},
     predicate::{Filter, evaluate, may_hold},
     reader::ReaderOptions,
     rows::SomeRows,
     storage::FileInfo,
-    window::{WindowPlan, Windows},
 };
 
 /// What is read of a row group.

@@ -2,7 +2,7 @@
 //!
 //! A file that is in the page cache is copied from there in any case. Through a window of one page it is
 //! decompressed while it is still in the processor's cache, and only the decompressed rows take up memory. Each
-//! thread has one window and keeps it. A chunk that may stay as it is (`in_place`) is read as a whole instead.
+//! thread has one window and keeps it. A chunk that may stay as it is (`zero_copy`) is read as a whole instead.
 
 use std::{cell::Cell, fs::File, io, os::unix::fs::FileExt};
 

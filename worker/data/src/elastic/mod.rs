@@ -5,11 +5,11 @@
 //! itself: see the `State` of it in `state.rs`.
 
 mod audit;
-mod owner;
-mod pace;
+mod identity;
 mod reading;
+mod remaining;
 mod state;
-mod work;
+mod throughput;
 
 use std::{num::NonZeroU32, path::Path, sync::Arc, time::Instant};
 
@@ -17,7 +17,7 @@ use arrow_schema::SchemaRef;
 use elasticrun_ledger::{Disagreement, Introduction, Order, Owner, Position, Refused, Unfit};
 use xxhash_rust::xxh3::Xxh3;
 
-use self::{audit::Audit, owner::this_worker, pace::Pace, reading::Reading};
+use self::{audit::Audit, identity::this_worker, reading::Reading, throughput::Pace};
 use crate::{Batch, Dataset, ReaderOptions, Skipped};
 
 /// Why a step or a round cannot go on.
@@ -134,7 +134,7 @@ impl Elastic {
     }
 
     /// How often a row group is decoded in an epoch, about: once, but in order "deterministic" more often if the memory
-    /// does not hold a row group of each lane of this worker.
+    /// does not hold a row group of each stripe of this worker.
     pub fn passes(&self) -> f64 {
         self.reading.passes()
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use elasticrun_ledger::{Order, Position};
 
-use super::{Error, work::Work};
-use crate::{Batch, Dataset, Reader, ReaderOptions, Skipped, lanes::LaneReader};
+use super::{Error, remaining::Work};
+use crate::{Batch, Dataset, Reader, ReaderOptions, Skipped, stripes::StripeReader};
 
 /// See the module.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) enum Reading {
     /// Order "local": a share, and what is left of it.
     Share { reader: Reader, work: Work },
     /// Order "deterministic".
-    Lanes(LaneReader),
+    Stripes(StripeReader),
 }
 
 impl Reading {
@@ -28,35 +28,35 @@ impl Reading {
                 reader: Reader::new(dataset, options)?,
                 work: Work::default(),
             },
-            Order::Deterministic(_) => Self::Lanes(LaneReader::new(dataset, options)?),
+            Order::Deterministic(_) => Self::Stripes(StripeReader::new(dataset, options)?),
         })
     }
 
     pub(super) fn schema(&self) -> &SchemaRef {
         match self {
             Self::Share { reader, .. } => reader.schema(),
-            Self::Lanes(reader) => reader.schema(),
+            Self::Stripes(reader) => reader.schema(),
         }
     }
 
     pub(super) fn skipped(&self) -> &Skipped {
         match self {
             Self::Share { reader, .. } => reader.skipped(),
-            Self::Lanes(reader) => reader.skipped(),
+            Self::Stripes(reader) => reader.skipped(),
         }
     }
 
     pub(super) fn memory(&self) -> u64 {
         match self {
             Self::Share { reader, .. } => reader.memory(),
-            Self::Lanes(reader) => reader.memory(),
+            Self::Stripes(reader) => reader.memory(),
         }
     }
 
     pub(super) fn bytes_read(&self) -> u64 {
         match self {
             Self::Share { reader, .. } => reader.bytes_read(),
-            Self::Lanes(reader) => reader.bytes_read(),
+            Self::Stripes(reader) => reader.bytes_read(),
         }
     }
 
@@ -64,7 +64,7 @@ impl Reading {
     pub(super) fn passes(&self) -> f64 {
         match self {
             Self::Share { .. } => 1.0,
-            Self::Lanes(reader) => reader.passes(),
+            Self::Stripes(reader) => reader.passes(),
         }
     }
 
@@ -77,9 +77,9 @@ impl Reading {
                 let stretches = position.share().clone().stretches(position.line());
                 reader.assign(epoch, stretches.map(|stretch| stretch.piece))?;
             }
-            Self::Lanes(reader) => {
-                if let Some((lanes, rank, size)) = position.lanes() {
-                    reader.assign(epoch, lanes, rank, size, position.next_step().start);
+            Self::Stripes(reader) => {
+                if let Some((stripes, rank, size)) = position.stripes() {
+                    reader.assign(epoch, stripes, rank, size, position.next_step().start);
                 }
             }
         }
@@ -102,9 +102,9 @@ impl Reading {
                 position.step(work.left())?;
                 Ok(batch)
             }
-            Self::Lanes(reader) => {
+            Self::Stripes(reader) => {
                 let batch = reader.next_batch(position.line(), position.next_step())?;
-                position.step_lanes();
+                position.step_stripes();
                 Ok(Some(batch))
             }
         }

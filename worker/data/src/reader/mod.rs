@@ -1,12 +1,12 @@
 //! The reader: opens pieces, draws rows, gives batches, and knows how far each piece is.
 
-mod draft;
-mod drawing;
 mod memory;
 mod open;
 mod options;
+mod pending_batch;
 pub(crate) mod pool;
-mod shelf;
+mod row_group_cache;
+mod sampling;
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -16,10 +16,10 @@ use std::{
 use arrow_schema::{Field, SchemaRef};
 
 use self::{
-    draft::Draft,
     open::{OpenPiece, OpenSet, Rows},
+    pending_batch::Draft,
     pool::Pool,
-    shelf::Shelf,
+    row_group_cache::Shelf,
 };
 use crate::{
     batch::{Batch, Span},

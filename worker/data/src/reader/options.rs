@@ -1,6 +1,6 @@
 //! How a reader reads.
 
-use crate::{predicate::Predicate, window::Windows};
+use crate::{ngram::Windows, predicate::Predicate};
 
 /// What a reader does with a row group that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -84,7 +84,7 @@ class Data:
         audit: str | PathLike[str] | None,
         condition: object,
         cache: tuple[str | PathLike[str], int] | None,
-        lanes: int | None,
+        stripes: int | None,
         row_groups: object,
         windows: tuple[int, str, float, bool, Sequence[tuple[int, str]]] | None,
     ) -> Data: ...

@@ -21,13 +21,13 @@ use pyo3::{
 
 mod condition;
 mod extent;
-mod forecast;
 mod image;
+mod plan_preview;
 mod values;
 
 pub(crate) use extent::{columns, note};
-pub(crate) use forecast::{Forecast, plan};
 pub(crate) use image::{Image, images};
+pub(crate) use plan_preview::{Forecast, plan};
 
 use crate::error;
 
@@ -66,7 +66,7 @@ fn of(py: Python<'_>, error: &Error) -> PyErr {
 #[pymethods]
 impl Data {
     #[new]
-    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, lanes, row_groups, windows))]
+    #[pyo3(signature = (paths, *, columns, batch_size, seed, shuffle_rows, memory, threads, skip_errors, whole_row_groups, weight, audit, condition, cache, stripes, row_groups, windows))]
     #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
     fn new(
         py: Python<'_>,
@@ -83,7 +83,7 @@ impl Data {
         audit: Option<PathBuf>,
         condition: Option<Bound<'_, PyAny>>,
         cache: Option<(PathBuf, u64)>,
-        lanes: Option<NonZeroU32>,
+        stripes: Option<NonZeroU32>,
         row_groups: Option<Bound<'_, PyAny>>,
         windows: Option<extent::Windows>,
     ) -> PyResult<Self> {
@@ -105,8 +105,8 @@ impl Data {
                 OnError::Raise
             },
         };
-        let order = match (lanes, whole_row_groups) {
-            (Some(lanes), _) => Order::Deterministic(lanes.get()),
+        let order = match (stripes, whole_row_groups) {
+            (Some(stripes), _) => Order::Deterministic(stripes.get()),
             (None, true) => Order::Local(Split::Never),
             (None, false) => Order::Local(Split::Rows),
         };

@@ -70,7 +70,7 @@ def test_fifty_strikes(start, tmp_path):
 
 
 def test_strikes_change_no_step(start, tmp_path):
-    options = {"order": "deterministic", "global_batch_size": 14, "lanes": 60}
+    options = {"order": "deterministic", "global_batch_size": 14, "stripes": 60}
     epochs, kills = strike(start, tmp_path, 12, **options)
     assert kills > 3
     # One process without a job reads all rows in the order of the positions.

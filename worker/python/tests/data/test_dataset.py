@@ -99,15 +99,15 @@ def test_the_rate_of_one_process_is_that_of_all(tmp_path):
     assert "by 1 workers" in str(progress)
 
 
-def test_a_memory_of_part_of_the_lanes_gives_the_same_steps_with_a_warning(tmp_path):
+def test_a_memory_of_part_of_the_stripes_gives_the_same_steps_with_a_warning(tmp_path):
     path = parquet.write(tmp_path, rows=6000, files=1, group=1500, width=64)
-    whole = ParquetDataset(path, order="deterministic", global_batch_size=100, lanes=4, columns=["index", "x"])
+    whole = ParquetDataset(path, order="deterministic", global_batch_size=100, stripes=4, columns=["index", "x"])
     steps = [list(batch["index"]) for batch in whole]
     assert whole.passes == 1 and len(steps) == 60
     small = ParquetDataset(
-        path, order="deterministic", global_batch_size=100, lanes=4, columns=["index", "x"], memory="100 KiB"
+        path, order="deterministic", global_batch_size=100, stripes=4, columns=["index", "x"], memory="100 KiB"
     )
-    with pytest.warns(RuntimeWarning, match=r"each row group is decoded about \d+ times.*fewer lanes"):
+    with pytest.warns(RuntimeWarning, match=r"each row group is decoded about \d+ times.*fewer stripes"):
         again = [list(batch["index"]) for batch in small]
     assert again == steps and small.passes > 4
 
@@ -119,7 +119,12 @@ def test_a_memory_of_part_of_the_lanes_gives_the_same_steps_with_a_warning(tmp_p
         ({}, "order='local' takes batch_size, the rows of this worker at each step, and no global_batch_size"),
         ({"order": "deterministic", "batch_size": 4}, "takes global_batch_size, the rows of all workers together"),
         ({"order": "deterministic", "global_batch_size": 0}, "global_batch_size=0: must be at least 1"),
-        ({"order": "deterministic", "global_batch_size": 1, "lanes": 0}, "lanes=0: must be from 1"),
+        ({"order": "deterministic", "global_batch_size": 1, "stripes": 0}, "stripes=0: must be from 1"),
+        ({"order": "deterministic", "global_batch_size": 1, "lanes": 0}, "stripes=0: must be from 1"),
+        (
+            {"order": "deterministic", "global_batch_size": 1, "stripes": 8, "lanes": 8},
+            "stripes and lanes are two names of one option: pass stripes only",
+        ),
         ({"order": "deterministic", "global_batch_size": 1, "weight": 2}, "weight and split are for order='local'"),
     ],
 )
@@ -128,11 +133,23 @@ def test_an_order_takes_its_own_arguments(tmp_path, options, what):
         ParquetDataset(tmp_path, **options)
 
 
+def test_lanes_are_the_former_name_of_stripes(tmp_path):
+    path = parquet.write(tmp_path)
+    options = {"order": "deterministic", "global_batch_size": 100}
+
+    def steps(**more):
+        return [batch.origins() for batch in ParquetDataset(path, **options, **more)]
+
+    assert steps(lanes=12) == steps(stripes=12)
+    assert steps(stripes=12) != steps(stripes=20)
+    assert steps() == steps(stripes=5040)
+
+
 def test_a_checkpoint_of_one_order_opens_as_the_other_between_epochs(tmp_path):
     path = parquet.write(tmp_path)
     local = {"batch_size": 100}
-    lanes = {"order": "deterministic", "global_batch_size": 100, "lanes": 12}
-    for former, later in [(local, lanes), (lanes, local)]:
+    stripes = {"order": "deterministic", "global_batch_size": 100, "stripes": 12}
+    for former, later in [(local, stripes), (stripes, local)]:
         data, other = ParquetDataset(path, **former), ParquetDataset(path, **later)
         next(iter(data))
         data._agree()

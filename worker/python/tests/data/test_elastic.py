@@ -41,7 +41,7 @@ print("EACH ROW", {epochs}, "TIMES IN", state.steps, "STEPS")
 
 
 #: Of order "deterministic": two steps of 50 rows are those of five workers in order "local".
-LANES = {"order": "deterministic", "global_batch_size": 50, "lanes": 60}
+STRIPES = {"order": "deterministic", "global_batch_size": 50, "stripes": 60}
 
 
 def script(tmp_path, strike="pass", after="pass", rows=1000, epochs=1, more=None, **data):
@@ -53,7 +53,7 @@ def script(tmp_path, strike="pass", after="pass", rows=1000, epochs=1, more=None
         after=after,
         rows=rows,
         epochs=epochs,
-        more={"batch_size": 10, **(more or {})} if more is not LANES else LANES,
+        more={"batch_size": 10, **(more or {})} if more is not STRIPES else STRIPES,
     )
 
 
@@ -142,7 +142,7 @@ def test_all_workers_lost_go_on_with_model_and_rows_of_one_commit(start, tmp_pat
     deterministic = order == "deterministic"
     text = start.job(
         "-np 2 --min-np 2 -H localhost:1,127.0.0.1:1 --max-restarts 1 --blacklist-cooldown-range 0 1",
-        script(tmp_path, strike, more=LANES if deterministic else None),
+        script(tmp_path, strike, more=STRIPES if deterministic else None),
     ).succeed()
     done = 6 * (50 if deterministic else 20)
     assert start_of(text, 1) == {(rank, 2, 1000) for rank in range(2)}
@@ -157,18 +157,18 @@ def test_all_workers_lost_go_on_with_model_and_rows_of_one_commit(start, tmp_pat
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_steps_are_the_same_for_any_number_of_workers(start, tmp_path, workers):
-    text = start.job(f"-np {workers}", script(tmp_path, epochs=2, more=LANES)).succeed()
+    text = start.job(f"-np {workers}", script(tmp_path, epochs=2, more=STRIPES)).succeed()
     assert text.count("EACH ROW 2 TIMES IN 40 STEPS") == workers
-    expected = ParquetDataset(tmp_path / "data", seed=7, **LANES)
+    expected = ParquetDataset(tmp_path / "data", seed=7, **STRIPES)
     expected._enter_shard(0, 1)
     steps = [set(batch.origins()) for _ in expected.epochs(2) for batch in expected._batches()]
     commits = [rows for _, rows in sorted(committed(tmp_path / "audit").items())]
     assert commits == steps
 
 
-def test_more_workers_than_lanes_are_told_what_would_do(start, tmp_path):
-    told = start.job("-np 3", script(tmp_path, more=LANES).replace("'lanes': 60", "'lanes': 2")).fail(1)
-    assert "3 workers share 2 lanes: set lanes to 5040, which changes the order" in told
+def test_more_workers_than_stripes_are_told_what_would_do(start, tmp_path):
+    told = start.job("-np 3", script(tmp_path, more=STRIPES).replace("'stripes': 60", "'stripes': 2")).fail(1)
+    assert "3 workers share 2 stripes: set stripes to 5040, which changes the order" in told
 
 
 def test_the_rates_of_all_workers_are_known(start, tmp_path):

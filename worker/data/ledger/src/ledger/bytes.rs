@@ -26,12 +26,12 @@ impl Ledger {
         put(&mut out, self.seed.unwrap_or(0));
         put(&mut out, self.epoch);
         match &self.left {
-            Left::Lanes { lanes, at } => {
-                put(&mut out, (*lanes).into());
+            Left::Stripes { stripes, at } => {
+                put(&mut out, (*stripes).into());
                 put(&mut out, *at);
             }
             Left::Shares { owners, shares } => {
-                put(&mut out, NO_LANES);
+                put(&mut out, NO_STRIPES);
                 put(&mut out, shares.len() as u64);
                 for (owner, share) in owners.iter().zip(shares) {
                     for number in [owner.id, owner.host, owner.zone] {
@@ -62,13 +62,13 @@ impl Ledger {
         let seed = take(from)?;
         let epoch = take(from)?;
         let left = match take(from)? {
-            NO_LANES => take_shares(from, identity.rows)?,
-            lanes => Left::Lanes {
-                lanes: u32::try_from(lanes).map_err(|_| Malformed("too many lanes"))?,
+            NO_STRIPES => take_shares(from, identity.rows)?,
+            stripes => Left::Stripes {
+                stripes: u32::try_from(stripes).map_err(|_| Malformed("too many stripes"))?,
                 at: take(from)?,
             },
         };
-        if matches!(left, Left::Lanes { at, .. } if at > identity.rows) {
+        if matches!(left, Left::Stripes { at, .. } if at > identity.rows) {
             return Err(BEYOND);
         }
         if !from.is_empty() {
@@ -83,8 +83,8 @@ impl Ledger {
     }
 }
 
-/// Stands where order "deterministic" has its number of lanes.
-const NO_LANES: u64 = 0;
+/// Stands where order "deterministic" has its number of stripes.
+const NO_STRIPES: u64 = 0;
 
 pub(super) const BEYOND: Malformed = Malformed("a row is beyond the end of the epoch");
 

@@ -6,7 +6,7 @@ mod tests;
 
 use std::{collections::BTreeMap, iter};
 
-use super::{Former, Lanes, Line, Member, Order, Plan, Share, Shuffle, Split, repartition};
+use super::{Former, Line, Member, Order, Plan, Share, Shuffle, Split, Stripes, repartition};
 use elasticrun_core::mutant::{Mutant, planted};
 
 /// Which data set a ledger is of.
@@ -80,7 +80,7 @@ enum Left {
         shares: Vec<Share>,
     },
     /// All positions from this one on.
-    Lanes { lanes: u32, at: u64 },
+    Stripes { stripes: u32, at: u64 },
 }
 
 /// A checkpoint of another order, from the midst of an epoch.
@@ -117,12 +117,12 @@ impl Ledger {
     }
 
     /// The start of epoch 0 in order "deterministic".
-    pub fn in_lanes(identity: Identity, seed: Option<u64>, lanes: u32) -> Self {
+    pub fn in_stripes(identity: Identity, seed: Option<u64>, stripes: u32) -> Self {
         Self {
             identity,
             seed,
             epoch: 0,
-            left: Left::Lanes { lanes, at: 0 },
+            left: Left::Stripes { stripes, at: 0 },
         }
     }
 
@@ -133,7 +133,7 @@ impl Ledger {
     pub fn in_order(mut self, wanted: Order) -> Result<Self, Midst> {
         let stored = match self.left {
             Left::Shares { .. } => Order::Local(Split::Rows),
-            Left::Lanes { lanes, .. } => Order::Deterministic(lanes),
+            Left::Stripes { stripes, .. } => Order::Deterministic(stripes),
         };
         let same = match (stored, wanted) {
             (Order::Local(_), Order::Local(_)) => true,
@@ -157,8 +157,8 @@ impl Ledger {
                 owners: vec![Owner::NOBODY],
                 shares: vec![iter::once(rows - left..rows).collect()],
             },
-            Order::Deterministic(lanes) => Left::Lanes {
-                lanes,
+            Order::Deterministic(stripes) => Left::Stripes {
+                stripes,
                 at: rows - left,
             },
         };
@@ -190,7 +190,7 @@ impl Ledger {
     pub fn owners(&self) -> &[Owner] {
         match &self.left {
             Left::Shares { owners, .. } => owners,
-            Left::Lanes { .. } => &[],
+            Left::Stripes { .. } => &[],
         }
     }
 
@@ -198,15 +198,15 @@ impl Ledger {
     pub fn shares(&self) -> &[Share] {
         match &self.left {
             Left::Shares { shares, .. } => shares,
-            Left::Lanes { .. } => &[],
+            Left::Stripes { .. } => &[],
         }
     }
 
-    /// In order "deterministic", the lanes and the position from which on all rows are left.
-    pub fn lanes(&self) -> Option<(Lanes, u64)> {
+    /// In order "deterministic", the stripes and the position from which on all rows are left.
+    pub fn stripes(&self) -> Option<(Stripes, u64)> {
         match self.left {
             Left::Shares { .. } => None,
-            Left::Lanes { lanes, at } => Some((Lanes::new(self.identity.rows, lanes), at)),
+            Left::Stripes { stripes, at } => Some((Stripes::new(self.identity.rows, stripes), at)),
         }
     }
 
@@ -214,7 +214,7 @@ impl Ledger {
     pub fn left(&self) -> u64 {
         match &self.left {
             Left::Shares { shares, .. } => shares.iter().map(Share::rows).sum(),
-            Left::Lanes { at, .. } => self.identity.rows - at,
+            Left::Stripes { at, .. } => self.identity.rows - at,
         }
     }
 
@@ -226,7 +226,7 @@ impl Ledger {
                 *owners = vec![Owner::NOBODY];
                 *shares = vec![iter::once(0..self.identity.rows).collect()];
             }
-            Left::Lanes { at, .. } => *at = 0,
+            Left::Stripes { at, .. } => *at = 0,
         }
     }
 
@@ -278,18 +278,18 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes how far all workers are in the lanes at a commit.
+    /// Notes how far all workers are in the stripes at a commit.
     ///
     /// # Errors
     /// If that is behind where they were, or beyond the end; [`Refused::Unknown`] in order "local".
-    pub fn record_lanes(&mut self, now: u64) -> Result<(), Refused> {
+    pub fn record_stripes(&mut self, now: u64) -> Result<(), Refused> {
         let rows = self.identity.rows;
         match &mut self.left {
-            Left::Lanes { at, .. } if (*at..=rows).contains(&now) => {
+            Left::Stripes { at, .. } if (*at..=rows).contains(&now) => {
                 *at = now;
                 Ok(())
             }
-            Left::Lanes { .. } => Err(Refused::Foreign(0)),
+            Left::Stripes { .. } => Err(Refused::Foreign(0)),
             Left::Shares { .. } => Err(Refused::Unknown(0)),
         }
     }

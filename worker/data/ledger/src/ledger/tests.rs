@@ -85,13 +85,13 @@ fn a_row_of_two_workers_is_no_ledger() {
 }
 
 #[test]
-fn lanes_come_back() {
-    let mut ledger = Ledger::in_lanes(ledger().0.identity(), None, 60);
+fn stripes_come_back() {
+    let mut ledger = Ledger::in_stripes(ledger().0.identity(), None, 60);
     ledger.begin(2);
-    assert_eq!(ledger.record_lanes(33), Ok(()));
+    assert_eq!(ledger.record_stripes(33), Ok(()));
     assert_eq!((ledger.left(), ledger.epoch()), (67, 2));
-    assert_eq!(ledger.record_lanes(32), Err(Refused::Foreign(0)));
-    assert_eq!(ledger.record_lanes(101), Err(Refused::Foreign(0)));
+    assert_eq!(ledger.record_stripes(32), Err(Refused::Foreign(0)));
+    assert_eq!(ledger.record_stripes(101), Err(Refused::Foreign(0)));
     let bytes = ledger.encode();
     assert!(bytes.len() < 24, "{}", bytes.len());
     assert_eq!(Ledger::decode(&bytes), Ok(ledger));
@@ -103,28 +103,28 @@ fn lanes_come_back() {
 #[test]
 fn one_order_opens_as_the_other_between_epochs() {
     let local = Order::Local(Split::Never);
-    let lanes = Order::Deterministic(7);
+    let stripes = Order::Deterministic(7);
     let (start, _) = ledger();
     for done in [0, 100] {
-        let mut in_lanes = start.clone().in_order(lanes).unwrap();
-        in_lanes.record_lanes(done).unwrap();
-        assert_eq!(in_lanes.left(), 100 - done);
-        let back = in_lanes.clone().in_order(local).unwrap();
-        assert_eq!((back.left(), back.lanes()), (100 - done, None));
-        assert_eq!(back.in_order(lanes), Ok(in_lanes.clone()));
-        assert!(in_lanes.in_order(Order::Deterministic(8)).is_ok());
+        let mut in_stripes = start.clone().in_order(stripes).unwrap();
+        in_stripes.record_stripes(done).unwrap();
+        assert_eq!(in_stripes.left(), 100 - done);
+        let back = in_stripes.clone().in_order(local).unwrap();
+        assert_eq!((back.left(), back.stripes()), (100 - done, None));
+        assert_eq!(back.in_order(stripes), Ok(in_stripes.clone()));
+        assert!(in_stripes.in_order(Order::Deterministic(8)).is_ok());
     }
-    let mut midst = start.clone().in_order(lanes).unwrap();
-    midst.record_lanes(1).unwrap();
-    assert_eq!(midst.clone().in_order(lanes), Ok(midst.clone()));
+    let mut midst = start.clone().in_order(stripes).unwrap();
+    midst.record_stripes(1).unwrap();
+    assert_eq!(midst.clone().in_order(stripes), Ok(midst.clone()));
     assert_eq!(
         midst.in_order(local).unwrap_err().to_string(),
-        "it is in order \"deterministic\" with 7 lanes, 1 of 100 rows into an epoch, and order \"local\" can only begin \
+        "it is in order \"deterministic\" with 7 stripes, 1 of 100 rows into an epoch, and order \"local\" can only begin \
          with one: set what it was, or take a checkpoint from the end of an epoch"
     );
     let (mut midst, line) = ledger();
     midst.share_out(&line, &workers([1]), Split::Rows);
     midst.record(0, iter::once(1..100).collect()).unwrap();
     assert!(midst.clone().in_order(local).is_ok());
-    assert!(midst.in_order(lanes).is_err());
+    assert!(midst.in_order(stripes).is_err());
 }

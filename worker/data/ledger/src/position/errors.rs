@@ -39,7 +39,7 @@ pub enum Disagreement {
         /// Those of rank 0.
         batch: u32,
     },
-    /// Order "deterministic" has a lane for each worker at least.
+    /// Order "deterministic" has a stripe for each worker at least.
     #[error(transparent)]
     TooFew(#[from] TooFew),
     /// Two processes that say they are the same one.

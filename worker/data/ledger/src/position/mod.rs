@@ -1,7 +1,7 @@
 //! The position of one worker in its data, through rounds, commits and epochs.
 
 mod errors;
-mod introduction;
+mod round_hello;
 #[cfg(test)]
 mod tests;
 
@@ -11,10 +11,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::{
     errors::{Disagreement, Unfit},
-    introduction::Introduction,
+    round_hello::Introduction,
 };
 use super::{
-    Identity, Lanes, Ledger, Line, Malformed, Order, Owner, Refused, Share, Split,
+    Identity, Ledger, Line, Malformed, Order, Owner, Refused, Share, Split, Stripes,
     encoding::{put, take, take_word},
 };
 use elasticrun_core::mutant::{Mutant, planted};
@@ -50,7 +50,7 @@ impl Position {
     /// The start of epoch 0 of a data set whose row groups have so many rows. `digest` is that of [`Identity`].
     ///
     /// # Panics
-    /// If there are no lanes in order "deterministic".
+    /// If there are no stripes in order "deterministic".
     pub fn new(
         groups: Arc<[u32]>,
         digest: u64,
@@ -65,9 +65,9 @@ impl Position {
         let order = order.into();
         let ledger = match order {
             Order::Local(_) => Ledger::new(identity, seed),
-            Order::Deterministic(lanes) => {
-                assert!(lanes > 0, "an order has at least one lane");
-                Ledger::in_lanes(identity, seed, lanes)
+            Order::Deterministic(stripes) => {
+                assert!(stripes > 0, "an order has at least one stripe");
+                Ledger::in_stripes(identity, seed, stripes)
             }
         };
         let mut position = Self {
@@ -108,17 +108,17 @@ impl Position {
         &self.share
     }
 
-    /// Order "deterministic": the lanes of this epoch, and the rank and the number of the workers of the round.
-    pub fn lanes(&self) -> Option<(Lanes, u32, u32)> {
-        let (lanes, _) = self.ledger.lanes()?;
+    /// Order "deterministic": the stripes of this epoch, and the rank and the number of the workers of the round.
+    pub fn stripes(&self) -> Option<(Stripes, u32, u32)> {
+        let (stripes, _) = self.ledger.stripes()?;
         let size = self.workers.len().max(1) as u32;
-        Some((lanes, self.rank as u32, size))
+        Some((stripes, self.rank as u32, size))
     }
 
     /// Rows of this epoch that this worker has left.
     pub fn left(&self) -> u64 {
-        match self.lanes() {
-            Some((lanes, rank, size)) => lanes.left(self.at, rank, size),
+        match self.stripes() {
+            Some((stripes, rank, size)) => stripes.left(self.at, rank, size),
             None => self.share.rows(),
         }
     }
@@ -137,7 +137,7 @@ impl Position {
 
     /// Whether rows were processed since the last agreement: a commit would not know of them.
     pub fn is_ahead(&self) -> bool {
-        match self.ledger.lanes() {
+        match self.ledger.stripes() {
             Some((_, at)) => self.at != at,
             None => self.ledger.shares().get(self.rank) != Some(&self.share),
         }
@@ -154,15 +154,15 @@ impl Position {
     /// All workers must have the same ledger, that of the commit which the round goes on from.
     ///
     /// # Errors
-    /// If they do not, or one of them said nonsense, or there are more of them than lanes; nothing has changed then.
+    /// If they do not, or one of them said nonsense, or there are more of them than stripes; nothing has changed then.
     pub fn enter<B: AsRef<[u8]>>(
         &mut self,
         rank: usize,
         introductions: &[B],
     ) -> Result<u64, Disagreement> {
-        let workers = introduction::read_all(introductions, self.digest, self.order)?;
-        if let Some((lanes, _)) = self.ledger.lanes() {
-            lanes.check(workers.len() as u32)?;
+        let workers = round_hello::read_all(introductions, self.digest, self.order)?;
+        if let Some((stripes, _)) = self.ledger.stripes() {
+            stripes.check(workers.len() as u32)?;
         }
         self.workers = workers;
         self.rank = rank;
@@ -190,14 +190,14 @@ impl Position {
         Ok(())
     }
 
-    /// Order "deterministic": the positions of the next step, of all workers. [`Lanes::share`] says which are this one's.
+    /// Order "deterministic": the positions of the next step, of all workers. [`Stripes::share`] says which are this one's.
     pub fn next_step(&self) -> Range<u64> {
         let rows = self.line.rows();
         self.at..self.at.saturating_add(self.batch()).min(rows)
     }
 
     /// Order "deterministic": this worker has processed its rows of the next step. One step less is left.
-    pub fn step_lanes(&mut self) {
+    pub fn step_stripes(&mut self) {
         self.at = self.next_step().end;
         self.steps = self.steps.saturating_sub(1);
     }
@@ -225,13 +225,13 @@ impl Position {
             if take_word(&mut from).map_err(malformed)? != own {
                 return Err(Disagreement::Elsewhere { rank });
             }
-            if let Some((lanes, before)) = self.ledger.lanes() {
+            if let Some((stripes, before)) = self.ledger.stripes() {
                 let at = take(&mut from).map_err(malformed)?;
                 if at != self.at {
                     return Err(Disagreement::Elsewhere { rank });
                 }
                 let (rank, size) = (rank as u32, reports.len() as u32);
-                taken.push(lanes.left(before, rank, size) - lanes.left(at, rank, size));
+                taken.push(stripes.left(before, rank, size) - stripes.left(at, rank, size));
             } else {
                 let share = Share::decode(&mut from).map_err(malformed)?;
                 let had = ledger.shares().get(rank).map_or(0, Share::rows);
@@ -242,8 +242,8 @@ impl Position {
                 taken.push(had - has);
             }
         }
-        if ledger.lanes().is_some() {
-            ledger.record_lanes(self.at)?;
+        if ledger.stripes().is_some() {
+            ledger.record_stripes(self.at)?;
         }
         self.ledger = ledger;
         if planted(Mutant::LedgerOfCommitBefore) {
@@ -289,7 +289,7 @@ impl Position {
         }
         self.ledger = ledger;
         self.settle();
-        if self.ledger.lanes().is_some() {
+        if self.ledger.stripes().is_some() {
             return Ok(());
         }
         let same = (self.workers.iter().map(|worker| &worker.owner)).eq(self.ledger.owners());
@@ -309,7 +309,7 @@ impl Position {
         };
         if planted(Mutant::LaneSkipped) && self.at > 0 {
             // At the end there is nothing to skip.
-            let _ = self.ledger.record_lanes(self.at + 1);
+            let _ = self.ledger.record_stripes(self.at + 1);
         }
         self.settle();
         moved
@@ -334,7 +334,7 @@ impl Position {
     }
 
     fn count_steps(&mut self) {
-        if let Some((_, at)) = self.ledger.lanes() {
+        if let Some((_, at)) = self.ledger.stripes() {
             self.at = at;
             let batch = self.batch();
             self.steps = if batch == 0 {

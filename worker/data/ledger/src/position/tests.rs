@@ -50,8 +50,8 @@ impl World {
     /// Each worker takes its next rows.
     fn step(&mut self) {
         for position in &mut self.0 {
-            if position.lanes().is_some() {
-                position.step_lanes();
+            if position.stripes().is_some() {
+                position.step_stripes();
                 continue;
             }
             let mut taken = position.share().clone();
@@ -179,7 +179,7 @@ fn an_empty_data_set_has_no_steps() {
 }
 
 #[test]
-fn in_lanes_a_step_is_the_same_whoever_does_it() {
+fn in_stripes_a_step_is_the_same_whoever_does_it() {
     let mut steps = Vec::new();
     let mut world = World::ordered(3, Order::Deterministic(12));
     assert_eq!(world.enter(&[1, 2, 3]), [Ok(0), Ok(0), Ok(0)]);
@@ -211,7 +211,7 @@ fn in_lanes_a_step_is_the_same_whoever_does_it() {
 }
 
 #[test]
-fn in_lanes_a_rollback_in_the_midst_of_a_round_goes_on() {
+fn in_stripes_a_rollback_in_the_midst_of_a_round_goes_on() {
     let mut world = World::ordered(1, Order::Deterministic(12));
     world.enter(&[1]);
     let commit = world.0[0].save().to_vec();
@@ -221,17 +221,17 @@ fn in_lanes_a_rollback_in_the_midst_of_a_round_goes_on() {
 }
 
 #[test]
-fn in_lanes_all_are_at_the_same_place_with_the_same_batch() {
+fn in_stripes_all_are_at_the_same_place_with_the_same_batch() {
     let mut world = World::ordered(2, Order::Deterministic(2));
     assert_eq!(world.enter(&[1, 2]), [Ok(0), Ok(0)]);
-    world.0[1].step_lanes();
+    world.0[1].step_stripes();
     assert_eq!(world.agree()[0], Err(Disagreement::Elsewhere { rank: 1 }));
     let mut world = World::ordered(3, Order::Deterministic(2));
     assert!(matches!(
         world.enter(&[1, 2, 3])[2],
         Err(Disagreement::TooFew(TooFew {
             workers: 3,
-            lanes: 2,
+            stripes: 2,
             ..
         }))
     ));

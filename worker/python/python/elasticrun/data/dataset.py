@@ -28,6 +28,9 @@ __all__ = ["ParquetDataset"]
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
+#: Stripes of ``order="deterministic"`` if none are given: ``elasticrun_ledger::STRIPES``.
+_STRIPES = 5040
+
 #: A user is told where row groups are decoded more often than so many times.
 _MANY_PASSES = 4
 
@@ -50,8 +53,9 @@ class ParquetDataset:
         order: "local" moves few rows when workers change; "deterministic" gives the same rows at the same step, whatever
             number of workers there is or was.
         global_batch_size: for ``order="deterministic"``: rows of all workers together at each step, the same in all of them.
-        lanes: for ``order="deterministic"``: how many row groups all workers together read at a time, at least as many as there
-            will ever be workers. Another number is another order.
+        stripes: for ``order="deterministic"``: how many row groups all workers together read at a time, 5,040 if not given. At
+            least the maximum number of workers. Another number gives another order.
+        lanes: the former name of ``stripes``.
         columns: names of the columns to read; all if none are given.
         shuffle: whether rows are shuffled, anew in each epoch.
         seed: what the order is drawn from. All workers pass the same.
@@ -89,7 +93,8 @@ class ParquetDataset:
         batch_size: int | None = None,
         order: Literal["local", "deterministic"] = "local",
         global_batch_size: int | None = None,
-        lanes: int = 5040,
+        stripes: int | None = None,
+        lanes: int | None = None,
         columns: Sequence[str] | None = None,
         shuffle: bool = True,
         seed: int = 0,
@@ -118,8 +123,7 @@ class ParquetDataset:
             raise ValueError(
                 "weight and split are for order='local': a step of order='deterministic' is shared out evenly"
             )
-        if not 1 <= lanes < 1 << 32:
-            raise ValueError(f"lanes={lanes}: must be from 1 to 2**32 - 1, and not fewer than workers")
+        stripes = _number_of_stripes(stripes, lanes)
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
         places = [os.fspath(path) for path in several]
@@ -139,7 +143,7 @@ class ParquetDataset:
             audit=audit,
             condition=where,
             cache=None if cache is None else (cache, _bytes("cache_size", cache_size)),
-            lanes=lanes if deterministic else None,
+            stripes=stripes if deterministic else None,
             row_groups=selectors.chosen(row_groups, places),
             windows=None if ngram is None else ngram.windows(self._names(places, columns)),
         )
@@ -149,7 +153,7 @@ class ParquetDataset:
         #: Rows of all workers at each step in ``order="deterministic"``.
         self.global_batch_size = global_batch_size
         self._memory = _bytes("memory", memory)
-        self._lanes = lanes
+        self._stripes = stripes
         self._may_warn = deterministic
         #: The round in which rows were handed out last.
         self._round: tuple[int, int] | None = None
@@ -211,7 +215,7 @@ class ParquetDataset:
     @property
     def passes(self) -> float:
         """How often this worker decodes each row group that it reads in an epoch, about. Once at best; more often if
-        ``memory`` holds only parts of the row groups of its lanes."""
+        ``memory`` holds only parts of the row groups of its stripes."""
         return self._data.cost()[1]
 
     def _warn_of_passes(self) -> None:
@@ -221,8 +225,8 @@ class ParquetDataset:
         self._may_warn = False
         needed = self._memory * self.passes / (1 << 30)
         warnings.warn(
-            f"each row group is decoded about {self.passes:.0f} times: this worker's part of {self._lanes} lanes does not fit into"
-            f" memory. memory='{needed:.1f} GiB' would do, or fewer lanes (which is another order), or more workers",
+            f"each row group is decoded about {self.passes:.0f} times: this worker's part of {self._stripes} stripes does not fit into"
+            f" memory. memory='{needed:.1f} GiB' would do, or fewer stripes (which is another order), or more workers",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -347,6 +351,17 @@ def _rows_of_a_step(deterministic: bool, batch_size: int | None, global_batch_si
     if not 1 <= rows < 1 << 32:
         raise ValueError(f"{name}={rows}: must be at least 1")
     return rows
+
+
+def _number_of_stripes(stripes: int | None, lanes: int | None) -> int:
+    """``stripes``, or ``lanes``, which is its former name."""
+    if stripes is not None and lanes is not None:
+        raise TypeError("stripes and lanes are two names of one option: pass stripes only")
+    given = lanes if stripes is None else stripes
+    number = _STRIPES if given is None else given
+    if not 1 <= number < 1 << 32:
+        raise ValueError(f"stripes={number}: must be from 1 to 2**32 - 1, and not fewer than workers")
+    return number
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .. import _native
 from ..errors import DataError
-from . import picture
+from . import plan_render
 
 __all__ = ["main"]
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             whole_row_groups=given.whole_row_groups,
         )
         if given.svg:
-            Path(given.svg).write_text(picture.svg(told, given.before, given.after))
+            Path(given.svg).write_text(plan_render.svg(told, given.before, given.after))
     except (DataError, OSError) as error:
         print(f"elasticrun data plan: {error}", file=sys.stderr)
         return 2
@@ -114,14 +114,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _lines(told: _native.Forecast, given: argparse.Namespace, width: int) -> Iterator[str]:
-    left = picture.rows(told.before)
+    left = plan_render.rows(told.before)
     yield (
         f"{told.files:,} {'file' if told.files == 1 else 'files'}, {told.row_groups:,} row groups, {told.rows:,} rows; "
         f"{left:,} left to {len(given.before):,} workers, then to {len(given.after):,}"
     )
     yield ""
     table: list[tuple[str, ...]] = [("worker", "before", "keeps", "of its host", "of others", "after", "")]
-    for one in picture.changes(told, given.before, given.after):
+    for one in plan_render.changes(told, given.before, given.after):
         numbers = (one.before, one.kept, one.near, one.far, one.after)
         note = "" if one.stays else "new" if one.comes else "gone"
         table.append((one.name, *(f"{number:,}" for number in numbers), note))
@@ -133,7 +133,7 @@ def _lines(told: _native.Forecast, given: argparse.Namespace, width: int) -> Ite
         ]
         yield "  ".join(cells).rstrip()
     yield ""
-    yield from picture.bars(told, given.before, given.after, width)
+    yield from plan_render.bars(told, given.before, given.after, width)
     yield ""
     yield (
         f"moved: {told.moved:,} rows{_percent(told.moved, left)}, and no even plan moves fewer; "

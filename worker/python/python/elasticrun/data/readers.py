@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from .. import _native
-from . import keywords, petastorm
+from . import petastorm, petastorm_args
 from .dataset import ParquetDataset
-from .forms import Form
+from .output_schema import Form
 from .ngram import NGram
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _reader(
     memory: int | str = "256 MiB",
     **others: Any,
 ) -> Reader:
-    cache = keywords.check(others)
+    cache = petastorm_args.check(others)
     if (cur_shard is None) != (shard_count is None):
         raise ValueError("cur_shard and shard_count are given together, or not at all")
     shard, count = cur_shard or 0, shard_count or 1

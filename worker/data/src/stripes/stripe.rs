@@ -1,14 +1,14 @@
-//! One lane: what is left of it, and which of that is in memory or on its way there.
+//! One stripe: what is left of it, and which of that is in memory or on its way there.
 
 use std::{collections::VecDeque, ops::Range};
 
-use elasticrun_ledger::Lanes;
+use elasticrun_ledger::Stripes;
 
 use super::chunk::Chunk;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Stripe {
     pub(super) number: u64,
     /// Where it begins on the line.
     first: u64,
@@ -21,7 +21,7 @@ pub(super) struct Lane {
     pub(super) mark: Option<Mark>,
 }
 
-/// A part of a lane in one row group.
+/// A part of a stripe in one row group.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) range: Range<u64>,
@@ -45,12 +45,12 @@ pub(super) struct Mark {
     pub(super) source: Option<u32>,
 }
 
-impl Lane {
-    /// The lane of that number, of which so much is left.
-    pub(super) fn new(order: &Lanes, number: u64, rest: Range<u64>) -> Self {
+impl Stripe {
+    /// The stripe of that number, of which so much is left.
+    pub(super) fn new(order: &Stripes, number: u64, rest: Range<u64>) -> Self {
         Self {
             number,
-            first: order.lane(number).start,
+            first: order.stripe(number).start,
             rest,
             parts: VecDeque::new(),
             is_new: true,
@@ -58,7 +58,7 @@ impl Lane {
         }
     }
 
-    /// The same lane from another row on: what is in memory stays, if the row is part of it.
+    /// The same stripe from another row on: what is in memory stays, if the row is part of it.
     pub(super) fn starting(mut self, row: u64) -> Self {
         if self
             .parts
@@ -99,8 +99,8 @@ impl Lane {
     }
 
     /// The position of the epoch at which it needs a row, if it has that row.
-    pub(super) fn needs_at(&self, row: u64, lanes: u64) -> Option<u64> {
-        (row < self.rest.end).then(|| (row - self.first) * lanes + self.number)
+    pub(super) fn needs_at(&self, row: u64, stripes: u64) -> Option<u64> {
+        (row < self.rest.end).then(|| (row - self.first) * stripes + self.number)
     }
 
     /// The part that a row is in.

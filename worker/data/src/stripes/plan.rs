@@ -1,4 +1,4 @@
-//! Which part of which lane is read next, and how large it is.
+//! Which part of which stripe is read next, and how large it is.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -17,7 +17,7 @@ const SAMPLE: usize = 64;
 #[derive(Debug)]
 pub(super) struct Plan {
     memory: u64,
-    /// Bytes of all parts of all lanes.
+    /// Bytes of all parts of all stripes.
     bytes: u64,
     /// Bytes and rows: of footers at first, then of what came.
     size: (u64, u64),
@@ -25,7 +25,7 @@ pub(super) struct Plan {
     overhead: u64,
     /// Rows of a row group, on average.
     group: u64,
-    /// The position at which a lane needs what is not asked for yet, and the place of the lane: the next first.
+    /// The position at which a stripe needs what is not asked for yet, and the place of the stripe: the next first.
     queue: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -50,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// All lanes are other ones.
+    /// All stripes are other ones.
     pub(super) fn begin(&mut self) {
         self.queue.clear();
         self.bytes = 0;
@@ -61,17 +61,17 @@ impl Plan {
         self.bytes
     }
 
-    /// A lane that has parts of so many bytes.
+    /// A stripe that has parts of so many bytes.
     pub(super) fn holds(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// A lane needs rows at a position.
+    /// A stripe needs rows at a position.
     pub(super) fn add(&mut self, needs_at: Option<u64>, place: usize) {
         self.queue.extend(needs_at.map(|at| Reverse((at, place))));
     }
 
-    /// The lane that needs rows first, and where.
+    /// The stripe that needs rows first, and where.
     pub(super) fn first(&self) -> Option<(u64, usize)> {
         self.queue.peek().map(|Reverse(first)| *first)
     }
@@ -81,9 +81,9 @@ impl Plan {
         self.queue.pop();
     }
 
-    /// Rows of a part, if the worker has so many lanes. A quarter of the memory is for parts that are read ahead.
-    pub(super) fn rows(&self, lanes: usize) -> u64 {
-        let each = self.memory / 4 * 3 / (lanes as u64).max(1);
+    /// Rows of a part, if the worker has so many stripes. A quarter of the memory is for parts that are read ahead.
+    pub(super) fn rows(&self, stripes: usize) -> u64 {
+        let each = self.memory / 4 * 3 / (stripes as u64).max(1);
         let (bytes, rows) = self.size;
         let fits = u128::from(each.saturating_sub(self.overhead)) * u128::from(rows)
             / u128::from(bytes.max(1));
@@ -92,10 +92,10 @@ impl Plan {
             .max(self.group.div_ceil(MOST_PASSES))
     }
 
-    /// Rows of the first part of a lane that begins in a row group. Parts of lanes end at different times then, so that there is
-    /// always something to decode and never everything; but at one time for all lanes in a row group.
-    pub(super) fn first_rows(&self, lanes: usize, group: u32) -> u64 {
-        let rows = self.rows(lanes);
+    /// Rows of the first part of a stripe that begins in a row group. Parts of stripes end at different times then, so that there is
+    /// always something to decode and never everything; but at one time for all stripes in a row group.
+    pub(super) fn first_rows(&self, stripes: usize, group: u32) -> u64 {
+        let rows = self.rows(stripes);
         if rows >= self.group {
             return rows;
         }
@@ -104,8 +104,8 @@ impl Plan {
     }
 
     /// How often a row group is decoded, about.
-    pub(super) fn passes(&self, lanes: usize) -> f64 {
-        self.group as f64 / self.rows(lanes).min(self.group) as f64
+    pub(super) fn passes(&self, stripes: usize) -> f64 {
+        self.group as f64 / self.rows(stripes).min(self.group) as f64
     }
 
     /// Bytes of so many rows.

@@ -2,8 +2,8 @@
 
 use super::{
     OnError, Reader,
-    draft::Draft,
     open::{OpenPiece, Rows},
+    pending_batch::Draft,
 };
 use crate::{
     batch::Span,

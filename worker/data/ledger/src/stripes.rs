@@ -1,77 +1,79 @@
 //! The order that does not depend on the number of workers.
 //!
-//! The line of an epoch is cut into lanes of equal length, and rows are taken from all lanes in turn: position i of the
-//! epoch is the next row of lane i mod C. A step takes the next global batch of positions, and whose rows of it a
+//! The line of an epoch is cut into stripes of equal length, and rows are taken from all stripes in turn: position i of the
+//! epoch is the next row of stripe i mod C. A step takes the next global batch of positions, and whose rows of it a
 //! worker reads is a matter of its rank. So a number says how far the job is, the batch of a step is the same set of rows in
 //! every history of world sizes, and nothing of the size of the data set is kept.
 //!
-//! Lane l is read by rank l mod size. Any stretch of positions then is shared out to within two rows, and evenly to the row
-//! if the size divides the lanes. A lane has one row group open: the job reads from as many row groups at a time as there are
-//! lanes, each of them in its own permutation. So there are no fewer lanes than workers, and the fewer the better.
+//! Stripe l is read by rank l mod size. Any stretch of positions then is shared out to within two rows, and evenly to the row
+//! if the size divides the stripes. A stripe has one row group open: the job reads from as many row groups at a time as there are
+//! stripes, each of them in its own permutation. So there are no fewer stripes than workers, and the fewer the better.
 
 use std::ops::Range;
 
-/// Lanes if nothing else is said: divisible by 1 to 10, 12, 14, 15 and 16, so that shares are even to the row for most sizes.
-pub const LANES: u32 = 5040;
+/// Stripes if nothing else is said: divisible by 1 to 10, 12, 14, 15 and 16, so that shares are even to the row for most sizes.
+pub const STRIPES: u32 = 5040;
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lanes {
+pub struct Stripes {
     rows: u64,
-    lanes: u64,
+    stripes: u64,
 }
 
-/// More workers than lanes: some would have nothing to read.
+/// More workers than stripes: some would have nothing to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{workers} workers share {lanes} lanes: set lanes to {enough}, which changes the order")]
+#[error(
+    "{workers} workers share {stripes} stripes: set stripes to {enough}, which changes the order"
+)]
 pub struct TooFew {
     /// Workers of the round.
     pub workers: u32,
-    /// Lanes that there are.
-    pub lanes: u64,
-    /// Lanes that would do, and stay even for many sizes.
+    /// Stripes that there are.
+    pub stripes: u64,
+    /// Stripes that would do, and stay even for many sizes.
     pub enough: u64,
 }
 
-impl Lanes {
+impl Stripes {
     /// The order of an epoch of so many rows.
     ///
     /// # Panics
-    /// If there are no lanes.
-    pub fn new(rows: u64, lanes: u32) -> Self {
-        assert!(lanes > 0, "an order has at least one lane");
-        let lanes = lanes.into();
-        Self { rows, lanes }
+    /// If there are no stripes.
+    pub fn new(rows: u64, stripes: u32) -> Self {
+        assert!(stripes > 0, "an order has at least one stripe");
+        let stripes = stripes.into();
+        Self { rows, stripes }
     }
 
-    /// Whether each of so many workers has a lane.
+    /// Whether each of so many workers has a stripe.
     ///
     /// # Errors
-    /// With the number of lanes that would do.
+    /// With the number of stripes that would do.
     pub fn check(&self, workers: u32) -> Result<(), TooFew> {
         let needed = u64::from(workers);
-        if needed <= self.lanes {
+        if needed <= self.stripes {
             return Ok(());
         }
-        let unit = u64::from(LANES);
-        let (lanes, enough) = (self.lanes, needed.div_ceil(unit) * unit);
+        let unit = u64::from(STRIPES);
+        let (stripes, enough) = (self.stripes, needed.div_ceil(unit) * unit);
         Err(TooFew {
             workers,
-            lanes,
+            stripes,
             enough,
         })
     }
 
     /// How many there are.
-    pub fn lanes(&self) -> u64 {
-        self.lanes
+    pub fn stripes(&self) -> u64 {
+        self.stripes
     }
 
-    /// The part of the line that is a lane's.
-    pub fn lane(&self, lane: u64) -> Range<u64> {
-        let (each, more) = (self.rows / self.lanes, self.rows % self.lanes);
-        let start = |lane: u64| lane * each + lane.min(more);
-        start(lane)..start(lane + 1)
+    /// The part of the line that is a stripe's.
+    pub fn stripe(&self, stripe: u64) -> Range<u64> {
+        let (each, more) = (self.rows / self.stripes, self.rows % self.stripes);
+        let start = |stripe: u64| stripe * each + stripe.min(more);
+        start(stripe)..start(stripe + 1)
     }
 
     /// Where on the line the row at a position of the epoch lies.
@@ -80,8 +82,8 @@ impl Lanes {
     /// If the position is not below the number of rows.
     pub fn row(&self, position: u64) -> u64 {
         assert!(position < self.rows, "position {position} of {}", self.rows);
-        // The first lanes are the longer ones, so the last turn is one of them.
-        self.lane(position % self.lanes).start + position / self.lanes
+        // The first stripes are the longer ones, so the last turn is one of them.
+        self.stripe(position % self.stripes).start + position / self.stripes
     }
 
     /// The positions of a step that a worker reads, in order.
@@ -91,44 +93,44 @@ impl Lanes {
         rank: u32,
         size: u32,
     ) -> impl Iterator<Item = u64> + use<> {
-        let (lanes, rank, size) = (self.lanes, u64::from(rank), u64::from(size));
-        let turns = step.start / lanes..step.end.div_ceil(lanes);
+        let (stripes, rank, size) = (self.stripes, u64::from(rank), u64::from(size));
+        let turns = step.start / stripes..step.end.div_ceil(stripes);
         turns.flat_map(move |turn| {
-            let first = turn * lanes;
+            let first = turn * stripes;
             let from = step.start.saturating_sub(first);
-            let to = (step.end - first).min(lanes);
-            // The first lane of this rank at `from` or behind it.
+            let to = (step.end - first).min(stripes);
+            // The first stripe of this rank at `from` or behind it.
             let own = from + (rank + size - from % size) % size;
             (own..to)
                 .step_by(size as usize)
-                .map(move |lane| first + lane)
+                .map(move |stripe| first + stripe)
         })
     }
 
     /// How many positions from `at` to the end of the epoch a worker reads.
     pub fn left(&self, at: u64, rank: u32, size: u32) -> u64 {
         let (rank, size) = (u64::from(rank), u64::from(size));
-        let below = |lane: u64| (lane + size - 1 - rank) / size;
-        let before = |at: u64| at / self.lanes * below(self.lanes) + below(at % self.lanes);
+        let below = |stripe: u64| (stripe + size - 1 - rank) / size;
+        let before = |at: u64| at / self.stripes * below(self.stripes) + below(at % self.stripes);
         before(self.rows) - before(at.min(self.rows))
     }
 
-    /// The lanes of a worker, and what is left of each on the line from a position of the epoch on.
+    /// The stripes of a worker, and what is left of each on the line from a position of the epoch on.
     pub fn ahead(
         &self,
         position: u64,
         rank: u32,
         size: u32,
     ) -> impl Iterator<Item = (u64, Range<u64>)> + use<> {
-        let lanes = *self;
-        let (turn, done) = (position / self.lanes, position % self.lanes);
-        (u64::from(rank)..self.lanes)
+        let stripes = *self;
+        let (turn, done) = (position / self.stripes, position % self.stripes);
+        (u64::from(rank)..self.stripes)
             .step_by(size as usize)
             .map(move |index| {
-                let lane = lanes.lane(index);
-                // Lanes before this one have had their turn.
-                let start = lane.start + turn + u64::from(index < done);
-                (index, start.min(lane.end)..lane.end)
+                let stripe = stripes.stripe(index);
+                // Stripes before this one have had their turn.
+                let start = stripe.start + turn + u64::from(index < done);
+                (index, start.min(stripe.end)..stripe.end)
             })
     }
 }
@@ -141,16 +143,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_row_has_one_position(rows in 0_u64..500, lanes in 1_u32..60) {
-            let order = Lanes::new(rows, lanes);
+        fn each_row_has_one_position(rows in 0_u64..500, stripes in 1_u32..60) {
+            let order = Stripes::new(rows, stripes);
             let mut seen: Vec<u64> = (0..rows).map(|position| order.row(position)).collect();
             seen.sort_unstable();
             prop_assert!(seen.into_iter().eq(0..rows));
         }
 
         #[test]
-        fn a_step_is_shared_out_evenly(from in 0_u64..10_000, batch in 1_u64..300, lanes in 1_u32..60, size in 1_u32..20) {
-            let order = Lanes::new(1 << 40, lanes.max(size));
+        fn a_step_is_shared_out_evenly(from in 0_u64..10_000, batch in 1_u64..300, stripes in 1_u32..60, size in 1_u32..20) {
+            let order = Stripes::new(1 << 40, stripes.max(size));
             let mut all = Vec::new();
             let mut most = (usize::MAX, 0);
             for rank in 0..size {
@@ -160,23 +162,23 @@ mod tests {
             }
             all.sort_unstable();
             prop_assert!(all.into_iter().eq(from..from + batch));
-            // One for each time that the turn comes back to the first lane.
-            let turns = batch.div_ceil(u64::from(lanes.max(size))) as usize + 1;
-            let most_apart = if lanes.max(size).is_multiple_of(size) { 1 } else { 1 + turns };
+            // One for each time that the turn comes back to the first stripe.
+            let turns = batch.div_ceil(u64::from(stripes.max(size))) as usize + 1;
+            let most_apart = if stripes.max(size).is_multiple_of(size) { 1 } else { 1 + turns };
             prop_assert!(most.1 - most.0 <= most_apart, "{most:?}");
         }
 
         #[test]
-        fn what_a_worker_has_left_is_counted(rows in 0_u64..3000, lanes in 1_u32..60, size in 1_u32..20, at in 0_u64..3000) {
-            let (order, at) = (Lanes::new(rows, lanes.max(size)), at.min(rows));
+        fn what_a_worker_has_left_is_counted(rows in 0_u64..3000, stripes in 1_u32..60, size in 1_u32..20, at in 0_u64..3000) {
+            let (order, at) = (Stripes::new(rows, stripes.max(size)), at.min(rows));
             for rank in 0..size {
                 prop_assert_eq!(order.left(at, rank, size), order.share(at..rows, rank, size).count() as u64);
             }
         }
 
         #[test]
-        fn what_is_ahead_is_what_will_be_read(rows in 0_u64..300, lanes in 1_u32..20, size in 1_u32..6, done in 0_u64..300) {
-            let order = Lanes::new(rows, lanes.max(size));
+        fn what_is_ahead_is_what_will_be_read(rows in 0_u64..300, stripes in 1_u32..20, size in 1_u32..6, done in 0_u64..300) {
+            let order = Stripes::new(rows, stripes.max(size));
             let done = done.min(rows);
             for rank in 0..size {
                 let mut expected: Vec<u64> = order.share(done..rows, rank, size).map(|position| order.row(position)).collect();
@@ -190,7 +192,7 @@ mod tests {
     #[test]
     fn the_rows_of_a_step_do_not_depend_on_the_sizes_of_the_world() {
         const BATCH: u64 = 96;
-        let order = Lanes::new(10_007, 60);
+        let order = Stripes::new(10_007, 60);
         let mut random = elasticrun_core::random::Random::from_seed(1);
         let mut expected: Option<Vec<u64>> = None;
         for _ in 0..1000 {
@@ -216,12 +218,12 @@ mod tests {
 
     #[test]
     fn too_many_workers_are_told_what_would_do() {
-        let lanes = Lanes::new(1 << 40, LANES);
-        assert_eq!(lanes.check(5040), Ok(()));
-        let few = lanes.check(5041).unwrap_err();
+        let stripes = Stripes::new(1 << 40, STRIPES);
+        assert_eq!(stripes.check(5040), Ok(()));
+        let few = stripes.check(5041).unwrap_err();
         assert_eq!(
             few.to_string(),
-            "5041 workers share 5040 lanes: set lanes to 10080, which changes the order"
+            "5041 workers share 5040 stripes: set stripes to 10080, which changes the order"
         );
     }
 }

@@ -1,8 +1,8 @@
-//! A batch from the rows of lanes that are in memory.
+//! A batch from the rows of stripes that are in memory.
 
 use super::{
-    LaneReader,
-    lane::{Mark, Rows},
+    StripeReader,
+    stripe::{Mark, Rows},
 };
 use crate::{
     batch::{Batch, Origin, Span},
@@ -11,24 +11,24 @@ use crate::{
     error::{Problem, Result},
 };
 
-impl LaneReader {
-    /// Copies rows of lanes together, all of which are in memory.
+impl StripeReader {
+    /// Copies rows of stripes together, all of which are in memory.
     pub(super) fn gather(&mut self, own: &[(usize, u64)]) -> Result<Batch> {
         let (mut picks, mut origins) =
             (Vec::with_capacity(own.len()), Vec::with_capacity(own.len()));
         let (mut spans, mut sources): (Vec<Span>, Vec<(usize, usize)>) = Default::default();
         for &(place, row) in own {
-            let lane = &mut self.lanes[place];
-            let part = match lane.mark {
-                Some(mark) if row < lane.parts[mark.part].range.end => mark.part,
+            let stripe = &mut self.stripes[place];
+            let part = match stripe.mark {
+                Some(mark) if row < stripe.parts[mark.part].range.end => mark.part,
                 Some(mark) => mark.part + 1,
-                None => lane.part_of(row).unwrap_or(0),
+                None => stripe.part_of(row).unwrap_or(0),
             };
-            let Rows::Here(chunk) = &lane.parts[part].rows else {
+            let Rows::Here(chunk) = &stripe.parts[part].rows else {
                 return Err(Problem::Corrupt("rows that are not in memory".to_owned()).into());
             };
             let offset = (row - chunk.cut.at) as u32;
-            let mut mark = match lane.mark {
+            let mut mark = match stripe.mark {
                 Some(mark) if mark.part == part => mark,
                 _ => {
                     let position = chunk.cut.piece.lo + offset;
@@ -57,11 +57,11 @@ impl LaneReader {
                 });
                 origins.push(Origin { span, row });
             }
-            lane.mark = Some(mark);
+            stripe.mark = Some(mark);
         }
         let groups: Vec<&DecodedGroup> = (sources.iter())
             .filter_map(
-                |(place, part)| match &self.lanes[*place].parts[*part].rows {
+                |(place, part)| match &self.stripes[*place].parts[*part].rows {
                     Rows::Here(chunk) => chunk.data.as_ref(),
                     Rows::Asked(_) => None,
                 },

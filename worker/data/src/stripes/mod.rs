@@ -1,31 +1,31 @@
-//! Reads the lanes of a worker: the order that does not depend on the number of workers; see
-//! [`elasticrun_ledger::Lanes`].
+//! Reads the stripes of a worker: the order that does not depend on the number of workers; see
+//! [`elasticrun_ledger::Stripes`].
 //!
-//! A lane is a contiguous part of the line of an epoch, and gives one row in each turn. So a worker has as many row groups
-//! open as it has lanes, which may be far more than memory holds. Therefore no row group is held: a thread decodes it, takes
-//! out the next rows of the lanes that are in it ([`Chunk`]), and lets go of it.
+//! A stripe is a contiguous part of the line of an epoch, and gives one row in each turn. So a worker has as many row groups
+//! open as it has stripes, which may be far more than memory holds. Therefore no row group is held: a thread decodes it, takes
+//! out the next rows of the stripes that are in it ([`Chunk`]), and lets go of it.
 //!
 //! ```text
-//! lane 3   ... | chunk in use | chunk ahead | asked for .....        each a part of one row group
-//! lane 7          ... | chunk in use .......... | asked for ..
+//! stripe 3   ... | chunk in use | chunk ahead | asked for .....        each a part of one row group
+//! stripe 7          ... | chunk in use .......... | asked for ..
 //!                      ^ the turn
 //! ```
 //!
 //! # What it costs
-//! The memory budget is shared out among the lanes. If a lane's share holds the rest of a row group, each row group is
-//! decoded once. Else it is decoded once for each chunk ([`LaneReader::passes`]): more memory, more workers or fewer lanes
+//! The memory budget is shared out among the stripes. If a stripe's share holds the rest of a row group, each row group is
+//! decoded once. Else it is decoded once for each chunk ([`StripeReader::passes`]): more memory, more workers or fewer stripes
 //! make that fewer. It is never more than [`plan::MOST_PASSES`] times; there the budget gives way.
 //!
 //! # Invariants
-//! - **L1** the parts of a lane are disjoint, in order, without a gap, and all rows of the lane that are to come and are
+//! - **L1** the parts of a stripe are disjoint, in order, without a gap, and all rows of the stripe that are to come and are
 //!   planned are in one.
 //! - **L2** what a step gives depends on its positions alone: neither on memory nor on which row group is decoded first.
 
-mod asking;
 mod chunk;
-mod gathering;
-mod lane;
+mod gather;
 mod plan;
+mod prefetch;
+mod stripe;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,12 +34,12 @@ use std::{
 };
 
 use arrow_schema::SchemaRef;
-use elasticrun_ledger::{Lanes, Line};
+use elasticrun_ledger::{Line, Stripes};
 
 use self::{
     chunk::{Chunk, Visit},
-    lane::Lane,
     plan::Plan,
+    stripe::Stripe,
 };
 use crate::{
     batch::Batch,
@@ -51,17 +51,17 @@ use crate::{
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct LaneReader {
+pub(crate) struct StripeReader {
     decoder: Arc<Decoder>,
     options: ReaderOptions,
     pool: Pool<Visit, Vec<Chunk>>,
     epoch: u64,
-    order: Lanes,
+    order: Stripes,
     rank: u32,
     size: u32,
     /// Those of this worker, the lowest first.
-    lanes: Vec<Lane>,
-    /// Visits that lanes wait for, by number.
+    stripes: Vec<Stripe>,
+    /// Visits that stripes wait for, by number.
     asked: HashMap<u64, Visit>,
     /// The number of the next one.
     next_visit: u64,
@@ -69,7 +69,7 @@ pub(crate) struct LaneReader {
     skipped: Skipped,
 }
 
-impl LaneReader {
+impl StripeReader {
     /// A reader with nothing to read yet; see [`Self::assign`].
     ///
     /// # Errors
@@ -92,10 +92,10 @@ impl LaneReader {
             options,
             pool,
             epoch: 0,
-            order: Lanes::new(0, 1),
+            order: Stripes::new(0, 1),
             rank: 0,
             size: 1,
-            lanes: Vec::new(),
+            stripes: Vec::new(),
             asked: HashMap::new(),
             next_visit: 0,
             skipped: Skipped::default(),
@@ -124,32 +124,32 @@ impl LaneReader {
 
     /// How often a row group is decoded in an epoch, about: 1 at best.
     pub(crate) fn passes(&self) -> f64 {
-        self.plan.passes(self.lanes.len())
+        self.plan.passes(self.stripes.len())
     }
 
-    /// From now on reads the lanes of `rank` of so many workers, from a position of this epoch on: at the start of an epoch, after
+    /// From now on reads the stripes of `rank` of so many workers, from a position of this epoch on: at the start of an epoch, after
     /// a change of the workers, after a rollback. Rows that are in memory and still to come stay there.
-    pub(crate) fn assign(&mut self, epoch: u64, order: Lanes, rank: u32, size: u32, at: u64) {
-        let former = std::mem::take(&mut self.lanes);
+    pub(crate) fn assign(&mut self, epoch: u64, order: Stripes, rank: u32, size: u32, at: u64) {
+        let former = std::mem::take(&mut self.stripes);
         let same = (epoch, order) == (self.epoch, self.order);
         let mut former = former.into_iter().filter(|_| same).peekable();
         for (number, rest) in order.ahead(at, rank, size) {
-            while former.next_if(|lane| lane.number < number).is_some() {}
-            let lane = match former.next_if(|lane| lane.number == number) {
+            while former.next_if(|stripe| stripe.number < number).is_some() {}
+            let stripe = match former.next_if(|stripe| stripe.number == number) {
                 Some(former) => former.starting(rest.start),
-                None => Lane::new(&order, number, rest),
+                None => Stripe::new(&order, number, rest),
             };
-            self.lanes.push(lane);
+            self.stripes.push(stripe);
         }
         (self.epoch, self.order, self.rank, self.size) = (epoch, order, rank, size);
-        let wanted: HashSet<u64> = self.lanes.iter().flat_map(Lane::visits).collect();
+        let wanted: HashSet<u64> = self.stripes.iter().flat_map(Stripe::visits).collect();
         self.asked.retain(|number, _| wanted.contains(number));
         self.pool.retain(|visit| wanted.contains(&visit.number));
         self.plan.begin();
-        for (place, lane) in self.lanes.iter().enumerate() {
-            self.plan.holds(lane.bytes());
+        for (place, stripe) in self.stripes.iter().enumerate() {
+            self.plan.holds(stripe.bytes());
             self.plan
-                .add(lane.needs_at(lane.planned(), order.lanes()), place);
+                .add(stripe.needs_at(stripe.planned(), order.stripes()), place);
         }
     }
 
@@ -170,20 +170,20 @@ impl LaneReader {
         }
         let batch = self.gather(&own);
         for (place, row) in own {
-            let lane = &mut self.lanes[place];
-            lane.mark = None;
+            let stripe = &mut self.stripes[place];
+            stripe.mark = None;
             if batch.is_ok() {
-                self.plan.gone(lane.pass(row + 1));
+                self.plan.gone(stripe.pass(row + 1));
             }
         }
         self.ask(line);
         batch
     }
 
-    /// Where the row at a position is: the place of its lane among those of this worker, and the row on the line.
+    /// Where the row at a position is: the place of its stripe among those of this worker, and the row on the line.
     fn find(&self, position: u64) -> (usize, u64) {
-        let lane = position % self.order.lanes();
-        let place = (lane - u64::from(self.rank)) / u64::from(self.size);
+        let stripe = position % self.order.stripes();
+        let place = (stripe - u64::from(self.rank)) / u64::from(self.size);
         (place as usize, self.order.row(position))
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of a lane, taken out of their row group in the order in which they are given out.
+//! Rows of a stripe, taken out of their row group in the order in which they are given out.
 
 use std::{
     hash::{Hash, Hasher},
@@ -14,17 +14,17 @@ use crate::{
     order::GroupOrder,
 };
 
-/// What a lane wants of a row group.
+/// What a stripe wants of a row group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// Place of the lane among those of its worker when it was asked for.
-    pub(super) lane: u64,
+    /// Place of the stripe among those of its worker when it was asked for.
+    pub(super) stripe: u64,
     pub(super) piece: Piece,
     /// Where the piece lies on the line.
     pub(super) at: u64,
 }
 
-/// A row group that is decoded once for all lanes that want some of it now.
+/// A row group that is decoded once for all stripes that want some of it now.
 #[derive(Clone, Debug)]
 pub(super) struct Visit {
     /// Its name: no other visit has the number.

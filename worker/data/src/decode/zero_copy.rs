@@ -9,10 +9,10 @@ use bytes::Bytes;
 use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 
 use super::{
+    fixed_width_fast_path::{Leaf, PLAIN, Values},
     header::{self, PageType},
-    lengths::{all_defined, split_levels},
+    levels::{all_defined, split_levels},
     snappy::{COPIED, Content},
-    straight::{Leaf, PLAIN, Values},
 };
 use crate::column::{Block, Fixed, Places};
 

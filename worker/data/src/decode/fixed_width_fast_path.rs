@@ -6,10 +6,10 @@
 //! Arrow's reader, so this path may refuse at any moment and nothing depends on it.
 
 use super::{
-    blocks::RowBlocks,
     chunk::Chunk,
     hybrid::{Run, Runs, unpack},
-    lengths::{Lengths, all_defined, split_levels},
+    levels::{Lengths, all_defined, split_levels},
+    row_blocks::RowBlocks,
 };
 use crate::{
     buffers::Buffers,

@@ -5,23 +5,23 @@ use std::collections::HashMap;
 use elasticrun_ledger::{Line, Stretch};
 
 use super::{
-    LaneReader,
+    StripeReader,
     chunk::{Chunk, Cut, Visit},
-    lane::{Part, Rows},
+    stripe::{Part, Rows},
 };
 use crate::{
     error::{Error, Problem, Result},
     reader::OnError,
 };
 
-impl LaneReader {
-    /// Asks for what comes next in all lanes, as far as memory goes.
+impl StripeReader {
+    /// Asks for what comes next in all stripes, as far as memory goes.
     pub(super) fn ask(&mut self, line: &Line) {
         let mut visits: Vec<(u32, Vec<Cut>)> = Vec::new();
         let mut of_group: HashMap<u32, usize> = HashMap::new();
         while let Some((at, place)) = self.plan.first() {
-            let lane = &self.lanes[place];
-            let needs_at = lane.needs_at(lane.planned(), self.order.lanes());
+            let stripe = &self.stripes[place];
+            let needs_at = stripe.needs_at(stripe.planned(), self.order.stripes());
             if needs_at != Some(at) {
                 self.plan.remove_first();
                 self.plan.add(needs_at, place);
@@ -43,34 +43,37 @@ impl LaneReader {
             self.expect(place, &cut, self.next_visit + visit as u64, bytes);
             visits[visit].1.push(cut);
             self.plan.remove_first();
-            let lane = &self.lanes[place];
-            (self.plan).add(lane.needs_at(lane.planned(), self.order.lanes()), place);
+            let stripe = &self.stripes[place];
+            (self.plan).add(
+                stripe.needs_at(stripe.planned(), self.order.stripes()),
+                place,
+            );
         }
         for (group, cuts) in visits {
             self.visit(group, cuts);
         }
     }
 
-    /// The next part of a lane that is not asked for.
+    /// The next part of a stripe that is not asked for.
     fn next_cut(&self, line: &Line, place: usize) -> Option<Cut> {
-        let lane = &self.lanes[place];
-        let Stretch { mut piece, at } = line.stretches(lane.planned()..lane.rest.end).next()?;
-        let most = if lane.is_new {
-            self.plan.first_rows(self.lanes.len(), piece.group)
+        let stripe = &self.stripes[place];
+        let Stretch { mut piece, at } = line.stretches(stripe.planned()..stripe.rest.end).next()?;
+        let most = if stripe.is_new {
+            self.plan.first_rows(self.stripes.len(), piece.group)
         } else {
-            self.plan.rows(self.lanes.len())
+            self.plan.rows(self.stripes.len())
         };
         piece.hi = piece.lo + u64::from(piece.rows()).min(most) as u32;
-        let lane = lane.number;
-        Some(Cut { lane, piece, at })
+        let stripe = stripe.number;
+        Some(Cut { stripe, piece, at })
     }
 
-    /// A part of a lane is on its way.
+    /// A part of a stripe is on its way.
     fn expect(&mut self, place: usize, cut: &Cut, visit: u64, bytes: u64) {
         self.plan.holds(bytes);
-        let lane = &mut self.lanes[place];
-        lane.is_new = false;
-        lane.parts.push_back(Part {
+        let stripe = &mut self.stripes[place];
+        stripe.is_new = false;
+        stripe.parts.push_back(Part {
             range: cut.at..cut.at + u64::from(cut.piece.rows()),
             bytes,
             rows: Rows::Asked(visit),
@@ -90,11 +93,11 @@ impl LaneReader {
         self.pool.want(visit);
     }
 
-    /// Waits until a row of a lane is in memory.
+    /// Waits until a row of a stripe is in memory.
     pub(super) fn wait_for(&mut self, line: &Line, place: usize, row: u64) -> Result<()> {
         loop {
-            let lane = &self.lanes[place];
-            let Some(part) = lane.part_of(row) else {
+            let stripe = &self.stripes[place];
+            let Some(part) = stripe.part_of(row) else {
                 let Some(cut) = self.next_cut(line, place) else {
                     return Err(Problem::Corrupt(format!("row {row} is not on the line")).into());
                 };
@@ -103,7 +106,7 @@ impl LaneReader {
                 self.visit(cut.piece.group, vec![cut]);
                 continue;
             };
-            let Rows::Asked(number) = lane.parts[part].rows else {
+            let Rows::Asked(number) = stripe.parts[part].rows else {
                 return Ok(());
             };
             let visit = self.asked[&number].clone();
@@ -121,15 +124,15 @@ impl LaneReader {
 
     fn deliver(&mut self, visit: u64, chunk: Chunk) {
         let (rows, bytes) = (chunk.cut.piece.rows().into(), chunk.bytes());
-        let number = chunk.cut.lane;
+        let number = chunk.cut.stripe;
         let place = number
             .checked_sub(self.rank.into())
-            .map_or(0, |lane| lane / u64::from(self.size));
-        // Else the lane is another worker's by now.
-        if let Some(lane) = self.lanes.get_mut(place as usize)
-            && lane.number == number
+            .map_or(0, |stripe| stripe / u64::from(self.size));
+        // Else the stripe is another worker's by now.
+        if let Some(stripe) = self.stripes.get_mut(place as usize)
+            && stripe.number == number
         {
-            let more = lane.take(visit, chunk);
+            let more = stripe.take(visit, chunk);
             self.plan.came(rows, bytes, more);
         }
     }
