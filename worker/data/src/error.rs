@@ -90,6 +90,11 @@ impl Error {
         &self.0.problem
     }
 
+    /// [`Problem::Corrupt`], not located yet.
+    pub(crate) fn corrupt(why: String) -> Self {
+        Problem::Corrupt(why).into()
+    }
+
     pub(crate) fn in_file(mut self, file: &str) -> Self {
         self.0.place.file.get_or_insert_with(|| file.to_owned());
         self

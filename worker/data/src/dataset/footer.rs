@@ -12,11 +12,17 @@ use parquet::{
     },
 };
 
-use super::DataFile;
 use crate::{
     error::{Error, Problem, Result},
     storage::{FileInfo, Storage},
 };
+
+/// A file and its footer.
+#[derive(Debug)]
+pub(crate) struct DataFile {
+    pub(crate) info: FileInfo,
+    pub(crate) metadata: ArrowReaderMetadata,
+}
 
 /// Footers wait for the storage, and not for the processor.
 const FOOTER_READERS: usize = 16;

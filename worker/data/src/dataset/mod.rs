@@ -11,14 +11,13 @@ mod schema;
 use std::{path::PathBuf, sync::Arc};
 
 use arrow_schema::{Schema, SchemaRef};
-use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::RowGroupMetaData};
+use parquet::file::metadata::RowGroupMetaData;
 
 use crate::{
     error::{Error, Problem, Result},
-    predicate::{Filter, Predicate, may_hold},
-    storage::{self, Cached, DiskCache, FileInfo, Local, Storage},
+    storage::{self, Cached, DiskCache, Local, Storage},
 };
-use footer::{footer_bytes, read_footers};
+use footer::{DataFile, footer_bytes, read_footers};
 pub(crate) use partition::Constant;
 use partition::Partitions;
 pub(crate) use schema::{Selection, Source};
@@ -32,13 +31,6 @@ pub struct Dataset {
     partitions: Partitions,
     /// Of the first file, and behind it what the names of directories say; nothing if there is no file.
     schema: Option<SchemaRef>,
-}
-
-/// A file and its footer.
-#[derive(Debug)]
-pub(crate) struct DataFile {
-    pub(crate) info: FileInfo,
-    pub(crate) metadata: ArrowReaderMetadata,
 }
 
 /// A row group of a data set.
@@ -74,7 +66,7 @@ impl Dataset {
     /// As [`Self::open_local`]; an address of an unknown kind, or of another kind than the first; a directory
     /// of the cache that cannot be made.
     pub fn open(places: &[String], cache: Option<DiskCache>) -> Result<Self> {
-        let storage = storage::of(places)?;
+        let storage = storage::open(places)?;
         match cache {
             None => Self::open_in(storage),
             Some(cache) => Self::open_in(Arc::new(Cached::new(storage, cache)?)),
@@ -135,7 +127,7 @@ impl Dataset {
     /// # Errors
     /// The file cannot be read, or is no Parquet file.
     pub fn note(places: &[String], name: &str, key: &str) -> Result<Option<Vec<u8>>> {
-        let storage = storage::of(places)?;
+        let storage = storage::open(places)?;
         let Some(info) = storage.beside(name)? else {
             return Ok(None);
         };
@@ -179,17 +171,6 @@ impl Dataset {
     /// The values of a file that are in the names of its directories.
     pub(crate) fn partitions(&self) -> &Partitions {
         &self.partitions
-    }
-
-    /// For each row group whether it may hold a row that the predicate keeps, from the statistics in the
-    /// footers. Others need not be assigned to anybody; if they are, they are processed without being read.
-    ///
-    /// # Errors
-    /// A column that is not there, differs between files, or cannot be compared with its value.
-    pub fn may_hold(&self, predicate: &Predicate) -> Result<Vec<bool>> {
-        let filter = Filter::new(self, predicate.clone())?;
-        let groups = 0..self.groups.len() as u32;
-        Ok(groups.map(|group| may_hold(self, &filter, group)).collect())
     }
 
     pub(crate) fn storage(&self) -> &dyn Storage {

@@ -13,7 +13,7 @@ use parquet::{
 
 use crate::{
     buffers::Buffers,
-    error::{Problem, Result},
+    error::{Error, Problem, Result},
     storage::{FileInfo, Storage},
 };
 
@@ -54,7 +54,7 @@ impl GroupBytes {
     pub(super) fn of_chunk(&self, chunk: &ColumnChunkMetaData) -> Result<Bytes> {
         let (start, length) = chunk.byte_range();
         self.get_bytes(start, length as usize)
-            .map_err(|error| super::corrupt(error.to_string()))
+            .map_err(|error| Error::corrupt(error.to_string()))
     }
 
     /// The bytes of a chunk, which are to stay in memory: without what else is in their part.

@@ -205,5 +205,5 @@ impl Zstd {
 }
 
 fn damaged(why: &str) -> Error {
-    super::corrupt(why.to_owned())
+    Error::corrupt(why.to_owned())
 }

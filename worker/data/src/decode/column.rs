@@ -20,7 +20,6 @@ use parquet::{
 use super::{
     bytes::GroupBytes,
     chunk::{Chunk, is_decompressed_here},
-    corrupt,
     fixed_width_fast_path::{self, Leaf, Values},
     source::Source,
     zero_copy,
@@ -28,7 +27,7 @@ use super::{
 use crate::{
     buffers::Buffers,
     column::{Decoded, Fixed, Form},
-    error::{Problem, Result},
+    error::{Error, Problem, Result},
 };
 
 /// A top-level column of a row group.
@@ -161,7 +160,7 @@ impl ColumnOfGroup<'_> {
         bytes: &GroupBytes,
         chosen: Option<(RowSelection, usize)>,
     ) -> Result<ArrayRef> {
-        let bad = |error: String| corrupt(error);
+        let bad = Error::corrupt;
         let all = self.metadata.metadata().row_group(self.group).num_rows() as usize;
         let rows = chosen.as_ref().map_or(all, |(_, rows)| *rows);
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), [self.column]);

@@ -36,8 +36,8 @@ use crate::{
     dataset::{Dataset, Selection, Source},
     error::{Error, Problem, Result},
     ngram::{WindowPlan, Windows},
+    options::ReaderOptions,
     predicate::{Filter, evaluate, may_hold},
-    reader::ReaderOptions,
     rows::SomeRows,
     storage::FileInfo,
 };
@@ -89,7 +89,7 @@ impl Decoder {
         let index = self.dataset.groups()[group as usize].index as usize;
         let file = self.dataset.file_of(group);
         catch_unwind(AssertUnwindSafe(|| self.decode_group(group)))
-            .unwrap_or_else(|panic| Err(corrupt(describe(&*panic))))
+            .unwrap_or_else(|panic| Err(Error::corrupt(describe(&*panic))))
             .map_err(|error| error.in_file(&file.info.name).in_row_group(index))
     }
 
@@ -261,10 +261,6 @@ fn width(kind: &DataType) -> usize {
         DataType::FixedSizeBinary(length) => *length as usize,
         _ => kind.primitive_width().unwrap_or(0),
     }
-}
-
-fn corrupt(why: String) -> Error {
-    Problem::Corrupt(why).into()
 }
 
 /// What a panic said. Decoders may panic on damaged pages; that is an error of the file and not ours.

@@ -18,11 +18,11 @@ use parquet::{
     },
 };
 
-use super::{Decoder, bytes::GroupBytes, column::ColumnOfGroup, corrupt};
+use super::{Decoder, bytes::GroupBytes, column::ColumnOfGroup};
 use crate::{
     column::Decoded,
     dataset::{Selection, Source},
-    error::Result,
+    error::{Error, Result},
     predicate::{ColumnPages, Filter, rows_that_may_hold},
     rows::SomeRows,
 };
@@ -67,7 +67,7 @@ impl Decoder {
             let index = bytes
                 .get(range)
                 .and_then(|bytes| decode_column_index(&bytes, chunk.column_type()))
-                .map_err(|error| corrupt(error.to_string()).in_column(name))?;
+                .map_err(|error| Error::corrupt(error.to_string()).in_column(name))?;
             let places = &places[leaf];
             columns.extend(ColumnPages::new(
                 name,
@@ -172,7 +172,10 @@ impl Decoder {
             let index = bytes
                 .get(range)
                 .and_then(|bytes| decode_offset_index(&bytes));
-            Ok((*leaf, index.map_err(|error| corrupt(error.to_string()))?))
+            Ok((
+                *leaf,
+                index.map_err(|error| Error::corrupt(error.to_string()))?,
+            ))
         });
         places.collect::<Result<_>>().map(Some)
     }
@@ -191,7 +194,7 @@ impl Decoder {
             .set_page_index(Some(Arc::new(index.build())))
             .build();
         ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
-            .map_err(|error| corrupt(error.to_string()))
+            .map_err(|error| Error::corrupt(error.to_string()))
     }
 
     fn read(&self, group: u32, ranges: Vec<Range<u64>>) -> Result<GroupBytes> {

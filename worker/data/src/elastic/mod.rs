@@ -5,6 +5,7 @@
 //! itself: see the `State` of it in `state.rs`.
 
 mod audit;
+mod error;
 mod identity;
 mod reading;
 mod remaining;
@@ -14,36 +15,12 @@ mod throughput;
 use std::{num::NonZeroU32, path::Path, sync::Arc, time::Instant};
 
 use arrow_schema::SchemaRef;
-use elasticrun_ledger::{Disagreement, Introduction, Order, Owner, Position, Refused, Unfit};
+use elasticrun_ledger::{Introduction, Order, Owner, Position};
 use xxhash_rust::xxh3::Xxh3;
 
+pub use self::error::Error;
 use self::{audit::Audit, identity::this_worker, reading::Reading, throughput::Pace};
 use crate::{Batch, Dataset, ReaderOptions, Skipped};
-
-/// Why a step or a round cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The data cannot be read.
-    #[error(transparent)]
-    Read(#[from] crate::Error),
-    /// Workers do not fit together.
-    #[error(transparent)]
-    Disagreement(#[from] Disagreement),
-    /// What was processed is not what was to be: a mistake of ours.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// A commit that is none of this data set, or of another order from the midst of an epoch.
-    #[error("the state of the data set cannot be restored: {0}")]
-    Unfit(#[from] Unfit),
-    /// The audit.
-    #[error("cannot write the audit")]
-    Audit(#[source] std::io::Error),
-    /// Rows before the start of a round.
-    #[error(
-        "rows are read before the data set has entered a round: is it part of the state that is trained?"
-    )]
-    Outside,
-}
 
 /// How a data set is read elastically.
 #[derive(Clone, Debug)]

@@ -4,19 +4,15 @@
 //! unequal; NaN is unequal to all and neither less nor greater.
 
 mod evaluate;
+mod filter;
 mod order;
 mod pages;
 mod prune;
 
 use std::fmt;
 
-use arrow_array::new_empty_array;
-
-use crate::{
-    dataset::{Dataset, Selection},
-    error::Result,
-};
 pub(crate) use evaluate::evaluate;
+pub(crate) use filter::Filter;
 pub(crate) use pages::{ColumnPages, rows_that_may_hold};
 pub(crate) use prune::may_hold;
 
@@ -105,32 +101,5 @@ impl fmt::Display for Value {
             Self::Text(value) => write!(f, "{value:?}"),
             Self::Bytes(value) => write!(f, "b\"{}\"", value.escape_ascii()),
         }
-    }
-}
-
-/// A predicate, and the columns of a data set that it looks at.
-#[derive(Clone, Debug)]
-pub(crate) struct Filter {
-    pub(crate) predicate: Predicate,
-    pub(crate) selection: Selection,
-}
-
-impl Filter {
-    /// # Errors
-    /// A column that is not there, differs between files, or cannot be compared with its value.
-    pub(crate) fn new(dataset: &Dataset, predicate: Predicate) -> Result<Self> {
-        let names: Vec<String> = predicate.columns().into_iter().map(str::to_owned).collect();
-        let selection = Selection::new(dataset, Some(&names))?;
-        if !dataset.files().is_empty() {
-            let empty = |name: &str| {
-                let field = selection.schema.field_with_name(name).ok()?;
-                Some(new_empty_array(field.data_type()))
-            };
-            evaluate(&predicate, 0, &empty)?;
-        }
-        Ok(Self {
-            predicate,
-            selection,
-        })
     }
 }

@@ -9,12 +9,28 @@ use arrow_schema::{DataType, TimeUnit};
 use parquet::file::{metadata::RowGroupMetaData, statistics::Statistics};
 
 use super::{Comparison, Filter, Predicate, Value};
-use crate::dataset::{Constant, Dataset, Source};
+use crate::{
+    dataset::{Constant, Dataset, Source},
+    error::Result,
+};
 
 /// See the module.
 pub(crate) fn may_hold(dataset: &Dataset, filter: &Filter, group: u32) -> bool {
     let bounds = |name: &str| Bounds::of(dataset, filter, group, name);
     may_be(&filter.predicate, true, &bounds)
+}
+
+impl Dataset {
+    /// For each row group whether it may hold a row that the predicate keeps, from the statistics in the
+    /// footers. Others need not be assigned to anybody; if they are, they are processed without being read.
+    ///
+    /// # Errors
+    /// A column that is not there, differs between files, or cannot be compared with its value.
+    pub fn may_hold(&self, predicate: &Predicate) -> Result<Vec<bool>> {
+        let filter = Filter::new(self, predicate.clone())?;
+        let groups = 0..self.groups().len() as u32;
+        Ok(groups.map(|group| may_hold(self, &filter, group)).collect())
+    }
 }
 
 /// What is known of a column in a row group, or in a page.

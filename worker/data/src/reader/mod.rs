@@ -2,7 +2,6 @@
 
 mod memory;
 mod open;
-mod options;
 mod pending_batch;
 pub(crate) mod pool;
 mod row_group_cache;
@@ -27,9 +26,9 @@ use crate::{
     dataset::Dataset,
     decode::{DecodedGroup, Decoder},
     error::{Error, Problem, Result},
+    options::ReaderOptions,
     piece::{Cursor, Piece},
 };
-pub use options::{OnError, ReaderOptions};
 
 /// Reads the pieces that it is assigned. See the crate's header.
 #[derive(Debug)]

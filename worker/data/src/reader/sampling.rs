@@ -1,13 +1,14 @@
 //! How a batch is drawn: pieces open when they fit, and rows are drawn among the open ones.
 
 use super::{
-    OnError, Reader,
+    Reader,
     open::{OpenPiece, Rows},
     pending_batch::Draft,
 };
 use crate::{
     batch::Span,
     error::{Error, Result},
+    options::OnError,
     order::GroupOrder,
     piece::{Cursor, Piece},
 };

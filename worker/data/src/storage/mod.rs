@@ -4,17 +4,17 @@ mod cache;
 mod local;
 #[cfg(feature = "object-store")]
 mod object;
+mod open;
 
-use std::{fmt, fs::File, ops::Range, sync::Arc};
+use std::{fmt, fs::File, ops::Range};
 
 use bytes::Bytes;
 
-use crate::error::{Error, Problem, Result};
+use crate::error::Result;
 pub(crate) use cache::Cached;
 pub use cache::DiskCache;
 pub(crate) use local::Local;
-#[cfg(feature = "object-store")]
-use object::Objects;
+pub(crate) use open::open;
 
 /// A file as it was when the data set was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,41 +66,6 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// The file is not what `file` says (gone, another size, another version), or cannot be read.
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>>;
-}
-
-/// The storage of some places: paths, or addresses of one kind.
-///
-/// # Errors
-/// An address of an unknown kind, or of another kind than the first.
-pub(crate) fn of(places: &[String]) -> Result<Arc<dyn Storage>> {
-    let first = places.first().map_or("file", |place| kind(place));
-    let bad = |why: String, place: &str| Err(Error::from(Problem::BadOption(why)).in_file(place));
-    if let Some(other) = places.iter().find(|place| kind(place) != first) {
-        let why = format!(
-            "the places of a data set are of one kind: {first} here, {} there",
-            kind(other)
-        );
-        return bad(why, other);
-    }
-    match first {
-        "file" => {
-            let paths = places
-                .iter()
-                .map(|place| place.strip_prefix("file://").unwrap_or(place).into());
-            Ok(Arc::new(Local::new(paths.collect())))
-        }
-        #[cfg(feature = "object-store")]
-        "s3" | "s3a" | "gs" => Ok(Arc::new(Objects::new(places)?)),
-        other => bad(
-            format!("{other} is no storage that can be read; known are paths, file, s3, gs"),
-            &places[0],
-        ),
-    }
-}
-
-/// The part before `://`; paths have none.
-fn kind(place: &str) -> &str {
-    place.find("://").map_or("file", |end| &place[..end])
 }
 
 /// Whether a name is that of a data file: writers' own files begin with an underscore or a dot.

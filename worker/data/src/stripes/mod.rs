@@ -46,7 +46,8 @@ use crate::{
     dataset::Dataset,
     decode::Decoder,
     error::{Problem, Result},
-    reader::{ReaderOptions, Skipped, pool::Pool},
+    options::ReaderOptions,
+    reader::{Skipped, pool::Pool},
 };
 
 /// See the module.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, Problem, Result},
-    reader::OnError,
+    options::OnError,
 };
 
 impl StripeReader {
