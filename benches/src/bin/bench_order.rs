@@ -26,7 +26,7 @@ use elasticrun_data::{
     Dataset, ReaderOptions,
     elastic::{Elastic, ElasticOptions},
 };
-use elasticrun_ledger::Order;
+use elasticrun_ledger::ReadOrder;
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeValLike,
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     }
 }
 
-fn options(order: Order, batch: u32, memory: u64) -> Result<ElasticOptions> {
+fn options(order: ReadOrder, batch: u32, memory: u64) -> Result<ElasticOptions> {
     Ok(ElasticOptions {
         batch: NonZeroU32::new(batch).context("a batch has rows")?,
         weight: 1,
@@ -118,8 +118,12 @@ fn first(group: usize, groups: usize, files: usize, batch: u32, trials: usize) -
     let mut report = json!({ "bench": "first_batch", "rows": dataset.rows(), "open_ms": open_ms });
     for workers in [1, 8, 64] {
         for (name, order, rows) in [
-            ("local", Order::default(), batch),
-            ("deterministic", Order::Deterministic(5040), batch * workers),
+            ("local", ReadOrder::default(), batch),
+            (
+                "deterministic",
+                ReadOrder::Deterministic(5040),
+                batch * workers,
+            ),
         ] {
             let (mut times, mut processor) = (Vec::new(), Vec::new());
             for _ in 0..trials {
@@ -169,8 +173,8 @@ fn epoch(rows: usize, memory_mib: &[u64]) -> Result<()> {
         "{:<14} {:>10} {:>8} {:>14} {:>12}",
         "order", "memory", "passes", "us CPU a row", "rows/s"
     );
-    let local = [("local", Order::default(), 16)];
-    let stripes = Order::Deterministic(groups as u32);
+    let local = [("local", ReadOrder::default(), 16)];
+    let stripes = ReadOrder::Deterministic(groups as u32);
     let budgets = memory_mib
         .iter()
         .map(|mib| ("deterministic", stripes, *mib));

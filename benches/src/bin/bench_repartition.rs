@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use elasticrun_core::random::Random;
 use elasticrun_ledger::{
-    Former, Identity, Ledger, Line, Member, Owner, Share, Shuffle, Split, repartition,
+    DatasetId, EpochLayout, FormerMember, Ledger, Member, Owner, Share, Shuffle, Split, repartition,
 };
 use serde::Serialize;
 
@@ -79,9 +79,9 @@ fn main() -> Result<()> {
 fn measure(groups: u32, workers: usize, trials: usize) -> Result<Figures> {
     let rows = vec![ROWS; groups as usize];
     let shuffle = Some(Shuffle { seed: 1, epoch: 0 });
-    let (line, line_time) = timed(trials, || Line::new(&rows, shuffle));
-    let identity = Identity {
-        rows: line.rows(),
+    let (layout, line_time) = timed(trials, || EpochLayout::new(&rows, shuffle));
+    let identity = DatasetId {
+        rows: layout.rows(),
         groups,
         digest: 0,
     };
@@ -98,11 +98,11 @@ fn measure(groups: u32, workers: usize, trials: usize) -> Result<Figures> {
             )
         })
         .collect();
-    ledger.share_out(&line, &people, Split::Rows);
+    ledger.share_out(&layout, &people, Split::Rows);
     let mut random = Random::from_seed(2);
     let mut said = Vec::new();
     for rank in 0..workers {
-        let share = work(&line, &ledger.shares()[rank], &mut random);
+        let share = work(&layout, &ledger.shares()[rank], &mut random);
         let mut bytes = Vec::new();
         share.encode(&mut bytes);
         said.push(bytes.len() + size_of::<u64>());
@@ -112,8 +112,8 @@ fn measure(groups: u32, workers: usize, trials: usize) -> Result<Figures> {
 
     let gone = workers.div_ceil(200);
     let left = workers - gone;
-    let former: Vec<Former<'_>> = (ledger.shares().iter().zip(&people))
-        .map(|(share, (owner, _))| Former {
+    let former: Vec<FormerMember<'_>> = (ledger.shares().iter().zip(&people))
+        .map(|(share, (owner, _))| FormerMember {
             share,
             host: owner.host,
             zone: owner.zone,
@@ -131,7 +131,7 @@ fn measure(groups: u32, workers: usize, trials: usize) -> Result<Figures> {
         .collect();
     ensure!(members.len() == left, "{} workers are left", members.len());
     let (plan, plan_time) = timed(trials, || {
-        repartition(&line, &former, &members, Split::Rows)
+        repartition(&layout, &former, &members, Split::Rows)
     });
     let held: Vec<u64> = members
         .iter()
@@ -162,19 +162,19 @@ fn measure(groups: u32, workers: usize, trials: usize) -> Result<Figures> {
 }
 
 /// Somewhere in the share: rows of the open row groups are processed in any proportion.
-fn work(line: &Line, share: &Share, random: &mut Random) -> Share {
+fn work(layout: &EpochLayout, share: &Share, random: &mut Random) -> Share {
     let done = random.below(share.rows() / 2 + 1);
-    let rest = share.behind(done);
+    let rest = share.without_first(done);
     let mut opened = 0;
     let mut left = Vec::new();
-    for piece in rest.clone().stretches(line).take(OPEN) {
+    for piece in rest.clone().segments(layout).take(OPEN) {
         let range = piece.range();
         let len = range.end - range.start;
         opened += len;
         left.push(range.start + random.below(len)..range.end);
     }
     left.into_iter()
-        .chain(rest.behind(opened).ranges().iter().cloned())
+        .chain(rest.without_first(opened).ranges().iter().cloned())
         .collect()
 }
 

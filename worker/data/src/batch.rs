@@ -1,11 +1,11 @@
-//! What the reader hands out: columns, and where each row came from.
+//! Batches: columns, and the origin of each row.
 
 use arrow_array::new_empty_array;
 use arrow_schema::SchemaRef;
 
 use crate::column::Column;
 
-/// Rows, as columns of equal length, with their provenance.
+/// Rows as columns of equal length, with their origins.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub(crate) schema: SchemaRef,
@@ -18,27 +18,27 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub group: u32,
-    /// The permuted positions `lo..hi`, with rows that a predicate dropped.
+    /// The permuted positions `lo..hi`, including rows that a predicate dropped.
     pub lo: u32,
     pub hi: u32,
 }
 
-/// Where a row of a batch came from.
+/// The origin of a row of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Number of its span in [`Batch::spans`].
+    /// Index of its span in [`Batch::spans`].
     pub span: u32,
-    /// The row within its group, in the order of the file.
+    /// The row within its row group, in file order.
     pub row: u32,
 }
 
 impl Batch {
-    /// No rows at all.
+    /// A batch without rows.
     pub(crate) fn empty(schema: SchemaRef, widths: &[Option<usize>]) -> Self {
         let columns = (schema.fields().iter().enumerate())
-            .map(|(place, field)| Column {
+            .map(|(index, field)| Column {
                 array: new_empty_array(field.data_type()),
-                width: widths.get(place).copied().flatten(),
+                width: widths.get(index).copied().flatten(),
             })
             .collect();
         Self {
@@ -49,7 +49,7 @@ impl Batch {
         }
     }
 
-    /// Number of rows in it.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
@@ -59,29 +59,29 @@ impl Batch {
         &self.schema
     }
 
-    /// In the order of the schema.
+    /// The columns, in the order of the schema.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// The column of that name.
+    /// The column with this name.
     pub fn column(&self, name: &str) -> Option<&Column> {
-        let (place, _) = self.schema.column_with_name(name)?;
-        self.columns.get(place)
+        let (index, _) = self.schema.column_with_name(name)?;
+        self.columns.get(index)
     }
 
-    /// What was processed for this batch, a span for each piece that it touched. A position is in one span
-    /// of one batch, whether a predicate kept its row or not: this is what counts as read.
+    /// The positions that were processed for this batch: one span for each piece. Each position is in one span of one
+    /// batch, even if a predicate dropped its row. These positions count as read.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// Where each row came from: as many as there are rows.
+    /// The origin of each row.
     pub fn origins(&self) -> &[Origin] {
         &self.rows
     }
 
-    /// Number of rows that were processed for it, with those that a predicate dropped.
+    /// Number of rows that were processed for this batch, including rows that a predicate dropped.
     pub fn rows_processed(&self) -> u64 {
         self.spans
             .iter()

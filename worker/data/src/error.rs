@@ -1,39 +1,39 @@
-//! What can go wrong, and where: each error names the file, the row group and the column it met.
+//! Errors of this crate. Each names the file, the row group and the column, as far as they apply.
 
 use std::fmt;
 
 use arrow_schema::DataType;
 
-/// Shorthand for results of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A problem and its place.
+/// A problem and its location.
 #[derive(Debug)]
-pub struct Error(Box<Located>);
+pub struct Error(Box<Inner>);
 
 #[derive(Debug)]
-struct Located {
-    place: Place,
+struct Inner {
+    location: Location,
     problem: Problem,
 }
 
-/// Where a problem is. What is not known, or does not apply, is left out.
+/// The location of a problem. Parts that are unknown or do not apply are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Path or address of the file.
     pub file: Option<String>,
-    /// Number of the row group within its file.
+    /// Index of the row group within its file.
     pub row_group: Option<usize>,
     pub column: Option<String>,
 }
 
-/// What is wrong.
+/// The kind of problem.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error("no such file: it was there when the data set was opened, or its name is wrong")]
-    Vanished,
+    NotFound,
     #[error("permission denied: the user of this process must be able to read it")]
-    Denied,
+    PermissionDenied,
     #[error(
         "changed since the data set was opened: it had {was}, it has {is}; open the data set again"
     )]
@@ -82,39 +82,42 @@ pub enum Problem {
 }
 
 impl Error {
-    pub fn place(&self) -> &Place {
-        &self.0.place
+    pub fn location(&self) -> &Location {
+        &self.0.location
     }
 
     pub fn problem(&self) -> &Problem {
         &self.0.problem
     }
 
-    /// [`Problem::Corrupt`], not located yet.
+    /// [`Problem::Corrupt`] without a location.
     pub(crate) fn corrupt(why: String) -> Self {
         Problem::Corrupt(why).into()
     }
 
     pub(crate) fn in_file(mut self, file: &str) -> Self {
-        self.0.place.file.get_or_insert_with(|| file.to_owned());
+        self.0.location.file.get_or_insert_with(|| file.to_owned());
         self
     }
 
     pub(crate) fn in_row_group(mut self, row_group: usize) -> Self {
-        self.0.place.row_group.get_or_insert(row_group);
+        self.0.location.row_group.get_or_insert(row_group);
         self
     }
 
     pub(crate) fn in_column(mut self, column: &str) -> Self {
-        self.0.place.column.get_or_insert_with(|| column.to_owned());
+        self.0
+            .location
+            .column
+            .get_or_insert_with(|| column.to_owned());
         self
     }
 }
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
-        Self(Box::new(Located {
-            place: Place::default(),
+        Self(Box::new(Inner {
+            location: Location::default(),
             problem,
         }))
     }
@@ -123,8 +126,8 @@ impl From<Problem> for Error {
 impl From<std::io::Error> for Problem {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::NotFound => Problem::Vanished,
-            std::io::ErrorKind::PermissionDenied => Problem::Denied,
+            std::io::ErrorKind::NotFound => Problem::NotFound,
+            std::io::ErrorKind::PermissionDenied => Problem::PermissionDenied,
             _ => Problem::Io(error),
         }
     }
@@ -132,11 +135,11 @@ impl From<std::io::Error> for Problem {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place {
+        let Location {
             file,
             row_group,
             column,
-        } = &self.0.place;
+        } = &self.0.location;
         if let Some(file) = file {
             write!(f, "{file}: ")?;
         }

@@ -1,7 +1,7 @@
-//! PNG and JPEG images, as arrays of (height, width) or (height, width, 3).
+//! Decodes PNG and JPEG images to arrays of (height, width) or (height, width, 3).
 //!
-//! Values are those of the file: PNG of 8 and of 16 bits, exactly; palettes are written out. Of JPEG, decoders
-//! differ by a few in 255, as the standard lets them. Channels are red, green, blue.
+//! PNG values of 8 and 16 bits are exact, and palettes are expanded. JPEG decoders differ by a few units of 255, which
+//! the standard allows. The channels are red, green and blue.
 
 use zune_jpeg::{
     JpegDecoder,
@@ -17,20 +17,20 @@ pub struct Image {
     pub width: usize,
     /// 1 or 3.
     pub channels: usize,
-    /// Bytes of a value: 1 or 2, then in the order of this machine.
+    /// Bytes of a value: 1, or 2 in native byte order.
     pub depth: usize,
-    /// Row by row, the channels of a pixel together.
+    /// Row by row, with the channels of a pixel together.
     pub values: Vec<u8>,
 }
 
-/// Bytes of an image at most: what claims to be larger is not a sample of a data set, but an attack or damage.
-const LARGEST: usize = 1 << 30;
+/// Maximum size of an image in bytes. A larger one is not a sample of a data set, but an attack or damage.
+const MAX_IMAGE_BYTES: usize = 1 << 30;
 
 impl Image {
-    /// Decodes an image; which format it is of it says itself.
+    /// Decodes an image, whose format is detected.
     ///
     /// # Errors
-    /// Bytes that are neither, are damaged, or hold another number of channels than 1 or 3.
+    /// If the bytes are neither PNG nor JPEG or are damaged, or if the number of channels is not 1 or 3.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         if bytes.starts_with(b"\x89PNG") {
             png(bytes)
@@ -44,13 +44,15 @@ impl Image {
 
 fn png(bytes: &[u8]) -> Result<Image> {
     let broken = |error: png::DecodingError| bad(&format!("a damaged PNG: {error}"));
-    let limits = png::Limits { bytes: LARGEST };
+    let limits = png::Limits {
+        bytes: MAX_IMAGE_BYTES,
+    };
     let mut decoder = png::Decoder::new_with_limits(std::io::Cursor::new(bytes), limits);
     decoder.set_transformations(png::Transformations::EXPAND);
     let mut reader = decoder.read_info().map_err(broken)?;
     let length = reader
         .output_buffer_size()
-        .filter(|length| *length <= LARGEST);
+        .filter(|length| *length <= MAX_IMAGE_BYTES);
     let mut values = vec![0; length.ok_or_else(|| bad("too large"))?];
     let frame = reader.next_frame(&mut values).map_err(broken)?;
     values.truncate(frame.buffer_size());
@@ -65,7 +67,7 @@ fn png(bytes: &[u8]) -> Result<Image> {
     };
     let depth = match frame.bit_depth {
         png::BitDepth::Sixteen => {
-            // The file's order is big-endian.
+            // PNG is big-endian.
             for value in values.as_chunks_mut::<2>().0 {
                 *value = u16::from_be_bytes(*value).to_ne_bytes();
             }

@@ -1,11 +1,11 @@
-//! Windows: some rows of a row group that follow each other in time, as one row of a batch.
+//! NGrams: windows of consecutive rows of a row group, each as one row of a batch.
 //!
-//! A window begins at any row and never leaves its row group. It is one only if no two neighbours in it are further
-//! apart than [`Windows::delta`]; a row that begins none is processed, and is in no batch. So rows are counted by where
-//! windows begin, and all that is promised of rows is promised of windows. Rows of a group come in the order of their
-//! timestamps, or it is an error by name.
+//! A window may begin at any row and never leaves its row group. It is valid if no two adjacent rows are further apart
+//! in time than [`NGram::delta`]. A row that begins no valid window is processed and is in no batch. So rows are
+//! counted by the first row of a window, and each guarantee about rows holds for windows. The rows of a row group must
+//! be sorted by timestamp.
 
-use arrow_array::{Array, ArrayRef, cast::AsArray, types as numbers};
+use arrow_array::{Array, ArrayRef, cast::AsArray, types as primitive};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 
@@ -14,35 +14,35 @@ use crate::{
     error::{Error, Problem, Result},
 };
 
-/// Which windows, and which columns of them; see the module.
+/// The shape of the windows and their columns; see the module.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Windows {
+pub struct NGram {
     /// Rows of a window, at least 1.
     pub length: u32,
     /// A column of numbers, dates or times.
     pub timestamp: String,
-    /// How far a row's timestamp may be behind that of the row before it, in the unit of the column.
+    /// Maximum difference between the timestamps of two adjacent rows, in the unit of the column.
     pub delta: f64,
-    /// Whether windows may share rows. If not, a window begins behind the last timestamp of the one before.
+    /// Whether windows may share rows. Otherwise a window begins after the last timestamp of the previous one.
     pub overlap: bool,
-    /// The columns of a batch: which row of the window, from 0, and the column of the files. It is named
+    /// The columns of a batch: the row of the window, from 0, and a column of the files. The column is named
     /// `0/column`.
     pub columns: Vec<(u32, String)>,
 }
 
-/// Windows of a data set.
+/// An [`NGram`] of one data set.
 #[derive(Clone, Debug)]
-pub(crate) struct WindowPlan {
-    pub(crate) windows: Windows,
-    /// The timestamp.
+pub(crate) struct NGramPlan {
+    pub(crate) windows: NGram,
+    /// The timestamp column.
     pub(crate) time: Selection,
-    /// Of a batch.
+    /// The schema of a batch.
     pub(crate) schema: SchemaRef,
-    /// For each column of a batch: the row of the window, and the number of the column in the selection.
+    /// For each column of a batch: the row of the window, and the index of the column in the selection.
     pub(crate) columns: Vec<(u32, usize)>,
 }
 
-impl Windows {
+impl NGram {
     /// The columns of the files that are read, each once.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -55,10 +55,11 @@ impl Windows {
     }
 }
 
-impl WindowPlan {
+impl NGramPlan {
     /// # Errors
-    /// A column that is not there, a row beyond the end of the window, a timestamp that is none.
-    pub(crate) fn new(windows: Windows, dataset: &Dataset, selection: &Selection) -> Result<Self> {
+    /// If a column does not exist, if a row is beyond the end of the window, or if the timestamps are neither numbers
+    /// nor times.
+    pub(crate) fn new(windows: NGram, dataset: &Dataset, selection: &Selection) -> Result<Self> {
         let bad = |why: String| Err(Error::from(Problem::BadOption(why)));
         if windows.length == 0 {
             return bad("a window has at least one row".to_owned());
@@ -76,7 +77,7 @@ impl WindowPlan {
         }
         let time = Selection::new(dataset, Some(std::slice::from_ref(&windows.timestamp)))?;
         if let [field] = &time.schema.fields()[..] {
-            // The same question as for each group, while there is nothing to read.
+            // Checks the type of the timestamps before any row group is read.
             starts(&windows, &arrow_array::new_empty_array(field.data_type()))?;
         }
         let mut fields: Vec<FieldRef> = Vec::new();
@@ -97,16 +98,16 @@ impl WindowPlan {
         })
     }
 
-    /// The rows of a group at which a window begins.
+    /// The rows of a row group at which a window begins.
     ///
     /// # Errors
-    /// Timestamps that are missing, or not in order.
+    /// If timestamps are missing or not sorted.
     pub(crate) fn starts(&self, times: &ArrayRef) -> Result<BooleanBuffer> {
         starts(&self.windows, times)
     }
 }
 
-fn starts(windows: &Windows, times: &ArrayRef) -> Result<BooleanBuffer> {
+fn starts(windows: &NGram, times: &ArrayRef) -> Result<BooleanBuffer> {
     let problem = |problem: Problem| Error::from(problem).in_column(&windows.timestamp);
     if times.null_count() > 0 {
         return Err(problem(Problem::BadTimestamps("a row has none".to_owned())));
@@ -119,7 +120,7 @@ fn starts(windows: &Windows, times: &ArrayRef) -> Result<BooleanBuffer> {
     };
     if let Some(row) = times
         .windows(2)
-        .position(|pair| !pair[0].is_before(pair[1]))
+        .position(|pair| !pair[0].is_at_most(pair[1]))
     {
         let later = row + 1;
         return Err(problem(Problem::BadTimestamps(format!(
@@ -127,12 +128,12 @@ fn starts(windows: &Windows, times: &ArrayRef) -> Result<BooleanBuffer> {
         ))));
     }
     let length = windows.length as usize;
-    // The first row of the unbroken rows that end here.
+    // The first row of the current run of rows without a gap.
     let mut unbroken = 0;
-    let mut last_end: Option<Number> = None;
+    let mut last_end: Option<Timestamp> = None;
     let mut is_start = vec![false; times.len()];
     for end in 0..times.len() {
-        if end > 0 && times[end].behind(times[end - 1]) > windows.delta {
+        if end > 0 && times[end].minus(times[end - 1]) > windows.delta {
             unbroken = end;
         }
         let Some(start) = (end + 1)
@@ -141,7 +142,7 @@ fn starts(windows: &Windows, times: &ArrayRef) -> Result<BooleanBuffer> {
         else {
             continue;
         };
-        if !windows.overlap && last_end.is_some_and(|last| times[start].is_before(last)) {
+        if !windows.overlap && last_end.is_some_and(|last| times[start].is_at_most(last)) {
             continue;
         }
         is_start[start] = true;
@@ -150,23 +151,23 @@ fn starts(windows: &Windows, times: &ArrayRef) -> Result<BooleanBuffer> {
     Ok(BooleanBuffer::from(is_start))
 }
 
-/// A timestamp.
+/// A timestamp as a number.
 #[derive(Clone, Copy, Debug)]
-enum Number {
+enum Timestamp {
     Int(i128),
     Float(f64),
 }
 
-impl Number {
-    /// Whether it is not behind another.
-    fn is_before(self, other: Self) -> bool {
+impl Timestamp {
+    /// Whether it is not later than `other`.
+    fn is_at_most(self, other: Self) -> bool {
         match (self, other) {
             (Self::Int(one), Self::Int(other)) => one <= other,
             (one, other) => one.float() <= other.float(),
         }
     }
 
-    fn behind(self, other: Self) -> f64 {
+    fn minus(self, other: Self) -> f64 {
         match (self, other) {
             (Self::Int(one), Self::Int(other)) => (one - other) as f64,
             (one, other) => one.float() - other.float(),
@@ -181,8 +182,8 @@ impl Number {
     }
 }
 
-/// The values of a column of numbers or times; none is missing.
-fn as_numbers(array: &ArrayRef) -> Option<Vec<Number>> {
+/// The values of a column of numbers or times without nulls.
+fn as_numbers(array: &ArrayRef) -> Option<Vec<Timestamp>> {
     macro_rules! values {
         ($type:ty, $number:expr) => {
             array
@@ -194,29 +195,29 @@ fn as_numbers(array: &ArrayRef) -> Option<Vec<Number>> {
         };
     }
     Some(match array.data_type() {
-        DataType::Int8 => values!(numbers::Int8Type, Number::Int),
-        DataType::Int16 => values!(numbers::Int16Type, Number::Int),
-        DataType::Int32 => values!(numbers::Int32Type, Number::Int),
-        DataType::Int64 => values!(numbers::Int64Type, Number::Int),
-        DataType::UInt8 => values!(numbers::UInt8Type, Number::Int),
-        DataType::UInt16 => values!(numbers::UInt16Type, Number::Int),
-        DataType::UInt32 => values!(numbers::UInt32Type, Number::Int),
-        DataType::UInt64 => values!(numbers::UInt64Type, Number::Int),
-        DataType::Float32 => values!(numbers::Float32Type, Number::Float),
-        DataType::Float64 => values!(numbers::Float64Type, Number::Float),
-        DataType::Date32 => values!(numbers::Date32Type, Number::Int),
-        DataType::Date64 => values!(numbers::Date64Type, Number::Int),
+        DataType::Int8 => values!(primitive::Int8Type, Timestamp::Int),
+        DataType::Int16 => values!(primitive::Int16Type, Timestamp::Int),
+        DataType::Int32 => values!(primitive::Int32Type, Timestamp::Int),
+        DataType::Int64 => values!(primitive::Int64Type, Timestamp::Int),
+        DataType::UInt8 => values!(primitive::UInt8Type, Timestamp::Int),
+        DataType::UInt16 => values!(primitive::UInt16Type, Timestamp::Int),
+        DataType::UInt32 => values!(primitive::UInt32Type, Timestamp::Int),
+        DataType::UInt64 => values!(primitive::UInt64Type, Timestamp::Int),
+        DataType::Float32 => values!(primitive::Float32Type, Timestamp::Float),
+        DataType::Float64 => values!(primitive::Float64Type, Timestamp::Float),
+        DataType::Date32 => values!(primitive::Date32Type, Timestamp::Int),
+        DataType::Date64 => values!(primitive::Date64Type, Timestamp::Int),
         DataType::Timestamp(TimeUnit::Second, _) => {
-            values!(numbers::TimestampSecondType, Number::Int)
+            values!(primitive::TimestampSecondType, Timestamp::Int)
         }
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            values!(numbers::TimestampMillisecondType, Number::Int)
+            values!(primitive::TimestampMillisecondType, Timestamp::Int)
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            values!(numbers::TimestampMicrosecondType, Number::Int)
+            values!(primitive::TimestampMicrosecondType, Timestamp::Int)
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            values!(numbers::TimestampNanosecondType, Number::Int)
+            values!(primitive::TimestampNanosecondType, Timestamp::Int)
         }
         _ => return None,
     })
@@ -230,8 +231,8 @@ mod tests {
 
     use super::*;
 
-    fn windows(length: u32, delta: f64, overlap: bool) -> Windows {
-        Windows {
+    fn windows(length: u32, delta: f64, overlap: bool) -> NGram {
+        NGram {
             length,
             timestamp: "t".to_owned(),
             delta,
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    fn found(windows: &Windows, times: &[i64]) -> Vec<usize> {
+    fn found(windows: &NGram, times: &[i64]) -> Vec<usize> {
         let times: ArrayRef = Arc::new(Int64Array::from(times.to_vec()));
         starts(windows, &times).unwrap().set_indices().collect()
     }
@@ -259,7 +260,7 @@ mod tests {
     fn windows_that_share_nothing() {
         let times = [0, 1, 2, 3, 4, 5, 6];
         assert_eq!(found(&windows(3, 1.0, false), &times), [0, 3]);
-        // A timestamp that is there twice belongs to the window that has it first.
+        // Rows with the same timestamp belong to the first window that has it.
         assert_eq!(found(&windows(2, 1.0, false), &[0, 1, 1, 2, 3]), [0, 3]);
     }
 

@@ -1,36 +1,36 @@
-//! How a reader reads.
+//! Options of a reader.
 
-use crate::{ngram::Windows, predicate::Predicate};
+use crate::{ngram::NGram, predicate::Predicate};
 
-/// What a reader does with a row group that cannot be read.
+/// The reaction to a row group that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// The error is returned; asking again tries again.
+    /// Returns the error. The next call tries again.
     #[default]
     Raise,
-    /// The rest of its pieces counts as processed, and as skipped; see [`Reader::skipped`](crate::Reader::skipped).
+    /// Counts the rest of its pieces as processed and as skipped; see [`Reader::skipped`](crate::Reader::skipped).
     Skip,
 }
 
-/// See the module.
+/// Options of a reader.
 #[derive(Clone, Debug)]
 pub struct ReaderOptions {
-    /// The columns to read, in the order in which batches hold them; all columns of the first file if not given.
+    /// The columns to read, in the order of the batch; by default all columns of the first file.
     pub columns: Option<Vec<String>>,
-    /// The rows to keep; all if not given. Others are processed, and are in no batch.
+    /// The rows to keep; by default all. Dropped rows count as processed and are in no batch.
     pub predicate: Option<Predicate>,
-    /// Windows of rows instead of rows, whose columns take the place of `columns`. Not together with a predicate.
-    pub windows: Option<Windows>,
-    /// Rows from which the next one is drawn. 0 or 1: a row group after the other, each in its own order.
+    /// Reads windows in place of rows. Its columns replace `columns`. Cannot be combined with a predicate.
+    pub ngram: Option<NGram>,
+    /// Size of the shuffle buffer in rows. 0 or 1 reads one row group after the other, each in its own permutation.
     pub shuffle_rows: usize,
-    /// Whether rows are shuffled at all. Else pieces come in the order of the queue, rows in that of the file.
+    /// Whether rows are shuffled. Otherwise pieces are read in the order of the queue, and rows in file order.
     pub shuffle: bool,
-    /// Key of all orders. Workers of one job share it.
+    /// Key of all permutations, the same in all workers of a job.
     pub seed: u64,
-    /// Memory for row groups that are read ahead, open, or kept for a rollback, in bytes. The open ones
-    /// and the next one are held even if they need more.
+    /// Memory for row groups that are prefetched, open, or kept for a rollback, in bytes. The open ones and the next
+    /// one are held even beyond it.
     pub memory: u64,
-    /// Threads that read and decode.
+    /// Number of threads that read and decode.
     pub threads: usize,
     pub on_error: OnError,
 }
@@ -41,7 +41,7 @@ impl Default for ReaderOptions {
         Self {
             columns: None,
             predicate: None,
-            windows: None,
+            ngram: None,
             shuffle_rows: 16_384,
             shuffle: true,
             seed: 0,

@@ -1,17 +1,17 @@
-//! How far a piece is that a worker reads.
+//! Cursor within a piece.
 
 pub use elasticrun_ledger::Piece;
 
-/// The positions `piece.lo..at` of the piece are processed.
+/// The progress in a piece: the positions `piece.lo..next` are processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     pub piece: Piece,
-    pub at: u32,
+    pub next: u32,
 }
 
 impl Cursor {
-    /// Whether all of the piece is processed.
+    /// Whether the whole piece is processed.
     pub fn is_done(&self) -> bool {
-        self.at >= self.piece.hi
+        self.next >= self.piece.hi
     }
 }

@@ -15,28 +15,28 @@ pub(crate) const LIST: u8 = 9;
 pub(crate) const SET: u8 = 10;
 pub(crate) const STRUCT: u8 = 12;
 
-/// Structures within structures; statistics have one level.
-const DEEPEST: usize = 8;
+/// Maximum depth of nested structures; statistics have one level.
+const MAX_DEPTH: usize = 8;
 
-/// Bytes in the compact protocol, and how far they are read. Whatever is cut or makes no sense is nothing.
+/// A cursor over bytes in the compact protocol. Methods return `None` if the bytes are cut or invalid.
 pub(crate) struct Compact<'a> {
     bytes: &'a [u8],
-    at: usize,
+    pos: usize,
 }
 
 impl<'a> Compact<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, pos: 0 }
     }
 
-    /// Bytes that were read.
-    pub(crate) fn at(&self) -> usize {
-        self.at
+    /// Number of bytes that were read.
+    pub(crate) fn position(&self) -> usize {
+        self.pos
     }
 
     fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
+        let byte = *self.bytes.get(self.pos)?;
+        self.pos += 1;
         Some(byte)
     }
 
@@ -61,7 +61,7 @@ impl<'a> Compact<'a> {
         self.zigzag()?.try_into().ok()
     }
 
-    /// The type of the next field, whose number `id` becomes; inner nothing at the end of the structure.
+    /// Reads the type of the next field, and sets `id` to its number. The inner `None` is the end of the structure.
     #[expect(
         clippy::option_option,
         reason = "a cut header is not the end of a structure"
@@ -78,15 +78,15 @@ impl<'a> Compact<'a> {
         Some(Some(head & 0x0f))
     }
 
-    /// A byte string.
+    /// Reads a byte string.
     pub(crate) fn binary(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.varint()?).ok()?;
-        let value = self.bytes.get(self.at..)?.get(..length)?;
-        self.at += length;
+        let value = self.bytes.get(self.pos..)?.get(..length)?;
+        self.pos += length;
         Some(value)
     }
 
-    /// The beginning of a list: the type of its elements, and how many follow.
+    /// Reads the header of a list: the type and the number of its elements.
     pub(crate) fn list(&mut self) -> Option<(u8, u64)> {
         let head = self.byte()?;
         let length = match head >> 4 {
@@ -101,19 +101,19 @@ impl<'a> Compact<'a> {
             TRUE | FALSE => {}
             I8 => drop(self.byte()?),
             I16 | I32 | I64 => drop(self.varint()?),
-            DOUBLE => self.at += 8,
+            DOUBLE => self.pos += 8,
             BINARY => drop(self.binary()?),
-            LIST | SET if depth < DEEPEST => {
+            LIST | SET if depth < MAX_DEPTH => {
                 let (kind, length) = self.list()?;
                 for _ in 0..length {
                     match kind {
-                        // In a list a truth value is a byte.
+                        // A boolean in a list is one byte.
                         TRUE | FALSE => drop(self.byte()?),
                         kind => self.skip(kind, depth + 1)?,
                     }
                 }
             }
-            STRUCT if depth < DEEPEST => {
+            STRUCT if depth < MAX_DEPTH => {
                 let mut id = 0;
                 while let Some(kind) = self.field(&mut id)? {
                     self.skip(kind, depth + 1)?;

@@ -1,4 +1,4 @@
-//! What a reader says about data that is not as it should be.
+//! Errors of a reader for invalid data.
 
 #![allow(clippy::unwrap_used)]
 
@@ -102,7 +102,7 @@ fn places_that_cannot_be_opened_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing");
     let error = Dataset::open_local([&missing]).unwrap_err();
-    assert!(matches!(error.problem(), Problem::Vanished), "{error}");
+    assert!(matches!(error.problem(), Problem::NotFound), "{error}");
     assert!(
         error.to_string().starts_with(missing.to_str().unwrap()),
         "{error}"
@@ -124,7 +124,7 @@ fn places_that_cannot_be_opened_are_named() {
         assert!(error.to_string().contains(why), "{error}");
     }
 
-    // A footer longer than its file.
+    // A footer that is longer than its file.
     let path = directory.path().join("x.parquet");
     fs::write(&path, b"PAR1\xff\xff\xff\x00PAR1").unwrap();
     let error = Dataset::open_local([&path]).unwrap_err();
@@ -136,9 +136,9 @@ fn places_that_cannot_be_opened_are_named() {
 
 #[test]
 fn storages_that_are_not_known_are_named() {
-    let open = |places: &[&str]| {
-        let places: Vec<String> = places.iter().map(ToString::to_string).collect();
-        Dataset::open(&places, None).unwrap_err().to_string()
+    let open = |paths: &[&str]| {
+        let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+        Dataset::open(&paths, None).unwrap_err().to_string()
     };
     assert_eq!(
         open(&["ftp://x/y"]),
@@ -162,9 +162,9 @@ fn a_file_that_vanishes_changes_or_shrinks_is_an_error_when_a_group_of_it_opens(
 
     fs::remove_file(&path).unwrap();
     let error = first_error(&dataset);
-    assert!(matches!(error.problem(), Problem::Vanished), "{error}");
-    assert_eq!(error.place().row_group, Some(0));
-    assert_eq!(error.place().file.as_deref(), path.to_str());
+    assert!(matches!(error.problem(), Problem::NotFound), "{error}");
+    assert_eq!(error.location().row_group, Some(0));
+    assert_eq!(error.location().file.as_deref(), path.to_str());
 
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     let error = first_error(&dataset);
@@ -179,7 +179,7 @@ fn a_file_that_vanishes_changes_or_shrinks_is_an_error_when_a_group_of_it_opens(
         "{error}"
     );
 
-    // The same size, another time of modification.
+    // The same size with another modification time.
     fs::write(&path, &whole).unwrap();
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(10);
     File::options()
@@ -202,7 +202,7 @@ fn without_permission_the_file_is_named() {
     let (path, dataset) = one_file(directory.path());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if File::open(&path).is_ok() {
-        // The user of this test may read everything (root): the kernel will not refuse.
+        // The user of this test may read all files (root), so the kernel does not deny access.
         let error = Error::from(Problem::from(std::io::Error::from(
             std::io::ErrorKind::PermissionDenied,
         )));
@@ -213,11 +213,14 @@ fn without_permission_the_file_is_named() {
         return;
     }
     let error = first_error(&dataset);
-    assert!(matches!(error.problem(), Problem::Denied), "{error}");
-    assert_eq!(error.place().file.as_deref(), path.to_str());
+    assert!(
+        matches!(error.problem(), Problem::PermissionDenied),
+        "{error}"
+    );
+    assert_eq!(error.location().file.as_deref(), path.to_str());
 }
 
-/// Overwrites the middle of a column's chunk in a row group; size and time of modification stay.
+/// Overwrites a column chunk of a row group, and keeps size and modification time.
 fn damage(path: &Path, group: usize, column: &str) {
     let file = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
     let group = file.metadata().row_group(group);
@@ -242,9 +245,9 @@ fn a_damaged_page_is_named_by_file_row_group_and_column() {
         damage(&path, 1, column);
         let error = first_error(&dataset);
         assert!(matches!(error.problem(), Problem::Corrupt(_)), "{error}");
-        assert_eq!(error.place().file.as_deref(), path.to_str());
-        assert_eq!(error.place().row_group, Some(1));
-        assert_eq!(error.place().column.as_deref(), Some(column));
+        assert_eq!(error.location().file.as_deref(), path.to_str());
+        assert_eq!(error.location().row_group, Some(1));
+        assert_eq!(error.location().column.as_deref(), Some(column));
     }
 }
 
@@ -271,7 +274,7 @@ fn after_an_error_no_row_is_lost_and_asking_again_tries_again() {
             Ok(Some(batch)) => seen.extend(ids(&batch)),
             Ok(None) => break,
             Err(error) => {
-                assert!(matches!(error.problem(), Problem::Vanished), "{error}");
+                assert!(matches!(error.problem(), Problem::NotFound), "{error}");
                 assert_eq!(reader.rows_left(), left);
                 errors += 1;
                 if errors == 3 {
@@ -365,7 +368,7 @@ fn files_that_differ_in_a_column_are_named_if_it_is_read() {
     let error = open(&["id", "z"]).unwrap_err().to_string();
     assert_eq!(error, "column z: no such column; the columns are id, x, y");
 
-    // The column that agrees lies elsewhere in each file.
+    // The matching column has another index in each file.
     let mut reader = open(&["id"]).unwrap();
     reader.assign(0, all(&dataset)).unwrap();
     assert_eq!(

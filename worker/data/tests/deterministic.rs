@@ -1,4 +1,4 @@
-//! Order "deterministic": what a step reads depends on its number alone.
+//! Order "deterministic": the rows of a step only depend on its number.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,14 +12,14 @@ use elasticrun_data::{
     Comparison, Dataset, GroupOrder, OnError, Predicate, ReaderOptions, Value,
     elastic::{Elastic, ElasticOptions, Error},
 };
-use elasticrun_ledger::{Introduction, Line, Order, Owner, Shuffle, Split, Stripes};
+use elasticrun_ledger::{EpochLayout, Owner, ReadOrder, RoundHello, Shuffle, Split, Stripes};
 
 const ROWS: u64 = 1501;
 const STRIPES: u32 = 60;
 const BATCH: u32 = 96;
 const SEED: u64 = 3;
 
-fn options(order: Order) -> ElasticOptions {
+fn options(order: ReadOrder) -> ElasticOptions {
     ElasticOptions {
         batch: NonZeroU32::new(BATCH).unwrap(),
         weight: 1,
@@ -34,12 +34,12 @@ fn options(order: Order) -> ElasticOptions {
 }
 
 fn worker(dataset: &Arc<Dataset>, change: impl FnOnce(&mut ElasticOptions)) -> Elastic {
-    let mut options = options(Order::Deterministic(STRIPES));
+    let mut options = options(ReadOrder::Deterministic(STRIPES));
     change(&mut options);
     Elastic::new(dataset.clone(), options).unwrap()
 }
 
-/// The workers enter a round: all that introduce themselves are of this process, and yet different ones.
+/// The workers enter a round. All of them are in this process, so they get different ids.
 fn enter(workers: &mut [Elastic]) -> Result<(), Error> {
     let all: Vec<Vec<u8>> = (workers.iter().zip(1..))
         .map(|(worker, id)| {
@@ -49,7 +49,7 @@ fn enter(workers: &mut [Elastic]) -> Result<(), Error> {
                 zone: 0,
             };
             let batch = worker.options().batch.get();
-            worker.position().introduce(&Introduction {
+            worker.position().introduce(&RoundHello {
                 owner,
                 weight: 1,
                 batch,
@@ -60,7 +60,7 @@ fn enter(workers: &mut [Elastic]) -> Result<(), Error> {
         .try_for_each(|(rank, worker)| worker.enter_round(rank, &all).map(drop))
 }
 
-/// One step of all workers: the rows, sorted.
+/// Runs one step of all workers and returns its rows, sorted.
 fn step(workers: &mut [Elastic]) -> Vec<i64> {
     let mut rows = Vec::new();
     for worker in workers {
@@ -104,7 +104,7 @@ fn epoch(worker: Elastic) -> Vec<Vec<i64>> {
     steps
 }
 
-/// By the definition of the order, and nothing of the reader: (row group, row) at each position.
+/// The steps by the definition of the order, without the reader.
 fn as_defined(dataset: &Dataset, stripes: u32) -> Vec<Vec<i64>> {
     let groups: Vec<u32> = dataset.groups().iter().map(|group| group.rows).collect();
     let firsts: Vec<i64> = (groups.iter())
@@ -112,7 +112,7 @@ fn as_defined(dataset: &Dataset, stripes: u32) -> Vec<Vec<i64>> {
             Some(std::mem::replace(next, *next + i64::from(*rows)))
         })
         .collect();
-    let line = Line::new(
+    let layout = EpochLayout::new(
         &groups,
         Some(Shuffle {
             seed: SEED,
@@ -122,8 +122,8 @@ fn as_defined(dataset: &Dataset, stripes: u32) -> Vec<Vec<i64>> {
     let order = Stripes::new(ROWS, stripes);
     let rows: Vec<i64> = (0..ROWS)
         .map(|position| {
-            let at = order.row(position);
-            let piece = line.stretches(at..at + 1).next().unwrap().piece;
+            let start = order.row(position);
+            let piece = layout.segments(start..start + 1).next().unwrap().piece;
             let rows = groups[piece.group as usize];
             let row = GroupOrder::shuffled(SEED, 0, piece.group, rows).row(piece.lo);
             firsts[piece.group as usize] + i64::from(row)
@@ -144,13 +144,13 @@ fn the_steps_are_those_of_the_definition() {
     let dataset = three_files(directory.path());
     for stripes in [1, 7, STRIPES, 5040] {
         let steps = epoch(worker(&dataset, |options| {
-            options.order = Order::Deterministic(stripes)
+            options.order = ReadOrder::Deterministic(stripes)
         }));
         assert_eq!(steps, as_defined(&dataset, stripes), "{stripes} stripes");
     }
 }
 
-/// How much of a row group is in memory, and how fast it is decoded, changes nothing.
+/// Memory and decoding speed do not change the steps.
 #[test]
 fn memory_and_threads_do_not_matter() {
     let directory = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn memory_and_threads_do_not_matter() {
     }
 }
 
-/// 1,000 histories: the size of the world changes whenever it likes, and what was not committed is done again.
+/// 1,000 histories: the size of the world changes at random, and uncommitted steps are repeated.
 #[test]
 fn every_history_of_sizes_gives_the_same_steps() {
     const MOST: usize = 6;
@@ -172,7 +172,7 @@ fn every_history_of_sizes_gives_the_same_steps() {
     let dataset = three_files(directory.path());
     let expected = as_defined(&dataset, STRIPES);
     let mut random = Random::from_seed(1);
-    // Survivors of a round have rows in memory, newcomers have other rows.
+    // Survivors of a round have rows in memory, and newcomers have other rows.
     let mut workers: Vec<Elastic> = (0..MOST)
         .map(|_| {
             worker(&dataset, |options| {
@@ -272,7 +272,11 @@ fn more_workers_than_stripes_are_told_what_would_do() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
     let mut workers: Vec<Elastic> = (0..3)
-        .map(|_| worker(&dataset, |options| options.order = Order::Deterministic(2)))
+        .map(|_| {
+            worker(&dataset, |options| {
+                options.order = ReadOrder::Deterministic(2)
+            })
+        })
         .collect();
     let error = enter(&mut workers).unwrap_err();
     assert_eq!(
@@ -281,7 +285,7 @@ fn more_workers_than_stripes_are_told_what_would_do() {
     );
 }
 
-/// Row groups of 128: the last file cannot be read from the middle on.
+/// The last file is cut, so none of its row groups can be read.
 fn damaged(directory: &Path) -> Arc<Dataset> {
     let dataset = three_files(directory);
     let file = std::fs::OpenOptions::new()
@@ -327,7 +331,7 @@ fn what_is_skipped_counts_as_processed() {
 fn a_checkpoint_opens_in_the_other_order_between_epochs_only() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
-    let local = |options: &mut ElasticOptions| options.order = Order::Local(Split::Rows);
+    let local = |options: &mut ElasticOptions| options.order = ReadOrder::Local(Split::Rows);
     let mut checkpoints: BTreeMap<&str, [Vec<u8>; 3]> = BTreeMap::new();
     for (name, worker) in [
         ("stripes", worker(&dataset, |_| {})),
@@ -337,17 +341,17 @@ fn a_checkpoint_opens_in_the_other_order_between_epochs_only() {
         let start = workers[0].position().save().to_vec();
         enter(&mut workers).unwrap();
         step(&mut workers);
-        let midst = commit(&mut workers);
+        let mid_epoch = commit(&mut workers);
         (1..16).for_each(|_| drop(step(&mut workers)));
         let end = commit(&mut workers);
-        checkpoints.insert(name, [start, midst, end]);
+        checkpoints.insert(name, [start, mid_epoch, end]);
     }
     for (name, mut worker) in [
         ("local", worker(&dataset, |_| {})),
         ("stripes", worker(&dataset, local)),
     ] {
-        let [start, midst, end] = &checkpoints[name];
-        let error = worker.restore_position(midst).unwrap_err().to_string();
+        let [start, mid_epoch, end] = &checkpoints[name];
+        let error = worker.restore_position(mid_epoch).unwrap_err().to_string();
         assert!(error.contains("96 of 1501 rows into an epoch"), "{error}");
         worker.restore_position(end).unwrap();
         worker.next_epoch();
@@ -367,7 +371,7 @@ fn a_checkpoint_opens_in_the_other_order_between_epochs_only() {
     }
 }
 
-/// What is in memory never exceeds the budget by more than a row group, if the budget holds a part of each stripe at all.
+/// Memory stays within the budget if the budget holds a part of each stripe.
 #[test]
 fn the_budget_is_kept() {
     let directory = tempfile::tempdir().unwrap();

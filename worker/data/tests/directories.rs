@@ -1,4 +1,4 @@
-//! Columns that are in the names of directories, notes of writers, and data sets of some row groups only.
+//! Partition columns, metadata of writers, and data sets with selected row groups.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,13 +15,13 @@ use parquet::file::{metadata::KeyValue, properties::WriterProperties};
 /// Six files of ten rows: two days, three kinds.
 fn by_day(directory: &Path) -> Arc<Dataset> {
     for (number, day) in [7, 11].into_iter().enumerate() {
-        for (place, kind) in ["a", "b%20c", "__HIVE_DEFAULT_PARTITION__"]
+        for (index, kind) in ["a", "b%20c", "__HIVE_DEFAULT_PARTITION__"]
             .into_iter()
             .enumerate()
         {
             let below = directory.join(format!("day={day}/kind={kind}"));
             fs::create_dir_all(&below).unwrap();
-            let first = (30 * number + 10 * place) as i64;
+            let first = (30 * number + 10 * index) as i64;
             write(&below.join("x.parquet"), &rows(first, first + 10), 5);
         }
     }
@@ -105,7 +105,7 @@ fn predicates_see_the_names_and_leave_files_unread() {
     ]);
     let held = dataset.may_hold(&predicate).unwrap();
     let groups: Vec<usize> = (0..held.len()).filter(|group| held[*group]).collect();
-    // Files come in the order of their names: of each day the one without a kind is the first.
+    // Files are sorted by name, so the file without a kind is the first of each day.
     assert_eq!(groups, [2, 3, 4, 5]);
 
     let mut read = reader(
@@ -171,8 +171,8 @@ fn selected_row_groups_are_a_data_set_of_their_own() {
 fn notes_of_a_writer_are_found_beside_the_files() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
-    let places = [directory.path().to_str().unwrap().to_owned()];
-    let found = |key| Dataset::note(&places, "_common_metadata", key);
+    let paths = [directory.path().to_str().unwrap().to_owned()];
+    let found = |key| Dataset::note(&paths, "_common_metadata", key);
     assert_eq!(found("schema").unwrap(), None);
     let entry = KeyValue::new("schema".to_owned(), "of a kind".to_owned());
     let properties = WriterProperties::builder()

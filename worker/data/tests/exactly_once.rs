@@ -1,4 +1,4 @@
-//! Each row once, whatever is drawn, assigned again or taken away.
+//! Each row is read once, for any draws, assignments and repartitions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ fn options(shuffle_rows: usize) -> ReaderOptions {
     }
 }
 
-/// The columns of each row are those of its number.
+/// The columns of each row match its number.
 fn check_values(batch: &Batch) {
     let list = batch.column("list").unwrap();
     assert_eq!(list.width, Some(WIDTH));
@@ -89,12 +89,12 @@ fn without_shuffling_rows_come_in_the_order_of_the_files() {
     assert_eq!(seen, (0..1501).collect::<Vec<_>>());
 }
 
-/// Provenance names the row of the file, whatever the order.
+/// Origins name the row of the file in any order.
 #[test]
 fn a_row_knows_where_it_came_from() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = three_files(directory.path());
-    // The first row of each group, as rows are numbered through.
+    // The number of the first row of each row group.
     let firsts: Vec<i64> = dataset
         .groups()
         .iter()
@@ -107,16 +107,16 @@ fn a_row_knows_where_it_came_from() {
     let mut reader = reader(&dataset, options(300));
     let mut positions: HashMap<u32, u32> = HashMap::new();
     for batch in drain(&mut reader, 50) {
-        let mut at: Vec<u32> = batch.spans().iter().map(|span| span.lo).collect();
+        let mut next: Vec<u32> = batch.spans().iter().map(|span| span.lo).collect();
         for (origin, id) in batch.origins().iter().zip(ids(&batch)) {
             let span = batch.spans()[origin.span as usize];
             assert_eq!(firsts[span.group as usize] + i64::from(origin.row), id);
             let rows = dataset.groups()[span.group as usize].rows;
             let order = GroupOrder::shuffled(0, 0, span.group, rows);
-            assert_eq!(order.row(at[origin.span as usize]), origin.row);
-            at[origin.span as usize] += 1;
+            assert_eq!(order.row(next[origin.span as usize]), origin.row);
+            next[origin.span as usize] += 1;
         }
-        for (span, end) in batch.spans().iter().zip(at) {
+        for (span, end) in batch.spans().iter().zip(next) {
             assert_eq!(span.hi, end);
             let next = positions.entry(span.group).or_default();
             assert_eq!(*next, span.lo, "positions of a piece come in order");
@@ -129,7 +129,7 @@ fn a_row_knows_where_it_came_from() {
     );
 }
 
-/// How fast groups are decoded, and how much memory there is, changes nothing in what comes.
+/// Decoding speed and memory do not change the batches.
 #[test]
 fn the_same_pieces_give_the_same_batches() {
     let directory = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn the_same_pieces_give_the_same_batches() {
     assert_ne!(order(1, 1 << 30, 0, 1), first);
 }
 
-/// The next group opens as soon as it fits, so the buffer never lacks more than a group.
+/// The next row group opens as soon as it fits, so the buffer lacks at most one row group.
 #[test]
 fn the_buffer_stays_full() {
     let directory = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn the_buffer_stays_full() {
         let open: u32 = reader
             .cursors()
             .iter()
-            .map(|cursor| cursor.piece.hi - cursor.at)
+            .map(|cursor| cursor.piece.hi - cursor.next)
             .sum();
         assert!(open <= 500);
         if reader.rows_left() > u64::from(open) {
@@ -177,7 +177,7 @@ fn the_buffer_stays_full() {
     }
 }
 
-/// A rollback reads nothing that is still in memory: the files may be gone.
+/// A rollback does not read row groups that are still in memory: the files may be gone.
 #[test]
 fn a_rollback_reads_nothing_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ fn a_rollback_reads_nothing_again() {
     reader.assign(0, all(&dataset)).unwrap();
     let again: Vec<i64> = drain(&mut reader, 64).iter().flat_map(ids).collect();
     assert_eq!(again, first);
-    // What is given away is dropped.
+    // Row groups that are no longer assigned are dropped.
     reader
         .assign(
             0,
@@ -203,23 +203,23 @@ fn a_rollback_reads_nothing_again() {
     assert!(reader.next_batch(1).is_err());
 }
 
-/// What the ledger does with cursors, as simply as can be.
+/// A minimal model of the ledger.
 fn remaining(pieces: &[Piece], progress: &[Cursor]) -> Vec<Piece> {
-    let at: HashMap<Piece, u32> = progress
+    let next: HashMap<Piece, u32> = progress
         .iter()
-        .map(|cursor| (cursor.piece, cursor.at))
+        .map(|cursor| (cursor.piece, cursor.next))
         .collect();
     pieces
         .iter()
         .map(|piece| Piece {
-            lo: at.get(piece).copied().unwrap_or(piece.lo),
+            lo: next.get(piece).copied().unwrap_or(piece.lo),
             ..*piece
         })
         .filter(|piece| piece.rows() > 0)
         .collect()
 }
 
-/// Cuts each piece at a place of its own, and deals the halves to two workers.
+/// Splits each piece at another point, and deals the parts to two workers.
 fn deal(pieces: Vec<Piece>, cut: u32) -> [Vec<Piece>; 2] {
     let mut shares = [Vec::new(), Vec::new()];
     for (number, piece) in pieces.into_iter().enumerate() {
@@ -239,7 +239,7 @@ fn deal(pieces: Vec<Piece>, cut: u32) -> [Vec<Piece>; 2] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Two workers read, commit now and then, roll back to the commit, and are dealt what is left anew.
+    /// Two workers read, commit, roll back to the commit, and divide the remaining rows anew.
     #[test]
     fn rows_are_committed_once_over_rollbacks_and_repartitions(
         steps in prop::collection::vec((1..90_usize, 0..4_u8, 0..5_u32), 1..40),
@@ -274,7 +274,7 @@ proptest! {
                         progress.extend(reader.progress());
                     }
                 }
-                // Roll back; with 3, deal anew.
+                // Roll back; with 3, divide the rows anew.
                 _ => {
                     open.clear();
                     for (pieces, progress) in assigned.iter_mut().zip(&mut progress) {

@@ -1,4 +1,4 @@
-//! Pages that hold nothing for a predicate are not read: rows stay the same, bytes become fewer.
+//! Pages without matching rows are not read: the rows are the same, with fewer bytes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use parquet::{
 
 const ROWS: i64 = 20_000;
 
-/// Two row groups of 10,000 rows, with pages of 200 and an index of them, or without.
+/// Two row groups of 10,000 rows in pages of 200, with or without a page index.
 fn written(directory: &Path, statistics: EnabledStatistics) -> Arc<Dataset> {
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(10_000))
@@ -44,7 +44,7 @@ fn between(low: i64, high: i64) -> Predicate {
     ])
 }
 
-/// The batches that a predicate leaves, and the bytes that were read for them.
+/// The batches with a predicate, and the bytes that were read for them.
 fn read(dataset: &Arc<Dataset>, predicate: Option<Predicate>) -> (Vec<Batch>, u64) {
     let options = ReaderOptions {
         predicate,
@@ -57,7 +57,7 @@ fn read(dataset: &Arc<Dataset>, predicate: Option<Predicate>) -> (Vec<Batch>, u6
     (batches, reader.bytes_read())
 }
 
-/// Each batch holds what its rows hold in the file.
+/// Compares each row of the batches with the file.
 fn check(batches: &[Batch], mut wanted: Vec<i64>) {
     let mut seen = Vec::new();
     for batch in batches {
@@ -83,7 +83,7 @@ fn pages_without_a_kept_row_are_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = written(directory.path(), EnabledStatistics::Page);
     let (_, whole) = read(&dataset, None);
-    // Five rows of one page; both row groups would be read for the second, by their footers.
+    // Five rows of one page. The second predicate needs both row groups according to their footers.
     for (predicate, wanted) in [
         (
             between(12_345, 12_350),

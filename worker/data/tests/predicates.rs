@@ -1,4 +1,4 @@
-//! Rows that a predicate drops are processed, counted, and in no batch.
+//! Rows that a predicate drops are processed and counted, and are in no batch.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ fn options(predicate: Predicate) -> ReaderOptions {
     }
 }
 
-/// The numbers of all rows in batches, in order, and how many rows were processed.
+/// The numbers of all rows, sorted, and the number of processed rows.
 fn totals(batches: &[Batch]) -> (Vec<i64>, u64) {
     let mut seen: Vec<i64> = batches.iter().flat_map(ids).collect();
     seen.sort_unstable();
@@ -87,7 +87,7 @@ fn a_predicate_that_drops_everything_leaves_one_empty_batch() {
     }
 }
 
-/// Groups whose statistics rule them out are not read: their file may be gone.
+/// Row groups that statistics exclude are not read: their file may be gone.
 #[test]
 fn groups_that_cannot_hold_a_row_are_not_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ fn groups_that_cannot_hold_a_row_are_not_read() {
     assert_eq!(totals(&batches), ((0..200).collect(), 1501));
 }
 
-/// The predicate's columns need not be among those that are read.
+/// The columns of the predicate need not be selected.
 #[test]
 fn columns_of_the_predicate_are_read_beside_the_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -138,10 +138,10 @@ fn predicates_that_cannot_be_are_refused_when_the_reader_is_made() {
     );
 }
 
-/// A number, and what may be missing.
+/// A number and nullable values.
 type Row = (i64, Option<i64>, Option<f64>, Option<String>);
 
-/// Columns with missing values, NaN, and bounds that meet.
+/// Columns with nulls, NaN, and adjacent bounds.
 fn odd_rows() -> Vec<Row> {
     (0..200)
         .map(|id| {
@@ -197,7 +197,7 @@ fn any_predicate() -> impl Strategy<Value = Predicate> {
     })
 }
 
-/// The predicate's value for a row, as plainly as can be; nothing is unknown.
+/// The value of the predicate for a row in the simplest way; `None` if unknown.
 fn holds(predicate: &Predicate, row: &Row) -> Option<bool> {
     let compare = |column: &str, comparison: Comparison, value: &Value| {
         let order = match (column, value) {
@@ -259,7 +259,7 @@ fn holds(predicate: &Predicate, row: &Row) -> Option<bool> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Statistics and columns together keep the rows that a row by row reading keeps.
+    /// Pruning and evaluation together keep the same rows as an evaluation row by row.
     #[test]
     fn kept_are_the_rows_for_which_it_is_true(predicate in any_predicate()) {
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Files as pyarrow writes them: pages that end within a row, dictionaries that end within a column.
-//! `fixtures/make.py` wrote them.
+//! Files of pyarrow, with pages that end within a row and dictionaries that end within a column. `fixtures/make.py`
+//! writes them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,12 +40,12 @@ fn check(batch: &Batch) {
     let bytes: &BinaryArray = column(batch, "bytes");
     let texts: &StringArray = column(batch, "text");
     for (row, id) in ids(batch).into_iter().enumerate() {
-        for place in 0..WIDTH {
-            let at = row * WIDTH + place;
-            let value = 10 * id + place as i64;
-            assert_eq!(lists.value(at), value as f32);
-            assert_eq!(fixed.value(at), value as f32);
-            assert_eq!(few.value(at), (place as i64 + id % 3) as f64);
+        for column in 0..WIDTH {
+            let index = row * WIDTH + column;
+            let value = 10 * id + column as i64;
+            assert_eq!(lists.value(index), value as f32);
+            assert_eq!(fixed.value(index), value as f32);
+            assert_eq!(few.value(index), (column as i64 + id % 3) as f64);
         }
         assert_eq!(bytes.value(row), format!("{id:08}").as_bytes());
         assert_eq!(texts.value(row), text(id));
@@ -66,13 +66,13 @@ fn files_of_pyarrow_are_read_as_they_were_written() {
     }
 }
 
-/// A single wrong bit is seen where the writer left checksums.
+/// A single flipped bit is detected if the writer stores checksums.
 #[test]
 fn a_wrong_bit_is_found_by_its_checksum() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.parquet");
     let mut content = std::fs::read(fixture("checksums-v1")).unwrap();
-    // The first page of the second column, behind its header: near the end of what it holds.
+    // Near the end of the content of the second column's first page.
     let dataset = {
         std::fs::write(&path, &content).unwrap();
         let file =

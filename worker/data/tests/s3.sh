@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Reads a data set from S3, played by moto's server: all of it, one object, and what is not there; in order "deterministic", too. Then the same from Google Cloud
-# Storage: its XML interface is close enough to S3's for moto to play that, too, for objects that anybody may read.
+# Reads a data set from S3, for which moto's server stands in: all of it, one object, and a missing one, also in order
+# "deterministic". Then the same from Google Cloud Storage. Its XML interface is similar enough to S3 for moto, for public objects.
 #
-# Usage: worker/data/tests/s3.sh         (sets moto up once, in an environment of its own)
+# Usage: worker/data/tests/s3.sh         (installs moto once, into a separate environment)
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -37,13 +37,13 @@ import boto3
 s3 = boto3.client("s3")
 s3.create_bucket(Bucket="bucket")
 for path in map(Path, sys.argv[1:]):
-    # The files of a set agree in their columns.
+    # The files of a data set have the same columns.
     key = f"{path.name.split('-')[0]}/{path.name}"
     s3.upload_file(str(path), "bucket", key, ExtraArgs={"ACL": "public-read"})
 s3.put_object(Bucket="bucket", Key="pyarrow/_SUCCESS", Body=b"done")
 PYTHON
 
-# expect TEXT COMMAND...: the command's output, of both kinds, ends with the text.
+# expect TEXT COMMAND...: fails unless the output of the command (stdout and stderr) ends with the text.
 expect() {
     output="$("${@:2}" 2>&1 || true)"
     case "$output" in
@@ -55,7 +55,7 @@ mkdir "$scratch/set"
 cp worker/data/tests/fixtures/pyarrow-*.parquet "$scratch/set"
 in_steps="$("$read" --steps 96 "$scratch/set" | tail -1)"
 for kind in s3 gs; do
-    # Which rows a step holds does not depend on where they lie.
+    # The rows of a step do not depend on the storage.
     expect "$in_steps" "$read" --steps 96 $kind://bucket/pyarrow
     expect '960 rows in 1 batches, 12 cursors' "$read" $kind://bucket/pyarrow
     expect '240 rows in 1 batches, 3 cursors' "$read" $kind://bucket/pyarrow/pyarrow-plain-v1.parquet id list

@@ -1,4 +1,4 @@
-//! What a reader gives is what is in the file, for all types, encodings and codecs.
+//! The reader returns what is in the file, for all types, encodings and codecs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,12 +31,12 @@ fn each<T>(make: impl Fn(i64) -> T) -> impl Iterator<Item = T> {
     (0..ROWS).map(make)
 }
 
-/// A number for each row that is missing in some.
+/// A number for each row, with nulls.
 fn sparse(id: i64) -> Option<i64> {
     (id % 7 != 3).then_some(id)
 }
 
-/// What no codec makes smaller.
+/// Bytes that no codec can reduce.
 fn noise(id: i64) -> Vec<u8> {
     let mut random = Random::keyed(&[id as u64]);
     (0..25)
@@ -44,7 +44,7 @@ fn noise(id: i64) -> Vec<u8> {
         .collect()
 }
 
-/// Columns of many types beside those of all tests.
+/// Columns of many types in addition to those of all tests.
 fn many_types() -> RecordBatch {
     let mut fixed_lists = FixedSizeListBuilder::new(Float64Builder::new(), 3);
     let mut large_lists = LargeListBuilder::new(Int16Builder::new());
@@ -219,7 +219,7 @@ fn all_types_survive_all_ways_of_writing() {
     }
 }
 
-/// Tensors are one contiguous array, with their shape.
+/// Tensors are one contiguous array with their shape.
 #[test]
 fn rows_of_one_size_have_a_width() {
     let directory = tempfile::tempdir().unwrap();
@@ -252,7 +252,7 @@ fn rows_of_one_size_have_a_width() {
     }
 }
 
-/// A column may hold tensors in one row group and rows of other lengths, or nulls, in the next.
+/// A column may have tensors in one row group, and rows of other lengths or nulls in the next.
 #[test]
 fn row_groups_in_different_forms_go_into_one_batch() {
     let directory = tempfile::tempdir().unwrap();

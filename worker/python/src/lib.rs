@@ -34,7 +34,7 @@ mod _native {
     #[pymodule_export]
     use crate::{
         call::call_key,
-        data::{Batch, Column, Data, Forecast, Image, columns, images, note, plan},
+        data::{Batch, Column, Data, Image, PlanPreview, columns, images, note, plan},
         keys::Keys,
         lane::Lane,
         process::{

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use elasticrun_ledger::{Introduction, Order, Owner, Position, Share, Split, Stripes};
+use elasticrun_ledger::{Owner, Position, ReadOrder, RoundHello, Share, Split, Stripes};
 use elasticrun_protocol::{Process, Round};
 
 use super::{World, memory::State};
@@ -17,7 +17,7 @@ pub(crate) struct DataSet {
     pub(crate) batch: u32,
     /// How many row groups it has open at most.
     open: usize,
-    order: Order,
+    order: ReadOrder,
     /// Workers have weights from 1 to this.
     weights: u64,
     seed: u64,
@@ -30,7 +30,7 @@ impl DataSet {
             groups: (0..count).map(|_| rng.range(0, most) as u32).collect(),
             batch: rng.range(1, 4) as u32,
             open: rng.range(1, 4) as usize,
-            order: Order::Local(if rng.percent(25) {
+            order: ReadOrder::Local(if rng.percent(25) {
                 Split::Never
             } else {
                 Split::Rows
@@ -41,7 +41,7 @@ impl DataSet {
         if rng.percent(30) {
             // No job has as many workers.
             let lanes = rng.pick(&[64, 100, 5040]).unwrap_or(64);
-            data.order = Order::Deterministic(lanes as u32);
+            data.order = ReadOrder::Deterministic(lanes as u32);
             data.batch = rng.range(1, 24) as u32;
         }
         data
@@ -59,17 +59,17 @@ impl DataSet {
     /// The lanes in order "deterministic".
     pub(crate) fn lanes(&self) -> Option<Stripes> {
         match self.order {
-            Order::Local(_) => None,
-            Order::Deterministic(lanes) => Some(Stripes::new(self.rows(), lanes)),
+            ReadOrder::Local(_) => None,
+            ReadOrder::Deterministic(lanes) => Some(Stripes::new(self.rows(), lanes)),
         }
     }
 
-    fn introduction(&self, host: usize, process: Process) -> Introduction {
+    fn introduction(&self, host: usize, process: Process) -> RoundHello {
         let id = (host as u64 + 1) << 48
             | u64::from(process.local_rank.0) << 32
             | u64::from(process.generation.0);
         let (host, zone) = (host as u64, host as u64 % 2);
-        Introduction {
+        RoundHello {
             owner: Owner { id, host, zone },
             weight: 1 + (id % self.weights) as u32,
             batch: self.batch,
@@ -160,7 +160,7 @@ impl World {
         let share = position.share();
         // As many as it may have open, and more if they do not fill a step.
         let (mut pieces, mut opened) = (Vec::new(), 0);
-        for piece in share.clone().stretches(position.line()) {
+        for piece in share.clone().segments(position.layout()) {
             if pieces.len() >= open && opened >= u64::from(batch) {
                 break;
             }
@@ -168,7 +168,7 @@ impl World {
             opened += range.end - range.start;
             pieces.push(range);
         }
-        let behind = share.behind(opened);
+        let behind = share.without_first(opened);
         for _ in 0..batch {
             let full: Vec<usize> = (0..pieces.len())
                 .filter(|index| !pieces[*index].is_empty())

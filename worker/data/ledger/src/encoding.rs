@@ -1,16 +1,17 @@
-//! The bytes of shares and ledgers: numbers of seven bits a byte, the lowest first (LEB128), and ranges by their distance
-//! to the last one, so that a range takes two to eight bytes.
+//! Encoding of shares and ledgers.
+//! Numbers are LEB128: seven bits a byte, lowest first. A range is stored by its distance to the previous one, so it
+//! takes two to eight bytes.
 
 use std::ops::Range;
 
 use super::Share;
 
-/// Bytes that are no share or no ledger.
+/// Bytes that do not decode to a share or a ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not the position in a data set: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// Adds a number.
+/// Appends a number.
 pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -19,7 +20,7 @@ pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes a number off the front.
+/// Removes a number from the front.
 pub(super) fn take(from: &mut &[u8]) -> Result<u64, Malformed> {
     let mut value = 0;
     for shift in (0..u64::BITS).step_by(7) {
@@ -37,7 +38,7 @@ pub(super) fn take(from: &mut &[u8]) -> Result<u64, Malformed> {
     Err(Malformed("a number is too large"))
 }
 
-/// Takes eight bytes off the front.
+/// Removes eight bytes from the front.
 pub(super) fn take_word(from: &mut &[u8]) -> Result<u64, Malformed> {
     let (word, rest) = from
         .split_first_chunk()
@@ -47,12 +48,12 @@ pub(super) fn take_word(from: &mut &[u8]) -> Result<u64, Malformed> {
 }
 
 impl Share {
-    /// The share as bytes: about four for each opened row group, and a few more.
+    /// Appends the share: about four bytes for each opened row group, and a few more.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.ranges().len() as u64);
         let mut last = 0_u64;
         for range in self.ranges() {
-            // The sign goes into the lowest bit, so that a small step back is a small number.
+            // The lowest bit holds the sign, so a small step back is a small number.
             let step = range.start.wrapping_sub(last) as i64;
             put(out, ((step << 1) ^ (step >> 63)) as u64);
             put(out, range.end - range.start);
@@ -60,10 +61,10 @@ impl Share {
         }
     }
 
-    /// Reads what [`Share::encode`] has written off the front of `from`.
+    /// Removes the output of [`Share::encode`] from the front of `from`.
     ///
     /// # Errors
-    /// If it is nothing like it: a range is empty or overflows, or two are not disjoint.
+    /// If a range is empty or overflows, if two ranges overlap, or if the bytes end too early.
     pub fn decode(from: &mut &[u8]) -> Result<Self, Malformed> {
         let count = take(from)?;
         if count > from.len() as u64 {
@@ -87,7 +88,7 @@ impl Share {
     }
 }
 
-/// Whether no two ranges meet.
+/// Fails if two ranges overlap.
 pub(super) fn disjoint(ranges: impl Iterator<Item = Range<u64>>) -> Result<(), Malformed> {
     let mut ranges: Vec<Range<u64>> = ranges.collect();
     ranges.sort_unstable_by_key(|range| range.start);
@@ -121,7 +122,7 @@ mod tests {
                 let read = bytes.len() - from.len();
                 let mut again = Vec::new();
                 share.encode(&mut again);
-                // Ranges that touch become one; numbers may have been written with zeros in front.
+                // Adjacent ranges are merged, and numbers may have leading zeros in the input.
                 prop_assert!(again.len() <= read);
             }
         }

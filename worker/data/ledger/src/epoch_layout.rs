@@ -1,37 +1,39 @@
-//! The rows of an epoch, laid out on a line.
+//! The order of the rows of an epoch.
 
 use std::ops::Range;
 
 use elasticrun_core::random::Random;
 
-/// What makes the order of an epoch.
+/// What determines the order of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shuffle {
     /// The seed of the job.
     pub seed: u64,
-    /// The epoch, from 0: each has an order of its own.
+    /// The epoch, from 0. Each epoch has its own order.
     pub epoch: u64,
 }
 
-/// The row groups of an epoch in the order in which they are read, end to end.
+/// The epoch order: the row groups of an epoch in the order in which they are read, end to end.
+///
+/// A row of the epoch is an index into it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
+pub struct EpochLayout {
     /// Row groups in the order of this epoch.
     sequence: Vec<u32>,
-    /// Where each place of the sequence starts, in rows; one more entry for the end.
+    /// The first row of each element of `sequence`, and the number of all rows at the end.
     starts: Vec<u64>,
 }
 
-/// A part of one row group: the rows at the positions `lo..hi` of its order.
+/// A part of one row group: the rows at the positions `lo..hi` of its permutation.
 ///
-/// What is processed of a piece is a prefix of it, so a number says how far it is.
+/// The processed part of a piece is always a prefix, so one number describes the progress.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Piece {
     /// The row group: its index over all files of the data set.
     pub group: u32,
     /// The first position.
     pub lo: u32,
-    /// The position behind the last one.
+    /// The position after the last one.
     pub hi: u32,
 }
 
@@ -42,29 +44,29 @@ impl Piece {
     }
 }
 
-/// A piece, and where it lies on the line.
+/// A piece and its location in the epoch order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stretch {
+pub struct Segment {
     /// The rows.
     pub piece: Piece,
-    /// Where the first of them lies.
-    pub at: u64,
+    /// The first of them, as an index into the epoch order.
+    pub start: u64,
 }
 
-impl Stretch {
-    /// All of it on the line.
+impl Segment {
+    /// The rows as a range of the epoch order.
     pub fn range(&self) -> Range<u64> {
-        self.at..self.at + u64::from(self.piece.rows())
+        self.start..self.start + u64::from(self.piece.rows())
     }
 }
 
-/// Tells this use of a key from others.
+/// Separates the random numbers of this module from other uses of the same key.
 const PURPOSE: u64 = 0x6c69_6e65;
 
-impl Line {
-    /// The line of row groups with so many rows each; without a shuffle they come in the order of the data set.
+impl EpochLayout {
+    /// The layout of row groups with the given numbers of rows. Without a shuffle they keep the order of the data set.
     ///
-    /// Grows with the number of row groups, 12 bytes each.
+    /// Needs 12 bytes for each row group.
     pub fn new(groups: &[u32], shuffle: Option<Shuffle>) -> Self {
         let mut sequence: Vec<u32> = (0..groups.len() as u32).collect();
         if let Some(Shuffle { seed, epoch }) = shuffle {
@@ -85,43 +87,43 @@ impl Line {
         self.starts[self.sequence.len()]
     }
 
-    /// The stretches that a range of the line consists of, one in each row group, in order.
+    /// The segments of a range of the epoch order, one for each row group, in order.
     ///
     /// # Panics
-    /// If the range is not on the line.
-    pub fn stretches(&self, range: Range<u64>) -> impl Iterator<Item = Stretch> + '_ {
+    /// If the range ends after the last row.
+    pub fn segments(&self, range: Range<u64>) -> impl Iterator<Item = Segment> + '_ {
         assert!(
             range.is_empty() || range.end <= self.rows(),
             "rows {range:?} of {}",
             self.rows()
         );
-        let mut at = range.start;
-        // Empty row groups start where the next one does.
-        let mut place = self.starts.partition_point(|start| *start <= at);
+        let mut row = range.start;
+        // An empty row group starts at the same row as its successor.
+        let mut next = self.starts.partition_point(|start| *start <= row);
         std::iter::from_fn(move || {
-            if at >= range.end {
+            if row >= range.end {
                 return None;
             }
-            while self.starts[place] <= at {
-                place += 1;
+            while self.starts[next] <= row {
+                next += 1;
             }
-            let start = self.starts[place - 1];
-            let end = self.starts[place].min(range.end);
+            let start = self.starts[next - 1];
+            let end = self.starts[next].min(range.end);
             let piece = Piece {
-                group: self.sequence[place - 1],
-                lo: (at - start) as u32,
+                group: self.sequence[next - 1],
+                lo: (row - start) as u32,
                 hi: (end - start) as u32,
             };
-            let stretch = Stretch { piece, at };
-            at = end;
-            Some(stretch)
+            let segment = Segment { piece, start: row };
+            row = end;
+            Some(segment)
         })
     }
 
-    /// The first border between two row groups at `at` or behind it.
-    pub(super) fn border(&self, at: u64) -> u64 {
-        let place = self.starts.partition_point(|start| *start < at);
-        self.starts[place.min(self.sequence.len())]
+    /// The first boundary between two row groups at `row` or after it.
+    pub(super) fn next_boundary(&self, row: u64) -> u64 {
+        let index = self.starts.partition_point(|start| *start < row);
+        self.starts[index.min(self.sequence.len())]
     }
 }
 
@@ -130,25 +132,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_cut_at_the_borders_of_row_groups() {
-        let line = Line::new(&[3, 0, 4, 0], None);
-        assert_eq!(line.rows(), 7);
-        let stretches: Vec<_> = line.stretches(1..6).collect();
-        let expected = [(0, 1, 3, 1), (2, 0, 3, 3)].map(|(group, lo, hi, at)| Stretch {
+    fn a_range_is_split_at_the_boundaries_of_row_groups() {
+        let layout = EpochLayout::new(&[3, 0, 4, 0], None);
+        assert_eq!(layout.rows(), 7);
+        let segments: Vec<_> = layout.segments(1..6).collect();
+        let expected = [(0, 1, 3, 1), (2, 0, 3, 3)].map(|(group, lo, hi, start)| Segment {
             piece: Piece { group, lo, hi },
-            at,
+            start,
         });
-        assert_eq!(stretches, expected);
-        assert_eq!(line.stretches(7..7).count(), 0);
-        assert_eq!(line.stretches(3..3).count(), 0);
+        assert_eq!(segments, expected);
+        assert_eq!(layout.segments(7..7).count(), 0);
+        assert_eq!(layout.segments(3..3).count(), 0);
     }
 
     #[test]
-    fn a_line_without_rows_has_no_pieces() {
+    fn a_layout_without_rows_has_no_pieces() {
         for groups in [&[][..], &[0, 0]] {
-            let line = Line::new(groups, Some(Shuffle { seed: 1, epoch: 0 }));
+            let layout = EpochLayout::new(groups, Some(Shuffle { seed: 1, epoch: 0 }));
             assert_eq!(
-                (line.rows(), line.stretches(0..0).count(), line.border(0)),
+                (
+                    layout.rows(),
+                    layout.segments(0..0).count(),
+                    layout.next_boundary(0)
+                ),
                 (0, 0, 0)
             );
         }
@@ -158,9 +164,10 @@ mod tests {
     fn each_epoch_has_its_own_order_and_each_group_once() {
         let groups: Vec<u32> = (1..100).collect();
         let order = |seed, epoch| {
-            let line = Line::new(&groups, Some(Shuffle { seed, epoch }));
-            line.stretches(0..line.rows())
-                .map(|stretch| stretch.piece.group)
+            let layout = EpochLayout::new(&groups, Some(Shuffle { seed, epoch }));
+            layout
+                .segments(0..layout.rows())
+                .map(|segment| segment.piece.group)
                 .collect::<Vec<_>>()
         };
         let mut first = order(7, 0);
@@ -172,9 +179,9 @@ mod tests {
     }
 
     #[test]
-    fn borders_are_found() {
-        let line = Line::new(&[3, 0, 4], None);
-        let borders: Vec<u64> = (0..8).map(|at| line.border(at)).collect();
-        assert_eq!(borders, [0, 3, 3, 3, 7, 7, 7, 7]);
+    fn boundaries_are_found() {
+        let layout = EpochLayout::new(&[3, 0, 4], None);
+        let boundaries: Vec<u64> = (0..8).map(|start| layout.next_boundary(start)).collect();
+        assert_eq!(boundaries, [0, 3, 3, 3, 7, 7, 7, 7]);
     }
 }

@@ -1,23 +1,23 @@
-//! A random order of `0..len` in constant memory: the place of each index is computed.
+//! A pseudorandom permutation of `0..len` in constant memory: each element is computed.
 //!
-//! A Feistel network over just enough bits is a bijection of `0..2^bits`, keyed by seed and epoch. Where it
-//! leads out of `0..len` it is applied again until it is back; that is a bijection of `0..len`, and since
-//! `2^bits < 2 * len` it takes less than two turns on average.
+//! A Feistel network over the fewest possible bits is a bijection of `0..2^bits`, keyed by seed and epoch. A result
+//! outside of `0..len` is fed back until it is inside (cycle walking). That gives a bijection of `0..len`. Since
+//! `2^bits < 2 * len`, it takes less than two applications on average.
 
 const ROUNDS: usize = 8;
 
-/// See the module.
+/// A permutation of `0..len`; see the module.
 #[derive(Clone, Debug)]
 pub struct Permutation {
     len: u64,
-    /// Bits of the left and the right half; they may differ by one.
+    /// Bits of the left and the right half; they differ by at most one.
     left: u32,
     right: u32,
     keys: [u64; ROUNDS],
 }
 
 impl Permutation {
-    /// The order of one epoch.
+    /// The permutation of one epoch.
     pub fn new(len: u64, seed: u64, epoch: u64) -> Self {
         // Bits of the largest index.
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
@@ -34,25 +34,25 @@ impl Permutation {
         }
     }
 
-    /// What is at `place` of the order.
+    /// The element at `index` of the permutation.
     ///
     /// # Panics
-    /// If `place` is not below the length.
-    pub fn at(&self, place: u64) -> u64 {
+    /// If `index` is not below the length.
+    pub fn at(&self, index: u64) -> u64 {
         assert!(
-            place < self.len,
-            "place {place} of an order of {}",
+            index < self.len,
+            "index {index} of a permutation of {}",
             self.len
         );
-        let mut value = self.turn(place);
+        let mut value = self.apply(index);
         while value >= self.len {
-            value = self.turn(value);
+            value = self.apply(value);
         }
         value
     }
 
-    /// One application of the network.
-    fn turn(&self, value: u64) -> u64 {
+    /// Applies the network once.
+    fn apply(&self, value: u64) -> u64 {
         let (left_mask, right_mask) = (mask(self.left), mask(self.right));
         let mut left = (value >> self.right) & left_mask;
         let mut right = value & right_mask;
@@ -68,10 +68,10 @@ fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// 2^64 divided by the golden ratio: keys that follow each other differ in many bits.
+/// 2^64 divided by the golden ratio: consecutive keys differ in many bits.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finaliser of SplitMix64: each bit of the result depends on each bit of the value.
+/// The finalizer of SplitMix64: each bit of the result depends on each bit of the value.
 fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -89,8 +89,8 @@ mod tests {
         fn each_index_has_one_place(len in 1u64..2000, seed: u64, epoch: u64) {
             let order = Permutation::new(len, seed, epoch);
             let mut seen = vec![false; len as usize];
-            for place in 0..len {
-                let index = order.at(place);
+            for position in 0..len {
+                let index = order.at(position);
                 prop_assert!(!std::mem::replace(&mut seen[index as usize], true));
             }
         }
@@ -102,8 +102,8 @@ mod tests {
         }
     }
 
-    /// Over many seeds an index is equally often at each place: a chi-square test per place with a bound that
-    /// a fair order exceeds less than once in 10^6.
+    /// Over many seeds, each index is equally frequent at each place. The bound of the chi-square test is exceeded by
+    /// a fair permutation less than once in 10^6.
     #[test]
     fn places_are_fair() {
         const SEEDS: u64 = 20_000;

@@ -1,25 +1,25 @@
-//! Handing out what is left to the workers of a new round.
+//! Divides the remaining rows among the workers of a new round.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Line, Share, quota::targets};
+use super::{EpochLayout, Share, quota::quotas};
 
-/// Whether a row group may be cut to make the shares even.
+/// Whether a row group may be split to make shares even.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Split {
-    /// It may: shares are even to the row.
+    /// Row groups are split: shares are even to the row.
     #[default]
     Rows,
-    /// Row groups stay whole: a share exceeds its target by less than the largest row group.
+    /// Row groups stay whole: a share exceeds its quota by less than the largest row group.
     Never,
 }
 
-/// A worker of the last round.
+/// A worker of the previous round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Former<'a> {
-    /// What it had left at the commit that the job goes on from.
+pub struct FormerMember<'a> {
+    /// What it had left at the commit from which the job continues.
     pub share: &'a Share,
-    /// Its host: any number that hosts do not share.
+    /// Its host: any number that is unique to the host.
     pub host: u64,
     /// The zone of its host.
     pub zone: u64,
@@ -28,9 +28,9 @@ pub struct Former<'a> {
 /// A worker of the new round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Which former worker it is; `None` if it is new.
+    /// Its index in the previous round; `None` if it is new.
     pub former: Option<usize>,
-    /// How much it gets in proportion to the others: 1 each, unless their speeds differ.
+    /// Its share in proportion to the others: 1 each, unless speeds differ.
     pub weight: u32,
     /// Its host.
     pub host: u64,
@@ -38,47 +38,53 @@ pub struct Member {
     pub zone: u64,
 }
 
-/// Who reads what from now on.
+/// The result of a repartition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// The shares of the new round, in the order of its members.
     pub shares: Vec<Share>,
-    /// Rows that go to another worker.
+    /// Rows that move to another worker.
     pub moved: u64,
 }
 
-/// Where a receiver looks for rows, the nearest first.
+/// Where a receiver looks for rows, nearest first.
 #[derive(Clone, Copy)]
-enum Near {
+enum Locality {
     Host,
     Zone,
     Anywhere,
 }
 
-impl Near {
-    /// What two workers have in common that are so near.
-    fn place(self, host: u64, zone: u64) -> (u64, u64) {
+impl Locality {
+    /// The key that two workers share if they are within this distance.
+    fn key(self, host: u64, zone: u64) -> (u64, u64) {
         match self {
-            Near::Host => (zone, host),
-            Near::Zone => (zone, 0),
-            Near::Anywhere => (0, 0),
+            Locality::Host => (zone, host),
+            Locality::Zone => (zone, 0),
+            Locality::Anywhere => (0, 0),
         }
     }
 }
 
-/// Hands out the rows that are left, so that each member has its proportion within one row, and the fewest rows move.
+/// Divides the remaining rows: each member gets its proportion to within one row, and the fewest rows move.
 ///
-/// With q, r = divmod(rows, members), L the rows of a survivor and O the rows of who is gone, no even plan moves fewer than
-/// `O + sum(max(0, L - q)) - min(r, #(L > q))` rows; this one moves just as many (for weights: q of each member). It
-/// makes at most one piece less than there are members. A donor keeps the front of its share, which is what it
-/// has opened; who receives gets from its own host first, then from its zone.
+/// Let q, r = divmod(rows, members), L the rows of a survivor and O the rows of departed workers. Every even plan
+/// moves at least `O + sum(max(0, L - q)) - min(r, #(L > q))` rows, and this plan moves exactly that many. (With
+/// weights, q is the proportion of each member.) The number of pieces grows by less than the number of members. A
+/// donor keeps the front of its share, where its opened row groups are. A receiver takes rows from its own host first,
+/// then from its zone.
 ///
-/// O(r + m log m) for r ranges and m members, and with [`Split::Never`] a binary search in the line for each cut.
+/// O(r + m log m) for r ranges and m members. [`Split::Never`] adds a binary search in the layout for each split.
 ///
 /// # Panics
-/// If no member has a weight, or if two members say that they are the same former worker.
-pub fn repartition(line: &Line, former: &[Former<'_>], members: &[Member], split: Split) -> Plan {
-    let whole = (split == Split::Never).then_some(line);
+/// If all weights are 0, or if two members name the same former worker.
+pub fn repartition(
+    layout: &EpochLayout,
+    former: &[FormerMember<'_>],
+    members: &[Member],
+    split: Split,
+) -> Plan {
+    let whole = (split == Split::Never).then_some(layout);
     let total = former.iter().map(|former| former.share.rows()).sum();
     let mut survives = vec![false; former.len()];
     let mut shares: Vec<Share> = (members.iter())
@@ -93,13 +99,13 @@ pub fn repartition(line: &Line, former: &[Former<'_>], members: &[Member], split
         .collect();
     let weights: Vec<u32> = members.iter().map(|member| member.weight).collect();
     let held: Vec<u64> = shares.iter().map(Share::rows).collect();
-    let targets = targets(total, &weights, &held);
+    let quotas = quotas(total, &weights, &held);
 
-    // What the survivors keep.
+    // Survivors keep their quota and give away the rest.
     let mut given = vec![Share::EMPTY; former.len()];
-    for ((member, share), target) in members.iter().zip(&mut shares).zip(&targets) {
+    for ((member, share), quota) in members.iter().zip(&mut shares).zip(&quotas) {
         if let Some(index) = member.former {
-            given[index] = share.cut(*target, whole);
+            given[index] = share.split_off(*quota, whole);
         }
     }
     for (index, former) in former.iter().enumerate() {
@@ -109,34 +115,35 @@ pub fn repartition(line: &Line, former: &[Former<'_>], members: &[Member], split
     }
     let moved = given.iter().map(Share::rows).sum();
 
-    let mut missing: Vec<u64> = (shares.iter().zip(&targets))
-        .map(|(share, target)| target.saturating_sub(share.rows()))
+    let mut missing: Vec<u64> = (shares.iter().zip(&quotas))
+        .map(|(share, quota)| quota.saturating_sub(share.rows()))
         .collect();
-    for near in [Near::Host, Near::Zone, Near::Anywhere] {
-        let mut lots: BTreeMap<(u64, u64), VecDeque<usize>> = BTreeMap::new();
+    for locality in [Locality::Host, Locality::Zone, Locality::Anywhere] {
+        let mut donors: BTreeMap<(u64, u64), VecDeque<usize>> = BTreeMap::new();
         for (index, former) in former.iter().enumerate() {
             if !given[index].is_empty() {
-                lots.entry(near.place(former.host, former.zone))
+                donors
+                    .entry(locality.key(former.host, former.zone))
                     .or_default()
                     .push_back(index);
             }
         }
-        if lots.is_empty() {
+        if donors.is_empty() {
             break;
         }
         for (receiver, member) in members.iter().enumerate() {
-            let Some(lots) = lots.get_mut(&near.place(member.host, member.zone)) else {
+            let Some(donors) = donors.get_mut(&locality.key(member.host, member.zone)) else {
                 continue;
             };
             while missing[receiver] > 0
-                && let Some(lot) = lots.front()
+                && let Some(donor) = donors.front()
             {
-                let lot = &mut given[*lot];
-                let behind = lot.cut(missing[receiver], whole);
-                missing[receiver] = missing[receiver].saturating_sub(lot.rows());
-                shares[receiver].append(std::mem::replace(lot, behind));
-                if lot.is_empty() {
-                    lots.pop_front();
+                let donor = &mut given[*donor];
+                let behind = donor.split_off(missing[receiver], whole);
+                missing[receiver] = missing[receiver].saturating_sub(donor.rows());
+                shares[receiver].append(std::mem::replace(donor, behind));
+                if donor.is_empty() {
+                    donors.pop_front();
                 }
             }
         }

@@ -1,33 +1,33 @@
-//! What one worker still has to read.
+//! The remaining work of one worker.
 
 use std::ops::Range;
 
-use super::Line;
+use super::EpochLayout;
 
-/// Ranges of the line, in the order in which they are read: what is left of opened row groups first.
+/// Ranges of the epoch layout in reading order, the rest of opened row groups first.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Share(Vec<Range<u64>>);
 
 impl Share {
-    /// Nothing to read.
+    /// No rows.
     pub const EMPTY: Share = Share(Vec::new());
 
-    /// The ranges, none of them empty.
+    /// The ranges, none of which is empty.
     pub fn ranges(&self) -> &[Range<u64>] {
         &self.0
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds a range at the end; one that goes on where the last one ends becomes part of it.
+    /// Appends a range, and merges it with the last one if they are adjacent.
     pub fn push(&mut self, range: Range<u64>) {
         match self.0.last_mut() {
             _ if range.is_empty() => {}
@@ -36,22 +36,22 @@ impl Share {
         }
     }
 
-    /// The stretches of all ranges, in order.
-    pub fn stretches(self, line: &Line) -> impl Iterator<Item = super::Stretch> + '_ {
-        self.0.into_iter().flat_map(|range| line.stretches(range))
+    /// The segments of all ranges, in order.
+    pub fn segments(self, layout: &EpochLayout) -> impl Iterator<Item = super::Segment> + '_ {
+        self.0.into_iter().flat_map(|range| layout.segments(range))
     }
 
     /// The share without its first `rows` rows.
-    pub fn behind(&self, rows: u64) -> Share {
-        self.clone().cut(rows, None)
+    pub fn without_first(&self, rows: u64) -> Share {
+        self.clone().split_off(rows, None)
     }
 
-    /// Whether all its rows are rows of `whole`. Both must be disjoint in themselves.
-    pub(super) fn is_part_of(&self, whole: &Share) -> bool {
+    /// Whether all rows are rows of `whole`. Neither share may contain a row twice.
+    pub(super) fn is_subset_of(&self, whole: &Share) -> bool {
         let sorted = |share: &Share| {
             let mut ranges = share.0.clone();
             ranges.sort_unstable_by_key(|range| range.start);
-            // Neighbours may stand apart in the order of reading.
+            // Adjacent ranges may be apart in reading order.
             ranges.into_iter().fold(Share::EMPTY, |mut joined, range| {
                 joined.push(range);
                 joined
@@ -68,9 +68,9 @@ impl Share {
         })
     }
 
-    /// Cuts the share behind its first `rows` rows, and returns what is behind. If row groups are to stay whole, behind
-    /// the row group in which that is.
-    pub(super) fn cut(&mut self, rows: u64, whole: Option<&Line>) -> Share {
+    /// Keeps the first `rows` rows and returns the rest. With a layout in `whole` no row group is split: the share
+    /// keeps all of the row group at the split.
+    pub(super) fn split_off(&mut self, rows: u64, whole: Option<&EpochLayout>) -> Share {
         let mut left = rows;
         for (index, range) in self.0.iter_mut().enumerate() {
             let len = range.end - range.start;
@@ -78,22 +78,22 @@ impl Share {
                 left -= len;
                 continue;
             }
-            let mut at = range.start + left;
-            if let Some(line) = whole.filter(|_| left > 0) {
-                at = line.border(at).min(range.end);
+            let mut split_at = range.start + left;
+            if let Some(layout) = whole.filter(|_| left > 0) {
+                split_at = layout.next_boundary(split_at).min(range.end);
             }
-            let mut behind = Share::EMPTY;
-            behind.push(at..range.end);
-            range.end = at;
+            let mut tail = Share::EMPTY;
+            tail.push(split_at..range.end);
+            range.end = split_at;
             let kept = index + usize::from(!range.is_empty());
-            behind.0.extend(self.0.drain(index + 1..));
+            tail.0.extend(self.0.drain(index + 1..));
             self.0.truncate(kept);
-            return behind;
+            return tail;
         }
         Share::EMPTY
     }
 
-    /// Adds all of another share at the end.
+    /// Appends another share.
     pub(super) fn append(&mut self, other: Share) {
         for range in other.0 {
             self.push(range);
@@ -131,20 +131,20 @@ mod tests {
         let whole = share([10..14, 2..5, 20..30]);
         for rows in 0..=20 {
             let mut front = whole.clone();
-            let behind = front.cut(rows, None);
+            let tail = front.split_off(rows, None);
             assert_eq!(front.rows(), rows.min(17));
-            front.append(behind);
+            front.append(tail);
             assert_eq!(front, whole);
         }
     }
 
     #[test]
     fn a_cut_between_row_groups_is_behind_the_one_that_it_falls_in() {
-        let line = Line::new(&[10, 10, 10], None);
+        let layout = EpochLayout::new(&[10, 10, 10], None);
         let kept = |rows| {
-            // The rest of an opened group, and two more.
+            // The rest of an opened group, and two more groups.
             let mut front = share([4..10, 10..30]);
-            front.cut(rows, Some(&line));
+            front.split_off(rows, Some(&layout));
             front.rows()
         };
         assert_eq!(
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn a_part_is_seen_in_any_order() {
         let whole = share([10..14, 14..20, 2..5]);
-        assert!(share([3..4, 11..19]).is_part_of(&whole));
-        assert!(share([]).is_part_of(&whole));
-        assert!(!share([1..3]).is_part_of(&whole));
-        assert!(!share([4..6]).is_part_of(&whole));
-        assert!(!share([30..31]).is_part_of(&whole));
+        assert!(share([3..4, 11..19]).is_subset_of(&whole));
+        assert!(share([]).is_subset_of(&whole));
+        assert!(!share([1..3]).is_subset_of(&whole));
+        assert!(!share([4..6]).is_subset_of(&whole));
+        assert!(!share([30..31]).is_subset_of(&whole));
     }
 }

@@ -1,88 +1,90 @@
 //! The order that does not depend on the number of workers.
 //!
-//! The line of an epoch is cut into stripes of equal length, and rows are taken from all stripes in turn: position i of the
-//! epoch is the next row of stripe i mod C. A step takes the next global batch of positions, and whose rows of it a
-//! worker reads is a matter of its rank. So a number says how far the job is, the batch of a step is the same set of rows in
-//! every history of world sizes, and nothing of the size of the data set is kept.
+//! The epoch layout is cut into stripes of equal length, and rows are taken from the stripes round-robin. With C
+//! stripes, position i of the epoch is the next row of stripe i mod C. A step takes the next global batch of
+//! positions, and each worker reads those of its stripes. So one number describes the progress of the job. The batch
+//! of a step is the same set of rows in every history of world sizes. No memory grows with the data set.
 //!
-//! Stripe l is read by rank l mod size. Any stretch of positions then is shared out to within two rows, and evenly to the row
-//! if the size divides the stripes. A stripe has one row group open: the job reads from as many row groups at a time as there are
-//! stripes, each of them in its own permutation. So there are no fewer stripes than workers, and the fewer the better.
+//! Rank `s mod size` reads stripe s. So the positions of a step are divided to within two rows, and evenly to the row
+//! if the size divides the number of stripes. Each stripe has one open row group: the job reads from as many row
+//! groups at a time as there are stripes. So there must be at least one stripe for each worker, and fewer stripes cost
+//! less.
 
 use std::ops::Range;
 
-/// Stripes if nothing else is said: divisible by 1 to 10, 12, 14, 15 and 16, so that shares are even to the row for most sizes.
+/// The default number of stripes. It is divisible by 1 to 10, 12, 14, 15 and 16, so shares are even to the row for
+/// most sizes.
 pub const STRIPES: u32 = 5040;
 
-/// See the module.
+/// The stripes of an epoch; see the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stripes {
     rows: u64,
     stripes: u64,
 }
 
-/// More workers than stripes: some would have nothing to read.
+/// There are more workers than stripes, so some workers would have no rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{workers} workers share {stripes} stripes: set stripes to {enough}, which changes the order"
 )]
-pub struct TooFew {
+pub struct TooFewStripes {
     /// Workers of the round.
     pub workers: u32,
-    /// Stripes that there are.
+    /// Number of stripes.
     pub stripes: u64,
-    /// Stripes that would do, and stay even for many sizes.
+    /// A sufficient number of stripes, which stays even for many sizes.
     pub enough: u64,
 }
 
 impl Stripes {
-    /// The order of an epoch of so many rows.
+    /// The stripes of an epoch with `rows` rows.
     ///
     /// # Panics
-    /// If there are no stripes.
+    /// If `stripes` is 0.
     pub fn new(rows: u64, stripes: u32) -> Self {
         assert!(stripes > 0, "an order has at least one stripe");
         let stripes = stripes.into();
         Self { rows, stripes }
     }
 
-    /// Whether each of so many workers has a stripe.
+    /// Fails unless each worker has a stripe.
     ///
     /// # Errors
-    /// With the number of stripes that would do.
-    pub fn check(&self, workers: u32) -> Result<(), TooFew> {
+    /// With a sufficient number of stripes.
+    pub fn check(&self, workers: u32) -> Result<(), TooFewStripes> {
         let needed = u64::from(workers);
         if needed <= self.stripes {
             return Ok(());
         }
         let unit = u64::from(STRIPES);
         let (stripes, enough) = (self.stripes, needed.div_ceil(unit) * unit);
-        Err(TooFew {
+        Err(TooFewStripes {
             workers,
             stripes,
             enough,
         })
     }
 
-    /// How many there are.
+    /// Number of stripes.
     pub fn stripes(&self) -> u64 {
         self.stripes
     }
 
-    /// The part of the line that is a stripe's.
+    /// The range of the epoch layout that belongs to a stripe.
     pub fn stripe(&self, stripe: u64) -> Range<u64> {
         let (each, more) = (self.rows / self.stripes, self.rows % self.stripes);
         let start = |stripe: u64| stripe * each + stripe.min(more);
         start(stripe)..start(stripe + 1)
     }
 
-    /// Where on the line the row at a position of the epoch lies.
+    /// The row at a position of the epoch, as an index into the epoch layout.
     ///
     /// # Panics
     /// If the position is not below the number of rows.
     pub fn row(&self, position: u64) -> u64 {
         assert!(position < self.rows, "position {position} of {}", self.rows);
-        // The first stripes are the longer ones, so the last turn is one of them.
+        // The first stripes are the longer ones, and the last, incomplete turn only visits those.
         self.stripe(position % self.stripes).start + position / self.stripes
     }
 
@@ -99,23 +101,25 @@ impl Stripes {
             let first = turn * stripes;
             let from = step.start.saturating_sub(first);
             let to = (step.end - first).min(stripes);
-            // The first stripe of this rank at `from` or behind it.
-            let own = from + (rank + size - from % size) % size;
-            (own..to)
+            // The first stripe of this rank at `from` or after it.
+            let first_stripe = from + (rank + size - from % size) % size;
+            (first_stripe..to)
                 .step_by(size as usize)
                 .map(move |stripe| first + stripe)
         })
     }
 
-    /// How many positions from `at` to the end of the epoch a worker reads.
-    pub fn left(&self, at: u64, rank: u32, size: u32) -> u64 {
+    /// Number of positions that a worker reads from `position` to the end of the epoch.
+    pub fn left(&self, position: u64, rank: u32, size: u32) -> u64 {
         let (rank, size) = (u64::from(rank), u64::from(size));
         let below = |stripe: u64| (stripe + size - 1 - rank) / size;
-        let before = |at: u64| at / self.stripes * below(self.stripes) + below(at % self.stripes);
-        before(self.rows) - before(at.min(self.rows))
+        let before = |position: u64| {
+            position / self.stripes * below(self.stripes) + below(position % self.stripes)
+        };
+        before(self.rows) - before(position.min(self.rows))
     }
 
-    /// The stripes of a worker, and what is left of each on the line from a position of the epoch on.
+    /// The stripes of a worker, each with its remaining range of the epoch layout from `position` on.
     pub fn ahead(
         &self,
         position: u64,
@@ -128,7 +132,7 @@ impl Stripes {
             .step_by(size as usize)
             .map(move |index| {
                 let stripe = stripes.stripe(index);
-                // Stripes before this one have had their turn.
+                // Stripes before `done` have already had this turn.
                 let start = stripe.start + turn + u64::from(index < done);
                 (index, start.min(stripe.end)..stripe.end)
             })
@@ -154,25 +158,25 @@ mod tests {
         fn a_step_is_shared_out_evenly(from in 0_u64..10_000, batch in 1_u64..300, stripes in 1_u32..60, size in 1_u32..20) {
             let order = Stripes::new(1 << 40, stripes.max(size));
             let mut all = Vec::new();
-            let mut most = (usize::MAX, 0);
+            let mut extremes = (usize::MAX, 0);
             for rank in 0..size {
                 let share: Vec<u64> = order.share(from..from + batch, rank, size).collect();
-                most = (most.0.min(share.len()), most.1.max(share.len()));
+                extremes = (extremes.0.min(share.len()), extremes.1.max(share.len()));
                 all.extend(share);
             }
             all.sort_unstable();
             prop_assert!(all.into_iter().eq(from..from + batch));
-            // One for each time that the turn comes back to the first stripe.
+            // One for each return to the first stripe.
             let turns = batch.div_ceil(u64::from(stripes.max(size))) as usize + 1;
-            let most_apart = if stripes.max(size).is_multiple_of(size) { 1 } else { 1 + turns };
-            prop_assert!(most.1 - most.0 <= most_apart, "{most:?}");
+            let max_difference = if stripes.max(size).is_multiple_of(size) { 1 } else { 1 + turns };
+            prop_assert!(extremes.1 - extremes.0 <= max_difference, "{extremes:?}");
         }
 
         #[test]
-        fn what_a_worker_has_left_is_counted(rows in 0_u64..3000, stripes in 1_u32..60, size in 1_u32..20, at in 0_u64..3000) {
-            let (order, at) = (Stripes::new(rows, stripes.max(size)), at.min(rows));
+        fn what_a_worker_has_left_is_counted(rows in 0_u64..3000, stripes in 1_u32..60, size in 1_u32..20, position in 0_u64..3000) {
+            let (order, position) = (Stripes::new(rows, stripes.max(size)), position.min(rows));
             for rank in 0..size {
-                prop_assert_eq!(order.left(at, rank, size), order.share(at..rows, rank, size).count() as u64);
+                prop_assert_eq!(order.left(position, rank, size), order.share(position..rows, rank, size).count() as u64);
             }
         }
 

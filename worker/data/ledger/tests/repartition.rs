@@ -1,16 +1,18 @@
-//! Laws of the repartition, over random histories of a data set: 20,000 cases, against the formula of the lower bound
-//! and against the enumeration of all even plans.
+//! Laws of the repartition over random histories of a data set: 20,000 cases. Each is compared with the formula of the
+//! lower bound and with the enumeration of all even plans.
 
 use std::{collections::BTreeMap, iter};
 
 use elasticrun_core::random::Random;
-use elasticrun_ledger::{Former, Line, Member, Plan, Share, Shuffle, Split, repartition};
+use elasticrun_ledger::{
+    EpochLayout, FormerMember, Member, Plan, Share, Shuffle, Split, repartition,
+};
 use proptest::prelude::*;
 
-/// What is left of an epoch after some rounds, and who comes next.
+/// What is left of an epoch after some rounds, and the members of the next one.
 #[derive(Debug)]
 struct Case {
-    line: Line,
+    layout: EpochLayout,
     largest: u64,
     former: Vec<(Share, u64)>,
     members: Vec<Member>,
@@ -20,21 +22,21 @@ struct Case {
 impl Case {
     fn new(seed: u64) -> Self {
         let random = &mut Random::from_seed(seed);
-        let most = [1, 8, 60][random.below(3) as usize];
+        let max_rows = [1, 8, 60][random.below(3) as usize];
         let groups: Vec<u32> = (0..random.below(20))
-            .map(|_| random.below(most) as u32)
+            .map(|_| random.below(max_rows) as u32)
             .collect();
-        let line = Line::new(&groups, Some(Shuffle { seed, epoch: 0 }));
+        let layout = EpochLayout::new(&groups, Some(Shuffle { seed, epoch: 0 }));
         let split = if random.below(4) == 0 {
             Split::Never
         } else {
             Split::Rows
         };
         // At first one worker has everything.
-        let all = iter::once(0..line.rows()).collect();
+        let all = iter::once(0..layout.rows()).collect();
         let mut case = Case {
             largest: groups.iter().copied().max().unwrap_or(0).into(),
-            line,
+            layout,
             former: vec![(all, 0)],
             members: Vec::new(),
             split,
@@ -50,7 +52,7 @@ impl Case {
         case
     }
 
-    /// The members of the next round: some stay, some are new, in any order of ranks.
+    /// The members of the next round: some stay and some are new, in any order of ranks.
     fn next(&self, random: &mut Random) -> Vec<Member> {
         let (hosts, weights) = (1 + random.below(3), 1 + random.below(3));
         let mut member = |former: Option<usize>| Member {
@@ -67,16 +69,17 @@ impl Case {
             .map(|former| member(Some(former)))
             .collect();
         members.extend((0..3).map(|_| member(None)));
-        for place in (1..members.len()).rev() {
-            members.swap(place, random.below(place as u64 + 1) as usize);
+        for index in (1..members.len()).rev() {
+            members.swap(index, random.below(index as u64 + 1) as usize);
         }
         members.truncate(1 + random.below(members.len().min(6) as u64) as usize);
         members
     }
 
-    /// What is left when a worker has processed a part: it opens pieces in order, and reads those in turn.
+    /// What is left after a worker has processed a part: it opens pieces in order, and reads from the open ones in
+    /// turn.
     fn work(&self, share: Share, random: &mut Random) -> Share {
-        let pieces: Vec<_> = share.stretches(&self.line).collect();
+        let pieces: Vec<_> = share.segments(&self.layout).collect();
         let opened = random.below(pieces.len() as u64 + 1) as usize;
         (pieces.into_iter().enumerate())
             .map(|(index, piece)| {
@@ -94,13 +97,13 @@ impl Case {
 
     fn plan(&self) -> Plan {
         let former: Vec<_> = (self.former.iter())
-            .map(|(share, host)| Former {
+            .map(|(share, host)| FormerMember {
                 share,
                 host: *host,
                 zone: 0,
             })
             .collect();
-        repartition(&self.line, &former, &self.members, self.split)
+        repartition(&self.layout, &former, &self.members, self.split)
     }
 
     fn total(&self) -> u64 {
@@ -113,7 +116,7 @@ impl Case {
             .map_or(0, |former| self.former[former].0.rows())
     }
 
-    /// The rows of who is gone: they move in any plan.
+    /// The rows of departed workers, which move in any plan.
     fn orphans(&self) -> u64 {
         self.total()
             - self
@@ -123,7 +126,7 @@ impl Case {
                 .sum::<u64>()
     }
 
-    /// For each member its proportion rounded down, and whether that has lost something.
+    /// For each member, its proportion rounded down, and whether it was rounded.
     fn proportions(&self) -> Vec<(u64, bool)> {
         let sum: u64 = self
             .members
@@ -138,7 +141,7 @@ impl Case {
             .collect()
     }
 
-    /// The lower bound, as the documentation has it.
+    /// The lower bound of the documentation.
     fn bound(&self) -> u64 {
         let proportions = self.proportions();
         let remaining = self.total() - proportions.iter().map(|(rows, _)| rows).sum::<u64>();
@@ -157,7 +160,7 @@ impl Case {
         self.orphans() + surplus - remaining.min(keepers as u64)
     }
 
-    /// The fewest rows that any even plan moves: all choices of who gets one row more are tried.
+    /// The fewest rows that any even plan moves, over all choices of the members that get one row more.
     fn fewest(&self) -> u64 {
         let proportions = self.proportions();
         let remaining = self.total() - proportions.iter().map(|(rows, _)| rows).sum::<u64>();
@@ -167,12 +170,12 @@ impl Case {
                 proportions
                     .iter()
                     .enumerate()
-                    .all(|(place, (_, rounded))| *rounded || choice >> place & 1 == 0)
+                    .all(|(index, (_, rounded))| *rounded || choice >> index & 1 == 0)
             })
             .map(|choice| {
-                let moved = self.members.iter().enumerate().map(|(place, member)| {
-                    let target = proportions[place].0 + u64::from(choice >> place & 1);
-                    self.held(member).saturating_sub(target)
+                let moved = self.members.iter().enumerate().map(|(index, member)| {
+                    let quota = proportions[index].0 + u64::from(choice >> index & 1);
+                    self.held(member).saturating_sub(quota)
                 });
                 self.orphans() + moved.sum::<u64>()
             })
@@ -196,9 +199,9 @@ fn readers<'a>(shares: impl Iterator<Item = &'a Share>) -> BTreeMap<u64, usize> 
     readers
 }
 
-fn pieces<'a>(line: &Line, shares: impl Iterator<Item = &'a Share>) -> usize {
+fn pieces<'a>(layout: &EpochLayout, shares: impl Iterator<Item = &'a Share>) -> usize {
     shares
-        .map(|share| share.clone().stretches(line).count())
+        .map(|share| share.clone().segments(layout).count())
         .sum()
 }
 
@@ -218,8 +221,8 @@ proptest! {
             .count() as u64;
         prop_assert_eq!(plan.moved, moved);
 
-        let pieces_before = pieces(&case.line, case.former.iter().map(|(share, _)| share));
-        let pieces_after = pieces(&case.line, plan.shares.iter());
+        let pieces_before = pieces(&case.layout, case.former.iter().map(|(share, _)| share));
+        let pieces_after = pieces(&case.layout, plan.shares.iter());
         let loads: Vec<u64> = plan.shares.iter().map(Share::rows).collect();
         match case.split {
             Split::Rows => {

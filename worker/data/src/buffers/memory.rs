@@ -1,7 +1,7 @@
-//! Bytes of a buffer: from the heap, or, if they are many, on huge pages.
+//! The memory of a buffer: on the heap or, if it is large, on huge pages.
 //!
-//! A buffer that is used for the first time is faulted in page by page, and rows are gathered from all over it. On pages of
-//! 2 MiB there are fewer faults, and fewer addresses to translate. Systems that give no such pages give others.
+//! A new buffer is faulted in page by page, and rows are gathered from all over it. Pages of 2 MiB reduce the page
+//! faults and the TLB misses. Without huge pages the system uses normal ones.
 
 use std::{
     io,
@@ -11,52 +11,53 @@ use std::{
 use memmap2::{Advice, MmapMut};
 
 /// Bytes of a huge page.
-const HUGE: usize = 2 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 
-/// See the module: `length` bytes, which may become up to `capacity`.
+/// `length` bytes, which may grow to `capacity`.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    place: Place,
+    backing: Backing,
     capacity: usize,
     length: usize,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Backing {
     Heap(Vec<u8>),
-    /// From `start` on, where a huge page begins.
-    Pages {
+    /// From `start` on, which is aligned to a huge page.
+    HugePages {
         map: MmapMut,
         start: usize,
     },
 }
 
-impl Default for Place {
+impl Default for Backing {
     fn default() -> Self {
         Self::Heap(Vec::new())
     }
 }
 
 impl Memory {
-    /// So many bytes, all 0.
+    /// Allocates zeroed memory.
     ///
     /// # Errors
-    /// There are not so many.
+    /// If there is not enough memory.
     pub(super) fn new(capacity: usize) -> io::Result<Self> {
-        let place = if capacity < HUGE {
+        let backing = if capacity < HUGE_PAGE {
             Vec::<u8>::new().try_reserve_exact(capacity)?;
-            // As the system gives it, which is cleared.
-            Place::Heap(vec![0; capacity])
+            // The system returns cleared memory.
+            Backing::Heap(vec![0; capacity])
         } else {
-            let map = MmapMut::map_anon(capacity.saturating_add(HUGE))?;
-            let start = map.as_ptr().align_offset(HUGE);
-            // The rest is no whole huge page, and would take up one. Without huge pages all goes on as well.
-            let whole = capacity - capacity % HUGE;
+            let map = MmapMut::map_anon(capacity.saturating_add(HUGE_PAGE))?;
+            let start = map.as_ptr().align_offset(HUGE_PAGE);
+            // The rest is less than a huge page, and would occupy a whole one. A failure has no consequences but
+            // speed.
+            let whole = capacity - capacity % HUGE_PAGE;
             let _ = map.advise_range(Advice::HugePage, start, whole);
-            Place::Pages { map, start }
+            Backing::HugePages { map, start }
         };
         Ok(Self {
-            place,
+            backing,
             capacity,
             length: capacity,
         })
@@ -66,10 +67,10 @@ impl Memory {
         self.capacity
     }
 
-    /// Makes it so long. Its content is arbitrary then.
+    /// Sets the length. The content is then arbitrary.
     ///
     /// # Panics
-    /// If that is more than its capacity.
+    /// If it exceeds the capacity.
     pub(super) fn set_length(&mut self, length: usize) {
         assert!(length <= self.capacity, "longer than its capacity");
         self.length = length;
@@ -80,18 +81,18 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.place {
-            Place::Heap(bytes) => &bytes[..self.length],
-            Place::Pages { map, start } => &map[*start..*start + self.length],
+        match &self.backing {
+            Backing::Heap(bytes) => &bytes[..self.length],
+            Backing::HugePages { map, start } => &map[*start..*start + self.length],
         }
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.place {
-            Place::Heap(bytes) => &mut bytes[..self.length],
-            Place::Pages { map, start } => &mut map[*start..*start + self.length],
+        match &mut self.backing {
+            Backing::Heap(bytes) => &mut bytes[..self.length],
+            Backing::HugePages { map, start } => &mut map[*start..*start + self.length],
         }
     }
 }
@@ -102,7 +103,14 @@ mod tests {
 
     #[test]
     fn all_bytes_are_there_and_clear() {
-        for capacity in [0, 1, HUGE - 1, HUGE, HUGE + 1, 3 * HUGE + 12_345] {
+        for capacity in [
+            0,
+            1,
+            HUGE_PAGE - 1,
+            HUGE_PAGE,
+            HUGE_PAGE + 1,
+            3 * HUGE_PAGE + 12_345,
+        ] {
             let mut memory = Memory::new(capacity).unwrap();
             assert_eq!((memory.len(), memory.capacity()), (capacity, capacity));
             assert!(memory.iter().all(|byte| *byte == 0));

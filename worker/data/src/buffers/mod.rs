@@ -1,7 +1,7 @@
-//! Memory that is used again.
+//! Buffer pool.
 //!
-//! Decoding fills megabytes and frees them some batches later. Given back to the system, each of their pages
-//! is faulted in anew, which costs more than all decoding of plain values. So freed buffers wait here.
+//! Decoding fills megabytes and frees them some batches later. If they were returned to the system, each page would be
+//! faulted in again. That costs more than decoding plain values. So freed buffers are kept for reuse.
 
 mod memory;
 
@@ -11,51 +11,52 @@ use bytes::Bytes;
 
 pub(crate) use memory::Memory;
 
-/// See the module. A clone is another handle to the same buffers.
+/// A pool of buffers. A clone shares the pool.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Buffers(Arc<Mutex<Vec<Memory>>>);
+pub(crate) struct BufferPool(Arc<Mutex<Vec<Memory>>>);
 
-/// Free buffers that are kept, and their size at most.
-const KEPT: usize = 2;
-const KEPT_BYTES: usize = 64 << 20;
+/// Maximum number and size of free buffers.
+const MAX_FREE: usize = 2;
+const MAX_FREE_BYTES: usize = 64 << 20;
 
-/// A buffer has room for this part more than was asked for: chunks of a data set differ a little, and one serves for all.
-const SPARE: usize = 64;
+/// A new buffer gets this fraction of its length in addition. Chunks of a data set differ a little in size, and one
+/// buffer then fits all.
+const HEADROOM: usize = 64;
 
-impl Buffers {
-    /// A buffer of that length. Its content is arbitrary.
+impl BufferPool {
+    /// A buffer of this length with arbitrary content.
     ///
     /// # Errors
-    /// There is not so much memory.
+    /// If there is not enough memory.
     pub(crate) fn take(&self, length: usize) -> std::io::Result<Memory> {
         let mut free = self.lock();
         let fits = |buffer: &Memory| {
             buffer.capacity() >= length && buffer.capacity() / 2 <= length.max(4096)
         };
         let best = (0..free.len())
-            .filter(|place| fits(&free[*place]))
-            .min_by_key(|place| free[*place].capacity());
-        let found = best.map(|place| free.remove(place));
+            .filter(|index| fits(&free[*index]))
+            .min_by_key(|index| free[*index].capacity());
+        let found = best.map(|index| free.remove(index));
         drop(free);
         let mut buffer = match found {
             Some(buffer) => buffer,
-            None => Memory::new(length.saturating_add(length / SPARE))?,
+            None => Memory::new(length.saturating_add(length / HEADROOM))?,
         };
         buffer.set_length(length);
         Ok(buffer)
     }
 
-    /// Hands a buffer out for reading. It comes back when the last reader lets go.
+    /// Makes a buffer read-only and shared. It returns to the pool with its last reader.
     pub(crate) fn share(&self, buffer: Memory) -> Bytes {
-        Bytes::from_owner(Lent {
+        Bytes::from_owner(PooledBuffer {
             buffer,
-            home: self.clone(),
+            pool: self.clone(),
         })
     }
 
-    /// Keeps it in place of the one that has lain here longest: sizes that nobody wants any more do not stay.
-    fn give_back(&self, buffer: Memory) {
-        if buffer.capacity() > KEPT_BYTES {
+    /// Adds a free buffer and evicts the oldest ones, so that unused sizes do not stay.
+    fn recycle(&self, buffer: Memory) {
+        if buffer.capacity() > MAX_FREE_BYTES {
             return;
         }
         let mut free = self.lock();
@@ -63,13 +64,13 @@ impl Buffers {
         let mut bytes = 0;
         let fits = |buffer: &&Memory| {
             bytes += buffer.capacity();
-            bytes <= KEPT_BYTES
+            bytes <= MAX_FREE_BYTES
         };
-        let kept = free.iter().rev().take(KEPT).take_while(fits).count();
-        let given_up = free.len() - kept;
-        let given_up: Vec<Memory> = free.drain(..given_up).collect();
+        let kept = free.iter().rev().take(MAX_FREE).take_while(fits).count();
+        let evicted = free.len() - kept;
+        let evicted: Vec<Memory> = free.drain(..evicted).collect();
         drop(free);
-        drop(given_up);
+        drop(evicted);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Memory>> {
@@ -77,21 +78,21 @@ impl Buffers {
     }
 }
 
-/// A buffer that goes home when it is dropped.
-struct Lent {
+/// A buffer that returns to its pool when it is dropped.
+struct PooledBuffer {
     buffer: Memory,
-    home: Buffers,
+    pool: BufferPool,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        self.home.give_back(std::mem::take(&mut self.buffer));
+        self.pool.recycle(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_when_its_last_reader_is_gone() {
-        let buffers = Buffers::default();
+        let buffers = BufferPool::default();
         let mut buffer = buffers.take(10_000).unwrap();
         buffer.fill(7);
         let address = buffer.as_ptr();
@@ -118,18 +119,18 @@ mod tests {
 
     #[test]
     fn a_buffer_that_is_far_too_large_stays_for_others() {
-        let buffers = Buffers::default();
+        let buffers = BufferPool::default();
         drop(buffers.share(buffers.take(1 << 20).unwrap()));
         assert!(buffers.take(10_000).unwrap().capacity() < 1 << 20);
         assert!(buffers.take(1 << 20).unwrap().capacity() >= 1 << 20);
     }
 
-    /// As footers come before chunks, and a large chunk among small ones.
+    /// Like footers before chunks, or a large chunk among small ones.
     #[test]
     fn sizes_that_nobody_wants_do_not_stay() {
-        let buffers = Buffers::default();
+        let buffers = BufferPool::default();
         for other in [10_000, 30 << 20] {
-            let others: Vec<Bytes> = (0..KEPT)
+            let others: Vec<Bytes> = (0..MAX_FREE)
                 .map(|_| buffers.share(buffers.take(other).unwrap()))
                 .collect();
             drop(others);
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_buffer_serves_for_a_little_more() {
-        let buffers = Buffers::default();
+        let buffers = BufferPool::default();
         let buffer = buffers.take((1 << 20) - 100).unwrap();
         let address = buffer.as_ptr();
         drop(buffers.share(buffer));
@@ -153,6 +154,6 @@ mod tests {
 
     #[test]
     fn absurd_lengths_are_an_error() {
-        assert!(Buffers::default().take(usize::MAX / 2).is_err());
+        assert!(BufferPool::default().take(usize::MAX / 2).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! Arrow arrays around values that were copied together. No value is copied here.
+//! Builds Arrow arrays around gathered values, without a copy.
 
 use arrow_array::{ArrayRef, make_array};
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
-/// Whether offsets of `data_type` can address so many bytes (or values of a list).
+/// Whether offsets of `data_type` can address this many bytes (or list values).
 pub(super) fn addressable(data_type: &DataType, end: usize) -> bool {
     match data_type {
         DataType::Binary | DataType::Utf8 | DataType::List(_) => i32::try_from(end).is_ok(),
@@ -16,26 +16,26 @@ pub(super) fn addressable(data_type: &DataType, end: usize) -> bool {
 /// An array of `rows` rows of `size` bytes each.
 ///
 /// # Panics
-/// If no row of this type has one size, or offsets of the type cannot address so much.
+/// If the type has no fixed-width representation, or if its offsets cannot address the values.
 pub(super) fn fixed(data_type: &DataType, rows: usize, size: usize, values: Buffer) -> ArrayRef {
     let array = ArrayData::builder(data_type.clone()).len(rows);
     let array = match data_type {
-        DataType::Binary | DataType::Utf8 => {
-            array.add_buffer(even::<i32>(rows, size)).add_buffer(values)
-        }
-        DataType::LargeBinary | DataType::LargeUtf8 => {
-            array.add_buffer(even::<i64>(rows, size)).add_buffer(values)
-        }
+        DataType::Binary | DataType::Utf8 => array
+            .add_buffer(uniform_offsets::<i32>(rows, size))
+            .add_buffer(values),
+        DataType::LargeBinary | DataType::LargeUtf8 => array
+            .add_buffer(uniform_offsets::<i64>(rows, size))
+            .add_buffer(values),
         DataType::List(field) => {
             let (child, length) = list(field.data_type(), rows, size, values);
             array
-                .add_buffer(even::<i32>(rows, length))
+                .add_buffer(uniform_offsets::<i32>(rows, length))
                 .add_child_data(child)
         }
         DataType::LargeList(field) => {
             let (child, length) = list(field.data_type(), rows, size, values);
             array
-                .add_buffer(even::<i64>(rows, length))
+                .add_buffer(uniform_offsets::<i64>(rows, length))
                 .add_child_data(child)
         }
         DataType::FixedSizeList(field, _) => {
@@ -49,10 +49,10 @@ pub(super) fn fixed(data_type: &DataType, rows: usize, size: usize, values: Buff
     make_array(unsafe { array.build_unchecked() })
 }
 
-/// An array of bytes or strings: row r ends at `ends[r]`, where the next begins.
+/// An array of byte strings or strings. Row r ends at `ends[r]`, where the next row begins.
 ///
 /// # Panics
-/// If the type is another, or its offsets cannot address so much.
+/// If the type is another one, or if its offsets cannot address the values.
 pub(super) fn varying(data_type: &DataType, ends: &[usize], values: Buffer) -> ArrayRef {
     let starts = || std::iter::once(0).chain(ends.iter().copied());
     let offsets: Buffer = match data_type {
@@ -63,11 +63,11 @@ pub(super) fn varying(data_type: &DataType, ends: &[usize], values: Buffer) -> A
         .len(ends.len())
         .add_buffer(offsets)
         .add_buffer(values);
-    // SAFETY: The offsets rise and end with the values; strings are copies of whole strings that were valid.
+    // SAFETY: The offsets are ascending and end with the values; strings are copies of whole valid strings.
     make_array(unsafe { array.build_unchecked() })
 }
 
-/// Values per row as an array, and how many a row has.
+/// List values as an array, and the number of values of a row.
 fn list(data_type: &DataType, rows: usize, size: usize, values: Buffer) -> (ArrayData, usize) {
     let width = data_type.primitive_width().expect("a list of numbers");
     let child = ArrayData::builder(data_type.clone())
@@ -78,10 +78,13 @@ fn list(data_type: &DataType, rows: usize, size: usize, values: Buffer) -> (Arra
 }
 
 /// Offsets of rows of `length` each.
-fn even<O: TryFrom<usize> + arrow_buffer::ArrowNativeType>(rows: usize, length: usize) -> Buffer {
+fn uniform_offsets<O: TryFrom<usize> + arrow_buffer::ArrowNativeType>(
+    rows: usize,
+    length: usize,
+) -> Buffer {
     (0..=rows).map(|row| offset::<O>(row * length)).collect()
 }
 
-fn offset<O: TryFrom<usize>>(at: usize) -> O {
-    O::try_from(at).unwrap_or_else(|_| panic!("offset {at} is too large"))
+fn offset<O: TryFrom<usize>>(offset: usize) -> O {
+    O::try_from(offset).unwrap_or_else(|_| panic!("offset {offset} is too large"))
 }

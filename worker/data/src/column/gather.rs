@@ -1,28 +1,28 @@
-//! The rows of a batch, copied together from the row groups they are in.
+//! Gathers the rows of a batch from their row groups.
 
 use arrow_array::new_empty_array;
 use arrow_buffer::MutableBuffer;
 use arrow_schema::{DataType, Field};
 use arrow_select::interleave::interleave;
 
-use super::{Column, Decoded, Fixed, Form, Varying, assemble};
+use super::{Column, ColumnData, DecodedColumn, FixedWidth, VariableWidth, assemble};
 use crate::{
-    cache::{LINE, ask_for},
+    cpu_cache::{CACHE_LINE, prefetch},
     error::{Error, Problem, Result},
 };
 
-/// A row of a batch: which of its sources it comes from, and which row it is there.
+/// A row of a batch: the index of its source and the row there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pick {
     pub(crate) source: u32,
     pub(crate) row: u32,
 }
 
-/// One column of a batch: of each source, its rows that are picked.
+/// Gathers one column of a batch: the picked rows of each source.
 ///
 /// # Errors
-/// The batch holds more of the column than its type can address.
-pub(crate) fn gather(field: &Field, sources: &[&Decoded], picks: &[Pick]) -> Result<Column> {
+/// If the batch holds more values than the type can address.
+pub(crate) fn gather(field: &Field, sources: &[&DecodedColumn], picks: &[Pick]) -> Result<Column> {
     let data_type = field.data_type();
     if picks.is_empty() {
         let array = new_empty_array(data_type);
@@ -38,22 +38,22 @@ pub(crate) fn gather(field: &Field, sources: &[&Decoded], picks: &[Pick]) -> Res
         .iter()
         .map(|source| &**source.array(data_type))
         .collect();
-    let places: Vec<(usize, usize)> = picks
+    let indices: Vec<(usize, usize)> = picks
         .iter()
         .map(|pick| (pick.source as usize, pick.row as usize))
         .collect();
-    let array = interleave(&arrays, &places).map_err(|error| {
+    let array = interleave(&arrays, &indices).map_err(|error| {
         Error::from(Problem::Corrupt(error.to_string())).in_column(field.name())
     })?;
     Ok(Column { array, width: None })
 }
 
-/// The sources, if all have rows of the same size.
-fn all_fixed<'a>(sources: &[&'a Decoded]) -> Option<Vec<&'a Fixed>> {
-    let fixed: Option<Vec<&Fixed>> = sources
+/// The sources, if all are fixed-width with the same size.
+fn all_fixed<'a>(sources: &[&'a DecodedColumn]) -> Option<Vec<&'a FixedWidth>> {
+    let fixed: Option<Vec<&FixedWidth>> = sources
         .iter()
-        .map(|source| match &source.form {
-            Form::Fixed(fixed) => Some(fixed),
+        .map(|source| match &source.data {
+            ColumnData::FixedWidth(fixed) => Some(fixed),
             _ => None,
         })
         .collect();
@@ -65,17 +65,17 @@ fn all_fixed<'a>(sources: &[&'a Decoded]) -> Option<Vec<&'a Fixed>> {
     })
 }
 
-fn all_varying<'a>(sources: &[&'a Decoded]) -> Option<Vec<&'a Varying>> {
+fn all_varying<'a>(sources: &[&'a DecodedColumn]) -> Option<Vec<&'a VariableWidth>> {
     sources
         .iter()
-        .map(|source| match &source.form {
-            Form::Varying(varying) => Some(varying),
+        .map(|source| match &source.data {
+            ColumnData::VariableWidth(varying) => Some(varying),
             _ => None,
         })
         .collect()
 }
 
-fn fixed(data_type: &DataType, sources: &[&Fixed], picks: &[Pick]) -> Result<Column> {
+fn fixed(data_type: &DataType, sources: &[&FixedWidth], picks: &[Pick]) -> Result<Column> {
     let size = sources[0].size();
     let bytes = picks.len() * size;
     if !assemble::addressable(data_type, bytes) {
@@ -93,34 +93,41 @@ fn fixed(data_type: &DataType, sources: &[&Fixed], picks: &[Pick]) -> Result<Col
     })
 }
 
-/// Rows come from all over the buffer, which no cache holds: each is asked for so many rows before its copy.
-const AHEAD: usize = 16;
+/// Each row is prefetched this many rows before its copy, since rows are spread over more memory than any cache holds.
+const PREFETCH_DISTANCE: usize = 16;
 
-fn copy(sources: &[&Fixed], picks: &[Pick], values: &mut MutableBuffer) {
-    let mut asked: [&[u8]; AHEAD] = Default::default();
-    for (place, pick) in picks.iter().enumerate() {
+fn copy(sources: &[&FixedWidth], picks: &[Pick], values: &mut MutableBuffer) {
+    let mut in_flight: [&[u8]; PREFETCH_DISTANCE] = Default::default();
+    for (index, pick) in picks.iter().enumerate() {
         let row = sources[pick.source as usize].row(pick.row as usize);
-        ask_for_row(row);
-        values.extend_from_slice(std::mem::replace(&mut asked[place % AHEAD], row));
+        prefetch_row(row);
+        values.extend_from_slice(std::mem::replace(
+            &mut in_flight[index % PREFETCH_DISTANCE],
+            row,
+        ));
     }
-    for place in picks.len()..picks.len() + AHEAD {
-        values.extend_from_slice(asked[place % AHEAD]);
+    for index in picks.len()..picks.len() + PREFETCH_DISTANCE {
+        values.extend_from_slice(in_flight[index % PREFETCH_DISTANCE]);
     }
 }
 
-/// Asks for the first half kilobyte of a row; of what follows the processor sees the direction by itself.
+/// Prefetches the first half kilobyte of a row. The hardware prefetcher continues from there.
 #[inline]
-fn ask_for_row(row: &[u8]) {
+fn prefetch_row(row: &[u8]) {
     if let Some(last) = row.len().checked_sub(1) {
-        // What begins within a line ends in one line more.
-        for at in (0..=last + LINE).step_by(LINE).take(9) {
-            ask_for(&row[at.min(last)]);
+        // A row that begins within a cache line touches one line more.
+        for offset in (0..=last + CACHE_LINE).step_by(CACHE_LINE).take(9) {
+            prefetch(&row[offset.min(last)]);
         }
     }
 }
 
-/// With the size known, a row is one move and no call.
-fn copy_small<const SIZE: usize>(sources: &[&Fixed], picks: &[Pick], values: &mut MutableBuffer) {
+/// With a constant size, a row is one move without a call.
+fn copy_small<const SIZE: usize>(
+    sources: &[&FixedWidth],
+    picks: &[Pick],
+    values: &mut MutableBuffer,
+) {
     for pick in picks {
         let row = sources[pick.source as usize].row(pick.row as usize);
         if let Some(row) = row.first_chunk::<SIZE>() {
@@ -129,7 +136,7 @@ fn copy_small<const SIZE: usize>(sources: &[&Fixed], picks: &[Pick], values: &mu
     }
 }
 
-/// Values per row of a list, bytes per row of a byte string; numbers have none.
+/// Values a row for lists, bytes a row for byte strings; `None` for numbers.
 fn width(data_type: &DataType, size: usize) -> Option<usize> {
     match data_type {
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
@@ -140,7 +147,7 @@ fn width(data_type: &DataType, size: usize) -> Option<usize> {
     }
 }
 
-fn varying(data_type: &DataType, sources: &[&Varying], picks: &[Pick]) -> Result<Column> {
+fn varying(data_type: &DataType, sources: &[&VariableWidth], picks: &[Pick]) -> Result<Column> {
     let row = |pick: &Pick| sources[pick.source as usize].row(pick.row as usize);
     let mut end = 0;
     let ends: Vec<usize> = picks

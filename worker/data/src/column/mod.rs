@@ -1,14 +1,14 @@
-//! One column of a decoded row group, in the form from which rows are copied fastest.
+//! Columns of decoded row groups, in the representation from which rows are copied fastest.
 //!
-//! Rows of one size (numbers, tensors as lists or as bytes) lie in a few blocks, mostly at equal distances,
-//! which are the pages themselves, decoded or as they were read: a row goes from there to its batch in one copy. Bytes and strings
-//! of varying length have a table of places. All else (nulls, booleans, ragged lists, nested types) is an
-//! Arrow array, and Arrow's own kernels pick from it.
+//! Fixed-width rows (numbers, tensors as lists or as bytes) are in a few blocks, mostly at equal distances. The blocks
+//! are the decoded pages, or the pages as they were read. So a row is copied once, from the page to the batch. Byte
+//! strings and strings of variable length have a table of offsets. All other data (nulls, booleans, ragged lists,
+//! nested types) is an Arrow array, and Arrow's kernels gather from it.
 
 mod assemble;
-mod fixed;
+mod fixed_width;
 mod gather;
-mod varying;
+mod variable_width;
 
 use std::sync::OnceLock;
 
@@ -16,75 +16,75 @@ use arrow_array::{Array, ArrayRef, make_array};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
-pub(crate) use fixed::{Block, Fixed, Places};
+pub(crate) use fixed_width::{Block, FixedWidth, RowOffsets};
 pub(crate) use gather::{Pick, gather};
-pub(crate) use varying::Varying;
+pub(crate) use variable_width::VariableWidth;
 
-/// See the module.
+/// One column of a decoded row group.
 #[derive(Debug)]
-pub(crate) struct Decoded {
-    form: Form,
-    /// The same as an Arrow array: asked for when another group in a batch has the column in another form.
+pub(crate) struct DecodedColumn {
+    data: ColumnData,
+    /// The same as an Arrow array. Needed if another row group of a batch has another representation.
     array: OnceLock<ArrayRef>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Form {
-    Fixed(Fixed),
-    Varying(Varying),
+pub(crate) enum ColumnData {
+    FixedWidth(FixedWidth),
+    VariableWidth(VariableWidth),
     Arrow(ArrayRef),
 }
 
 /// A column of a batch.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// The rows, with the type that the files have.
+    /// The rows, in the type of the files.
     pub array: ArrayRef,
-    /// For lists and byte strings: the number of values (or bytes) in each row, if it is the same in all.
-    /// The values then are one contiguous array of shape (rows, width), without a copy.
+    /// For lists and byte strings: the number of values (or bytes) of each row, if all rows have the same. The values
+    /// are then one contiguous array of shape (rows, width), without a copy.
     pub width: Option<usize>,
 }
 
-impl Decoded {
-    pub(crate) fn new(form: Form) -> Self {
+impl DecodedColumn {
+    pub(crate) fn new(data: ColumnData) -> Self {
         Self {
-            form,
+            data,
             array: OnceLock::new(),
         }
     }
 
-    /// Finds the best form for what Arrow's reader decoded. Copies no values.
+    /// Chooses the best representation of an Arrow array, without copying values.
     pub(crate) fn from_array(array: ArrayRef) -> Self {
         let data = array.to_data();
-        let form = Fixed::from_data(&data)
-            .map(Form::Fixed)
-            .or_else(|| Varying::from_data(&data).map(Form::Varying))
-            .unwrap_or(Form::Arrow(array));
-        Self::new(form)
+        let data = FixedWidth::from_data(&data)
+            .map(ColumnData::FixedWidth)
+            .or_else(|| VariableWidth::from_data(&data).map(ColumnData::VariableWidth))
+            .unwrap_or(ColumnData::Arrow(array));
+        Self::new(data)
     }
 
-    /// Bytes of memory that it holds.
+    /// Bytes of memory in use.
     pub(crate) fn bytes(&self) -> usize {
-        match &self.form {
-            Form::Fixed(fixed) => fixed.bytes(),
-            Form::Varying(varying) => varying.bytes(),
-            Form::Arrow(array) => array.get_array_memory_size(),
+        match &self.data {
+            ColumnData::FixedWidth(fixed) => fixed.bytes(),
+            ColumnData::VariableWidth(varying) => varying.bytes(),
+            ColumnData::Arrow(array) => array.get_array_memory_size(),
         }
     }
 
     /// All rows as an Arrow array of `data_type`.
     pub(crate) fn array(&self, data_type: &DataType) -> &ArrayRef {
-        self.array.get_or_init(|| match &self.form {
-            Form::Fixed(fixed) => fixed.to_array(data_type),
-            Form::Varying(varying) => varying.to_array(data_type),
-            Form::Arrow(array) if array.data_type() == data_type => array.clone(),
-            Form::Arrow(array) => renamed(array.to_data(), data_type),
+        self.array.get_or_init(|| match &self.data {
+            ColumnData::FixedWidth(fixed) => fixed.to_array(data_type),
+            ColumnData::VariableWidth(varying) => varying.to_array(data_type),
+            ColumnData::Arrow(array) if array.data_type() == data_type => array.clone(),
+            ColumnData::Arrow(array) => renamed(array.to_data(), data_type),
         })
     }
 }
 
-/// The same values under a type that differs in the names of nested fields only, as writers choose
-/// different ones for the elements of a list.
+/// The same values with a type that only differs in the names of nested fields. Writers use different names for the
+/// elements of a list.
 fn renamed(data: ArrayData, data_type: &DataType) -> ArrayRef {
     let children: Vec<ArrayData> = match data_type {
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
@@ -101,7 +101,7 @@ fn renamed(data: ArrayData, data_type: &DataType) -> ArrayRef {
         .into_builder()
         .data_type(data_type.clone())
         .child_data(children);
-    // SAFETY: The buffers are those of a valid array whose type has the same layout: data sets are opened
-    // only if types agree in all but names.
+    // SAFETY: The buffers are those of a valid array whose type has the same layout. Opening a data set checks that
+    // types agree in all but names.
     make_array(unsafe { builder.build_unchecked() })
 }

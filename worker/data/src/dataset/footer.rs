@@ -1,4 +1,4 @@
-//! The footers of files: where their row groups lie, of which types their columns are, and what writers noted.
+//! The footers of files: row groups, column types and key-value metadata.
 
 use std::{sync::Arc, thread};
 
@@ -24,7 +24,7 @@ pub(crate) struct DataFile {
     pub(crate) metadata: ArrowReaderMetadata,
 }
 
-/// Footers wait for the storage, and not for the processor.
+/// Reading footers is bound by the latency of the storage, not by the processor.
 const FOOTER_READERS: usize = 16;
 
 pub(super) fn read_footers(storage: &dyn Storage, infos: Vec<FileInfo>) -> Result<Vec<DataFile>> {
@@ -59,7 +59,7 @@ pub(super) fn read_footers(storage: &dyn Storage, infos: Vec<FileInfo>) -> Resul
     Ok(files)
 }
 
-/// So much of the end is read at once; most footers fit.
+/// Bytes at the end of a file that are read first. Most footers fit.
 const FOOTER_GUESS: u64 = 64 << 10;
 
 fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
@@ -73,7 +73,7 @@ fn read_footer(storage: &dyn Storage, info: &FileInfo) -> Result<DataFile> {
     })
 }
 
-/// The footer of a file, as it is.
+/// The undecoded footer of a file.
 pub(super) fn footer_bytes(storage: &dyn Storage, info: &FileInfo) -> Result<Bytes> {
     let tail = info.size.saturating_sub(FOOTER_GUESS);
     let end = read_one(storage, info, tail..info.size)?;

@@ -1,7 +1,7 @@
-//! A data set: files in the order of their names, and the row groups in them, numbered through.
+//! A data set: files sorted by name, and their row groups, numbered across all files.
 //!
-//! Opening reads the footers, and nothing else. What was seen then is what is read later: a file that has
-//! another size or version when a row group of it opens is an error by name.
+//! Opening only reads the footers. A file whose size or version has changed when one of its row groups is read is an
+//! error.
 
 mod footer;
 mod note;
@@ -15,61 +15,61 @@ use parquet::file::metadata::RowGroupMetaData;
 
 use crate::{
     error::{Error, Problem, Result},
-    storage::{self, Cached, DiskCache, Local, Storage},
+    storage::{self, CachedStorage, DiskCache, LocalStorage, Storage},
 };
 use footer::{DataFile, footer_bytes, read_footers};
-pub(crate) use partition::Constant;
-use partition::Partitions;
-pub(crate) use schema::{Selection, Source};
+use partition::PartitionColumns;
+pub(crate) use partition::PartitionValue;
+pub(crate) use schema::{ColumnSource, Selection};
 
-/// See the module.
+/// Files sorted by name, and their row groups.
 #[derive(Debug)]
 pub struct Dataset {
     storage: Arc<dyn Storage>,
     files: Vec<DataFile>,
     groups: Vec<RowGroup>,
-    partitions: Partitions,
-    /// Of the first file, and behind it what the names of directories say; nothing if there is no file.
+    partitions: PartitionColumns,
+    /// The schema of the first file, followed by partition columns; `None` if there is no file.
     schema: Option<SchemaRef>,
 }
 
 /// A row group of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowGroup {
-    /// Number of the file it is in; see [`Dataset::file_name`].
+    /// Index of its file; see [`Dataset::file_name`].
     pub file: u32,
-    /// Its number within that file.
+    /// Index within the file.
     pub index: u32,
     /// Number of rows.
     pub rows: u32,
-    /// Bytes of all its columns, uncompressed.
+    /// Uncompressed bytes of all columns.
     pub bytes: u64,
 }
 
 impl Dataset {
-    /// Opens files of this host: each place is a file, or a directory whose files are meant, those below it
-    /// too. Names that begin with `_` or `.` are left out, as writers keep notes there.
+    /// Opens files of this host. Each path is a file, or a directory that is searched recursively. Names that begin
+    /// with `_` or `.` are ignored, as writers use them for metadata.
     ///
     /// # Errors
-    /// A place that is missing or may not be read; a file that is no Parquet file.
-    pub fn open_local(places: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self> {
-        let places = places.into_iter().map(Into::into).collect();
-        Self::open_in(Arc::new(Local::new(places)))
+    /// If a path does not exist or may not be read, or if a file is not a Parquet file.
+    pub fn open_local(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self> {
+        let paths = paths.into_iter().map(Into::into).collect();
+        Self::open_in(Arc::new(LocalStorage::new(paths)))
     }
 
-    /// Opens places of this host as [`Self::open_local`] does, with `file://` before them or not, or addresses of
-    /// an object store: `s3://bucket/prefix`, `gs://bucket/prefix`. What is below a prefix is meant, or the one
-    /// object of that name. Credentials and endpoints come from the environment, by the names that the clouds'
-    /// own tools use. All places are of one kind. What is read is kept in the cache, if there is one.
+    /// Opens paths of this host, with or without `file://`, as [`Self::open_local`] does, or addresses of an object
+    /// store: `s3://bucket/prefix`, `gs://bucket/prefix`. An address is a prefix, or the name of one object.
+    /// Credentials and endpoints come from the environment variables of the cloud's own tools. All paths must be of
+    /// one kind. The cache, if given, stores what is read.
     ///
     /// # Errors
-    /// As [`Self::open_local`]; an address of an unknown kind, or of another kind than the first; a directory
-    /// of the cache that cannot be made.
-    pub fn open(places: &[String], cache: Option<DiskCache>) -> Result<Self> {
-        let storage = storage::open(places)?;
+    /// As [`Self::open_local`]. If an address has an unknown kind or another kind than the first, or if the directory
+    /// of the cache cannot be created.
+    pub fn open(paths: &[String], cache: Option<DiskCache>) -> Result<Self> {
+        let storage = storage::open(paths)?;
         match cache {
             None => Self::open_in(storage),
-            Some(cache) => Self::open_in(Arc::new(Cached::new(storage, cache)?)),
+            Some(cache) => Self::open_in(Arc::new(CachedStorage::new(storage, cache)?)),
         }
     }
 
@@ -91,7 +91,9 @@ impl Dataset {
                 });
             }
         }
-        let partitions = Partitions::of(files.iter().map(|file| storage.below(&file.info)));
+        let partitions = PartitionColumns::from_names(
+            files.iter().map(|file| storage.relative_name(&file.info)),
+        );
         let schema = files.first().map(|first| {
             let in_files = first.metadata.schema().fields();
             let in_names = partitions
@@ -108,8 +110,8 @@ impl Dataset {
         })
     }
 
-    /// The data set without the row groups that `keep` says no to. The others are numbered anew. What is left is
-    /// another data set: workers have to agree about it, and an epoch is all rows of it.
+    /// Keeps the row groups for which `keep` returns true, and renumbers them. The result is another data set: all
+    /// workers must select the same row groups, and an epoch only has their rows.
     #[must_use]
     pub fn select(mut self, mut keep: impl FnMut(u32, &RowGroup) -> bool) -> Self {
         let mut number = 0;
@@ -120,15 +122,14 @@ impl Dataset {
         self
     }
 
-    /// A note that a writer left for all files of a data set: the value of `key` in the footer of the file `name`
-    /// at the top of the first place, such as `_common_metadata`. Nothing if there is no such file or key. Places
-    /// are those of [`Self::open`].
+    /// Metadata of the whole data set: the value of `key` in the footer of the file `name` in the first path, such as
+    /// `_common_metadata`. `None` if the file or the key does not exist. Paths are as for [`Self::open`].
     ///
     /// # Errors
-    /// The file cannot be read, or is no Parquet file.
-    pub fn note(places: &[String], name: &str, key: &str) -> Result<Option<Vec<u8>>> {
-        let storage = storage::open(places)?;
-        let Some(info) = storage.beside(name)? else {
+    /// If the file cannot be read, or is not a Parquet file.
+    pub fn note(paths: &[String], name: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        let storage = storage::open(paths)?;
+        let Some(info) = storage.find_at_root(name)? else {
             return Ok(None);
         };
         let found = footer_bytes(&*storage, &info).and_then(|footer| {
@@ -139,17 +140,17 @@ impl Dataset {
         found.map_err(|error| error.in_file(&info.name))
     }
 
-    /// All row groups: of the first file in its order, then of the second.
+    /// All row groups: by file, then in file order.
     pub fn groups(&self) -> &[RowGroup] {
         &self.groups
     }
 
-    /// Number of rows in all groups.
+    /// Number of rows of all row groups.
     pub fn rows(&self) -> u64 {
         self.groups.iter().map(|group| u64::from(group.rows)).sum()
     }
 
-    /// Number of files, with those that hold no row.
+    /// Number of files, including empty ones.
     pub fn number_of_files(&self) -> usize {
         self.files.len()
     }
@@ -162,14 +163,14 @@ impl Dataset {
         &self.files[file as usize].info.name
     }
 
-    /// The schema of the first file, and behind it the columns that are in the names of directories
-    /// (`day=3/x.parquet`); nothing if there is no file.
+    /// The schema of the first file, followed by the columns from directory names (`day=3/x.parquet`). `None` if there
+    /// is no file.
     pub fn schema(&self) -> Option<&SchemaRef> {
         self.schema.as_ref()
     }
 
-    /// The values of a file that are in the names of its directories.
-    pub(crate) fn partitions(&self) -> &Partitions {
+    /// The columns from directory names.
+    pub(crate) fn partitions(&self) -> &PartitionColumns {
         &self.partitions
     }
 

@@ -1,14 +1,15 @@
-//! Notes in a footer: keys, and values that may be any bytes.
+//! Key-value metadata of a footer, with values of any bytes.
 //!
-//! The format says that values are text, and readers refuse a footer where one is not; Petastorm keeps pickles
-//! there. So notes are read by themselves.
+//! The format defines values as text, and readers reject a footer with other values. Petastorm stores pickles there.
+//! So this module reads the metadata itself.
 
 use crate::thrift::{BINARY, Compact, LIST, STRUCT};
 
-/// Number of the field of `FileMetaData` that holds the notes, in parquet.thrift.
+/// Number of the field `key_value_metadata` of `FileMetaData` in parquet.thrift.
 const NOTES: i64 = 5;
 
-/// The value of a key; inner nothing if it is not there. Outer nothing if the footer makes no sense.
+/// The value of a key. The inner `None` means that the key is absent or has no value, the outer one that the footer is
+/// damaged.
 #[expect(
     clippy::option_option,
     reason = "a damaged footer is not one without the key"
@@ -35,7 +36,7 @@ pub(super) fn find<'a>(footer: &'a [u8], key: &str) -> Option<Option<&'a [u8]>> 
     Some(None)
 }
 
-/// A key and its value.
+/// Reads a key and its value.
 fn note<'a>(input: &mut Compact<'a>) -> Option<(&'a [u8], Option<&'a [u8]>)> {
     let (mut key, mut value) = (&[][..], None);
     let mut id = 0;
@@ -53,7 +54,7 @@ fn note<'a>(input: &mut Compact<'a>) -> Option<(&'a [u8], Option<&'a [u8]>)> {
 mod tests {
     use super::*;
 
-    /// Version 1, notes `a` = 0xff 0xfe, `b` without a value, and `c` = "x".
+    /// Version 1 and the entries `a` = 0xff 0xfe, `b` without a value, and `c` = "x".
     const FOOTER: [u8; 21] = [
         0x15, 0x02, 0x49, 0x3c, 0x18, 1, b'a', 0x18, 2, 0xff, 0xfe, 0, 0x18, 1, b'b', 0, 0x18, 1,
         b'c', 0x18, 1,

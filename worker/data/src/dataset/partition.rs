@@ -1,8 +1,8 @@
-//! Columns that are in the names of directories and in no file: `day=3/kind=a/part-0.parquet`.
+//! Partition columns, which are in directory names and in no file: `day=3/kind=a/part-0.parquet`.
 //!
-//! So Hive and what came after it divide a data set. All directories below the place that was opened count,
-//! and the same keys are in the name of each file. Values are decoded as in addresses (`%20`). A column is of
-//! integers of 64 bits if all its values are, else of strings. `__HIVE_DEFAULT_PARTITION__` is no value.
+//! This is the layout of Hive and its successors. All directories below the opened path count, and each file name
+//! should have the same keys. Values are percent-decoded (`%20`). A column has 64-bit integers if all values are
+//! integers, and strings otherwise. `__HIVE_DEFAULT_PARTITION__` is null.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,37 +10,37 @@ use arrow_array::{ArrayRef, Int64Array, StringArray};
 use arrow_buffer::{Buffer, NullBuffer};
 use arrow_schema::{DataType, Field, FieldRef};
 
-use crate::column::{Block, Decoded, Fixed, Form, Places};
+use crate::column::{Block, ColumnData, DecodedColumn, FixedWidth, RowOffsets};
 
-/// What a directory's name says about all rows below it.
+/// The value of a partition column, for all rows of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Constant {
+pub(crate) enum PartitionValue {
     Int(i64),
     Text(Arc<str>),
     Null,
 }
 
-/// The columns of a data set that are in the names of its files.
+/// The partition columns of a data set.
 #[derive(Debug, Default)]
-pub(crate) struct Partitions {
-    columns: BTreeMap<String, Partition>,
-    /// Keys in the order in which directories are nested.
+pub(crate) struct PartitionColumns {
+    columns: BTreeMap<String, PartitionColumn>,
+    /// Keys by nesting, outermost first.
     order: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Partition {
+struct PartitionColumn {
     field: FieldRef,
-    /// By file; nothing if a file's name does not say.
-    values: Vec<Option<Constant>>,
+    /// By file; `None` if the name of the file lacks the key.
+    values: Vec<Option<PartitionValue>>,
 }
 
-/// No value, as writers name its directory.
+/// The directory name for null.
 const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-impl Partitions {
-    /// Reads the names of files below the place where they were found.
-    pub(crate) fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+impl PartitionColumns {
+    /// Parses file names, relative to the opened path.
+    pub(crate) fn from_names<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut found: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
         let mut order = Vec::new();
         let mut files = 0;
@@ -57,7 +57,7 @@ impl Partitions {
         }
         let columns = found.into_iter().map(|(key, mut values)| {
             values.resize(files, None);
-            let partition = Partition::of(&key, &values);
+            let partition = PartitionColumn::from_values(&key, &values);
             (key, partition)
         });
         Self {
@@ -66,34 +66,34 @@ impl Partitions {
         }
     }
 
-    /// Names and types, the outermost directory first.
+    /// Names and types, outermost directory first.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &FieldRef> {
         self.order.iter().map(|key| &self.columns[key].field)
     }
 
-    /// The column of that name, and what it is in a file.
-    pub(crate) fn find(&self, name: &str, file: usize) -> Option<(&FieldRef, &Constant)> {
+    /// A partition column and its value in a file.
+    pub(crate) fn find(&self, name: &str, file: usize) -> Option<(&FieldRef, &PartitionValue)> {
         let partition = self.columns.get(name)?;
         let value = partition.values.get(file)?.as_ref()?;
         Some((&partition.field, value))
     }
 }
 
-impl Partition {
-    fn of(key: &str, values: &[Option<String>]) -> Self {
-        let there = || values.iter().flatten().filter(|value| *value != NO_VALUE);
-        let are_integers = there().all(|value| value.parse::<i64>().is_ok());
+impl PartitionColumn {
+    fn from_values(key: &str, values: &[Option<String>]) -> Self {
+        let present = || values.iter().flatten().filter(|value| *value != NO_VALUE);
+        let are_integers = present().all(|value| value.parse::<i64>().is_ok());
         let constant = |value: &String| match value.parse() {
-            _ if value == NO_VALUE => Constant::Null,
-            Ok(value) if are_integers => Constant::Int(value),
-            _ => Constant::Text(value.as_str().into()),
+            _ if value == NO_VALUE => PartitionValue::Null,
+            Ok(value) if are_integers => PartitionValue::Int(value),
+            _ => PartitionValue::Text(value.as_str().into()),
         };
-        let data_type = if are_integers && there().next().is_some() {
+        let data_type = if are_integers && present().next().is_some() {
             DataType::Int64
         } else {
             DataType::Utf8
         };
-        let is_nullable = there().count() < values.len();
+        let is_nullable = present().count() < values.len();
         Self {
             field: Field::new(key, data_type, is_nullable).into(),
             values: values
@@ -104,25 +104,25 @@ impl Partition {
     }
 }
 
-impl Constant {
-    /// A column of so many rows that all hold this.
-    pub(crate) fn column(&self, field: &Field, rows: usize) -> Decoded {
+impl PartitionValue {
+    /// A column with this value in each row.
+    pub(crate) fn column(&self, field: &Field, rows: usize) -> DecodedColumn {
         match self {
-            // One value for all rows: the step from one to the next is nothing.
-            Self::Int(value) => Decoded::new(Form::Fixed(Fixed::new(
+            // One value for all rows: a step of 0.
+            Self::Int(value) => DecodedColumn::new(ColumnData::FixedWidth(FixedWidth::new(
                 size_of::<i64>(),
                 rows,
                 vec![Block {
                     first: 0,
                     data: Buffer::from_slice_ref([*value]),
-                    places: Places::Even { start: 0, step: 0 },
+                    offsets: RowOffsets::Even { start: 0, step: 0 },
                 }],
             ))),
             Self::Text(text) => {
                 let texts = std::iter::repeat_n(&**text, rows);
-                Decoded::from_array(Arc::new(StringArray::from_iter_values(texts)))
+                DecodedColumn::from_array(Arc::new(StringArray::from_iter_values(texts)))
             }
-            Self::Null => Decoded::from_array(nulls(field.data_type(), rows)),
+            Self::Null => DecodedColumn::from_array(nulls(field.data_type(), rows)),
         }
     }
 }
@@ -146,7 +146,7 @@ fn pairs(name: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// `%20` is a space; what is no such escape stays as it is.
+/// Percent-decodes a text. Invalid escapes stay as they are.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn types(names: &[&str]) -> Vec<(String, DataType, bool)> {
-        Partitions::of(names.iter().copied())
+        PartitionColumns::from_names(names.iter().copied())
             .fields()
             .map(|field| {
                 let data_type = field.data_type().clone();
@@ -201,18 +201,19 @@ mod tests {
 
     #[test]
     fn values_are_decoded_and_may_be_missing() {
-        let partitions =
-            Partitions::of(["a%20b=c%2Fd%zz/x", "a%20b=__HIVE_DEFAULT_PARTITION__/y"].into_iter());
+        let partitions = PartitionColumns::from_names(
+            ["a%20b=c%2Fd%zz/x", "a%20b=__HIVE_DEFAULT_PARTITION__/y"].into_iter(),
+        );
         let value = |file| partitions.find("a b", file).unwrap().1;
-        assert_eq!(*value(0), Constant::Text("c/d%zz".into()));
-        assert_eq!(*value(1), Constant::Null);
+        assert_eq!(*value(0), PartitionValue::Text("c/d%zz".into()));
+        assert_eq!(*value(1), PartitionValue::Null);
         assert!(partitions.fields().next().unwrap().is_nullable());
         assert!(partitions.find("other", 0).is_none());
     }
 
     #[test]
     fn a_file_whose_name_lacks_a_key_has_no_such_column() {
-        let partitions = Partitions::of(["x", "day=1/y", "z"].into_iter());
+        let partitions = PartitionColumns::from_names(["x", "day=1/y", "z"].into_iter());
         let has = |file| partitions.find("day", file).is_some();
         assert_eq!([has(0), has(1), has(2)], [false, true, false]);
     }
@@ -220,19 +221,19 @@ mod tests {
     #[test]
     fn columns_hold_the_value_in_each_row() {
         let int = Field::new("n", DataType::Int64, false);
-        let column = Constant::Int(-5).column(&int, 3);
+        let column = PartitionValue::Int(-5).column(&int, 3);
         assert_eq!(
             column.array(int.data_type()).to_data(),
             Int64Array::from(vec![-5; 3]).to_data()
         );
         let text = Field::new("s", DataType::Utf8, true);
-        let column = Constant::Text("ab".into()).column(&text, 2);
+        let column = PartitionValue::Text("ab".into()).column(&text, 2);
         assert_eq!(
             column.array(text.data_type()).to_data(),
             StringArray::from(vec!["ab"; 2]).to_data()
         );
         for field in [&int, &text] {
-            let column = Constant::Null.column(field, 2);
+            let column = PartitionValue::Null.column(field, 2);
             assert_eq!(column.array(field.data_type()).null_count(), 2);
         }
     }

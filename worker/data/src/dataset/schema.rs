@@ -1,34 +1,34 @@
-//! Which columns are read, and whether the files agree in them.
+//! The selected columns, and whether the files agree in them.
 
 use arrow_schema::{Field, FieldRef, Schema, SchemaRef};
 
-use super::{Constant, Dataset, partition::Partitions};
+use super::{Dataset, PartitionValue, partition::PartitionColumns};
 use crate::error::{Error, Problem, Result};
 
-/// The columns to read, by name and by their place in each file.
+/// The columns to read, and their sources in each file.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
-    /// Name, type and nullability of each column, in the order in which the caller named them.
+    /// Name, type and nullability of each column, in the order of the caller.
     pub(crate) schema: SchemaRef,
-    /// For each file, for each column of the schema: where its values are.
-    sources: Vec<Box<[Source]>>,
+    /// By file and column.
+    sources: Vec<Box<[ColumnSource]>>,
 }
 
-/// Where the values of a column are.
+/// Where the values of a column come from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
-    /// In the file: its number among the top-level columns.
+pub(crate) enum ColumnSource {
+    /// The file: the index among its top-level columns.
     Column(usize),
-    /// In the name of its directory.
-    Name(Constant),
+    /// The directory name.
+    Partition(PartitionValue),
 }
 
 impl Selection {
     /// Selects `names`, or all columns of the first file.
     ///
     /// # Errors
-    /// A name that no column has; a file that lacks a column or has it with another type. A column may be
-    /// nullable in some files only.
+    /// If a column does not exist, or if a file lacks it or has it with another type. Nullability may differ between
+    /// files.
     pub(crate) fn new(dataset: &Dataset, names: Option<&[String]>) -> Result<Self> {
         let (Some(first), Some(first_schema)) = (dataset.files().first(), dataset.schema()) else {
             return Ok(Self {
@@ -46,7 +46,7 @@ impl Selection {
         };
         let mut sources = Vec::with_capacity(dataset.files().len());
         for (number, file) in dataset.files().iter().enumerate() {
-            let mut of_file = Vec::with_capacity(fields.len());
+            let mut file_sources = Vec::with_capacity(fields.len());
             for field in &mut fields {
                 let found = find_in(file.metadata.schema(), dataset.partitions(), number, field);
                 let (found, source) = found.ok_or_else(|| {
@@ -57,9 +57,9 @@ impl Selection {
                 })?;
                 agree(field, found, &first.info.name)
                     .map_err(|error| error.in_column(field.name()).in_file(&file.info.name))?;
-                of_file.push(source);
+                file_sources.push(source);
             }
-            sources.push(of_file.into());
+            sources.push(file_sources.into());
         }
         Ok(Self {
             schema: Schema::new(fields).into(),
@@ -67,40 +67,40 @@ impl Selection {
         })
     }
 
-    /// Where the columns are in `file`.
-    pub(crate) fn sources(&self, file: u32) -> &[Source] {
+    /// The sources of the columns in `file`.
+    pub(crate) fn sources(&self, file: u32) -> &[ColumnSource] {
         &self.sources[file as usize]
     }
 
-    /// The numbers of those columns that are in `file` itself, among its top-level columns.
+    /// The selected top-level columns that are stored in `file` itself.
     pub(crate) fn columns(&self, file: u32) -> Vec<usize> {
         let sources = self.sources(file).iter();
         sources
             .filter_map(|source| match source {
-                Source::Column(column) => Some(*column),
-                Source::Name(_) => None,
+                ColumnSource::Column(column) => Some(*column),
+                ColumnSource::Partition(_) => None,
             })
             .collect()
     }
 }
 
-/// A column of a file, or what its name says.
+/// A column of a file, or a partition column.
 fn find_in<'a>(
     schema: &'a Schema,
-    partitions: &'a Partitions,
+    partitions: &'a PartitionColumns,
     file: usize,
     field: &Field,
-) -> Option<(&'a FieldRef, Source)> {
+) -> Option<(&'a FieldRef, ColumnSource)> {
     if let Some((column, found)) = find(schema, field.name()) {
-        return Some((found, Source::Column(column)));
+        return Some((found, ColumnSource::Column(column)));
     }
     let (found, value) = partitions.find(field.name(), file)?;
-    Some((found, Source::Name(value.clone())))
+    Some((found, ColumnSource::Partition(value.clone())))
 }
 
-/// Whether a file has `field` as others do. Nullable in one file is nullable for all.
+/// Checks that a file has `field` with the same type. A column is nullable if it is nullable in one file.
 fn agree(field: &mut FieldRef, found: &Field, first: &str) -> Result<()> {
-    // Writers name the elements of a list differently.
+    // Writers use different names for the elements of a list.
     if !found.data_type().equals_datatype(field.data_type()) {
         return Err(Problem::TypeDiffers {
             expected: field.data_type().clone(),

@@ -1,4 +1,4 @@
-//! Parts of a file in memory, read at once, from which decoders take what they need.
+//! Parts of a file in memory, from which decoders slice what they need.
 
 use std::{ops::Range, sync::Arc};
 
@@ -12,17 +12,17 @@ use parquet::{
 };
 
 use crate::{
-    buffers::Buffers,
+    buffers::BufferPool,
     error::{Error, Problem, Result},
     storage::{FileInfo, Storage},
 };
 
-/// See the module. A clone is cheap.
+/// Parts of a file. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct GroupBytes {
     /// Length of the whole file.
     size: u64,
-    /// Where each part begins in the file, in that order.
+    /// The offset of each part in the file and its bytes, sorted.
     parts: Arc<[(u64, Bytes)]>,
 }
 
@@ -32,7 +32,7 @@ impl GroupBytes {
         file: &FileInfo,
         ranges: Vec<Range<u64>>,
     ) -> Result<Self> {
-        let ranges = merged(ranges, storage.gap());
+        let ranges = merged(ranges, storage.coalesce_gap());
         let parts = storage.read(file, &ranges)?;
         Ok(Self {
             size: file.size,
@@ -45,33 +45,33 @@ impl GroupBytes {
         self.parts.iter().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 
-    /// The bytes of a range that was asked for.
+    /// The bytes of a range that was read.
     pub(super) fn get(&self, range: Range<u64>) -> ParquetResult<Bytes> {
         self.get_bytes(range.start, (range.end - range.start) as usize)
     }
 
-    /// The bytes of a chunk.
-    pub(super) fn of_chunk(&self, chunk: &ColumnChunkMetaData) -> Result<Bytes> {
+    /// The bytes of a column chunk.
+    pub(super) fn chunk(&self, chunk: &ColumnChunkMetaData) -> Result<Bytes> {
         let (start, length) = chunk.byte_range();
         self.get_bytes(start, length as usize)
             .map_err(|error| Error::corrupt(error.to_string()))
     }
 
-    /// The bytes of a chunk, which are to stay in memory: without what else is in their part.
-    pub(super) fn own_of_chunk(
+    /// The bytes of a column chunk that will stay in memory. They are copied if the part holds other bytes too.
+    pub(super) fn owned_chunk(
         &self,
         chunk: &ColumnChunkMetaData,
-        buffers: &Buffers,
+        buffers: &BufferPool,
     ) -> Result<Bytes> {
-        let bytes = self.of_chunk(chunk)?;
+        let bytes = self.chunk(chunk)?;
         let (start, _) = chunk.byte_range();
         let is_part = |(first, part): &(u64, Bytes)| *first == start && part.len() == bytes.len();
         if self.parts.iter().any(is_part) {
             return Ok(bytes);
         }
-        let mut own = buffers.take(bytes.len()).map_err(Problem::Io)?;
-        own.copy_from_slice(&bytes);
-        Ok(buffers.share(own))
+        let mut owned = buffers.take(bytes.len()).map_err(Problem::Io)?;
+        owned.copy_from_slice(&bytes);
+        Ok(buffers.share(owned))
     }
 
     /// The bytes from `start` to the end of their part.
@@ -84,7 +84,7 @@ impl GroupBytes {
     }
 }
 
-/// Sorted, and those that are at most `gap` apart as one.
+/// Sorts ranges, and merges those that are at most `gap` apart.
 fn merged(mut ranges: Vec<Range<u64>>, gap: u64) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());

@@ -1,4 +1,4 @@
-//! One top-level column of a row group: by the short way if its rows are tensors, else by Arrow's reader.
+//! Decodes one top-level column of a row group: by the fast path if its rows are tensors, else with Arrow's reader.
 
 use std::{fs::File, os::unix::fs::FileExt};
 
@@ -19,46 +19,52 @@ use parquet::{
 
 use super::{
     bytes::GroupBytes,
-    chunk::{Chunk, is_decompressed_here},
+    chunk_source::ChunkSource,
+    column_chunk::{ColumnChunk, is_decompressed_here},
     fixed_width_fast_path::{self, Leaf, Values},
-    source::Source,
     zero_copy,
 };
 use crate::{
-    buffers::Buffers,
-    column::{Decoded, Fixed, Form},
+    buffers::BufferPool,
+    column::{ColumnData, DecodedColumn, FixedWidth},
     error::{Error, Problem, Result},
 };
 
 /// A top-level column of a row group.
-pub(super) struct ColumnOfGroup<'a> {
+pub(super) struct GroupColumn<'a> {
     pub(super) metadata: &'a ArrowReaderMetadata,
-    /// Number within the file.
+    /// Index within the file.
     pub(super) group: usize,
-    /// Number among the file's top-level columns.
+    /// Index among the file's top-level columns.
     pub(super) column: usize,
     pub(super) field: &'a Field,
 }
 
-impl ColumnOfGroup<'_> {
-    /// The column, from the bytes of its chunks.
-    pub(super) fn decode(&self, bytes: &GroupBytes, buffers: &Buffers) -> Result<Decoded> {
+impl GroupColumn<'_> {
+    /// Decodes the column from the bytes of its chunks.
+    pub(super) fn decode(&self, bytes: &GroupBytes, buffers: &BufferPool) -> Result<DecodedColumn> {
         if let Some((leaf, chunk)) = self.tensor() {
-            let own = if zero_copy::is_likely(leaf, chunk) {
-                bytes.own_of_chunk(chunk, buffers)?
+            let bytes = if zero_copy::is_likely(leaf, chunk) {
+                bytes.owned_chunk(chunk, buffers)?
             } else {
-                bytes.of_chunk(chunk)?
+                bytes.chunk(chunk)?
             };
-            if let Some(decoded) = self.straight(leaf, chunk, Source::Memory(own), buffers)? {
+            if let Some(decoded) =
+                self.fast_path(leaf, chunk, ChunkSource::Memory(bytes), buffers)?
+            {
                 return Ok(decoded);
             }
         }
-        self.with_arrow(bytes, None).map(Decoded::from_array)
+        self.with_arrow(bytes, None).map(DecodedColumn::from_array)
     }
 
-    /// The column from an open file, page by page, or as it lies there. Nothing if it has to be read otherwise; gives the bytes
-    /// of it, too.
-    pub(super) fn of_file(&self, file: &File, buffers: &Buffers) -> Result<Option<(Decoded, u64)>> {
+    /// Decodes the column from an open file, page by page or without a copy. Returns the column and the bytes that
+    /// were read, or `None` if neither is possible.
+    pub(super) fn decode_from_file(
+        &self,
+        file: &File,
+        buffers: &BufferPool,
+    ) -> Result<Option<(DecodedColumn, u64)>> {
         let Some((leaf, chunk)) = self.tensor() else {
             return Ok(None);
         };
@@ -70,45 +76,41 @@ impl ColumnOfGroup<'_> {
             let mut bytes = buffers.take(length as usize).map_err(Problem::Io)?;
             file.read_exact_at(&mut bytes, start)
                 .map_err(Problem::from)?;
-            Source::Memory(buffers.share(bytes))
+            ChunkSource::Memory(buffers.share(bytes))
         } else {
-            Source::file(file, start, length as usize)
+            ChunkSource::file(file, start, length as usize)
         };
-        let decoded = self.straight(leaf, chunk, source, buffers)?;
+        let decoded = self.fast_path(leaf, chunk, source, buffers)?;
         Ok(decoded.map(|decoded| (decoded, length)))
     }
 
-    /// Whether the column takes the short way, from memory and, if it is compressed, from its file.
+    /// Whether the column takes the fast path, from memory and, if it is compressed, from its file.
     #[cfg(test)]
-    pub(super) fn is_straight(&self, bytes: &GroupBytes, file: &File) -> bool {
+    pub(super) fn takes_fast_path(&self, bytes: &GroupBytes, file: &File) -> bool {
         let Some((leaf, chunk)) = self.tensor() else {
             return false;
         };
-        let buffers = Buffers::default();
-        let source = Source::Memory(bytes.of_chunk(chunk).unwrap());
-        let straight = self.straight(leaf, chunk, source, &buffers).unwrap();
+        let buffers = BufferPool::default();
+        let source = ChunkSource::Memory(bytes.chunk(chunk).unwrap());
+        let fast_path = self.fast_path(leaf, chunk, source, &buffers).unwrap();
         if is_decompressed_here(chunk.compression()) {
-            let by_pages = self.of_file(file, &buffers).unwrap();
-            assert_eq!(by_pages.is_some(), straight.is_some());
+            let by_pages = self.decode_from_file(file, &buffers).unwrap();
+            assert_eq!(by_pages.is_some(), fast_path.is_some());
         }
-        straight.is_some()
+        fast_path.is_some()
     }
 
-    /// The column as it lies in its chunk.
+    /// Decodes the column without a copy.
     #[cfg(test)]
-    pub(super) fn in_place(&self, bytes: &GroupBytes) -> Option<Decoded> {
+    pub(super) fn zero_copy(&self, bytes: &GroupBytes) -> Option<DecodedColumn> {
         let (leaf, chunk) = self.tensor()?;
         if !zero_copy::is_likely(leaf, chunk) {
             return None;
         }
-        self.checked(zero_copy::decode(
-            leaf,
-            chunk,
-            &bytes.of_chunk(chunk).unwrap(),
-        ))
+        self.checked(zero_copy::decode(leaf, chunk, &bytes.chunk(chunk).unwrap()))
     }
 
-    /// The one leaf of the column and its chunk, if its rows may be tensors.
+    /// The only leaf of the column and its chunk, if its rows may be tensors.
     fn tensor(&self) -> Option<(Leaf, &ColumnChunkMetaData)> {
         let schema = self.metadata.parquet_schema();
         let mut leaves = (0..schema.num_columns())
@@ -126,35 +128,36 @@ impl ColumnOfGroup<'_> {
         Some((leaf, group.column(number)))
     }
 
-    /// The column by the short way, if its rows are tensors.
-    fn straight(
+    /// Decodes the column by the fast path, if its rows are tensors.
+    fn fast_path(
         &self,
         leaf: Leaf,
         chunk: &ColumnChunkMetaData,
-        source: Source<'_>,
-        buffers: &Buffers,
-    ) -> Result<Option<Decoded>> {
-        if let Source::Memory(bytes) = &source
+        source: ChunkSource<'_>,
+        buffers: &BufferPool,
+    ) -> Result<Option<DecodedColumn>> {
+        if let ChunkSource::Memory(bytes) = &source
             && zero_copy::is_likely(leaf, chunk)
             && let Some(decoded) = self.checked(zero_copy::decode(leaf, chunk, bytes))
         {
             return Ok(Some(decoded));
         }
-        let Some(chunk) = Chunk::read(chunk, source, buffers)? else {
+        let Some(chunk) = ColumnChunk::read(chunk, source, buffers)? else {
             return Ok(None);
         };
         let fixed = fixed_width_fast_path::decode(leaf, &chunk, buffers)?;
         Ok(self.checked(fixed))
     }
 
-    /// What was decoded, if its rows are of the size that the column's type says.
-    fn checked(&self, fixed: Option<Fixed>) -> Option<Decoded> {
+    /// The decoded column, if its row size matches the type.
+    fn checked(&self, fixed: Option<FixedWidth>) -> Option<DecodedColumn> {
         fixed
             .filter(|fixed| has_size(self.field.data_type(), fixed.size()))
-            .map(|fixed| Decoded::new(Form::Fixed(fixed)))
+            .map(|fixed| DecodedColumn::new(ColumnData::FixedWidth(fixed)))
     }
 
-    /// The column by Arrow's own reader, which knows all types and encodings: all rows, or so many chosen ones.
+    /// Decodes the column with Arrow's reader, which supports all types and encodings: all rows, or a selection with
+    /// its number of rows.
     pub(super) fn with_arrow(
         &self,
         bytes: &GroupBytes,
@@ -172,7 +175,7 @@ impl ColumnOfGroup<'_> {
         .with_projection(mask)
         .with_batch_size(rows.max(1));
         if let Some((selection, _)) = chosen {
-            // Pages that hold no chosen row are not there to be skipped over.
+            // Pages without a selected row were not read, so they cannot be scanned.
             reader = reader
                 .with_row_selection(selection)
                 .with_row_selection_policy(RowSelectionPolicy::Selectors);
@@ -199,7 +202,7 @@ impl ColumnOfGroup<'_> {
     }
 }
 
-/// Whether rows of this type may be tensors whose values Arrow holds as the file does.
+/// Whether rows of this type may be tensors, with the same representation in Arrow and in the file.
 fn tensor(data_type: &DataType, leaf: &ColumnDescriptor) -> Option<Values> {
     use DataType::{
         Binary, FixedSizeList, Float32, Float64, Int32, Int64, LargeBinary, LargeList, List,
@@ -223,7 +226,7 @@ fn tensor(data_type: &DataType, leaf: &ColumnDescriptor) -> Option<Values> {
     }
 }
 
-/// Whether rows of so many bytes are rows of this type.
+/// Whether rows of `size` bytes match the type.
 fn has_size(data_type: &DataType, size: usize) -> bool {
     match data_type {
         DataType::FixedSizeList(field, length) => {

@@ -1,26 +1,26 @@
-//! Tensors straight from their pages: lists of one length and byte strings of one length, without nulls.
+//! Fast path for tensors: lists or byte strings of one length, without nulls.
 //!
-//! Arrow's reader makes offsets and levels for each value of a list. When all rows have one length that is
-//! known from a few runs of levels, and the values of a plain page already are what a batch copies: so the
-//! page itself is the column. Dictionary pages are written out. Whatever is not of this form is left to
-//! Arrow's reader, so this path may refuse at any moment and nothing depends on it.
+//! Arrow's reader creates offsets and levels for each value of a list. If all rows have one length, a few runs of
+//! levels show that. The values of a plain page are then already in the format of a batch, so the page itself is the
+//! column. Dictionary pages are expanded. All other data is left to Arrow's reader, so this path may return `None` at
+//! any time.
 
 use super::{
-    chunk::Chunk,
+    column_chunk::ColumnChunk,
     hybrid::{Run, Runs, unpack},
-    levels::{Lengths, all_defined, split_levels},
+    levels::{UniformLength, all_defined, split_levels},
     row_blocks::RowBlocks,
 };
 use crate::{
-    buffers::Buffers,
-    column::Fixed,
+    buffers::BufferPool,
+    column::FixedWidth,
     error::{Problem, Result},
 };
 
-/// What the values of a leaf are.
+/// The kind of values of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
-    /// Lists of numbers of so many bytes.
+    /// Lists of numbers of `number` bytes.
     Lists { number: usize },
     /// Byte strings.
     Bytes,
@@ -34,17 +34,21 @@ pub(super) struct Leaf {
     pub(super) rows: usize,
 }
 
-/// Encodings by their number in parquet.thrift.
+/// Numbers of encodings in parquet.thrift.
 pub(super) const PLAIN: i64 = 0;
 const PLAIN_DICTIONARY: i64 = 2;
 const RLE_DICTIONARY: i64 = 8;
 
-/// The column, if its rows are of one size and without nulls. See the module.
+/// Decodes the column, if its rows have one size and no nulls.
 ///
 /// # Errors
-/// There is no memory to write a dictionary out.
-pub(super) fn decode(leaf: Leaf, chunk: &Chunk, buffers: &Buffers) -> Result<Option<Fixed>> {
-    let Some(layout) = Layout::of(leaf, chunk) else {
+/// If there is no memory to expand a dictionary.
+pub(super) fn decode(
+    leaf: Leaf,
+    chunk: &ColumnChunk,
+    buffers: &BufferPool,
+) -> Result<Option<FixedWidth>> {
+    let Some(layout) = Layout::from_chunk(leaf, chunk) else {
         return Ok(None);
     };
     let mut rows = RowBlocks::new(layout.size);
@@ -86,24 +90,24 @@ pub(super) fn decode(leaf: Leaf, chunk: &Chunk, buffers: &Buffers) -> Result<Opt
     Ok(rows.finish(leaf.rows))
 }
 
-/// What levels and dictionary tell about a chunk.
+/// What the levels and the dictionary of a chunk reveal.
 struct Layout<'a> {
     /// Bytes of a row.
     size: usize,
     /// Where the values of each page begin.
     starts: Vec<usize>,
     dictionary: Option<&'a [u8]>,
-    /// Bytes of an entry of the dictionary, and those before it.
+    /// Bytes of a dictionary entry, and of its prefix.
     entry: usize,
     skip: usize,
 }
 
-/// A length of four bytes precedes each byte string.
+/// Each byte string is preceded by its length in four bytes.
 const PREFIX: usize = 4;
 
 impl<'a> Layout<'a> {
-    fn of(leaf: Leaf, chunk: &'a Chunk) -> Option<Self> {
-        let mut lengths = Lengths::default();
+    fn from_chunk(leaf: Leaf, chunk: &'a ColumnChunk) -> Option<Self> {
+        let mut lengths = UniformLength::default();
         let mut starts = Vec::with_capacity(chunk.data.len());
         for page in &chunk.data {
             if ![PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding) {
@@ -144,9 +148,9 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// The length before the first byte string, of the dictionary if there is one.
+    /// The length of the first byte string: of the dictionary, if there is one.
     fn first_bytes(
-        chunk: &'a Chunk,
+        chunk: &'a ColumnChunk,
         dictionary: Option<&'a [u8]>,
         starts: &[usize],
     ) -> Option<&'a [u8; PREFIX]> {
@@ -155,7 +159,7 @@ impl<'a> Layout<'a> {
             .first_chunk()
     }
 
-    /// Whether so many plain byte strings are there, all of the one size.
+    /// Fails unless `values` holds `count` plain byte strings of the common size.
     fn plain_bytes(&self, values: &[u8], count: usize) -> Option<()> {
         let step = self.size + PREFIX;
         let values = values.get(..count.checked_mul(step)?)?;
@@ -167,7 +171,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Writes the entries that the indices of a page name one after the other. Nothing if an index is wrong.
+/// Expands the dictionary entries that the indices of a page select. `None` if an index is invalid.
 fn write_out(
     indices: &[u8],
     count: usize,
@@ -196,7 +200,7 @@ fn write_out(
     }
 }
 
-/// With the size known, an entry is one move.
+/// With a constant size, an entry is one move.
 fn write_entries<const SIZE: usize>(
     indices: &[u8],
     count: usize,
@@ -217,9 +221,10 @@ fn write_entries<const SIZE: usize>(
     })
 }
 
-/// Gives each index to `give`, which says whether it makes sense. Nothing if one does not, or bytes end before.
+/// Passes each index to `emit`, which returns whether it is valid. `None` if an index is invalid or if bytes are
+/// missing.
 #[inline]
-fn each_index(indices: &[u8], count: usize, mut give: impl FnMut(u32) -> bool) -> Option<()> {
+fn each_index(indices: &[u8], count: usize, mut emit: impl FnMut(u32) -> bool) -> Option<()> {
     let (width, indices) = indices.split_first()?;
     let width = u32::from(*width);
     if width > 32 {
@@ -229,9 +234,9 @@ fn each_index(indices: &[u8], count: usize, mut give: impl FnMut(u32) -> bool) -
     let mut sound = true;
     while let Some(run) = runs.next()? {
         match run {
-            Run::Same { value, count } => (0..count).for_each(|_| sound &= give(value)),
+            Run::Same { value, count } => (0..count).for_each(|_| sound &= emit(value)),
             Run::Packed { bytes, count } => {
-                unpack(bytes, width, count, |value| sound &= give(value))
+                unpack(bytes, width, count, |value| sound &= emit(value))
             }
         }
     }

@@ -1,26 +1,26 @@
-//! A row group in memory.
+//! A decoded row group.
 
 use arrow_buffer::BooleanBuffer;
 
-use crate::{column::Decoded, rows::SomeRows};
+use crate::{column::DecodedColumn, row_ranges::RowRanges};
 
-/// A row group in memory: its rows in the order of the file, all or those that are needed.
+/// A decoded row group: all of its rows in file order, or a subset.
 #[derive(Debug)]
 pub(crate) struct DecodedGroup {
     /// In the order of the selection.
-    pub(crate) columns: Vec<Decoded>,
+    pub(crate) columns: Vec<DecodedColumn>,
     pub(crate) rows: u32,
-    /// The rows that the predicate keeps; all if there is no predicate. If it keeps none there is no column.
+    /// The rows that the predicate keeps; `None` without a predicate. If it keeps no row, there are no columns.
     pub(crate) keep: Option<BooleanBuffer>,
-    /// The rows that the columns hold; all if nothing. Those that are kept are among them.
-    pub(crate) held: Option<SomeRows>,
-    /// Bytes of memory that it holds.
+    /// The rows that the columns hold; `None` if all. Includes all kept rows.
+    pub(crate) held: Option<RowRanges>,
+    /// Bytes of memory in use.
     pub(crate) bytes: usize,
 }
 
 impl DecodedGroup {
-    pub(crate) fn new(columns: Vec<Decoded>, rows: u32) -> Self {
-        let bytes = columns.iter().map(Decoded::bytes).sum();
+    pub(crate) fn new(columns: Vec<DecodedColumn>, rows: u32) -> Self {
+        let bytes = columns.iter().map(DecodedColumn::bytes).sum();
         Self {
             columns,
             rows,
@@ -30,7 +30,7 @@ impl DecodedGroup {
         }
     }
 
-    /// A group of which no row is kept.
+    /// A row group without kept rows.
     pub(super) fn dropped(rows: u32) -> Self {
         Self {
             keep: Some(BooleanBuffer::new_unset(rows as usize)),
@@ -38,10 +38,10 @@ impl DecodedGroup {
         }
     }
 
-    /// Where a row is in the columns, which hold it.
+    /// The index of a row in the columns, which must hold it.
     #[inline]
-    pub(crate) fn place(&self, row: u32) -> u32 {
-        self.held.as_ref().map_or(row, |held| held.place(row))
+    pub(crate) fn row_index(&self, row: u32) -> u32 {
+        self.held.as_ref().map_or(row, |held| held.index_of(row))
     }
 
     /// Whether the predicate keeps no row.

@@ -1,10 +1,10 @@
-//! Page headers: the few fields of Parquet's `PageHeader` that decoding needs, in Thrift's compact protocol.
+//! Page headers: the fields of Parquet's `PageHeader` that decoding needs, in Thrift's compact protocol.
 //!
 //! Source: parquet.thrift of Apache Parquet.
 
 use crate::thrift::{Compact, FALSE, I32, STRUCT, TRUE};
 
-/// What a page holds, by its number in parquet.thrift.
+/// The type of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageType {
     Data,
@@ -13,7 +13,7 @@ pub(super) enum PageType {
     Other,
 }
 
-/// The header of a page; numbers that do not apply are 0.
+/// The header of a page. Numbers that do not apply are 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PageHeader {
     pub(super) page_type: PageType,
@@ -21,16 +21,16 @@ pub(super) struct PageHeader {
     pub(super) compressed: usize,
     pub(super) crc: Option<u32>,
     pub(super) values: usize,
-    /// By its number in parquet.thrift.
+    /// Number of the encoding in parquet.thrift.
     pub(super) encoding: i64,
-    /// Of a page of version 2: bytes of both kinds of levels, which lie before the values, uncompressed.
+    /// For pages of version 2: bytes of both kinds of levels, which precede the values and are not compressed.
     pub(super) definition_bytes: usize,
     pub(super) repetition_bytes: usize,
-    /// Of a page of version 2: whether its values are compressed.
+    /// For pages of version 2: whether the values are compressed.
     pub(super) is_compressed: bool,
 }
 
-/// Reads the header at the beginning of `bytes`, and tells its length. Nothing if it is cut or makes no sense.
+/// Reads the header at the start of `bytes`, and returns it with its length. `None` if it is cut or invalid.
 pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
     let mut input = Compact::new(bytes);
     let mut header = PageHeader {
@@ -75,10 +75,10 @@ pub(super) fn read(bytes: &[u8]) -> Option<(PageHeader, usize)> {
             _ => input.skip(kind, 0)?,
         }
     }
-    Some((header, input.at()))
+    Some((header, input.position()))
 }
 
-/// The fields of the structures for each type of page, by what we make of them.
+/// The fields that this module uses, of the structures for the types of pages.
 #[derive(Clone, Copy)]
 enum Field {
     Values,
@@ -90,13 +90,13 @@ enum Field {
 }
 
 impl Compact<'_> {
-    /// The structure of one type of page, whose first fields are `fields`.
+    /// Reads the structure of one type of page, whose first fields are `fields`.
     fn page(&mut self, header: &mut PageHeader, fields: &[Field]) -> Option<()> {
         let mut id = 0;
         while let Some(kind) = self.field(&mut id)? {
             let field = usize::try_from(id - 1)
                 .ok()
-                .and_then(|place| fields.get(place));
+                .and_then(|index| fields.get(index));
             match (field.unwrap_or(&Field::Other), kind) {
                 (Field::Values, I32) => header.values = self.size()?,
                 (Field::Encoding, I32) => header.encoding = self.zigzag()?,

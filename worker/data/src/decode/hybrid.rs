@@ -1,17 +1,17 @@
-//! Parquet's hybrid of runs and bit-packed groups, in which levels and dictionary indices are written.
+//! Parquet's hybrid of run-length encoding and bit packing, for levels and dictionary indices.
 //!
 //! Source: Encodings.md of Apache Parquet, "Run Length Encoding / Bit-Packing Hybrid".
 
-/// A part of a hybrid sequence.
+/// A run of a hybrid sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run<'a> {
-    /// The same value, so often.
+    /// One value, repeated.
     Same { value: u32, count: usize },
-    /// Values of `width` bits one after the other, lowest bits first; `count` of them count.
+    /// `count` bit-packed values of `width` bits, lowest bits first.
     Packed { bytes: &'a [u8], count: usize },
 }
 
-/// The runs of `left` values of `width` bits, which is at most 32.
+/// The runs of `left` values of `width` bits, at most 32.
 #[derive(Clone, Debug)]
 pub(super) struct Runs<'a> {
     bytes: &'a [u8],
@@ -28,7 +28,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// The next run; inner nothing when all values are there, outer nothing if the bytes end before.
+    /// The next run. The inner `None` is the end of the values; the outer one means that bytes are missing.
     #[expect(
         clippy::option_option,
         reason = "the end of the values is not the end of the bytes"
@@ -42,7 +42,7 @@ impl<'a> Runs<'a> {
             let groups = usize::try_from(head >> 1).ok()?;
             let count = groups.checked_mul(8)?.min(self.left);
             let length = groups.checked_mul(self.width as usize)?;
-            // The last group may be cut where its values end.
+            // The last group may be cut after its last value.
             let needed = (count * self.width as usize).div_ceil(8);
             let bytes = self.take(length.min(self.bytes.len()))?;
             if bytes.len() < needed {
@@ -83,27 +83,30 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Gives each of the first `count` values of `width` bits in `bytes`, which holds them, to `give`.
+/// Passes the first `count` values of `width` bits in `bytes` to `emit`.
 #[inline]
-pub(super) fn unpack(bytes: &[u8], width: u32, count: usize, mut give: impl FnMut(u32)) {
+pub(super) fn unpack(bytes: &[u8], width: u32, count: usize, mut emit: impl FnMut(u32)) {
     let mask = ((1_u64 << width) - 1) as u32;
-    let (mut at, mut value) = (0, 0);
-    // As long as eight bytes can be read from where a value begins: one load, one shift.
+    let (mut pos, mut value) = (0, 0);
+    // While eight bytes can be read at the start of a value, it takes one load and one shift.
     while value < count {
-        let Some(window) = bytes.get(at / 8..).and_then(|rest| rest.first_chunk::<8>()) else {
+        let Some(window) = bytes
+            .get(pos / 8..)
+            .and_then(|rest| rest.first_chunk::<8>())
+        else {
             break;
         };
-        give((u64::from_le_bytes(*window) >> (at % 8)) as u32 & mask);
-        at += width as usize;
+        emit((u64::from_le_bytes(*window) >> (pos % 8)) as u32 & mask);
+        pos += width as usize;
         value += 1;
     }
     for _ in value..count {
         let mut window = [0; 8];
-        let rest = &bytes[(at / 8).min(bytes.len())..];
+        let rest = &bytes[(pos / 8).min(bytes.len())..];
         let length = rest.len().min(8);
         window[..length].copy_from_slice(&rest[..length]);
-        give((u64::from_le_bytes(window) >> (at % 8)) as u32 & mask);
-        at += width as usize;
+        emit((u64::from_le_bytes(window) >> (pos % 8)) as u32 & mask);
+        pos += width as usize;
     }
 }
 
@@ -142,11 +145,11 @@ mod tests {
     fn pack(values: &[u32], width: u32) -> Vec<u8> {
         let groups = values.len().div_ceil(8);
         let mut bits = vec![0_u8; groups * width as usize];
-        for (place, value) in values.iter().enumerate() {
+        for (index, value) in values.iter().enumerate() {
             for bit in 0..width as usize {
                 if value >> bit & 1 == 1 {
-                    let at = place * width as usize + bit;
-                    bits[at / 8] |= 1 << (at % 8);
+                    let pos = index * width as usize + bit;
+                    bits[pos / 8] |= 1 << (pos % 8);
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! What levels say: that nothing is null, and that all lists have one length.
+//! Repetition and definition levels: checks that nothing is null, and that all lists have one length.
 //!
-//! A value's repetition level is 0 where a row begins, and 1 where its list goes on. Its definition level is
-//! the highest when neither it nor anything around it is null or empty.
+//! The repetition level of a value is 0 at the start of a row, and 1 within its list. Its definition level is the
+//! maximum if neither the value nor anything around it is null or empty.
 
 use super::hybrid::{Run, Runs};
 
@@ -14,8 +14,8 @@ pub(super) struct Levels<'a> {
     pub(super) length: usize,
 }
 
-/// Finds the levels of a page's content, each kind if it has any; `known` are their bytes, if the page's header says so.
-/// Nothing if the page is cut.
+/// Finds the levels in the content of a page, for each kind that exists. `known` are their lengths, if the header has
+/// them. `None` if the page is cut.
 pub(super) fn split_levels(
     known: Option<(usize, usize)>,
     content: &[u8],
@@ -32,8 +32,8 @@ pub(super) fn split_levels(
         });
     }
     let mut rest = content;
-    let mut next = |there: bool| -> Option<&[u8]> {
-        if !there {
+    let mut next = |present: bool| -> Option<&[u8]> {
+        if !present {
             return Some(&[]);
         }
         let (length, after) = rest.split_first_chunk::<4>()?;
@@ -49,7 +49,7 @@ pub(super) fn split_levels(
     })
 }
 
-/// Whether each of the values has the highest definition level.
+/// Fails unless each value has the maximum definition level.
 pub(super) fn all_defined(levels: &[u8], highest: i16, values: usize) -> Option<()> {
     if highest == 0 {
         return Some(());
@@ -69,23 +69,23 @@ pub(super) fn all_defined(levels: &[u8], highest: i16, values: usize) -> Option<
     defined.then_some(())
 }
 
-/// The one length of all lists of a chunk, from its repetition levels page by page.
+/// The common length of all lists of a chunk, from the repetition levels of its pages.
 #[derive(Debug, Default)]
-pub(super) struct Lengths {
+pub(super) struct UniformLength {
     length: Option<usize>,
     rows: usize,
-    /// Values of the row that is not at its end.
-    begun: usize,
+    /// Values of the current row.
+    row_values: usize,
 }
 
-impl Lengths {
-    /// Adds the levels of a page. Nothing if lists differ in length.
+impl UniformLength {
+    /// Adds the levels of a page. `None` if lists differ in length.
     pub(super) fn add(&mut self, levels: &[u8], values: usize) -> Option<()> {
         let mut runs = Runs::new(levels, 1, values);
         while let Some(run) = runs.next()? {
             match run {
                 Run::Same { value: 0, count } => (0..count).try_for_each(|_| self.begin())?,
-                Run::Same { count, .. } => self.begun += count,
+                Run::Same { count, .. } => self.row_values += count,
                 Run::Packed { bytes, count } => self.add_bits(bytes, count)?,
             }
         }
@@ -103,13 +103,13 @@ impl Lengths {
             let mut starts = !u32::from(*byte) & ((1 << levels) - 1);
             let mut seen = 0;
             while starts != 0 {
-                let place = starts.trailing_zeros() as usize;
-                self.begun += place - seen;
+                let bit = starts.trailing_zeros() as usize;
+                self.row_values += bit - seen;
                 self.begin()?;
-                seen = place + 1;
+                seen = bit + 1;
                 starts &= starts - 1;
             }
-            self.begun += levels - seen;
+            self.row_values += levels - seen;
             left -= levels;
         }
         Some(())
@@ -118,14 +118,14 @@ impl Lengths {
     /// The first value of a row.
     fn begin(&mut self) -> Option<()> {
         self.end_row()?;
-        self.begun = 1;
+        self.row_values = 1;
         Some(())
     }
 
     fn end_row(&mut self) -> Option<()> {
-        if self.begun > 0 {
-            let length = *self.length.get_or_insert(self.begun);
-            if self.begun != length {
+        if self.row_values > 0 {
+            let length = *self.length.get_or_insert(self.row_values);
+            if self.row_values != length {
                 return None;
             }
             self.rows += 1;
@@ -133,7 +133,7 @@ impl Lengths {
         Some(())
     }
 
-    /// The length, if there are so many rows.
+    /// The length, if there are `rows` rows.
     pub(super) fn finish(mut self, rows: usize) -> Option<usize> {
         self.end_row()?;
         self.length.filter(|_| self.rows == rows)
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn lists_of_one_length_are_found_across_pages_and_runs() {
         // 0 1 1 | 0 1 1 | 0 1 as bits, then 1 and 0 1 1 in the next page.
-        let mut lengths = Lengths::default();
+        let mut lengths = UniformLength::default();
         lengths.add(&[0x03, 0b1011_0110], 8).unwrap();
         lengths.add(&[0x02, 1, 0x02, 0, 0x04, 1], 4).unwrap();
         assert_eq!(lengths.finish(4), Some(3));
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn another_length_or_number_of_rows_is_refused() {
         let add = |levels: &[u8], values| {
-            let mut lengths = Lengths::default();
+            let mut lengths = UniformLength::default();
             lengths.add(levels, values).map(|()| lengths)
         };
         assert!(add(&[0x03, 0b0011_0110], 8).is_none());
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(add(&[0x03, 0b1011_0110], 6).unwrap().finish(3), None);
         assert_eq!(add(&[0x03, 0b1011_0110], 6).unwrap().finish(2), Some(3));
         assert!(add(&[0x02], 1).is_none(), "cut");
-        assert_eq!(Lengths::default().finish(0), None);
+        assert_eq!(UniformLength::default().finish(0), None);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! A row group from its file into memory: the bytes of the chosen columns, then each column by itself, so
-//! that an error names the column it is in.
+//! Decodes row groups: reads the bytes of the selected columns, then decodes each column separately, so that an error
+//! names its column.
 
 mod bytes;
-mod chunk;
+mod chunk_source;
 mod column;
+mod column_chunk;
 mod fixed_width_fast_path;
 mod group;
 mod header;
@@ -13,7 +14,6 @@ mod literals;
 mod pages;
 mod row_blocks;
 mod snappy;
-mod source;
 mod zero_copy;
 
 use std::{
@@ -29,54 +29,54 @@ use arrow_schema::DataType;
 use parquet::{arrow::arrow_reader::ArrowReaderMetadata, file::metadata::ColumnChunkMetaData};
 
 pub(crate) use self::group::DecodedGroup;
-use self::{bytes::GroupBytes, column::ColumnOfGroup};
+use self::{bytes::GroupBytes, column::GroupColumn};
 use crate::{
-    buffers::Buffers,
-    column::Decoded,
-    dataset::{Dataset, Selection, Source},
+    buffers::BufferPool,
+    column::DecodedColumn,
+    dataset::{ColumnSource, Dataset, Selection},
     error::{Error, Problem, Result},
-    ngram::{WindowPlan, Windows},
+    ngram::{NGram, NGramPlan},
     options::ReaderOptions,
     predicate::{Filter, evaluate, may_hold},
-    rows::SomeRows,
+    row_ranges::RowRanges,
     storage::FileInfo,
 };
 
-/// What is read of a row group.
+/// Decodes the row groups of a data set.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     pub(crate) dataset: Arc<Dataset>,
     pub(crate) selection: Selection,
     pub(crate) filter: Option<Filter>,
-    pub(crate) windows: Option<WindowPlan>,
-    pub(crate) buffers: Buffers,
+    pub(crate) ngram: Option<NGramPlan>,
+    pub(crate) buffers: BufferPool,
     /// Bytes of row groups that were read so far.
     bytes_read: AtomicU64,
 }
 
 impl Decoder {
     /// # Errors
-    /// Columns that are not there, or differ between files; a predicate that cannot be.
+    /// If a column does not exist or differs between files, or if the predicate is invalid.
     pub(crate) fn new(dataset: Arc<Dataset>, options: &ReaderOptions) -> Result<Self> {
         let filter = options.predicate.clone();
-        let windows = options.windows.clone();
-        if filter.is_some() && windows.is_some() {
+        let ngram = options.ngram.clone();
+        if filter.is_some() && ngram.is_some() {
             let why = "windows and a predicate: rows that it drops would be missing in windows";
             return Err(Problem::BadOption(why.to_owned()).into());
         }
-        let names = windows.as_ref().map(Windows::names);
+        let names = ngram.as_ref().map(NGram::names);
         let names = names.as_deref().or(options.columns.as_deref());
         let selection = Selection::new(&dataset, names)?;
         Ok(Self {
-            windows: windows
-                .map(|windows| WindowPlan::new(windows, &dataset, &selection))
+            ngram: ngram
+                .map(|ngram| NGramPlan::new(ngram, &dataset, &selection))
                 .transpose()?,
             selection,
             filter: filter
                 .map(|predicate| Filter::new(&dataset, predicate))
                 .transpose()?,
             dataset,
-            buffers: Buffers::default(),
+            buffers: BufferPool::default(),
             bytes_read: AtomicU64::new(0),
         })
     }
@@ -84,7 +84,8 @@ impl Decoder {
     /// Reads and decodes one row group. Blocks.
     ///
     /// # Errors
-    /// Names file, row group and, where one is to blame, column: the file is gone or changed, a page is damaged.
+    /// If the file was removed or changed, or if a page is damaged. The error names file, row group and, if known,
+    /// column.
     pub(crate) fn decode(&self, group: u32) -> Result<DecodedGroup> {
         let index = self.dataset.groups()[group as usize].index as usize;
         let file = self.dataset.file_of(group);
@@ -98,8 +99,8 @@ impl Decoder {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// Bytes that a group will need in memory, about: as its footer says, and at least what its types need, since
-    /// numbers of a dictionary are larger in memory than in the file.
+    /// Estimated bytes of a row group in memory: the size in its footer, but at least the size of its fixed-width
+    /// types. Dictionary-encoded numbers need more memory than in the file.
     pub(crate) fn bytes(&self, group: u32) -> u64 {
         let width: usize = (self.selection.schema.fields().iter())
             .map(|field| width(field.data_type()))
@@ -108,12 +109,12 @@ impl Decoder {
         least.max(self.bytes_in_file(group))
     }
 
-    /// Bytes of the chosen columns of a group, encoded.
+    /// Encoded bytes of the selected columns of a row group.
     fn bytes_in_file(&self, group: u32) -> u64 {
-        let place = &self.dataset.groups()[group as usize];
+        let row_group = &self.dataset.groups()[group as usize];
         let metadata = &self.dataset.file_of(group).metadata;
-        let columns = self.selection.columns(place.file);
-        leaves(metadata, place.index as usize, &columns)
+        let columns = self.selection.columns(row_group.file);
+        leaves(metadata, row_group.index as usize, &columns)
             .map(|(_, leaf)| leaf.uncompressed_size().max(0) as u64)
             .sum()
     }
@@ -124,7 +125,7 @@ impl Decoder {
             return self.filtered(filter, group, rows);
         }
         let mut decoded = DecodedGroup::new(self.columns(&self.selection, group)?, rows);
-        if let Some(plan) = &self.windows {
+        if let Some(plan) = &self.ngram {
             let times = self.columns(&plan.time, group)?;
             let field = plan.time.schema.field(0);
             decoded.keep = Some(plan.starts(times[0].array(field.data_type()))?);
@@ -135,8 +136,8 @@ impl Decoder {
         Ok(decoded)
     }
 
-    /// A group of which the predicate keeps some rows. Its columns come first: where it keeps nothing, nothing
-    /// else is read.
+    /// Decodes a row group with a predicate. The columns of the predicate come first. If no row is kept, nothing else
+    /// is read.
     fn filtered(&self, filter: &Filter, group: u32, rows: u32) -> Result<DecodedGroup> {
         if !may_hold(&self.dataset, filter, group) {
             return Ok(DecodedGroup::dropped(rows));
@@ -159,7 +160,7 @@ impl Decoder {
             let (number, field) = filter.selection.schema.column_with_name(name)?;
             Some(columns[number].array(field.data_type()).clone())
         };
-        let asked = held.as_ref().map_or(rows, SomeRows::length);
+        let asked = held.as_ref().map_or(rows, RowRanges::length);
         let keep = evaluate(&filter.predicate, asked as usize, &column)?;
         let keep = held.map_or_else(|| keep.clone(), |held| held.spread(&keep, rows));
         if keep.count_set_bits() == 0 {
@@ -178,24 +179,26 @@ impl Decoder {
     }
 
     /// All rows of the columns of a selection.
-    fn columns(&self, selection: &Selection, group: u32) -> Result<Vec<Decoded>> {
-        let place = &self.dataset.groups()[group as usize];
+    fn columns(&self, selection: &Selection, group: u32) -> Result<Vec<DecodedColumn>> {
+        let row_group = &self.dataset.groups()[group as usize];
         let file = self.dataset.file_of(group);
         let open = self.dataset.storage().open(&file.info)?;
-        let all = || (selection.sources(place.file).iter()).zip(selection.schema.fields());
-        let of_group = |column, field| ColumnOfGroup {
+        let all = || (selection.sources(row_group.file).iter()).zip(selection.schema.fields());
+        let group_column = |column, field| GroupColumn {
             metadata: &file.metadata,
-            group: place.index as usize,
+            group: row_group.index as usize,
             column,
             field,
         };
-        let mut decoded: Vec<Option<Decoded>> = Vec::new();
+        let mut decoded: Vec<Option<DecodedColumn>> = Vec::new();
         let mut rest = Vec::new();
         for (source, field) in all() {
             decoded.push(match (source, &open) {
-                (Source::Name(value), _) => Some(value.column(field, place.rows as usize)),
-                (Source::Column(column), Some(open)) => {
-                    let column = of_group(*column, field).of_file(open, &self.buffers);
+                (ColumnSource::Partition(value), _) => {
+                    Some(value.column(field, row_group.rows as usize))
+                }
+                (ColumnSource::Column(column), Some(open)) => {
+                    let column = group_column(*column, field).decode_from_file(open, &self.buffers);
                     column.map_err(|error| error.in_column(field.name()))?.map(
                         |(decoded, bytes)| {
                             self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
@@ -203,26 +206,28 @@ impl Decoder {
                         },
                     )
                 }
-                (Source::Column(_), None) => None,
+                (ColumnSource::Column(_), None) => None,
             });
-            if let (None, Source::Column(column)) = (&decoded[decoded.len() - 1], source) {
+            if let (None, ColumnSource::Column(column)) = (&decoded[decoded.len() - 1], source) {
                 rest.push(*column);
             }
         }
-        let ranges = chunks(&file.metadata, place.index as usize, &rest);
+        let ranges = chunks(&file.metadata, row_group.index as usize, &rest);
         let bytes = self.read_ranges(&file.info, ranges)?;
         (decoded.into_iter().zip(all()))
             .map(|(decoded, (source, field))| match (decoded, source) {
-                (None, Source::Column(column)) => of_group(*column, field)
+                (None, ColumnSource::Column(column)) => group_column(*column, field)
                     .decode(&bytes, &self.buffers)
                     .map_err(|error| error.in_column(field.name())),
-                (None, Source::Name(value)) => Ok(value.column(field, place.rows as usize)),
+                (None, ColumnSource::Partition(value)) => {
+                    Ok(value.column(field, row_group.rows as usize))
+                }
                 (Some(decoded), _) => Ok(decoded),
             })
             .collect()
     }
 
-    /// Ranges of a file, counted.
+    /// Reads ranges of a file, and counts their bytes.
     fn read_ranges(&self, file: &FileInfo, ranges: Vec<Range<u64>>) -> Result<GroupBytes> {
         let bytes = GroupBytes::read(self.dataset.storage(), file, ranges)?;
         self.bytes_read.fetch_add(bytes.total(), Ordering::Relaxed);
@@ -230,7 +235,7 @@ impl Decoder {
     }
 }
 
-/// The chunks of some top-level columns, with the number of their leaf.
+/// The chunks of some top-level columns, with the index of their leaf.
 fn leaves<'a>(
     metadata: &'a ArrowReaderMetadata,
     group: usize,
@@ -244,7 +249,7 @@ fn leaves<'a>(
         .filter(|(leaf, _)| columns.contains(&schema.get_column_root_idx(*leaf)))
 }
 
-/// Where the chunks of some top-level columns lie in the file.
+/// The byte ranges of the chunks of some top-level columns.
 fn chunks(metadata: &ArrowReaderMetadata, group: usize, columns: &[usize]) -> Vec<Range<u64>> {
     leaves(metadata, group, columns)
         .map(|(_, leaf)| {
@@ -254,7 +259,7 @@ fn chunks(metadata: &ArrowReaderMetadata, group: usize, columns: &[usize]) -> Ve
         .collect()
 }
 
-/// Bytes of a value in memory, where the type knows.
+/// Bytes of a value in memory; 0 if the type does not determine it.
 fn width(kind: &DataType) -> usize {
     match kind {
         DataType::FixedSizeList(field, length) => width(field.data_type()) * *length as usize,
@@ -263,7 +268,7 @@ fn width(kind: &DataType) -> usize {
     }
 }
 
-/// What a panic said. Decoders may panic on damaged pages; that is an error of the file and not ours.
+/// The message of a panic. Decoders may panic on damaged pages, which is an error of the file.
 fn describe(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()
@@ -291,20 +296,20 @@ mod tests {
         Dataset::open_local([fixtures.join(format!("{name}.parquet"))]).unwrap()
     }
 
-    /// The first column of a set as Arrow reads it, and in place if it can stay there.
+    /// The first column of a data set: without a copy if possible, and from Arrow's reader.
     fn both_ways(dataset: &Dataset) -> (Option<ArrayRef>, ArrayRef) {
         let selection = Selection::new(dataset, None).unwrap();
         let file = dataset.file_of(0);
         let ranges = chunks(&file.metadata, 0, &selection.columns(0));
         let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges).unwrap();
         let field = selection.schema.field(0);
-        let column = ColumnOfGroup {
+        let column = GroupColumn {
             metadata: &file.metadata,
             group: 0,
             column: 0,
             field,
         };
-        let in_place = column.in_place(&bytes);
+        let in_place = column.zero_copy(&bytes);
         let expected = column.with_arrow(&bytes, None).unwrap();
         (
             in_place.map(|decoded| decoded.array(field.data_type()).clone()),
@@ -329,14 +334,14 @@ mod tests {
         let read = |range| GroupBytes::read(dataset.storage(), &file.info, vec![range]).unwrap();
         for (range, is_part) in [(start..start + length, true), (0..start + length, false)] {
             let bytes = read(range);
-            let slice = bytes.of_chunk(chunk).unwrap();
-            let own = bytes.own_of_chunk(chunk, &Buffers::default()).unwrap();
+            let slice = bytes.chunk(chunk).unwrap();
+            let own = bytes.owned_chunk(chunk, &BufferPool::default()).unwrap();
             assert_eq!(own, slice);
             assert_eq!(own.as_ptr() == slice.as_ptr(), is_part);
         }
     }
 
-    /// A hundredth of the rows repeats: so much is won that pages of version 2 are compressed.
+    /// A hundredth of the rows repeats, which is enough for pages of version 2 to be compressed.
     #[test]
     fn what_stays_in_place_and_what_does_not() {
         let directory = tempfile::tempdir().unwrap();
@@ -382,7 +387,7 @@ mod tests {
         }
     }
 
-    /// Which way a column takes shows in nothing but its cost, so it is looked at here.
+    /// The chosen path only affects the cost, so it is tested here.
     #[test]
     fn tensors_of_other_writers_take_the_short_way() {
         for name in ["plain-v1", "dictionary-v1", "dictionary-v2", "checksums-v1"] {
@@ -396,17 +401,17 @@ mod tests {
                 let ranges = chunks(&file.metadata, group as usize, &columns);
                 let bytes = GroupBytes::read(dataset.storage(), &file.info, ranges).unwrap();
                 for (column, field) in selection.schema.fields().iter().enumerate() {
-                    let column = ColumnOfGroup {
+                    let column = GroupColumn {
                         metadata: &file.metadata,
                         group: group as usize,
                         column,
                         field,
                     };
-                    let straight = column.is_straight(&bytes, &open);
+                    let fast_path = column.takes_fast_path(&bytes, &open);
                     let tensors =
                         ["list", "few", "fixed", "bytes"].contains(&field.name().as_str());
                     assert_eq!(
-                        straight,
+                        fast_path,
                         tensors,
                         "{name}, row group {group}, {}",
                         field.name()

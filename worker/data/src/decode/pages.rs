@@ -1,9 +1,9 @@
-//! Which pages of a row group are worth reading, and reading only these.
+//! Reads only the pages of a row group that are needed.
 //!
-//! Files may say of each page where it lies and between which bounds its values are (the offset index and the
-//! column index, near the footer). With a predicate, the pages of its columns are left out that cannot hold a
-//! row; of the other columns those pages that hold no row that it kept. Where the whole of a row group is no
-//! more than one read of the storage, or most of its rows are wanted, it is read as a whole.
+//! Files may have an offset index and a column index near the footer: the location and the bounds of each page. With a
+//! predicate, pages of its columns that cannot match are not read. Of the other columns, pages without a kept row are
+//! not read. A row group is read as a whole if it fits into one read of the storage, or if most of its rows are
+//! needed.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -18,31 +18,31 @@ use parquet::{
     },
 };
 
-use super::{Decoder, bytes::GroupBytes, column::ColumnOfGroup};
+use super::{Decoder, bytes::GroupBytes, column::GroupColumn};
 use crate::{
-    column::Decoded,
-    dataset::{Selection, Source},
+    column::DecodedColumn,
+    dataset::{ColumnSource, Selection},
     error::{Error, Result},
     predicate::{ColumnPages, Filter, rows_that_may_hold},
-    rows::SomeRows,
+    row_ranges::RowRanges,
 };
 
-/// Where the pages of some leaf columns lie, by the number of the leaf.
-type Places = BTreeMap<usize, OffsetIndexMetaData>;
+/// The offset indexes of some leaf columns, by index of the leaf.
+type PageOffsets = BTreeMap<usize, OffsetIndexMetaData>;
 
-/// Kept rows that are so close are read together: what is between them is likely in the same page.
-const BRIDGED: u32 = 64;
+/// Kept rows that are this close are read together, as the rows between them are probably in the same page.
+const BRIDGE_ROWS: u32 = 64;
 
 impl Decoder {
-    /// The rows that the pages of the predicate's columns leave; nothing if that is not worth asking.
+    /// The rows that the pages of the predicate's columns leave; `None` if reading the indexes does not pay.
     ///
     /// # Errors
-    /// The indexes cannot be read, or are damaged.
-    pub(super) fn rows_by_pages(&self, filter: &Filter, group: u32) -> Result<Option<SomeRows>> {
-        let place = &self.dataset.groups()[group as usize];
+    /// If the indexes cannot be read, or are damaged.
+    pub(super) fn rows_by_pages(&self, filter: &Filter, group: u32) -> Result<Option<RowRanges>> {
+        let row_group = &self.dataset.groups()[group as usize];
         let leaves = self.leaves(&filter.selection, group);
-        let places = self.places(&leaves, group)?;
-        let Some(places) = places.filter(|_| self.is_worth_it(&leaves)) else {
+        let offsets = self.offsets(&leaves, group)?;
+        let Some(offsets) = offsets.filter(|_| self.is_worth_it(&leaves)) else {
             return Ok(None);
         };
         let ranges: Option<Vec<Range<u64>>> = (leaves.iter())
@@ -57,7 +57,7 @@ impl Decoder {
         for ((leaf, chunk), range) in leaves.iter().zip(ranges) {
             let descriptor = schema.column(*leaf);
             let name = schema.get_column_root(*leaf).name();
-            // Of a list or a structure nothing is known.
+            // Lists and structures have no usable statistics.
             let Ok(field) = filter.selection.schema.field_with_name(name) else {
                 continue;
             };
@@ -68,24 +68,24 @@ impl Decoder {
                 .get(range)
                 .and_then(|bytes| decode_column_index(&bytes, chunk.column_type()))
                 .map_err(|error| Error::corrupt(error.to_string()).in_column(name))?;
-            let places = &places[leaf];
+            let offsets = &offsets[leaf];
             columns.extend(ColumnPages::new(
                 name,
                 field.data_type(),
-                places,
+                offsets,
                 &index,
-                place.rows,
+                row_group.rows,
             ));
         }
         Ok(Some(rows_that_may_hold(
             &filter.predicate,
             &columns,
-            place.rows,
+            row_group.rows,
         )))
     }
 
-    /// Some rows of the columns of a selection, or nothing if all are better read: without an offset index, or
-    /// if most rows are wanted.
+    /// Decodes some rows of the columns of a selection. `None` if reading all rows is better: without an offset index,
+    /// or if most rows are needed.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
@@ -94,24 +94,24 @@ impl Decoder {
         selection: &Selection,
         group: u32,
         rows: impl Iterator<Item = Range<u32>>,
-    ) -> Result<Option<(Vec<Decoded>, SomeRows)>> {
-        let place = self.dataset.groups()[group as usize];
-        let wanted = SomeRows::bridging(rows, BRIDGED);
+    ) -> Result<Option<(Vec<DecodedColumn>, RowRanges)>> {
+        let row_group = self.dataset.groups()[group as usize];
+        let wanted = RowRanges::bridging(rows, BRIDGE_ROWS);
         let leaves = self.leaves(selection, group);
-        if wanted.length() > place.rows / 2 || !self.is_worth_it(&leaves) {
+        if wanted.length() > row_group.rows / 2 || !self.is_worth_it(&leaves) {
             return Ok(None);
         }
-        let Some(places) = self.places(&leaves, group)? else {
+        let Some(offsets) = self.offsets(&leaves, group)? else {
             return Ok(None);
         };
         let ranges = wanted.ranges().iter();
         let ranges = ranges.map(|range| range.start as usize..range.end as usize);
-        let rows = RowSelection::from_consecutive_ranges(ranges, place.rows as usize);
+        let rows = RowSelection::from_consecutive_ranges(ranges, row_group.rows as usize);
         let mut pages = Vec::new();
         for (leaf, chunk) in &leaves {
-            let locations = places[leaf].page_locations();
+            let locations = offsets[leaf].page_locations();
             let (start, _) = chunk.byte_range();
-            // What is before the first page is the dictionary.
+            // The dictionary precedes the first page.
             if let Some(first) = locations
                 .first()
                 .and_then(|page| page.offset.try_into().ok())
@@ -122,45 +122,45 @@ impl Decoder {
             pages.extend(rows.scan_ranges(locations));
         }
         let bytes = self.read(group, pages)?;
-        let metadata = self.one_group(group, places)?;
-        let columns = (selection.sources(place.file).iter())
+        let metadata = self.one_group(group, offsets)?;
+        let columns = (selection.sources(row_group.file).iter())
             .zip(selection.schema.fields())
             .map(|(source, field)| match source {
-                Source::Name(value) => Ok(value.column(field, wanted.length() as usize)),
-                Source::Column(column) => ColumnOfGroup {
+                ColumnSource::Partition(value) => Ok(value.column(field, wanted.length() as usize)),
+                ColumnSource::Column(column) => GroupColumn {
                     metadata: &metadata,
                     group: 0,
                     column: *column,
                     field,
                 }
                 .with_arrow(&bytes, Some((rows.clone(), wanted.length() as usize)))
-                .map(Decoded::from_array)
+                .map(DecodedColumn::from_array)
                 .map_err(|error| error.in_column(field.name())),
             })
             .collect::<Result<_>>()?;
         Ok(Some((columns, wanted)))
     }
 
-    /// The leaf columns of a selection that are in the file of a group.
+    /// The leaf columns of a selection that are stored in the file.
     fn leaves(&self, selection: &Selection, group: u32) -> Vec<(usize, &ColumnChunkMetaData)> {
-        let place = &self.dataset.groups()[group as usize];
+        let row_group = &self.dataset.groups()[group as usize];
         let metadata = &self.dataset.file_of(group).metadata;
-        let columns = selection.columns(place.file);
-        super::leaves(metadata, place.index as usize, &columns).collect()
+        let columns = selection.columns(row_group.file);
+        super::leaves(metadata, row_group.index as usize, &columns).collect()
     }
 
-    /// Whether reading some of it costs less than reading all at once.
+    /// Whether reading parts costs less than one read of everything.
     fn is_worth_it(&self, leaves: &[(usize, &ColumnChunkMetaData)]) -> bool {
         let bytes: u64 = leaves.iter().map(|(_, chunk)| chunk.byte_range().1).sum();
-        bytes > self.dataset.storage().gap()
+        bytes > self.dataset.storage().coalesce_gap()
     }
 
-    /// The offset indexes of leaf columns; nothing if one is not there.
-    fn places(
+    /// The offset indexes of leaf columns; `None` if one is missing.
+    fn offsets(
         &self,
         leaves: &[(usize, &ColumnChunkMetaData)],
         group: u32,
-    ) -> Result<Option<Places>> {
+    ) -> Result<Option<PageOffsets>> {
         let ranges: Option<Vec<Range<u64>>> = (leaves.iter())
             .map(|(_, chunk)| chunk.offset_index_range())
             .collect();
@@ -168,7 +168,7 @@ impl Decoder {
             return Ok(None);
         };
         let bytes = self.read(group, ranges.clone())?;
-        let places = leaves.iter().zip(ranges).map(|((leaf, _), range)| {
+        let offsets = leaves.iter().zip(ranges).map(|((leaf, _), range)| {
             let index = bytes
                 .get(range)
                 .and_then(|bytes| decode_offset_index(&bytes));
@@ -177,17 +177,17 @@ impl Decoder {
                 index.map_err(|error| Error::corrupt(error.to_string()))?,
             ))
         });
-        places.collect::<Result<_>>().map(Some)
+        offsets.collect::<Result<_>>().map(Some)
     }
 
-    /// The metadata of a group by itself, with the places of its pages.
-    fn one_group(&self, group: u32, places: Places) -> Result<ArrowReaderMetadata> {
-        let place = &self.dataset.groups()[group as usize];
+    /// The metadata of one row group, with the offsets of its pages.
+    fn one_group(&self, group: u32, offsets: PageOffsets) -> Result<ArrowReaderMetadata> {
+        let row_group = &self.dataset.groups()[group as usize];
         let metadata = self.dataset.file_of(group).metadata.metadata();
-        let row_group = metadata.row_group(place.index as usize).clone();
+        let row_group = metadata.row_group(row_group.index as usize).clone();
         let mut index = PageIndexBuilder::new(1, row_group.num_columns());
-        for (leaf, places) in places {
-            index.put_offset_index(places, 0, leaf);
+        for (leaf, offsets) in offsets {
+            index.put_offset_index(offsets, 0, leaf);
         }
         let metadata = ParquetMetaDataBuilder::new(metadata.file_metadata().clone())
             .add_row_group(row_group)

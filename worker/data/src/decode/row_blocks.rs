@@ -1,18 +1,18 @@
-//! Values page by page, as blocks of whole rows. Writers may cut a row at the end of a page.
+//! Collects the values of pages into blocks of whole rows. Writers may split a row between two pages.
 
 use arrow_buffer::Buffer;
 use bytes::Bytes;
 
-use crate::column::{Block, Fixed, Places};
+use crate::column::{Block, FixedWidth, RowOffsets};
 
-/// See the module.
+/// Blocks of whole rows, from one page after the other.
 #[derive(Debug)]
 pub(super) struct RowBlocks {
     size: usize,
     rows: usize,
     blocks: Vec<Block>,
-    /// The first part of a row that goes on in the next page.
-    begun: Vec<u8>,
+    /// The first part of a row that continues in the next page.
+    partial_row: Vec<u8>,
 }
 
 impl RowBlocks {
@@ -21,29 +21,30 @@ impl RowBlocks {
             size,
             rows: 0,
             blocks: Vec::new(),
-            begun: Vec::new(),
+            partial_row: Vec::new(),
         }
     }
 
-    /// Values without anything between them.
+    /// Adds contiguous values.
     pub(super) fn add(&mut self, bytes: &Bytes, mut start: usize, mut length: usize) {
-        if !self.begun.is_empty() {
-            let taken = length.min(self.size - self.begun.len());
-            self.begun.extend_from_slice(&bytes[start..start + taken]);
+        if !self.partial_row.is_empty() {
+            let taken = length.min(self.size - self.partial_row.len());
+            self.partial_row
+                .extend_from_slice(&bytes[start..start + taken]);
             (start, length) = (start + taken, length - taken);
-            if self.begun.len() == self.size {
-                let row = std::mem::take(&mut self.begun);
+            if self.partial_row.len() == self.size {
+                let row = std::mem::take(&mut self.partial_row);
                 self.push(Buffer::from_vec(row), 0, 1, self.size);
             }
         }
         if let Some(rows) = length.checked_div(self.size) {
             self.push(Buffer::from(bytes.clone()), start, rows, self.size);
-            self.begun
+            self.partial_row
                 .extend_from_slice(&bytes[start + rows * self.size..start + length]);
         }
     }
 
-    /// Byte strings with a prefix of so many bytes each.
+    /// Adds byte strings that each have a prefix of `prefix` bytes.
     pub(super) fn add_steps(&mut self, bytes: &Bytes, start: usize, rows: usize, prefix: usize) {
         self.push(
             Buffer::from(bytes.clone()),
@@ -58,14 +59,14 @@ impl RowBlocks {
             self.blocks.push(Block {
                 first: self.rows,
                 data,
-                places: Places::Even { start, step },
+                offsets: RowOffsets::Even { start, step },
             });
             self.rows += rows;
         }
     }
 
-    pub(super) fn finish(self, rows: usize) -> Option<Fixed> {
-        (self.rows == rows && self.begun.is_empty())
-            .then(|| Fixed::new(self.size, rows, self.blocks))
+    pub(super) fn finish(self, rows: usize) -> Option<FixedWidth> {
+        (self.rows == rows && self.partial_row.is_empty())
+            .then(|| FixedWidth::new(self.size, rows, self.blocks))
     }
 }

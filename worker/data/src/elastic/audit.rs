@@ -1,15 +1,16 @@
-//! The audit: which rows were committed by which commit, so that a user can prove that each was used exactly once.
+//! The audit log: which commit holds which rows. It proves to the user that each row was used exactly once.
 //!
-//! A file for each worker process, a line of JSON for each thing:
+//! Each worker process writes one file with a line of JSON for each event:
 //!
 //! ```text
-//! {"round":3,"base":"1.2.7"}                                    a round of this worker goes on from a commit
+//! {"round":3,"base":"1.2.7"}                                    a round of this worker continues from a commit
 //! {"commit":"1.3.1","epoch":0,"rows":{"0":[4,17],"12":[9]}}     rows that it has processed for a commit, by row group
-//! {"sealed":"1.3.1"}                                            the commit is made
+//! {"sealed":"1.3.1"}                                            the commit is sealed
 //! ```
 //!
-//! The rows are written before any worker can make the commit, so a committed row is always in a file. What is newer than
-//! the base of a later round is void, and so is what nobody has sealed; `elasticrun data audit` knows.
+//! The rows are written before any worker can seal the commit, so each committed row is in a file. A commit is void if
+//! it is newer than the base of a later round, or if no worker has sealed it. `elasticrun data audit` evaluates the
+//! files.
 
 use std::{
     collections::BTreeMap,
@@ -92,7 +93,7 @@ impl Audit {
         self.reported = None;
     }
 
-    /// In one write, so that a killed process leaves no half of a line.
+    /// A single write, so that a killed process leaves no partial line.
     fn line(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(format!("{line}\n").as_bytes())
     }

@@ -1,26 +1,26 @@
-//! Why a data set cannot be read elastically.
+//! Errors of elastic data.
 
-use elasticrun_ledger::{Disagreement, Refused, Unfit};
+use elasticrun_ledger::{Disagreement, LedgerError, RestoreError};
 
-/// Why a step or a round cannot go on.
+/// Why a step or a round cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The data cannot be read.
     #[error(transparent)]
     Read(#[from] crate::Error),
-    /// Workers do not fit together.
+    /// The workers of the round disagree.
     #[error(transparent)]
     Disagreement(#[from] Disagreement),
-    /// What was processed is not what was to be: a mistake of ours.
+    /// The ledger rejects the processed rows: an internal error.
     #[error(transparent)]
-    Refused(#[from] Refused),
-    /// A commit that is none of this data set, or of another order from the midst of an epoch.
+    Ledger(#[from] LedgerError),
+    /// The commit belongs to another data set, or has another order in the middle of an epoch.
     #[error("the state of the data set cannot be restored: {0}")]
-    Unfit(#[from] Unfit),
-    /// The audit.
+    Restore(#[from] RestoreError),
+    /// The audit log cannot be written.
     #[error("cannot write the audit")]
     Audit(#[source] std::io::Error),
-    /// Rows before the start of a round.
+    /// Rows were requested before the start of a round.
     #[error(
         "rows are read before the data set has entered a round: is it part of the state that is trained?"
     )]

@@ -1,4 +1,4 @@
-//! Who this worker is among those that read a data set.
+//! The identity of this worker in the ledger.
 
 use std::{
     env, fs,
@@ -8,13 +8,13 @@ use std::{
 use elasticrun_ledger::Owner;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A number that no other process has, and the host by the name that the job gives it (`ELASTICRUN_HOST`), or its own.
+/// A unique id, and a hash of the host name: `ELASTICRUN_HOST` if the job sets it, or the name of the kernel.
 pub(super) fn this_worker() -> Owner {
     let host = env::var("ELASTICRUN_HOST")
         .or_else(|_| fs::read_to_string("/proc/sys/kernel/hostname"))
         .unwrap_or_default();
     Owner {
-        // Its keys are random, from the system.
+        // The hasher has random keys from the system.
         id: RandomState::new().hash_one(std::process::id()).max(1),
         host: xxh3_64(host.trim().as_bytes()),
         zone: 0,

@@ -1,13 +1,14 @@
-//! A reader that keeps its place through any change of the workers: the core's [`Position`] around a [`Reader`](crate::Reader).
+//! A reader that keeps its position through any change of the workers: the ledger's [`Position`] around a
+//! [`Reader`](crate::Reader).
 //!
-//! It talks to nobody. What [`Elastic::introduce`] and [`Elastic::report`] give has to be brought to all workers of the round,
-//! and what all have said is given to [`Elastic::enter_round`] and [`Elastic::agree_on`]. As part of a state it does so by
-//! itself: see the `State` of it in `state.rs`.
+//! It does no communication. The caller exchanges the output of [`Elastic::introduce`] and [`Elastic::report`] among
+//! all workers of the round, and passes the messages of all ranks to [`Elastic::enter_round`] and
+//! [`Elastic::agree_on`]. As a part of a worker state it does so itself: see its `State` in `state.rs`.
 
 mod audit;
+mod epoch_reader;
 mod error;
 mod identity;
-mod reading;
 mod remaining;
 mod state;
 mod throughput;
@@ -15,41 +16,43 @@ mod throughput;
 use std::{num::NonZeroU32, path::Path, sync::Arc, time::Instant};
 
 use arrow_schema::SchemaRef;
-use elasticrun_ledger::{Introduction, Order, Owner, Position};
+use elasticrun_ledger::{Owner, Position, ReadOrder, RoundHello};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use self::error::Error;
-use self::{audit::Audit, identity::this_worker, reading::Reading, throughput::Pace};
+use self::{
+    audit::Audit, epoch_reader::EpochReader, identity::this_worker, throughput::Throughput,
+};
 use crate::{Batch, Dataset, ReaderOptions, Skipped};
 
-/// How a data set is read elastically.
+/// Options of elastic reading.
 #[derive(Clone, Debug)]
 pub struct ElasticOptions {
-    /// Rows of this worker at each step; in order "deterministic" of all workers together.
+    /// Rows of each step: of this worker or, in order "deterministic", of all workers.
     pub batch: NonZeroU32,
-    /// How much this worker gets in proportion to the others; nothing in order "deterministic".
+    /// The share of this worker in proportion to the others. Ignored in order "deterministic".
     pub weight: u32,
     /// The same in all workers.
-    pub order: Order,
-    /// How row groups are read. Its seed and whether it shuffles are the same in all workers.
+    pub order: ReadOrder,
+    /// How row groups are read. `seed` and `shuffle` must be the same in all workers.
     pub reader: ReaderOptions,
 }
 
-/// See the module.
+/// An elastic reader; see the module.
 #[derive(Debug)]
 pub struct Elastic {
     dataset: Arc<Dataset>,
     options: ElasticOptions,
-    reading: Reading,
+    reader: EpochReader,
     position: Position,
     owner: Owner,
-    /// It is in a round, or was: rows are handed out then.
+    /// Whether it has entered a round. Only then it returns rows.
     entered: bool,
     /// Widths of the columns in the last batch.
     widths: Vec<Option<usize>>,
-    /// The reader does not know yet what there is to read.
+    /// Whether the position has changed since the reader was assigned its rows.
     stale: bool,
-    pace: Pace,
+    throughput: Throughput,
     audit: Option<Audit>,
 }
 
@@ -63,7 +66,7 @@ impl Elastic {
         let seed = options.reader.shuffle.then_some(options.reader.seed);
         let position = Position::new(groups, digest(&dataset), seed, options.order);
         Ok(Self {
-            reading: Reading::new(dataset.clone(), options.reader.clone(), options.order)?,
+            reader: EpochReader::new(dataset.clone(), options.reader.clone(), options.order)?,
             dataset,
             options,
             position,
@@ -71,15 +74,15 @@ impl Elastic {
             entered: false,
             widths: Vec::new(),
             stale: true,
-            pace: Pace::default(),
+            throughput: Throughput::default(),
             audit: None,
         })
     }
 
-    /// Writes each committed row into a file of this process in `directory`; see the documentation of elastic data.
+    /// Writes each committed row to a file of this process in `directory`; see the module `audit`.
     ///
     /// # Errors
-    /// If the file cannot be made.
+    /// If the file cannot be created.
     pub fn audit(&mut self, directory: &Path) -> Result<(), Error> {
         self.audit = Some(Audit::create(directory).map_err(Error::Audit)?);
         Ok(())
@@ -90,30 +93,30 @@ impl Elastic {
         &self.dataset
     }
 
-    /// How it is read.
+    /// The options.
     pub fn options(&self) -> &ElasticOptions {
         &self.options
     }
 
     /// Names and types of the columns of a batch.
     pub fn schema(&self) -> &SchemaRef {
-        self.reading.schema()
+        self.reader.schema()
     }
 
     /// Bytes of rows in memory.
     pub fn memory(&self) -> u64 {
-        self.reading.memory()
+        self.reader.memory()
     }
 
     /// Bytes of row groups that were read so far, without footers.
     pub fn bytes_read(&self) -> u64 {
-        self.reading.bytes_read()
+        self.reader.bytes_read()
     }
 
-    /// How often a row group is decoded in an epoch, about: once, but in order "deterministic" more often if the memory
-    /// does not hold a row group of each stripe of this worker.
+    /// Approximate number of times that a row group is decoded in an epoch. In order "deterministic" it is more than
+    /// once if the memory does not hold one row group for each stripe of this worker.
     pub fn passes(&self) -> f64 {
-        self.reading.passes()
+        self.reader.passes()
     }
 
     /// The position in the data.
@@ -126,49 +129,46 @@ impl Elastic {
         self.position.left()
     }
 
-    /// Whether rows were processed of which the other workers were not told: a commit would not know of them.
+    /// Whether this worker has processed rows that no agreement includes yet. A commit would not include them.
     pub fn is_ahead(&self) -> bool {
         self.entered && self.position.is_ahead()
     }
 
-    /// Rows a second by rank over the last ten seconds, of what commits hold; none before the first commit of a round.
-    pub fn pace(&self) -> Vec<f64> {
-        self.pace.per_second(Instant::now())
+    /// Rows a second by rank over the last ten seconds, as of commits. Empty before the first commit of a round.
+    pub fn throughput(&self) -> Vec<f64> {
+        self.throughput.per_second(Instant::now())
     }
 
-    /// What could not be read.
+    /// What was skipped because it could not be read.
     pub fn skipped(&self) -> &Skipped {
-        self.reading.skipped()
+        self.reader.skipped()
     }
 
-    /// What all workers of a round are to know of this one when it begins.
+    /// The message of this worker at the start of a round.
     pub fn introduce(&self) -> Vec<u8> {
         let owner = self.owner;
         let (weight, batch) = (self.options.weight, self.options.batch.get());
-        self.position.introduce(&Introduction {
+        self.position.introduce(&RoundHello {
             owner,
             weight,
             batch,
         })
     }
 
-    /// Enters a round as `rank`, of which all workers have said these. Gives how many rows went to another worker.
+    /// Enters a round as `rank` with the messages of all workers. Returns the number of rows that move to another
+    /// worker.
     ///
     /// # Errors
     /// [`Error::Disagreement`], and nothing has changed.
-    pub fn enter_round<B: AsRef<[u8]>>(
-        &mut self,
-        rank: usize,
-        introductions: &[B],
-    ) -> Result<u64, Error> {
-        let moved = self.position.enter(rank, introductions)?;
+    pub fn enter_round<B: AsRef<[u8]>>(&mut self, rank: usize, hellos: &[B]) -> Result<u64, Error> {
+        let moved = self.position.enter(rank, hellos)?;
         self.stale = true;
         self.entered = true;
-        self.pace.begin(Instant::now(), introductions.len());
+        self.throughput.begin(Instant::now(), hellos.len());
         Ok(moved)
     }
 
-    /// Without a job: reads shard `shard` of `count` of each epoch, as if there were a round of so many workers.
+    /// Without a job: reads shard `shard` of `count` of each epoch, like one rank of a round with `count` workers.
     ///
     /// # Errors
     /// As [`Elastic::enter_round`].
@@ -181,7 +181,7 @@ impl Elastic {
                     host: 0,
                     zone: 0,
                 };
-                self.position.introduce(&Introduction {
+                self.position.introduce(&RoundHello {
                     owner,
                     weight,
                     batch,
@@ -191,11 +191,11 @@ impl Elastic {
         self.enter_round(shard as usize, &all).map(drop)
     }
 
-    /// The rows of the next step; `None` at the end of the epoch, which comes at the same step in all workers. Near it a
-    /// batch may have fewer rows, or none: the collectives of the step are to be called all the same.
+    /// The rows of the next step; `None` at the end of the epoch, which is at the same step in all workers. Near the
+    /// end a batch may have fewer rows, or none. The collectives of the step must be called in any case.
     ///
     /// # Errors
-    /// [`Error::Read`] names file, row group and column; no row is lost, and the next call tries again.
+    /// [`Error::Read`] names file, row group and column. No row is lost, and the next call tries again.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
         if !self.entered {
             return Err(Error::Outside);
@@ -204,11 +204,11 @@ impl Elastic {
             return Ok(None);
         }
         if self.stale {
-            self.reading.assign(&self.position)?;
+            self.reader.assign(&self.position)?;
             self.stale = false;
         }
         let rows = self.options.batch.get();
-        let mut batch = match self.reading.step(&mut self.position, rows)? {
+        let mut batch = match self.reader.step(&mut self.position, rows)? {
             Some(batch) => batch,
             None => Batch::empty(self.schema().clone(), &self.widths),
         };
@@ -223,10 +223,10 @@ impl Elastic {
         Ok(Some(batch))
     }
 
-    /// What all workers are to know of this one before a commit. `commit` is how the audit calls it.
+    /// The message of this worker before a commit. `commit` is its name in the audit log.
     ///
     /// # Errors
-    /// [`Error::Audit`]: what is not written down must not be committed.
+    /// [`Error::Audit`]: rows that are not logged must not be committed.
     pub fn report(&mut self, commit: &str) -> Result<Vec<u8>, Error> {
         if let Some(audit) = &mut self.audit {
             audit.reported(commit).map_err(Error::Audit)?;
@@ -234,17 +234,18 @@ impl Elastic {
         Ok(self.position.report())
     }
 
-    /// All workers have reported, by rank: [`Position::save`] is what the commit that follows holds.
+    /// Takes the reports of all workers, by rank. [`Position::save`] is then part of the following commit.
     ///
     /// # Errors
     /// [`Error::Disagreement`], and nothing has changed.
     pub fn agree_on<B: AsRef<[u8]>>(&mut self, reports: &[B]) -> Result<(), Error> {
         self.position.agree(reports)?;
-        self.pace.processed(Instant::now(), self.position.taken());
+        self.throughput
+            .processed(Instant::now(), self.position.taken());
         Ok(())
     }
 
-    /// The commit of the last report is made.
+    /// Logs that the commit of the last report is sealed.
     ///
     /// # Errors
     /// [`Error::Audit`].
@@ -255,7 +256,7 @@ impl Elastic {
         }
     }
 
-    /// The audit is to say that a round goes on from this commit.
+    /// Logs that a round continues from a commit.
     ///
     /// # Errors
     /// [`Error::Audit`].
@@ -272,10 +273,10 @@ impl Elastic {
         self.stale = true;
     }
 
-    /// Becomes the position of a commit. Row groups that are in memory stay there.
+    /// Takes the position of a commit. Row groups in memory stay there.
     ///
     /// # Errors
-    /// [`Error::Unfit`], and nothing has changed.
+    /// [`Error::Restore`], and nothing has changed.
     pub fn restore_position(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.position.restore(bytes)?;
         self.stale = true;
@@ -286,7 +287,7 @@ impl Elastic {
     }
 }
 
-/// What makes a data set the same one: names, sizes and row groups of its files, wherever they lie.
+/// Identifies the data set wherever it is stored: the file index, the rows and the bytes of each row group.
 fn digest(dataset: &Dataset) -> u64 {
     let mut hash = Xxh3::new();
     for group in dataset.groups() {

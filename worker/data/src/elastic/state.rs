@@ -1,4 +1,5 @@
-//! A data set as a part of a state: it hands out rows when a round begins, and collects what is processed before a commit.
+//! A data set as a part of a worker state: it gets its rows at the start of a round, and collects the processed rows
+//! before a commit.
 
 use std::io::{self, Write};
 
@@ -28,8 +29,8 @@ impl State for Elastic {
 
     fn enter(&mut self, session: &mut Session<'_>) -> Result<(), SdkError> {
         let agree = |error: Error| SdkError::Agree(Box::new(error));
-        let own = self.introduce();
-        let all = session.allgather_bytes(&own)?;
+        let local = self.introduce();
+        let all = session.allgather_bytes(&local)?;
         self.enter_round(session.rank() as usize, &all)
             .map_err(agree)?;
         let world = session.world();
@@ -40,10 +41,10 @@ impl State for Elastic {
 
     fn agree(&mut self, session: &mut Session<'_>) -> Result<(), SdkError> {
         let agree = |error: Error| SdkError::Agree(Box::new(error));
-        let own = self
+        let local = self
             .report(&session.next_commit().to_string())
             .map_err(agree)?;
-        let all = session.allgather_bytes(&own)?;
+        let all = session.allgather_bytes(&local)?;
         self.agree_on(&all).map_err(agree)
     }
 

@@ -1,33 +1,33 @@
-//! How many rows a second the workers of a round process, by what they tell each other at commits.
+//! Rows a second of each worker of the round, as of commits.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// A rate looks back so far.
+/// The period over which the rate is averaged.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Samples in a window, about: commits may be thousands a second.
+/// Approximate number of samples in a window; there may be thousands of commits a second.
 const SAMPLES: u32 = 50;
 
-/// See the module.
+/// Measures the rows a second of each rank.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
-    /// Rows of each rank since the round began.
+pub(super) struct Throughput {
+    /// Rows of each rank since the start of the round.
     rows: Vec<u64>,
-    /// These rows, as of some time; the latest last.
+    /// Earlier values of `rows`, the latest last.
     samples: VecDeque<(Instant, Vec<u64>)>,
 }
 
-impl Pace {
-    /// A round of so many workers begins, or goes on from another commit.
+impl Throughput {
+    /// Starts a round of `size` workers, from a commit.
     pub(super) fn begin(&mut self, now: Instant, size: usize) {
         self.rows = vec![0; size];
         self.samples = VecDeque::from([(now, self.rows.clone())]);
     }
 
-    /// Each rank has processed so many rows since the last commit.
+    /// Records the rows of each rank since the last commit.
     pub(super) fn processed(&mut self, now: Instant, taken: &[u64]) {
         for (rows, taken) in self.rows.iter_mut().zip(taken) {
             *rows += taken;
@@ -36,17 +36,17 @@ impl Pace {
         if self.samples.back().is_none_or(is_due) {
             self.samples.push_back((now, self.rows.clone()));
         }
-        // One that is older stays: the window is full then.
+        // One older sample stays, so that the window is full.
         while self
             .samples
             .get(1)
-            .is_some_and(|(at, _)| now - *at >= WINDOW)
+            .is_some_and(|(time, _)| now - *time >= WINDOW)
         {
             self.samples.pop_front();
         }
     }
 
-    /// Rows a second by rank; none before a commit.
+    /// Rows a second by rank; empty before the first commit.
     pub(super) fn per_second(&self, now: Instant) -> Vec<f64> {
         let Some((began, before)) = self.samples.front() else {
             return Vec::new();
@@ -69,22 +69,22 @@ mod tests {
     fn a_rate_is_that_of_the_last_seconds() {
         let start = Instant::now();
         let at = |tenths: u64| start + Duration::from_millis(100 * tenths);
-        let mut pace = Pace::default();
-        assert_eq!(pace.per_second(start), [0.0; 0]);
-        pace.begin(start, 2);
-        assert_eq!(pace.per_second(at(5)), [0.0; 0]);
+        let mut throughput = Throughput::default();
+        assert_eq!(throughput.per_second(start), [0.0; 0]);
+        throughput.begin(start, 2);
+        assert_eq!(throughput.per_second(at(5)), [0.0; 0]);
         for tenth in 1..=200 {
-            pace.processed(at(tenth), &[10, 20]);
+            throughput.processed(at(tenth), &[10, 20]);
         }
-        assert_eq!(pace.per_second(at(200)), [100.0, 200.0]);
+        assert_eq!(throughput.per_second(at(200)), [100.0, 200.0]);
         for tenth in 201..=400 {
-            pace.processed(at(tenth), &[0, 5]);
+            throughput.processed(at(tenth), &[0, 5]);
         }
-        assert_eq!(pace.per_second(at(400)), [0.0, 50.0]);
-        // Who does nothing more becomes slower and slower.
-        assert!(pace.per_second(at(1000))[1] < 10.0);
-        assert!(pace.samples.len() <= SAMPLES as usize + 2);
-        pace.begin(at(400), 3);
-        assert_eq!(pace.per_second(at(401)), [0.0; 0]);
+        assert_eq!(throughput.per_second(at(400)), [0.0, 50.0]);
+        // The rate of an idle worker decreases.
+        assert!(throughput.per_second(at(1000))[1] < 10.0);
+        assert!(throughput.samples.len() <= SAMPLES as usize + 2);
+        throughput.begin(at(400), 3);
+        assert_eq!(throughput.per_second(at(401)), [0.0; 0]);
     }
 }

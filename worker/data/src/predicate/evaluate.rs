@@ -1,16 +1,16 @@
-//! Which rows a predicate is true for.
+//! Evaluates a predicate for each row.
 
 use arrow_array::{Array, ArrayRef, cast::AsArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_select::take::take;
 
-use super::{Comparison, Predicate, Value, order::ordered};
+use super::{Comparison, Predicate, Value, compare::compare_rows};
 use crate::error::{Error, Problem, Result};
 
-/// The rows of `rows` that a predicate is true for. `column` gives a column by its name.
+/// The rows for which a predicate is true. `column` returns a column by name.
 ///
 /// # Errors
-/// A column whose type cannot be compared with the value.
+/// If a column cannot be compared with the value.
 pub(crate) fn evaluate(
     predicate: &Predicate,
     rows: usize,
@@ -19,7 +19,7 @@ pub(crate) fn evaluate(
     Ok(truth(predicate, rows, column)?.yes)
 }
 
-/// For each row whether a condition is true, or false; where it is neither, it is unknown.
+/// For each row, whether a condition is true or false. If neither is set, it is unknown.
 struct Truth {
     yes: BooleanBuffer,
     no: BooleanBuffer,
@@ -57,10 +57,10 @@ fn truth(
             Ok(any)
         }
         Predicate::IsNull { column: name } => {
-            let there = known(&array(name, column)?);
+            let present = known(&array(name, column)?);
             Ok(Truth {
-                yes: !&there,
-                no: there,
+                yes: !&present,
+                no: present,
             })
         }
         Predicate::Not(inner) => {
@@ -103,7 +103,7 @@ fn array(name: &str, column: &dyn Fn(&str) -> Option<ArrayRef>) -> Result<ArrayR
     })
 }
 
-/// The rows that have a value.
+/// The rows that are not null.
 fn known(array: &ArrayRef) -> BooleanBuffer {
     array.logical_nulls().map_or_else(
         || BooleanBuffer::new_set(array.len()),
@@ -120,7 +120,7 @@ fn compare(name: &str, array: &ArrayRef, comparison: Comparison, value: &Value) 
         .in_column(name)
     };
     let array = flat(array).ok_or_else(bad)?;
-    let yes = ordered(&array, value, &|order| comparison.holds(order)).ok_or_else(bad)?;
+    let yes = compare_rows(&array, value, &|order| comparison.holds(order)).ok_or_else(bad)?;
     let known = known(&array);
     Ok(Truth {
         yes: &yes & &known,
@@ -128,7 +128,7 @@ fn compare(name: &str, array: &ArrayRef, comparison: Comparison, value: &Value) 
     })
 }
 
-/// Dictionaries written out.
+/// Expands dictionaries.
 fn flat(array: &ArrayRef) -> Option<ArrayRef> {
     match array.as_any_dictionary_opt() {
         Some(dictionary) => take(dictionary.values(), dictionary.keys(), None).ok(),

@@ -8,7 +8,7 @@ use crate::{
     error::Result,
 };
 
-/// A predicate, and the columns of a data set that it looks at.
+/// A predicate and the columns that it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     pub(crate) predicate: Predicate,
@@ -17,7 +17,7 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// # Errors
-    /// A column that is not there, differs between files, or cannot be compared with its value.
+    /// If a column does not exist, differs between files, or cannot be compared with its value.
     pub(crate) fn new(dataset: &Dataset, predicate: Predicate) -> Result<Self> {
         let names: Vec<String> = predicate.columns().into_iter().map(str::to_owned).collect();
         let selection = Selection::new(dataset, Some(&names))?;

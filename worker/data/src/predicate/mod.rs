@@ -1,11 +1,11 @@
-//! Which rows are wanted: a condition on columns, in three-valued logic as in SQL.
+//! Conditions on columns, in three-valued logic as in SQL.
 //!
-//! A row is kept where the condition is true. Compared with anything, a missing value is neither equal nor
-//! unequal; NaN is unequal to all and neither less nor greater.
+//! A row is kept if the condition is true. Null is neither equal nor unequal to a value. NaN is unequal to every
+//! value, and neither less nor greater.
 
+mod compare;
 mod evaluate;
 mod filter;
-mod order;
 mod pages;
 mod prune;
 
@@ -16,7 +16,7 @@ pub(crate) use filter::Filter;
 pub(crate) use pages::{ColumnPages, rows_that_may_hold};
 pub(crate) use prune::may_hold;
 
-/// See the module.
+/// A condition on the columns of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Predicate {
     /// A column compared with a value.
@@ -30,18 +30,18 @@ pub enum Predicate {
         column: String,
         values: Vec<Value>,
     },
-    /// A column without a value.
+    /// A column that is null.
     IsNull {
         column: String,
     },
     Not(Box<Predicate>),
-    /// All of these; true if there are none.
+    /// All of these; true if empty.
     And(Vec<Predicate>),
-    /// One of these; false if there are none.
+    /// At least one of these; false if empty.
     Or(Vec<Predicate>),
 }
 
-/// How a column is compared: the column on the left, the value on the right.
+/// A comparison with the column on the left and the value on the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     Equal,
@@ -52,12 +52,12 @@ pub enum Comparison {
     GreaterOrEqual,
 }
 
-/// What a column is compared with.
+/// A value that a column is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// For booleans.
     Bool(bool),
-    /// For all numbers; dates and times count in the unit of their column.
+    /// For all numbers. Dates and times are in the unit of their column.
     Int(i64),
     /// For all numbers.
     Float(f64),
@@ -68,7 +68,7 @@ pub enum Value {
 }
 
 impl Predicate {
-    /// The columns that it looks at, each once, in the order in which they come.
+    /// The columns that it needs, each once, in order of appearance.
     pub fn columns(&self) -> Vec<&str> {
         let mut columns = Vec::new();
         self.add_columns(&mut columns);

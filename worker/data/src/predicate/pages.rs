@@ -1,7 +1,7 @@
-//! The rows of a group that a predicate may be true for, from the statistics of its pages.
+//! The rows of a row group for which a predicate may be true, from the statistics of its pages.
 //!
-//! Pages of two columns begin at different rows. So a group is cut wherever a page of any column of the predicate
-//! begins, and each part is asked as a row group is, with the bounds of the pages that it lies in.
+//! Pages of different columns begin at different rows. So a row group is split wherever a page of any column begins.
+//! Each part is then evaluated like a row group, with the bounds of its pages.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -18,30 +18,30 @@ use super::{
     Predicate,
     prune::{Bounds, may_be},
 };
-use crate::rows::SomeRows;
+use crate::row_ranges::RowRanges;
 
-/// What is known of the pages of a column.
+/// The statistics of the pages of a column.
 #[derive(Debug)]
 pub(crate) struct ColumnPages {
     column: String,
-    /// The first row of each page, and the number of rows behind the last.
+    /// The first row of each page, and the number of all rows at the end.
     starts: Vec<u32>,
     bounds: Vec<Bounds>,
 }
 
 impl ColumnPages {
-    /// Nothing if the two indexes do not fit together.
+    /// `None` if the two indexes are inconsistent.
     pub(crate) fn new(
         column: &str,
         data_type: &DataType,
-        places: &OffsetIndexMetaData,
+        offsets: &OffsetIndexMetaData,
         index: &ColumnIndexMetaData,
         rows: u32,
     ) -> Option<Self> {
         let first = |page: &parquet::file::page_index::offset_index::PageLocation| {
             u32::try_from(page.first_row_index).ok()
         };
-        let mut starts: Vec<u32> = places
+        let mut starts: Vec<u32> = offsets
             .page_locations()
             .iter()
             .map(first)
@@ -59,38 +59,38 @@ impl ColumnPages {
         })
     }
 
-    fn at(&self, row: u32) -> Bounds {
+    fn bounds_at(&self, row: u32) -> Bounds {
         let after = self.starts.partition_point(|start| *start <= row);
         let page = after.saturating_sub(1).min(self.bounds.len() - 1);
         self.bounds[page].clone()
     }
 }
 
-/// See the module. Nothing is known of a column that is not in `columns`.
+/// The rows for which the predicate may be true. A column without an entry in `columns` has no statistics.
 pub(crate) fn rows_that_may_hold(
     predicate: &Predicate,
     columns: &[ColumnPages],
     rows: u32,
-) -> SomeRows {
+) -> RowRanges {
     let starts = columns
         .iter()
         .flat_map(|column| column.starts.iter().copied());
     let cuts: BTreeSet<u32> = starts.chain([0, rows]).filter(|cut| *cut <= rows).collect();
     let cuts: Vec<u32> = cuts.into_iter().collect();
     let parts = cuts.windows(2).map(|cut| cut[0]..cut[1]);
-    SomeRows::new(parts.filter(|part: &Range<u32>| {
+    RowRanges::new(parts.filter(|part: &Range<u32>| {
         let bounds = |name: &str| {
             let mut known = columns.iter().filter(|column| column.column == name);
             known
                 .next()
-                .map(|column| column.at(part.start))
+                .map(|column| column.bounds_at(part.start))
                 .unwrap_or_default()
         };
         may_be(predicate, true, &bounds)
     }))
 }
 
-/// The bounds of a page, as if it were a row group.
+/// The bounds of one page.
 fn bounds(index: &ColumnIndexMetaData, page: usize, data_type: &DataType, rows: u32) -> Bounds {
     let nulls = if index.is_null_page(page) {
         Some(u64::from(rows))
@@ -100,7 +100,7 @@ fn bounds(index: &ColumnIndexMetaData, page: usize, data_type: &DataType, rows: 
             .and_then(|nulls| nulls.try_into().ok())
     };
     let bytes = |bytes: Option<&[u8]>| bytes.map(|bytes| ByteArray::from(bytes.to_vec()));
-    macro_rules! of {
+    macro_rules! statistics {
         ($make:ident, $index:expr) => {
             Statistics::$make(
                 $index.min_value(page).copied(),
@@ -112,11 +112,11 @@ fn bounds(index: &ColumnIndexMetaData, page: usize, data_type: &DataType, rows: 
         };
     }
     let statistics = match index {
-        ColumnIndexMetaData::BOOLEAN(index) => of!(boolean, index),
-        ColumnIndexMetaData::INT32(index) => of!(int32, index),
-        ColumnIndexMetaData::INT64(index) => of!(int64, index),
-        ColumnIndexMetaData::FLOAT(index) => of!(float, index),
-        ColumnIndexMetaData::DOUBLE(index) => of!(double, index),
+        ColumnIndexMetaData::BOOLEAN(index) => statistics!(boolean, index),
+        ColumnIndexMetaData::INT32(index) => statistics!(int32, index),
+        ColumnIndexMetaData::INT64(index) => statistics!(int64, index),
+        ColumnIndexMetaData::FLOAT(index) => statistics!(float, index),
+        ColumnIndexMetaData::DOUBLE(index) => statistics!(double, index),
         ColumnIndexMetaData::BYTE_ARRAY(index) => Statistics::byte_array(
             bytes(index.min_value(page)),
             bytes(index.max_value(page)),

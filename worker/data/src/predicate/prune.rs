@@ -1,7 +1,6 @@
-//! Whether a row group may hold a row that a predicate is true for, from the statistics in its footer.
+//! Whether a predicate may be true for a row of a row group, from the statistics in its footer.
 //!
-//! Bounds in footers may be wider than the values, and say nothing about NaN. So the answer is "no" only where
-//! it is certain.
+//! Bounds in footers may be wider than the values, and ignore NaN. So the result is only false where that is certain.
 
 use std::cmp::Ordering;
 
@@ -10,22 +9,22 @@ use parquet::file::{metadata::RowGroupMetaData, statistics::Statistics};
 
 use super::{Comparison, Filter, Predicate, Value};
 use crate::{
-    dataset::{Constant, Dataset, Source},
+    dataset::{ColumnSource, Dataset, PartitionValue},
     error::Result,
 };
 
-/// See the module.
+/// Whether the row group may have a row that the filter keeps.
 pub(crate) fn may_hold(dataset: &Dataset, filter: &Filter, group: u32) -> bool {
-    let bounds = |name: &str| Bounds::of(dataset, filter, group, name);
+    let bounds = |name: &str| Bounds::from_row_group(dataset, filter, group, name);
     may_be(&filter.predicate, true, &bounds)
 }
 
 impl Dataset {
-    /// For each row group whether it may hold a row that the predicate keeps, from the statistics in the
-    /// footers. Others need not be assigned to anybody; if they are, they are processed without being read.
+    /// For each row group, whether it may have a row that the predicate keeps, from the statistics in the footers.
+    /// Other row groups need not be assigned to a worker. If they are, they are processed without being read.
     ///
     /// # Errors
-    /// A column that is not there, differs between files, or cannot be compared with its value.
+    /// If a column does not exist, differs between files, or cannot be compared with its value.
     pub fn may_hold(&self, predicate: &Predicate) -> Result<Vec<bool>> {
         let filter = Filter::new(self, predicate.clone())?;
         let groups = 0..self.groups().len() as u32;
@@ -33,12 +32,12 @@ impl Dataset {
     }
 }
 
-/// What is known of a column in a row group, or in a page.
+/// The statistics of a column in a row group or in a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounds {
-    /// All values lie between these.
+    /// Bounds of all values.
     range: Option<(Bound, Bound)>,
-    /// Whether some row has no value, and whether some row has one, as far as is known.
+    /// Whether some row is null, and whether some row has a value; `None` if unknown.
     nulls: Option<bool>,
     values: Option<bool>,
 }
@@ -50,7 +49,7 @@ pub(super) enum Bound {
     Bytes(Vec<u8>),
 }
 
-/// Whether the predicate may be `wanted` for some row. Where it is unknown it is neither true nor false.
+/// Whether the predicate may evaluate to `wanted` for some row. An unknown result is neither true nor false.
 pub(super) fn may_be(predicate: &Predicate, wanted: bool, bounds: &dyn Fn(&str) -> Bounds) -> bool {
     match predicate {
         Predicate::Compare {
@@ -82,7 +81,7 @@ fn compare(bounds: &Bounds, comparison: Comparison, value: &Value, wanted: bool)
     let Some((low, high)) = &bounds.range else {
         return true;
     };
-    // NaN makes comparisons false outside of any bounds.
+    // NaN is outside of any bounds, and makes comparisons false.
     let is_float = matches!(low, Bound::Float(_));
     let comparison = match (comparison, wanted) {
         (comparison, true) => comparison,
@@ -94,7 +93,7 @@ fn compare(bounds: &Bounds, comparison: Comparison, value: &Value, wanted: bool)
         (Comparison::Greater, false) => Comparison::LessOrEqual,
         (Comparison::GreaterOrEqual, false) => Comparison::Less,
     };
-    let holds = |bound: &Bound, comparison: Comparison| match bound.order(value) {
+    let holds = |bound: &Bound, comparison: Comparison| match bound.compare(value) {
         Some(order) => comparison.holds(Some(order)),
         None => true,
     };
@@ -109,13 +108,13 @@ fn compare(bounds: &Bounds, comparison: Comparison, value: &Value, wanted: bool)
 }
 
 impl Bound {
-    /// Its order to a value; nothing if they cannot be compared.
-    fn order(&self, value: &Value) -> Option<Ordering> {
+    /// Its order to a value; `None` if they cannot be compared.
+    fn compare(&self, value: &Value) -> Option<Ordering> {
         match (self, value) {
             (Self::Int(bound), Value::Int(value)) => Some(bound.cmp(&i128::from(*value))),
             (Self::Int(bound), Value::Bool(value)) => Some(bound.cmp(&i128::from(*value))),
-            // Bounds of 64 bits are rounded here, and a bound that is rounded to the value may lie on
-            // either side of it.
+            // 64-bit bounds are rounded here. A bound that equals the value after rounding may be on either side of
+            // it.
             (Self::Int(bound), Value::Float(value)) => (*bound as f64)
                 .partial_cmp(value)
                 .filter(|order| order.is_ne()),
@@ -133,38 +132,38 @@ impl Bound {
 }
 
 impl Bounds {
-    fn of(dataset: &Dataset, filter: &Filter, group: u32, name: &str) -> Self {
-        let place = &dataset.groups()[group as usize];
+    fn from_row_group(dataset: &Dataset, filter: &Filter, group: u32, name: &str) -> Self {
+        let row_group = &dataset.groups()[group as usize];
         let file = dataset.file_of(group);
         let schema = &filter.selection.schema;
         let known = || {
             let (number, field) = schema.column_with_name(name)?;
-            let root = match &filter.selection.sources(place.file)[number] {
-                Source::Column(root) => *root,
-                Source::Name(value) => return Some(Self::of_constant(value)),
+            let root = match &filter.selection.sources(row_group.file)[number] {
+                ColumnSource::Column(root) => *root,
+                ColumnSource::Partition(value) => return Some(Self::from_partition(value)),
             };
-            let metadata = file.metadata.metadata().row_group(place.index as usize);
+            let metadata = file.metadata.metadata().row_group(row_group.index as usize);
             let statistics = statistics(file.metadata.parquet_schema(), metadata, root)?;
             Some(Self::from_statistics(
                 statistics,
                 field.data_type(),
-                place.rows,
+                row_group.rows,
             ))
         };
         known().unwrap_or_default()
     }
 
-    /// What the name of a directory says.
-    fn of_constant(value: &Constant) -> Self {
+    /// The bounds of a partition column.
+    fn from_partition(value: &PartitionValue) -> Self {
         let both = |bound: Bound| Some((bound.clone(), bound));
         Self {
             range: match value {
-                Constant::Int(value) => both(Bound::Int((*value).into())),
-                Constant::Text(value) => both(Bound::Bytes(value.as_bytes().to_vec())),
-                Constant::Null => None,
+                PartitionValue::Int(value) => both(Bound::Int((*value).into())),
+                PartitionValue::Text(value) => both(Bound::Bytes(value.as_bytes().to_vec())),
+                PartitionValue::Null => None,
             },
-            nulls: Some(*value == Constant::Null),
-            values: Some(*value != Constant::Null),
+            nulls: Some(*value == PartitionValue::Null),
+            values: Some(*value != PartitionValue::Null),
         }
     }
 
@@ -182,7 +181,7 @@ impl Bounds {
     }
 }
 
-/// The statistics of a top-level column that is no list and no structure.
+/// The statistics of a top-level column that is neither a list nor a structure.
 fn statistics<'a>(
     schema: &parquet::schema::types::SchemaDescriptor,
     group: &'a RowGroupMetaData,
@@ -206,7 +205,7 @@ fn range(statistics: &Statistics, data_type: &DataType) -> Option<(Bound, Bound)
         (!low.is_nan() && !high.is_nan()).then_some((Bound::Float(low), Bound::Float(high)))
     };
     match (statistics, data_type) {
-        // Files hold seconds as milliseconds.
+        // Files store seconds as milliseconds.
         (Statistics::Int64(_), Timestamp(TimeUnit::Second, _))
         | (Statistics::Int32(_), Time32(TimeUnit::Second)) => None,
         (Statistics::Boolean(bounds), Boolean) => Some((

@@ -1,9 +1,9 @@
-//! Which row groups are in memory: read ahead as far as the budget goes, and given up when it is full.
+//! Which row groups are in memory: prefetched within the budget, and evicted when it is full.
 //!
-//! What makes room, in this order: groups that nobody reads any more (they are kept for a rollback, or for
-//! the next epoch); groups of which little is left, whose rows that are left are copied out. The last quarter
-//! of a group is read over a long time, since rows are drawn in proportion to what is left: without that copy
-//! a buffer of so many rows holds several times their bytes.
+//! Two kinds of row groups are evicted, in this order. First, row groups without a reader, which are kept for a
+//! rollback or the next epoch. Second, row groups with few remaining rows, whose remaining rows are copied out. The
+//! last quarter of a row group takes long to read, since rows are drawn in proportion to the remaining rows. Without
+//! the copy, the shuffle buffer would hold several times the bytes of its rows.
 
 use std::sync::Arc;
 
@@ -12,44 +12,45 @@ use super::{
     open::{OpenPiece, Rows},
 };
 use crate::{
-    column::{Decoded, Pick, gather},
+    column::{DecodedColumn, Pick, gather},
     decode::DecodedGroup,
 };
 
 impl Reader {
-    /// Bytes of row groups in memory, with what those being read ahead will need.
+    /// Bytes of row groups in memory, including the estimated bytes of those being prefetched.
     pub fn memory(&self) -> u64 {
-        self.shelf.bytes() + self.bytes_owned()
+        self.cache.bytes() + self.copied_bytes()
     }
 
-    /// Asks for the next groups of the queue: so many as fit into a quarter of the budget, so that the rest is
-    /// there for open groups and those that a rollback may want; one in any case.
+    /// Prefetches the next row groups of the queue. They may take a quarter of the budget, which leaves the rest for
+    /// open row groups and for a rollback. At least one is prefetched.
     pub(super) fn read_ahead(&mut self) {
-        while let Some(piece) = self.queue.get(self.asked) {
+        while let Some(piece) = self.queue.get(self.prefetched) {
             let group = piece.group;
-            if !self.shelf.has(group) {
+            if !self.cache.contains(group) {
                 let bytes = self.decoder.bytes(group);
-                let ahead = self.shelf.bytes_ahead();
+                let ahead = self.cache.pending_bytes();
                 if ahead > 0 && ahead + bytes > self.options.memory / 4 {
                     break;
                 }
-                self.shelf.want(group, bytes);
+                self.cache.prefetch(group, bytes);
             }
-            self.asked += 1;
+            self.prefetched += 1;
         }
         self.grown = true;
     }
 
-    /// See the module. Not called while a batch is drawn, since its rows stay where they were found.
-    pub(super) fn make_room(&mut self) {
+    /// Evicts row groups; see the module. Must not run while a batch is drawn, since the picked rows must stay in
+    /// place.
+    pub(super) fn free_memory(&mut self) {
         if !std::mem::take(&mut self.grown) {
             return;
         }
-        self.shelf
-            .shrink(self.options.memory.saturating_sub(self.bytes_owned()));
+        self.cache
+            .evict_to(self.options.memory.saturating_sub(self.copied_bytes()));
         let mut memory = self.memory();
-        // A window needs the rows behind its first, which may be read already.
-        if memory <= self.options.memory || self.decoder.windows.is_some() {
+        // A window needs rows after its first one, which may be processed already.
+        if memory <= self.options.memory || self.decoder.ngram.is_some() {
             return;
         }
         let mut nearly_read: Vec<&mut OpenPiece> = self
@@ -67,39 +68,39 @@ impl Reader {
             };
             memory += copy.bytes as u64;
             memory = memory.saturating_sub(match open.rows {
-                Rows::Group(_) => self.shelf.leave(open.piece.group),
-                Rows::Own { ref group, .. } => group.bytes as u64,
+                Rows::Group(_) => self.cache.release_and_evict(open.piece.group),
+                Rows::Copied { ref group, .. } => group.bytes as u64,
             });
-            open.rows = Rows::Own {
+            open.rows = Rows::Copied {
                 group: Arc::new(copy),
-                from: open.at,
+                from: open.next,
             };
         }
     }
 
-    /// Bytes of rows that pieces hold by themselves.
-    fn bytes_owned(&self) -> u64 {
+    /// Bytes of copied rows.
+    fn copied_bytes(&self) -> u64 {
         self.open
             .iter()
             .map(|open| match &open.rows {
                 Rows::Group(_) => 0,
-                Rows::Own { group, .. } => group.bytes as u64,
+                Rows::Copied { group, .. } => group.bytes as u64,
             })
             .sum()
     }
 }
 
-/// The rows that are left of a piece, in the order of their positions. Nothing if they are too much for one
-/// array, or not all of them are wanted: then the group stays.
+/// Copies the remaining rows of a piece, in the order of their positions. Returns `None` if they exceed one array, or
+/// if the predicate drops some of them. The row group then stays.
 fn copy_rest(open: &OpenPiece, schema: &arrow_schema::Schema) -> Option<DecodedGroup> {
-    // Rows that are dropped may be missing there.
+    // Dropped rows may be missing in the columns.
     if open.data().held.is_some() {
         return None;
     }
-    let picks: Vec<Pick> = (open.at..open.piece.hi)
+    let picks: Vec<Pick> = (open.next..open.piece.hi)
         .map(|position| Pick {
             source: 0,
-            row: open.place(open.order.row(position), position),
+            row: open.data_index(open.order.row(position), position),
         })
         .collect();
     let columns = schema
@@ -108,7 +109,7 @@ fn copy_rest(open: &OpenPiece, schema: &arrow_schema::Schema) -> Option<DecodedG
         .zip(&open.data().columns)
         .map(|(field, column)| {
             let copy = gather(field, &[column], &picks).ok()?;
-            Some(Decoded::from_array(copy.array))
+            Some(DecodedColumn::from_array(copy.array))
         })
         .collect::<Option<_>>()?;
     Some(DecodedGroup::new(columns, open.left()))

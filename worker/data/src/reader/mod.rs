@@ -1,4 +1,4 @@
-//! The reader: opens pieces, draws rows, gives batches, and knows how far each piece is.
+//! The reader: opens pieces, draws rows, returns batches, and tracks the progress in each piece.
 
 mod memory;
 mod open;
@@ -16,13 +16,13 @@ use arrow_schema::{Field, SchemaRef};
 
 use self::{
     open::{OpenPiece, OpenSet, Rows},
-    pending_batch::Draft,
+    pending_batch::PendingBatch,
     pool::Pool,
-    row_group_cache::Shelf,
+    row_group_cache::RowGroupCache,
 };
 use crate::{
     batch::{Batch, Span},
-    column::{Decoded, Pick, gather},
+    column::{DecodedColumn, Pick, gather},
     dataset::Dataset,
     decode::{DecodedGroup, Decoder},
     error::{Error, Problem, Result},
@@ -30,7 +30,7 @@ use crate::{
     piece::{Cursor, Piece},
 };
 
-/// Reads the pieces that it is assigned. See the crate's header.
+/// Reads the pieces that it is assigned; see the header of the crate.
 #[derive(Debug)]
 pub struct Reader {
     dataset: Arc<Dataset>,
@@ -39,35 +39,35 @@ pub struct Reader {
     epoch: u64,
     /// Pieces to open, in this order.
     queue: VecDeque<Piece>,
-    /// So many pieces at the front of the queue were asked for.
-    asked: usize,
+    /// Number of pieces at the front of the queue that are prefetched.
+    prefetched: usize,
     open: OpenSet,
-    shelf: Shelf,
-    /// Pieces finished since progress was last reported.
+    cache: RowGroupCache,
+    /// Pieces finished since the last report of progress.
     finished: Vec<Cursor>,
-    /// Processed without a row of a batch; the next batch names them.
+    /// Processed spans without a row in a batch. The next batch lists them.
     dropped: Vec<Span>,
     skipped: Skipped,
-    /// Whether memory grew since room was last made.
+    /// Whether memory has grown since the last eviction.
     grown: bool,
 }
 
-/// What `OnError::Skip` left out.
+/// What was skipped under `OnError::Skip`.
 #[derive(Debug, Default)]
 pub struct Skipped {
     /// Pieces that could not be opened.
     pub pieces: u64,
-    /// Their rows.
+    /// Rows of these pieces.
     pub rows: u64,
-    /// Why the last one could not.
+    /// The last error.
     pub last: Option<Error>,
 }
 
 impl Reader {
-    /// A reader with nothing to read yet; see [`Self::assign`].
+    /// A reader without pieces; see [`Self::assign`].
     ///
     /// # Errors
-    /// Columns that are not there, or differ between files; threads that cannot be started.
+    /// If a column does not exist or differs between files, or if a thread cannot be started.
     pub fn new(dataset: Arc<Dataset>, options: ReaderOptions) -> Result<Self> {
         let decoder = Arc::new(Decoder::new(dataset.clone(), &options)?);
         let threads = decoder.clone();
@@ -78,9 +78,9 @@ impl Reader {
             decoder,
             epoch: 0,
             queue: VecDeque::new(),
-            asked: 0,
+            prefetched: 0,
             open: OpenSet::in_order(),
-            shelf: Shelf::new(pool),
+            cache: RowGroupCache::new(pool),
             finished: Vec::new(),
             dropped: Vec::new(),
             skipped: Skipped::default(),
@@ -91,18 +91,18 @@ impl Reader {
 
     /// Names and types of the columns of a batch.
     pub fn schema(&self) -> &SchemaRef {
-        match &self.decoder.windows {
+        match &self.decoder.ngram {
             Some(plan) => &plan.schema,
             None => &self.decoder.selection.schema,
         }
     }
 
-    /// From now on reads these pieces of this epoch, and opens them in this order: at the start of an epoch,
-    /// after a repartition, after a rollback. What was assigned before and is not processed counts as given
-    /// away. Row groups that are in memory and still assigned stay there; all others are dropped.
+    /// Assigns pieces of an epoch, which are opened in this order. Called at the start of an epoch, after a
+    /// repartition, and after a rollback. Unprocessed rows of the previous assignment are given up. Row groups in
+    /// memory that are still assigned stay there, and all others are dropped.
     ///
     /// # Errors
-    /// A piece that is not of this data set. Nothing has changed then.
+    /// If a piece is not part of this data set. The reader is then unchanged.
     pub fn assign(&mut self, epoch: u64, pieces: impl IntoIterator<Item = Piece>) -> Result<()> {
         let queue: VecDeque<Piece> = pieces
             .into_iter()
@@ -113,11 +113,11 @@ impl Reader {
         }
         for open in self.open.iter() {
             if let Rows::Group(_) = open.rows {
-                self.shelf.close(open.piece.group);
+                self.cache.release(open.piece.group);
             }
         }
         let assigned: HashSet<u32> = queue.iter().map(|piece| piece.group).collect();
-        self.shelf.retain(|group| assigned.contains(&group));
+        self.cache.retain(|group| assigned.contains(&group));
         self.open = if self.options.shuffle {
             OpenSet::shuffled(self.options.seed, epoch, queue.front())
         } else {
@@ -125,41 +125,41 @@ impl Reader {
         };
         self.epoch = epoch;
         self.queue = queue;
-        self.asked = 0;
+        self.prefetched = 0;
         self.finished.clear();
         self.dropped.clear();
         self.read_ahead();
         Ok(())
     }
 
-    /// The next rows, or nothing when all assigned pieces are processed.
+    /// The next rows, or `None` when all assigned pieces are processed.
     ///
-    /// A batch has `rows` rows (at least 1), and only the last one has fewer. It has none at all if what was
-    /// left was skipped: its spans then say so. Waits for row groups that are not decoded yet.
+    /// A batch has `rows` rows (at least 1), and only the last one has fewer. If all remaining rows are skipped or
+    /// dropped, the batch has no rows, and its spans list them. Waits for row groups that are not decoded yet.
     ///
     /// # Errors
-    /// A row group that cannot be read, by the name of file, row group and column. Nothing has changed then:
-    /// no row is lost, and calling again tries again.
+    /// A row group cannot be read; the error names file, row group and column. The reader is then unchanged, and the
+    /// next call tries again.
     pub fn next_batch(&mut self, rows: usize) -> Result<Option<Batch>> {
-        // Whoever asks for all rows at once has no room for them here yet.
-        let room = rows.min(1 << 16);
-        let mut draft = Draft::new(self.open.number_of_slots(), room);
+        // A caller may ask for more rows than there are.
+        let capacity = rows.min(1 << 16);
+        let mut pending = PendingBatch::new(self.open.number_of_slots(), capacity);
         let batch = self
-            .draw(rows.max(1), &mut draft)
-            .and_then(|()| self.gather(&mut draft));
+            .draw(rows.max(1), &mut pending)
+            .and_then(|()| self.gather(&mut pending));
         match batch {
             Ok(batch) => {
-                for (slot, _) in draft.spans() {
+                for (slot, _) in pending.spans() {
                     if let Some(done) = self.open.remove_done(slot) {
                         self.finish(done);
                     }
                 }
                 self.dropped.clear();
-                self.make_room();
+                self.free_memory();
                 Ok(batch)
             }
             Err(error) => {
-                for (slot, span) in draft.spans() {
+                for (slot, span) in pending.spans() {
                     self.open.undo(slot, span.hi - span.lo);
                 }
                 Err(error)
@@ -167,18 +167,22 @@ impl Reader {
         }
     }
 
-    /// Cursors that moved since this was last called or pieces were assigned: a commit's delta. Counts all
-    /// rows that batches hold, and those that were dropped or skipped.
+    /// The cursors that moved since the last call or assignment: the delta of a commit. Includes rows that were
+    /// dropped or skipped.
     pub fn progress(&mut self) -> Vec<Cursor> {
         let mut moved = std::mem::take(&mut self.finished);
-        for open in self.open.iter_mut().filter(|open| open.at != open.reported) {
-            open.reported = open.at;
+        for open in self
+            .open
+            .iter_mut()
+            .filter(|open| open.next != open.reported)
+        {
+            open.reported = open.next;
             moved.push(cursor(open));
         }
         moved
     }
 
-    /// The cursors of all open pieces, that is of those begun and not finished.
+    /// The cursors of all open pieces.
     pub fn cursors(&self) -> Vec<Cursor> {
         self.open.iter().map(cursor).collect()
     }
@@ -189,12 +193,12 @@ impl Reader {
         queued + self.open.left() as u64
     }
 
-    /// What could not be read, if options say to skip it.
+    /// What was skipped under [`OnError::Skip`](crate::OnError::Skip).
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }
 
-    /// Bytes of row groups that were read so far, without footers: from the storage, or from its cache.
+    /// Bytes of row groups that were read so far from the storage or its cache, without footers.
     pub fn bytes_read(&self) -> u64 {
         self.decoder.bytes_read()
     }
@@ -217,14 +221,14 @@ impl Reader {
 
     fn finish(&mut self, done: OpenPiece) {
         if let Rows::Group(_) = done.rows {
-            self.shelf.close(done.piece.group);
+            self.cache.release(done.piece.group);
         }
         self.finished.push(cursor(&done));
     }
 
-    /// Copies the rows of a draft together.
-    fn gather(&self, draft: &mut Draft) -> Result<Option<Batch>> {
-        let spans: Vec<Span> = draft
+    /// Copies the rows of a pending batch.
+    fn gather(&self, pending: &mut PendingBatch) -> Result<Option<Batch>> {
+        let spans: Vec<Span> = pending
             .spans()
             .map(|(_, span)| span)
             .chain(self.dropped.iter().copied())
@@ -232,20 +236,20 @@ impl Reader {
         if spans.is_empty() {
             return Ok(None);
         }
-        let groups: Vec<&DecodedGroup> = draft
+        let groups: Vec<&DecodedGroup> = pending
             .sources()
             .map(|slot| &**self.open.get(slot).data())
             .collect();
         let column = |number: usize, field: &Field, picks: &[Pick]| {
-            let sources: Vec<&Decoded> =
+            let sources: Vec<&DecodedColumn> =
                 groups.iter().map(|group| &group.columns[number]).collect();
             gather(field, &sources, picks)
         };
         let fields = self.schema().fields().iter();
-        let columns = match &self.decoder.windows {
+        let columns = match &self.decoder.ngram {
             None => fields
                 .enumerate()
-                .map(|(number, field)| column(number, field, draft.picks()))
+                .map(|(number, field)| column(number, field, pending.picks()))
                 .collect::<Result<_>>()?,
             Some(plan) => fields
                 .zip(&plan.columns)
@@ -254,7 +258,7 @@ impl Reader {
                         row: pick.row + row,
                         ..*pick
                     };
-                    let picks: Vec<Pick> = draft.picks().iter().map(behind).collect();
+                    let picks: Vec<Pick> = pending.picks().iter().map(behind).collect();
                     column(*number, field, &picks)
                 })
                 .collect::<Result<_>>()?,
@@ -262,7 +266,7 @@ impl Reader {
         Ok(Some(Batch {
             schema: self.schema().clone(),
             columns,
-            rows: draft.take_origins(),
+            rows: pending.take_origins(),
             spans,
         }))
     }
@@ -271,6 +275,6 @@ impl Reader {
 fn cursor(open: &OpenPiece) -> Cursor {
     Cursor {
         piece: open.piece,
-        at: open.at,
+        next: open.next,
     }
 }

@@ -1,60 +1,60 @@
-//! Pieces that are open, and the draw of the next row among them.
+//! Open pieces, and the draw of the next row among them.
 //!
-//! The urn holds a label for each row that is left in an open piece. The next row is the next one of the
-//! piece whose label is drawn, so a piece is drawn with a probability proportional to what is left of it.
-//! Since each piece is in a random order itself, this is the law of a shuffle buffer that holds all these
-//! rows and draws one of them, at the cost of one random number a row.
+//! The urn holds one label for each remaining row of an open piece. The next row is the next one of the piece whose
+//! label is drawn. So a piece is drawn with a probability proportional to its remaining rows. Since each piece is
+//! permuted, this is the distribution of a shuffle buffer that holds all these rows and draws one. It costs one random
+//! number a row.
 
 use std::sync::Arc;
 
 use arrow_buffer::BooleanBuffer;
 use elasticrun_core::random::Random;
 
-use crate::{decode::DecodedGroup, order::GroupOrder, piece::Piece};
+use crate::{decode::DecodedGroup, group_order::GroupOrder, piece::Piece};
 
-/// A piece that rows are taken from.
+/// A piece from which rows are drawn.
 #[derive(Debug)]
 pub(super) struct OpenPiece {
     pub(super) piece: Piece,
     /// The next position.
-    pub(super) at: u32,
-    /// `at` when progress was last reported.
+    pub(super) next: u32,
+    /// `next` at the last report of progress.
     pub(super) reported: u32,
     pub(super) order: GroupOrder,
     pub(super) rows: Rows,
-    /// Rows of the group that the predicate keeps; all if nothing.
+    /// Rows of the row group that the predicate keeps; `None` if all.
     pub(super) keep: Option<BooleanBuffer>,
 }
 
-/// Where the rows of an open piece are.
+/// Where the rows of an open piece are stored.
 #[derive(Debug)]
 pub(super) enum Rows {
-    /// In the group, in the order of the file.
+    /// In the row group, in file order.
     Group(Arc<DecodedGroup>),
-    /// By themselves, in the order of their positions; the first is that of position `from`.
-    Own { group: Arc<DecodedGroup>, from: u32 },
+    /// In a copy, in the order of their positions from `from` on.
+    Copied { group: Arc<DecodedGroup>, from: u32 },
 }
 
 impl OpenPiece {
     pub(super) fn left(&self) -> u32 {
-        self.piece.hi - self.at
+        self.piece.hi - self.next
     }
 
-    /// Rows of its group in memory, or of its own.
+    /// Rows of its row group in memory, or of its copy.
     pub(super) fn rows_held(&self) -> u32 {
         match &self.rows {
             Rows::Group(group) => group.rows,
-            Rows::Own { group, .. } => group.rows,
+            Rows::Copied { group, .. } => group.rows,
         }
     }
 
     pub(super) fn data(&self) -> &Arc<DecodedGroup> {
         match &self.rows {
-            Rows::Group(group) | Rows::Own { group, .. } => group,
+            Rows::Group(group) | Rows::Copied { group, .. } => group,
         }
     }
 
-    /// The row at a position and where it is in [`Self::data`]; nothing if the predicate drops it.
+    /// The row at a position and its index in [`Self::data`]; `None` if the predicate drops it.
     #[inline]
     pub(super) fn kept(&self, position: u32) -> Option<(u32, u32)> {
         let row = self.order.row(position);
@@ -62,38 +62,38 @@ impl OpenPiece {
             .keep
             .as_ref()
             .is_none_or(|keep| keep.value(row as usize));
-        kept.then(|| (row, self.place(row, position)))
+        kept.then(|| (row, self.data_index(row, position)))
     }
 
-    /// Where the row at a position is in [`Self::data`].
+    /// The index in [`Self::data`] of the row at a position.
     #[inline]
-    pub(super) fn place(&self, row: u32, position: u32) -> u32 {
+    pub(super) fn data_index(&self, row: u32, position: u32) -> u32 {
         match &self.rows {
-            Rows::Group(group) => group.place(row),
-            Rows::Own { from, .. } => position - from,
+            Rows::Group(group) => group.row_index(row),
+            Rows::Copied { from, .. } => position - from,
         }
     }
 }
 
-/// Open pieces by slot, and the urn. See the module.
+/// Open pieces by slot, and the urn; see the module.
 #[derive(Debug)]
 pub(super) struct OpenSet {
     slots: Vec<Option<OpenPiece>>,
     draw: Draw,
-    /// Memory for the labels that are drawn.
+    /// Reused memory for the drawn labels.
     drawn: Vec<u32>,
 }
 
 #[derive(Debug)]
 enum Draw {
-    /// The label of each row that is left.
+    /// The label of each remaining row.
     Shuffled { urn: Vec<u32>, random: Random },
-    /// The slot that opened first is read to its end.
+    /// The slots in the order in which they were opened. The first one is read to its end.
     InOrder { slots: Vec<u32> },
 }
 
 impl Draw {
-    /// Draws so many labels, with which cursors are to be moved before the next draw.
+    /// Draws `rows` labels. The caller must advance the pieces before the next draw.
     fn labels(&mut self, rows: usize, pieces: &[Option<OpenPiece>], drawn: &mut Vec<u32>) {
         match self {
             Self::Shuffled { urn, random } => drawn.extend((0..rows).map(|_| {
@@ -112,11 +112,11 @@ impl Draw {
     }
 }
 
-/// Tells this use of a key from others.
+/// Separates the random numbers of this module from other uses of the same key.
 const PURPOSE: u64 = 0x6472_6177;
 
 impl OpenSet {
-    /// Draws by chance. The draws depend on seed, epoch and `first`, which other workers do not have.
+    /// Draws at random. The draws depend on seed, epoch and `first`, which differs between workers.
     pub(super) fn shuffled(seed: u64, epoch: u64, first: Option<&Piece>) -> Self {
         let (group, lo) = first.map_or((0, 0), |piece| (piece.group, piece.lo));
         let random = Random::keyed(&[PURPOSE, seed, epoch, group.into(), lo.into()]);
@@ -130,7 +130,7 @@ impl OpenSet {
         }
     }
 
-    /// Draws the pieces one after the other, as they open.
+    /// Draws the pieces one after the other, in the order in which they were opened.
     pub(super) fn in_order() -> Self {
         Self {
             slots: Vec::new(),
@@ -139,7 +139,7 @@ impl OpenSet {
         }
     }
 
-    /// Rows left in all open pieces.
+    /// Remaining rows of all open pieces.
     pub(super) fn left(&self) -> usize {
         match &self.draw {
             Draw::Shuffled { urn, .. } => urn.len(),
@@ -155,13 +155,13 @@ impl OpenSet {
         self.slots.iter_mut().flatten()
     }
 
-    /// Slots that are in use or were.
+    /// Number of slots, including free ones.
     pub(super) fn number_of_slots(&self) -> usize {
         self.slots.len()
     }
 
     /// # Panics
-    /// If nothing is open there.
+    /// If the slot is free.
     pub(super) fn get(&self, slot: u32) -> &OpenPiece {
         self.slots[slot as usize].as_ref().expect("an open slot")
     }
@@ -182,35 +182,35 @@ impl OpenSet {
         }
     }
 
-    /// Draws so many rows and moves the cursors of their pieces: gives slot, position and piece of each.
+    /// Draws rows and advances their pieces. Calls `emit` with the slot, the position and the piece of each row.
     ///
     /// # Panics
     /// If fewer rows are left.
     #[inline]
-    pub(super) fn draw(&mut self, rows: usize, mut give: impl FnMut(u32, u32, &OpenPiece)) {
-        // The labels first, by themselves: a short loop, whose steps a processor does side by side.
+    pub(super) fn draw(&mut self, rows: usize, mut emit: impl FnMut(u32, u32, &OpenPiece)) {
+        // Labels are drawn first, in a short loop that the processor executes in parallel.
         let mut drawn = std::mem::take(&mut self.drawn);
         self.draw.labels(rows, &self.slots, &mut drawn);
         for slot in drawn.drain(..) {
             let open = self.slots[slot as usize].as_mut().expect("an open slot");
-            let position = open.at;
-            open.at += 1;
-            give(slot, position, open);
+            let position = open.next;
+            open.next += 1;
+            emit(slot, position, open);
         }
         self.drawn = drawn;
     }
 
-    /// Takes back the last `rows` draws of a slot.
+    /// Undoes the last `rows` draws of a slot.
     pub(super) fn undo(&mut self, slot: u32, rows: u32) {
         if let Some(open) = &mut self.slots[slot as usize] {
-            open.at -= rows;
+            open.next -= rows;
         }
         if let Draw::Shuffled { urn, .. } = &mut self.draw {
             urn.extend(std::iter::repeat_n(slot, rows as usize));
         }
     }
 
-    /// Removes a piece that has no row left, if the slot holds one.
+    /// Removes the piece of a slot if it has no rows left.
     pub(super) fn remove_done(&mut self, slot: u32) -> Option<OpenPiece> {
         let done = self.slots[slot as usize].take_if(|open| open.left() == 0)?;
         if let Draw::InOrder { slots } = &mut self.draw {
@@ -231,7 +231,7 @@ mod tests {
                 lo: 0,
                 hi: rows,
             },
-            at: 0,
+            next: 0,
             reported: 0,
             order: GroupOrder::Identity,
             rows: Rows::Group(Arc::new(DecodedGroup::new(Vec::new(), rows))),
@@ -239,15 +239,15 @@ mod tests {
         });
     }
 
-    /// Slot and position of so many rows.
+    /// Draws rows, and returns the slot and the position of each.
     fn drawn(set: &mut OpenSet, rows: usize) -> Vec<(u32, u32)> {
         let mut drawn = Vec::new();
         set.draw(rows, |slot, position, _| drawn.push((slot, position)));
         drawn
     }
 
-    /// Of pieces with 1, 2 and 3 rows, each of the 60 sequences of labels is as likely as any other: chi-square
-    /// of 59 degrees of freedom, which a fair draw exceeds 110 at less than once in 10^4; the seeds are fixed.
+    /// With pieces of 1, 2 and 3 rows, each of the 60 sequences of labels is equally likely. The statistic is
+    /// chi-square with 59 degrees of freedom. A fair draw exceeds 110 less than once in 10^4, and the seeds are fixed.
     #[test]
     fn draws_have_the_law_of_a_shuffle_buffer() {
         const SEEDS: u64 = 30_000;

@@ -1,4 +1,4 @@
-//! The rows that were drawn for a batch, before they are copied.
+//! The rows that are drawn for a batch, before they are copied.
 
 use super::open::OpenPiece;
 use crate::{
@@ -6,50 +6,50 @@ use crate::{
     column::Pick,
 };
 
-/// See the module.
+/// A batch before its rows are copied.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct PendingBatch {
     picks: Vec<Pick>,
     origins: Vec<Origin>,
-    /// What was drawn, with the slot of each.
+    /// The drawn spans, each with its slot.
     spans: Vec<(u32, Span)>,
-    /// The slots that rows of the batch come from.
+    /// The slots that provide rows, by index of the source.
     sources: Vec<u32>,
-    of_slot: Vec<OfSlot>,
+    slots: Vec<SlotEntry>,
 }
 
-/// The numbers of a slot's span and source, if it has them.
+/// The indices of the span and the source of a slot.
 #[derive(Clone, Copy, Debug, Default)]
-struct OfSlot {
+struct SlotEntry {
     span: Option<u32>,
     source: Option<u32>,
 }
 
-impl Draft {
-    /// With room for the rows of so many slots, and for so many rows.
+impl PendingBatch {
+    /// An empty batch with capacity for these slots and rows.
     pub(super) fn new(slots: usize, rows: usize) -> Self {
         Self {
             picks: Vec::with_capacity(rows),
             origins: Vec::with_capacity(rows),
             spans: Vec::new(),
             sources: Vec::new(),
-            of_slot: vec![OfSlot::default(); slots],
+            slots: vec![SlotEntry::default(); slots],
         }
     }
 
-    /// Rows that the batch will have.
+    /// Rows of the batch so far.
     pub(super) fn rows(&self) -> usize {
         self.picks.len()
     }
 
-    /// Adds the row at a position of the piece in a slot. Positions of a piece come in their order.
+    /// Adds the row at a position of the piece in a slot. Positions of a piece must be added in order.
     #[inline]
     pub(super) fn add(&mut self, slot: u32, position: u32, open: &OpenPiece) {
-        if slot as usize >= self.of_slot.len() {
-            self.of_slot.resize(slot as usize + 1, OfSlot::default());
+        if slot as usize >= self.slots.len() {
+            self.slots.resize(slot as usize + 1, SlotEntry::default());
         }
-        let of_slot = &mut self.of_slot[slot as usize];
-        let span = *of_slot.span.get_or_insert_with(|| {
+        let entry = &mut self.slots[slot as usize];
+        let span = *entry.span.get_or_insert_with(|| {
             let span = Span {
                 group: open.piece.group,
                 lo: position,
@@ -59,14 +59,14 @@ impl Draft {
             (self.spans.len() - 1) as u32
         });
         self.spans[span as usize].1.hi = position + 1;
-        let Some((row, place)) = open.kept(position) else {
+        let Some((row, index)) = open.kept(position) else {
             return;
         };
-        let source = *of_slot.source.get_or_insert_with(|| {
+        let source = *entry.source.get_or_insert_with(|| {
             self.sources.push(slot);
             (self.sources.len() - 1) as u32
         });
-        self.picks.push(Pick { source, row: place });
+        self.picks.push(Pick { source, row: index });
         self.origins.push(Origin { span, row });
     }
 
@@ -74,17 +74,17 @@ impl Draft {
         &self.picks
     }
 
-    /// Where the rows come from. They are there once.
+    /// Removes and returns the origins of the rows.
     pub(super) fn take_origins(&mut self) -> Vec<Origin> {
         std::mem::take(&mut self.origins)
     }
 
-    /// The slots that rows come from: source after source.
+    /// The slots that provide rows, by index of the source.
     pub(super) fn sources(&self) -> impl Iterator<Item = u32> {
         self.sources.iter().copied()
     }
 
-    /// What was drawn, with the slot of each.
+    /// The drawn spans, each with its slot.
     pub(super) fn spans(&self) -> impl Iterator<Item = (u32, Span)> {
         self.spans.iter().copied()
     }

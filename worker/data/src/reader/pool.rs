@@ -1,7 +1,7 @@
-//! Threads that decode ahead of a reader.
+//! A pool of threads that decode ahead of a reader.
 //!
-//! A job is wanted, then running, then done, and its result is taken once. Wanted jobs are done in the order in
-//! which they were asked for; a job that is not wanted any more is forgotten wherever it is.
+//! A job is queued, then running, then done. Its result is returned once. Jobs run in the order of the queue. Jobs
+//! that are no longer wanted are removed in any state.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -12,7 +12,7 @@ use std::{
 
 use crate::error::Result;
 
-/// See the module: jobs `J` with results `R`. Dropping it waits for the jobs that are being done.
+/// Runs jobs `J` with results `R`. Dropping it waits for running jobs.
 #[derive(Debug)]
 pub(crate) struct Pool<J, R> {
     shared: Arc<Shared<J, R>>,
@@ -22,23 +22,24 @@ pub(crate) struct Pool<J, R> {
 #[derive(Debug)]
 struct Shared<J, R> {
     state: Mutex<State<J, R>>,
-    /// Something is wanted, or the end.
-    wanted: Condvar,
-    /// Something is done.
+    /// Signals a queued job, or the end.
+    queued: Condvar,
+    /// Signals a finished job.
     done: Condvar,
 }
 
 #[derive(Debug)]
 struct State<J, R> {
-    /// All that are wanted, running or done.
+    /// All jobs that are queued, running or done.
     known: HashSet<J>,
-    wanted: VecDeque<J>,
+    queue: VecDeque<J>,
     running: HashSet<J>,
     done: HashMap<J, Result<R>>,
-    /// Threads that wait for a job, and those that wait for a result: to wake nobody costs as much as to wake somebody.
+    /// Threads that wait for a job and callers that wait for a result. A notification without a waiter costs as much
+    /// as one with a waiter, so it is avoided.
     idle: usize,
-    takers: usize,
-    end: bool,
+    waiters: usize,
+    is_closed: bool,
 }
 
 impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
@@ -48,16 +49,16 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
     ) -> std::io::Result<Self> {
         let state = State {
             known: HashSet::new(),
-            wanted: VecDeque::new(),
+            queue: VecDeque::new(),
             running: HashSet::new(),
             done: HashMap::new(),
             idle: 0,
-            takers: 0,
-            end: false,
+            waiters: 0,
+            is_closed: false,
         };
         let shared = Shared {
             state: Mutex::new(state),
-            wanted: Condvar::new(),
+            queued: Condvar::new(),
             done: Condvar::new(),
         };
         let mut pool = Self {
@@ -69,26 +70,26 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
             let (shared, decode) = (pool.shared.clone(), decode.clone());
             let thread = thread::Builder::new()
                 .name(format!("decode-{number}"))
-                .spawn(move || shared.work(&*decode))?;
+                .spawn(move || shared.run_jobs(&*decode))?;
             pool.threads.push(thread);
         }
         Ok(pool)
     }
 
-    /// Asks for a job, unless that was done before.
-    pub(crate) fn want(&self, job: J) {
+    /// Queues a job unless it is known.
+    pub(crate) fn prefetch(&self, job: J) {
         let mut state = self.shared.lock();
         if state.known.insert(job.clone()) {
-            state.wanted.push_back(job);
+            state.queue.push_back(job);
             self.shared.wake(state);
         }
     }
 
-    /// The result of a job, once it is done. Asks for it ahead of all others if it was not asked for.
-    pub(crate) fn take(&self, job: &J) -> Result<R> {
+    /// Waits for the result of a job. An unknown job is queued before all others.
+    pub(crate) fn wait(&self, job: &J) -> Result<R> {
         let mut state = self.shared.lock();
         if state.known.insert(job.clone()) {
-            state.wanted.push_front(job.clone());
+            state.queue.push_front(job.clone());
             self.shared.wake(state);
             state = self.shared.lock();
         }
@@ -97,21 +98,21 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
                 state.known.remove(job);
                 return result;
             }
-            state.takers += 1;
+            state.waiters += 1;
             state = self
                 .shared
                 .done
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
-            state.takers -= 1;
+            state.waiters -= 1;
         }
     }
 
-    /// Forgets all jobs but those to keep.
+    /// Removes all jobs except those to keep.
     pub(crate) fn retain(&self, keep: impl Fn(&J) -> bool) {
         let mut state = self.shared.lock();
         state.known.retain(&keep);
-        state.wanted.retain(&keep);
+        state.queue.retain(&keep);
         state.running.retain(&keep);
         state.done.retain(|job, _| keep(job));
     }
@@ -120,12 +121,12 @@ impl<J: Clone + Eq + Hash + Send + 'static, R: Send + 'static> Pool<J, R> {
 impl<J, R> Drop for Pool<J, R> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.end = true;
-        state.wanted.clear();
+        state.is_closed = true;
+        state.queue.clear();
         drop(state);
-        self.shared.wanted.notify_all();
+        self.shared.queued.notify_all();
         for thread in self.threads.drain(..) {
-            // What it panicked with was printed; there is nobody to tell here.
+            // The panic was printed already, and no caller is left to report it to.
             let _ = thread.join();
         }
     }
@@ -133,28 +134,28 @@ impl<J, R> Drop for Pool<J, R> {
 
 impl<J, R> Shared<J, R> {
     fn lock(&self) -> MutexGuard<'_, State<J, R>> {
-        // No one panics under the lock; were it so, the state would still be whole.
+        // No code panics under the lock, and the state would be consistent in any case.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more is wanted. Whoever is woken wants the lock, which is free then.
+    /// Wakes a thread for a queued job. The lock is released first, since the thread needs it.
     fn wake(&self, state: MutexGuard<'_, State<J, R>>) {
         let is_idle = state.idle > 0;
         drop(state);
         if is_idle {
-            self.wanted.notify_one();
+            self.queued.notify_one();
         }
     }
 }
 
 impl<J: Clone + Eq + Hash, R> Shared<J, R> {
-    fn work(&self, decode: &dyn Fn(&J) -> Result<R>) {
+    fn run_jobs(&self, decode: &dyn Fn(&J) -> Result<R>) {
         let mut state = self.lock();
-        while !state.end {
-            let Some(job) = state.wanted.pop_front() else {
+        while !state.is_closed {
+            let Some(job) = state.queue.pop_front() else {
                 state.idle += 1;
                 state = self
-                    .wanted
+                    .queued
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
@@ -164,10 +165,10 @@ impl<J: Clone + Eq + Hash, R> Shared<J, R> {
             drop(state);
             let result = decode(&job);
             state = self.lock();
-            // Else it was forgotten meanwhile.
+            // Otherwise the job was removed in the meantime.
             if state.running.remove(&job) {
                 state.done.insert(job, result);
-                if state.takers > 0 {
+                if state.waiters > 0 {
                     drop(state);
                     self.done.notify_all();
                     state = self.lock();

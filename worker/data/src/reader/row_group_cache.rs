@@ -1,5 +1,4 @@
-//! Row groups that are in memory: those being read from, those that were read and may be wanted again after
-//! a rollback, and those asked for ahead.
+//! The cache of decoded row groups: those with readers, those kept for a rollback, and those being prefetched.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,61 +8,61 @@ use std::{
 use super::pool::Pool;
 use crate::{decode::DecodedGroup, error::Result};
 
-/// See the module.
+/// Decoded row groups by index; see the module.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct RowGroupCache {
     pool: Pool<u32, DecodedGroup>,
-    held: HashMap<u32, Held>,
-    /// Held groups without a reader; the one that was left first comes first.
+    held: HashMap<u32, CachedGroup>,
+    /// Cached row groups without a reader, the one idle for longest first.
     idle: VecDeque<u32>,
-    /// Groups asked for and not taken yet, with the bytes that they will need.
-    ahead: HashMap<u32, u64>,
+    /// Row groups that are prefetched and not acquired yet, with their estimated bytes.
+    pending: HashMap<u32, u64>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedGroup {
     group: Arc<DecodedGroup>,
-    /// Open pieces that read from it.
+    /// Number of open pieces that read from it.
     readers: u32,
 }
 
-impl Shelf {
+impl RowGroupCache {
     pub(super) fn new(pool: Pool<u32, DecodedGroup>) -> Self {
         Self {
             pool,
             held: HashMap::new(),
             idle: VecDeque::new(),
-            ahead: HashMap::new(),
+            pending: HashMap::new(),
         }
     }
 
-    /// Bytes in memory, those being read ahead with what they will need.
+    /// Bytes in memory, including the estimated bytes of prefetched row groups.
     pub(super) fn bytes(&self) -> u64 {
         let held: u64 = self.held.values().map(|held| held.group.bytes as u64).sum();
-        held + self.bytes_ahead()
+        held + self.pending_bytes()
     }
 
-    /// Bytes that groups asked for ahead will need.
-    pub(super) fn bytes_ahead(&self) -> u64 {
-        self.ahead.values().sum()
+    /// Estimated bytes of prefetched row groups.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.pending.values().sum()
     }
 
-    /// Whether a group is in memory or on its way there.
-    pub(super) fn has(&self, group: u32) -> bool {
-        self.held.contains_key(&group) || self.ahead.contains_key(&group)
+    /// Whether a row group is cached or being prefetched.
+    pub(super) fn contains(&self, group: u32) -> bool {
+        self.held.contains_key(&group) || self.pending.contains_key(&group)
     }
 
-    /// Asks for a group that will need so many bytes.
-    pub(super) fn want(&mut self, group: u32, bytes: u64) {
-        self.pool.want(group);
-        self.ahead.insert(group, bytes);
+    /// Prefetches a row group with its estimated bytes.
+    pub(super) fn prefetch(&mut self, group: u32, bytes: u64) {
+        self.pool.prefetch(group);
+        self.pending.insert(group, bytes);
     }
 
-    /// A group for one more reader; waits until it is decoded.
+    /// Adds a reader to a row group, and waits until it is decoded.
     ///
     /// # Errors
-    /// What decoding it met. Asking again decodes again.
-    pub(super) fn open(&mut self, group: u32) -> Result<Arc<DecodedGroup>> {
+    /// As decoding. The next call decodes again.
+    pub(super) fn acquire(&mut self, group: u32) -> Result<Arc<DecodedGroup>> {
         if let Some(held) = self.held.get_mut(&group) {
             if held.readers == 0 {
                 self.idle.retain(|idle| *idle != group);
@@ -71,9 +70,9 @@ impl Shelf {
             held.readers += 1;
             return Ok(held.group.clone());
         }
-        self.ahead.remove(&group);
-        let decoded = Arc::new(self.pool.take(&group)?);
-        let held = Held {
+        self.pending.remove(&group);
+        let decoded = Arc::new(self.pool.wait(&group)?);
+        let held = CachedGroup {
             group: decoded.clone(),
             readers: 1,
         };
@@ -81,8 +80,8 @@ impl Shelf {
         Ok(decoded)
     }
 
-    /// One reader less. The group stays, as a rollback may ask for it, until room is needed.
-    pub(super) fn close(&mut self, group: u32) {
+    /// Removes a reader. The row group stays cached until memory is needed.
+    pub(super) fn release(&mut self, group: u32) {
         if let Some(held) = self.held.get_mut(&group) {
             held.readers -= 1;
             if held.readers == 0 {
@@ -91,9 +90,9 @@ impl Shelf {
         }
     }
 
-    /// One reader less, which has a copy of what it still needs; without another the group goes. Gives the
-    /// bytes that this frees.
-    pub(super) fn leave(&mut self, group: u32) -> u64 {
+    /// Removes a reader that has copied its remaining rows. Evicts the row group if it has no other reader. Returns
+    /// the freed bytes.
+    pub(super) fn release_and_evict(&mut self, group: u32) -> u64 {
         let Some(held) = self.held.get_mut(&group) else {
             return 0;
         };
@@ -106,8 +105,8 @@ impl Shelf {
             .map_or(0, |held| held.group.bytes as u64)
     }
 
-    /// Gives up groups without a reader, the longest unread first, until at most `limit` bytes are held.
-    pub(super) fn shrink(&mut self, limit: u64) {
+    /// Evicts row groups without a reader, the one idle for longest first, until at most `limit` bytes are held.
+    pub(super) fn evict_to(&mut self, limit: u64) {
         let mut bytes = self.bytes();
         while bytes > limit {
             let Some(group) = self.idle.pop_front() else {
@@ -119,11 +118,11 @@ impl Shelf {
         }
     }
 
-    /// Gives up all groups but those to keep. Called while no group has a reader.
+    /// Evicts all row groups except those to keep. No row group may have a reader.
     pub(super) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         self.pool.retain(|group| keep(*group));
         self.held.retain(|group, _| keep(*group));
         self.idle.retain(|group| keep(*group));
-        self.ahead.retain(|group, _| keep(*group));
+        self.pending.retain(|group, _| keep(*group));
     }
 }

@@ -1,39 +1,39 @@
-//! How a batch is drawn: pieces open when they fit, and rows are drawn among the open ones.
+//! Draws the rows of a batch: opens pieces when they fit, and draws rows among the open ones.
 
 use super::{
     Reader,
     open::{OpenPiece, Rows},
-    pending_batch::Draft,
+    pending_batch::PendingBatch,
 };
 use crate::{
     batch::Span,
     error::{Error, Result},
+    group_order::GroupOrder,
     options::OnError,
-    order::GroupOrder,
     piece::{Cursor, Piece},
 };
 
 impl Reader {
-    /// Draws rows until the draft holds so many or none is left.
-    pub(super) fn draw(&mut self, rows: usize, draft: &mut Draft) -> Result<()> {
-        while draft.rows() < rows {
-            self.fill()?;
-            // A piece opens when it fits, so until then the open set is fixed.
-            let draws = (rows - draft.rows()).min(self.rows_to_opening());
+    /// Draws rows until the batch has `rows` rows or none is left.
+    pub(super) fn draw(&mut self, rows: usize, pending: &mut PendingBatch) -> Result<()> {
+        while pending.rows() < rows {
+            self.open_pieces()?;
+            // The open pieces do not change until the next one fits.
+            let draws = (rows - pending.rows()).min(self.rows_until_next_open());
             if draws == 0 {
                 break;
             }
             self.open.draw(draws, |slot, position, open| {
-                draft.add(slot, position, open)
+                pending.add(slot, position, open)
             });
         }
         Ok(())
     }
 
-    /// Opens pieces as long as the next one fits whole into the row budget, and one in any case.
-    fn fill(&mut self) -> Result<()> {
+    /// Opens pieces while the next one fits into the row budget, and at least one.
+    fn open_pieces(&mut self) -> Result<()> {
         while let Some(piece) = self.queue.front().copied() {
-            if self.rows_to_opening() > 0 {
+            if self.rows_until_next_open() > 0 {
                 break;
             }
             match self.open_piece(piece) {
@@ -42,14 +42,14 @@ impl Reader {
                 Err(error) => return Err(error),
             }
             self.queue.pop_front();
-            self.asked = self.asked.saturating_sub(1);
+            self.prefetched = self.prefetched.saturating_sub(1);
             self.read_ahead();
         }
         Ok(())
     }
 
-    /// Rows to draw before the next piece opens; all that are left if there is no next one.
-    fn rows_to_opening(&self) -> usize {
+    /// Rows to draw before the next piece opens; all remaining rows if there is no next piece.
+    fn rows_until_next_open(&self) -> usize {
         let left = self.open.left();
         match self.queue.front() {
             None => left,
@@ -63,9 +63,9 @@ impl Reader {
     }
 
     fn open_piece(&mut self, piece: Piece) -> Result<()> {
-        let group = self.shelf.open(piece.group)?;
+        let group = self.cache.acquire(piece.group)?;
         if group.is_dropped() {
-            self.shelf.close(piece.group);
+            self.cache.release(piece.group);
             self.drop_piece(piece);
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Reader {
         };
         self.open.add(OpenPiece {
             piece,
-            at: piece.lo,
+            next: piece.lo,
             reported: piece.lo,
             order,
             keep: group.keep.clone(),
@@ -86,7 +86,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Counts a piece as processed that cannot be read.
+    /// Counts an unreadable piece as processed.
     fn skip(&mut self, piece: Piece, error: Error) {
         tracing::warn!(%error, rows = piece.rows(), "skipped");
         self.skipped.pieces += 1;
@@ -95,11 +95,11 @@ impl Reader {
         self.drop_piece(piece);
     }
 
-    /// Counts a piece as processed of which no row is in a batch.
+    /// Counts a piece without rows in a batch as processed.
     fn drop_piece(&mut self, piece: Piece) {
         self.finished.push(Cursor {
             piece,
-            at: piece.hi,
+            next: piece.hi,
         });
         self.dropped.push(Span {
             group: piece.group,

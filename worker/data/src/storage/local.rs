@@ -1,4 +1,4 @@
-//! Files of this host: of directories, or named one by one.
+//! Files of this host, from directories or by name.
 
 use std::{
     fs::{self, File, Metadata},
@@ -11,36 +11,36 @@ use bytes::Bytes;
 
 use super::{FileInfo, Storage, is_data};
 use crate::{
-    buffers::Buffers,
+    buffers::BufferPool,
     error::{Error, Problem, Result},
 };
 
-/// See the module.
+/// Files of this host.
 #[derive(Debug)]
-pub(crate) struct Local {
-    places: Vec<PathBuf>,
-    buffers: Buffers,
+pub(crate) struct LocalStorage {
+    roots: Vec<PathBuf>,
+    buffers: BufferPool,
 }
 
-impl Local {
-    /// Of each place that is a directory, all data files in it and below; else the file itself.
-    pub(crate) fn new(places: Vec<PathBuf>) -> Self {
+impl LocalStorage {
+    /// A root is a file, or a directory that is searched recursively.
+    pub(crate) fn new(roots: Vec<PathBuf>) -> Self {
         Self {
-            places,
-            buffers: Buffers::default(),
+            roots,
+            buffers: BufferPool::default(),
         }
     }
 }
 
-impl Storage for Local {
+impl Storage for LocalStorage {
     fn list(&self) -> Result<Vec<FileInfo>> {
         let mut files = Vec::new();
-        for place in &self.places {
-            let metadata = fs::metadata(place).map_err(|error| failed(error, place))?;
+        for root in &self.roots {
+            let metadata = fs::metadata(root).map_err(|error| failed(error, root))?;
             if metadata.is_dir() {
-                walk(place, &mut files)?;
+                walk(root, &mut files)?;
             } else {
-                files.push(info(place, &metadata));
+                files.push(info(root, &metadata));
             }
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -48,17 +48,17 @@ impl Storage for Local {
         Ok(files)
     }
 
-    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+    fn relative_name<'a>(&self, file: &'a FileInfo) -> &'a str {
         let path = Path::new(&file.name);
-        let mut below = (self.places.iter()).filter_map(|place| path.strip_prefix(place).ok());
+        let mut below = (self.roots.iter()).filter_map(|root| path.strip_prefix(root).ok());
         below.next().and_then(Path::to_str).unwrap_or_default()
     }
 
-    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
-        let Some(place) = self.places.first().filter(|place| place.is_dir()) else {
+    fn find_at_root(&self, name: &str) -> Result<Option<FileInfo>> {
+        let Some(root) = self.roots.first().filter(|root| root.is_dir()) else {
             return Ok(None);
         };
-        let path = place.join(name);
+        let path = root.join(name);
         match fs::metadata(&path) {
             Ok(metadata) => Ok(Some(info(&path, &metadata))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -66,8 +66,8 @@ impl Storage for Local {
         }
     }
 
-    /// A call of the system and the copy of so many bytes cost about the same.
-    fn gap(&self) -> u64 {
+    /// A system call costs about as much as copying this many bytes.
+    fn coalesce_gap(&self) -> u64 {
         16 << 10
     }
 
@@ -75,9 +75,9 @@ impl Storage for Local {
         let path = Path::new(&file.name);
         let open = File::open(path).map_err(|error| failed(error, path))?;
         let metadata = open.metadata().map_err(|error| failed(error, path))?;
-        let is = info(path, &metadata);
-        if is != *file {
-            let (was, is) = (file.describe(), is.describe());
+        let current = info(path, &metadata);
+        if current != *file {
+            let (was, is) = (file.describe(), current.describe());
             return Err(Error::from(Problem::Changed { was, is }).in_file(&file.name));
         }
         Ok(Some(open))
@@ -86,7 +86,7 @@ impl Storage for Local {
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let path = Path::new(&file.name);
         let Some(open) = self.open(file)? else {
-            return Err(Problem::Vanished.into());
+            return Err(Problem::NotFound.into());
         };
         ranges
             .iter()
@@ -104,7 +104,7 @@ impl Storage for Local {
     }
 }
 
-/// Adds the data files of a directory and of those below it.
+/// Adds the data files of a directory, recursively.
 fn walk(directory: &Path, files: &mut Vec<FileInfo>) -> Result<()> {
     for entry in fs::read_dir(directory).map_err(|error| failed(error, directory))? {
         let entry = entry.map_err(|error| failed(error, directory))?;

@@ -1,6 +1,6 @@
-//! Where files lie. All that the reader asks of a storage: which files there are, and ranges of their bytes.
+//! Storage of data files: lists files and reads ranges of bytes.
 
-mod cache;
+mod disk_cache;
 mod local;
 #[cfg(feature = "object-store")]
 mod object;
@@ -11,51 +11,51 @@ use std::{fmt, fs::File, ops::Range};
 use bytes::Bytes;
 
 use crate::error::Result;
-pub(crate) use cache::Cached;
-pub use cache::DiskCache;
-pub(crate) use local::Local;
+pub(crate) use disk_cache::CachedStorage;
+pub use disk_cache::DiskCache;
+pub(crate) use local::LocalStorage;
 pub(crate) use open::open;
 
-/// A file as it was when the data set was opened.
+/// A file as of the opening of the data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileInfo {
-    /// Path or address; names the file in errors.
+    /// Path or address, which errors show.
     pub(crate) name: String,
     /// Bytes.
     pub(crate) size: u64,
-    /// Changes when the content does: time of modification or entity tag.
+    /// Changes with the content: modification time or entity tag.
     pub(crate) version: String,
 }
 
 impl FileInfo {
-    /// For an error that says how a file changed.
+    /// Text for the error about a changed file.
     fn describe(&self) -> String {
         format!("{} bytes, version {}", self.size, self.version)
     }
 }
 
-/// See the module. Called from several threads; calls block.
+/// A storage. Threads share it, and calls block.
 pub(crate) trait Storage: fmt::Debug + Send + Sync {
-    /// The data files, in the order of their names.
+    /// The data files, sorted by name.
     ///
     /// # Errors
-    /// A place that is not there or cannot be read.
+    /// If a root does not exist or cannot be read.
     fn list(&self) -> Result<Vec<FileInfo>>;
 
-    /// The name of a file below the place where it was found.
-    fn below<'a>(&self, file: &'a FileInfo) -> &'a str;
+    /// The name of a file relative to its root.
+    fn relative_name<'a>(&self, file: &'a FileInfo) -> &'a str;
 
-    /// The file of that name at the top of the first place, whether it is a data file or not; nothing if the
-    /// place is no directory, or holds no such file.
+    /// The file `name` directly below the first root, whether it is a data file or not. `None` if the root is not a
+    /// directory or has no such file.
     ///
     /// # Errors
-    /// The place cannot be read.
-    fn beside(&self, name: &str) -> Result<Option<FileInfo>>;
+    /// If the root cannot be read.
+    fn find_at_root(&self, name: &str) -> Result<Option<FileInfo>>;
 
-    /// Ranges that are closer than this, in bytes, are better read as one: what a request costs.
-    fn gap(&self) -> u64;
+    /// Ranges with at most this gap, in bytes, are read as one, since a request costs as much.
+    fn coalesce_gap(&self) -> u64;
 
-    /// A file that can be read at any place without a request, if this storage has such.
+    /// Opens a file for random access, if the storage supports it.
     ///
     /// # Errors
     /// As [`Storage::read`].
@@ -64,11 +64,11 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
     /// The bytes of `ranges`, in order.
     ///
     /// # Errors
-    /// The file is not what `file` says (gone, another size, another version), or cannot be read.
+    /// If the file differs from `file` (removed, or another size or version), or cannot be read.
     fn read(&self, file: &FileInfo, ranges: &[Range<u64>]) -> Result<Vec<Bytes>>;
 }
 
-/// Whether a name is that of a data file: writers' own files begin with an underscore or a dot.
+/// Whether a name is that of a data file. Names of metadata files begin with an underscore or a dot.
 fn is_data(name: &str) -> bool {
     !name.starts_with(['_', '.'])
 }

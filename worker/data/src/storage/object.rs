@@ -1,8 +1,8 @@
-//! Objects of a store over the network: S3 and what speaks its language, Google Cloud Storage.
+//! Object stores: S3 and compatible ones, and Google Cloud Storage.
 //!
-//! Credentials, region and endpoint come from the environment, by the names that each cloud's own tools use
-//! (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, ...), or from the host's metadata
-//! service. The threads that decode wait for requests, and drive them while they wait.
+//! Credentials, region and endpoint come from the environment variables of the cloud's own tools (`AWS_ACCESS_KEY_ID`,
+//! `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, ...), or from the metadata service of the host. Decoding threads
+//! block on requests and drive them meanwhile.
 
 use std::{collections::BTreeMap, fs::File, ops::Range, sync::Arc, thread};
 
@@ -17,24 +17,24 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::{FileInfo, Storage, is_data};
 use crate::error::{Error, Problem, Result};
 
-/// See the module.
+/// Objects of one or more buckets.
 #[derive(Debug)]
-pub(crate) struct Objects {
+pub(crate) struct ObjectStorage {
     runtime: Runtime,
     /// By `scheme://bucket/`.
     stores: BTreeMap<String, Arc<dyn ObjectStore>>,
-    /// Where to look: a store and what the names in it begin with.
-    places: Vec<(String, Path)>,
+    /// The roots: a store and a prefix.
+    roots: Vec<(String, Path)>,
 }
 
-impl Objects {
+impl ObjectStorage {
     /// # Errors
-    /// An address without a bucket; an environment that makes no sense.
+    /// If an address has no bucket, or if the environment is invalid.
     pub(crate) fn new(addresses: &[String]) -> Result<Self> {
-        // If the process has chosen another one, that is as good.
+        // A provider that the process has installed before works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut stores = BTreeMap::new();
-        let mut places = Vec::new();
+        let mut roots = Vec::new();
         for address in addresses {
             let (bucket, key) = split(address)?;
             if !stores.contains_key(bucket) {
@@ -42,14 +42,14 @@ impl Objects {
                 stores.insert(bucket.to_owned(), store);
             }
             let key = Path::parse(key).map_err(|error| failed(error.into(), address))?;
-            places.push((bucket.to_owned(), key));
+            roots.push((bucket.to_owned(), key));
         }
-        Self::over(stores, places)
+        Self::over(stores, roots)
     }
 
     fn over(
         stores: BTreeMap<String, Arc<dyn ObjectStore>>,
-        places: Vec<(String, Path)>,
+        roots: Vec<(String, Path)>,
     ) -> Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -58,16 +58,16 @@ impl Objects {
         Ok(Self {
             runtime,
             stores,
-            places,
+            roots,
         })
     }
 
-    /// Waits for a request, wherever it is called from.
+    /// Blocks on a request. May be called from any thread.
     fn wait<T: Send>(&self, request: impl Future<Output = T> + Send) -> T {
         if Handle::try_current().is_err() {
             return self.runtime.block_on(request);
         }
-        // A thread of some runtime may not wait for another one.
+        // A thread of a runtime must not block on another runtime.
         thread::scope(|scope| {
             let waiting = scope.spawn(|| self.runtime.block_on(request));
             waiting
@@ -76,7 +76,7 @@ impl Objects {
         })
     }
 
-    async fn list_place(&self, bucket: &str, key: &Path) -> Result<Vec<FileInfo>> {
+    async fn list_root(&self, bucket: &str, key: &Path) -> Result<Vec<FileInfo>> {
         let store = &self.stores[bucket];
         let address = format!("{bucket}{key}");
         let found: Vec<ObjectMeta> = store
@@ -96,7 +96,7 @@ impl Objects {
         if !files.is_empty() {
             return Ok(files);
         }
-        // No object is below it: then it is one itself, or nothing.
+        // Without objects below the prefix, it is an object itself or does not exist.
         let options = GetOptions {
             head: true,
             ..GetOptions::default()
@@ -117,24 +117,24 @@ impl Objects {
         let result = async {
             let key = Path::parse(key)?;
             let found = self.stores[bucket].get_opts(&key, options).await?;
-            let is = info(bucket, &found.meta);
-            Ok((is, found.range.clone(), found.bytes().await?))
+            let current = info(bucket, &found.meta);
+            Ok((current, found.range.clone(), found.bytes().await?))
         };
-        let (is, got, bytes) = result.await.map_err(|error| failed(error, &file.name))?;
-        if is != *file || got != range {
-            let (was, is) = (file.describe(), is.describe());
+        let (current, got, bytes) = result.await.map_err(|error| failed(error, &file.name))?;
+        if current != *file || got != range {
+            let (was, is) = (file.describe(), current.describe());
             return Err(Error::from(Problem::Changed { was, is }).in_file(&file.name));
         }
         Ok(bytes)
     }
 }
 
-impl Storage for Objects {
+impl Storage for ObjectStorage {
     fn list(&self) -> Result<Vec<FileInfo>> {
         self.wait(async {
             let mut files = Vec::new();
-            for (bucket, key) in &self.places {
-                files.extend(self.list_place(bucket, key).await?);
+            for (bucket, key) in &self.roots {
+                files.extend(self.list_root(bucket, key).await?);
             }
             files.sort_by(|a, b| a.name.cmp(&b.name));
             files.dedup();
@@ -142,16 +142,16 @@ impl Storage for Objects {
         })
     }
 
-    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
-        let mut below = self.places.iter().filter_map(|(bucket, key)| {
+    fn relative_name<'a>(&self, file: &'a FileInfo) -> &'a str {
+        let mut below = self.roots.iter().filter_map(|(bucket, key)| {
             let key = file.name.strip_prefix(bucket)?.strip_prefix(key.as_ref())?;
             Some(key.trim_start_matches('/'))
         });
         below.next().unwrap_or_default()
     }
 
-    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
-        let Some((bucket, key)) = self.places.first() else {
+    fn find_at_root(&self, name: &str) -> Result<Option<FileInfo>> {
+        let Some((bucket, key)) = self.roots.first() else {
             return Ok(None);
         };
         let key = key.clone().join(name);
@@ -166,8 +166,8 @@ impl Storage for Objects {
         }
     }
 
-    /// A request takes tens of milliseconds, in which so much would be there.
-    fn gap(&self) -> u64 {
+    /// A request takes tens of milliseconds, in which this many bytes could be read.
+    fn coalesce_gap(&self) -> u64 {
         1 << 20
     }
 
@@ -184,7 +184,7 @@ impl Storage for Objects {
     }
 }
 
-/// `scheme://bucket/`, and the key in it.
+/// Splits an address into `scheme://bucket/` and key.
 fn split(address: &str) -> Result<(&str, &str)> {
     let scheme = address.find("://").map_or(0, |end| end + 3);
     let end = address[scheme..].find('/').map(|end| scheme + end + 1);
@@ -221,18 +221,18 @@ fn info(bucket: &str, object: &ObjectMeta) -> FileInfo {
 
 fn failed(error: object_store::Error, address: &str) -> Error {
     let problem = match error {
-        object_store::Error::NotFound { .. } => Problem::Vanished,
+        object_store::Error::NotFound { .. } => Problem::NotFound,
         object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => Problem::Denied,
+        | object_store::Error::Unauthenticated { .. } => Problem::PermissionDenied,
         other => Problem::Io(std::io::Error::other(one_line(&other))),
     };
     Error::from(problem).in_file(address)
 }
 
-/// What a store says, without the page of markup that some send with it.
+/// The first line of an error, without the markup that some stores append.
 fn one_line(error: &object_store::Error) -> String {
-    let said = error.to_string();
-    said.lines().next().unwrap_or_default().to_owned()
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -241,25 +241,25 @@ mod tests {
 
     use super::*;
 
-    fn objects(names: &[&str], place: &str) -> (Arc<InMemory>, Objects) {
+    fn objects(names: &[&str], root: &str) -> (Arc<InMemory>, ObjectStorage) {
         let store = Arc::new(InMemory::new());
         let bucket = "s3://bucket/".to_owned();
         let stores: BTreeMap<String, Arc<dyn ObjectStore>> =
             [(bucket.clone(), store.clone() as _)].into();
-        let objects = Objects::over(stores, vec![(bucket, Path::from(place))]).unwrap();
+        let objects = ObjectStorage::over(stores, vec![(bucket, Path::from(root))]).unwrap();
         for name in names {
             put(&objects, &store, name, "0123456789");
         }
         (store, objects)
     }
 
-    fn put(objects: &Objects, store: &InMemory, name: &str, content: &'static str) {
+    fn put(objects: &ObjectStorage, store: &InMemory, name: &str, content: &'static str) {
         objects
             .wait(store.put(&Path::from(name), content.into()))
             .unwrap();
     }
 
-    fn names(objects: &Objects) -> Vec<String> {
+    fn names(objects: &ObjectStorage) -> Vec<String> {
         objects
             .list()
             .unwrap()
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(names(&one), ["s3://bucket/set/b.parquet"]);
         let (_, none) = objects(&["set/b.parquet"], "other");
         let error = none.list().unwrap_err();
-        assert!(matches!(error.problem(), Problem::Vanished), "{error}");
+        assert!(matches!(error.problem(), Problem::NotFound), "{error}");
         assert!(
             error.to_string().starts_with("s3://bucket/other: "),
             "{error}"
@@ -311,8 +311,8 @@ mod tests {
         );
         objects.wait(store.delete(&Path::from("x"))).unwrap();
         let error = objects.read(&file, &ranges).unwrap_err();
-        assert!(matches!(error.problem(), Problem::Vanished), "{error}");
-        assert_eq!(error.place().file.as_deref(), Some("s3://bucket/x"));
+        assert!(matches!(error.problem(), Problem::NotFound), "{error}");
+        assert_eq!(error.location().file.as_deref(), Some("s3://bucket/x"));
     }
 
     #[test]

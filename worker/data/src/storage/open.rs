@@ -1,20 +1,20 @@
-//! Which storage serves an address.
+//! Selects the storage for paths and addresses.
 
 use std::sync::Arc;
 
 #[cfg(feature = "object-store")]
-use super::object::Objects;
-use super::{Storage, local::Local};
+use super::object::ObjectStorage;
+use super::{Storage, local::LocalStorage};
 use crate::error::{Error, Problem, Result};
 
-/// The storage of some places: paths, or addresses of one kind.
+/// Opens paths, or addresses of one kind.
 ///
 /// # Errors
-/// An address of an unknown kind, or of another kind than the first.
-pub(crate) fn open(places: &[String]) -> Result<Arc<dyn Storage>> {
-    let first = places.first().map_or("file", |place| kind(place));
-    let bad = |why: String, place: &str| Err(Error::from(Problem::BadOption(why)).in_file(place));
-    if let Some(other) = places.iter().find(|place| kind(place) != first) {
+/// If an address has an unknown kind, or another kind than the first.
+pub(crate) fn open(roots: &[String]) -> Result<Arc<dyn Storage>> {
+    let first = roots.first().map_or("file", |root| kind(root));
+    let bad = |why: String, root: &str| Err(Error::from(Problem::BadOption(why)).in_file(root));
+    if let Some(other) = roots.iter().find(|root| kind(root) != first) {
         let why = format!(
             "the places of a data set are of one kind: {first} here, {} there",
             kind(other)
@@ -23,21 +23,21 @@ pub(crate) fn open(places: &[String]) -> Result<Arc<dyn Storage>> {
     }
     match first {
         "file" => {
-            let paths = places
+            let paths = roots
                 .iter()
-                .map(|place| place.strip_prefix("file://").unwrap_or(place).into());
-            Ok(Arc::new(Local::new(paths.collect())))
+                .map(|root| root.strip_prefix("file://").unwrap_or(root).into());
+            Ok(Arc::new(LocalStorage::new(paths.collect())))
         }
         #[cfg(feature = "object-store")]
-        "s3" | "s3a" | "gs" => Ok(Arc::new(Objects::new(places)?)),
+        "s3" | "s3a" | "gs" => Ok(Arc::new(ObjectStorage::new(roots)?)),
         other => bad(
             format!("{other} is no storage that can be read; known are paths, file, s3, gs"),
-            &places[0],
+            &roots[0],
         ),
     }
 }
 
-/// The part before `://`; paths have none.
-fn kind(place: &str) -> &str {
-    place.find("://").map_or("file", |end| &place[..end])
+/// The scheme of an address; `file` for paths.
+fn kind(root: &str) -> &str {
+    root.find("://").map_or("file", |end| &root[..end])
 }

@@ -1,75 +1,77 @@
-//! A batch from the rows of stripes that are in memory.
+//! Gathers a batch from the rows of stripes.
 
 use super::{
     StripeReader,
-    stripe::{Mark, Rows},
+    stripe::{GatherState, Rows},
 };
 use crate::{
     batch::{Batch, Origin, Span},
-    column::{Decoded, Pick, gather},
+    column::{DecodedColumn, Pick, gather},
     decode::DecodedGroup,
     error::{Problem, Result},
 };
 
 impl StripeReader {
-    /// Copies rows of stripes together, all of which are in memory.
-    pub(super) fn gather(&mut self, own: &[(usize, u64)]) -> Result<Batch> {
-        let (mut picks, mut origins) =
-            (Vec::with_capacity(own.len()), Vec::with_capacity(own.len()));
+    /// Copies rows of stripes into a batch. All of them must be in memory.
+    pub(super) fn gather(&mut self, local: &[(usize, u64)]) -> Result<Batch> {
+        let (mut picks, mut origins) = (
+            Vec::with_capacity(local.len()),
+            Vec::with_capacity(local.len()),
+        );
         let (mut spans, mut sources): (Vec<Span>, Vec<(usize, usize)>) = Default::default();
-        for &(place, row) in own {
-            let stripe = &mut self.stripes[place];
-            let part = match stripe.mark {
-                Some(mark) if row < stripe.parts[mark.part].range.end => mark.part,
-                Some(mark) => mark.part + 1,
+        for &(index, row) in local {
+            let stripe = &mut self.stripes[index];
+            let part = match stripe.gathered {
+                Some(gathered) if row < stripe.parts[gathered.part].range.end => gathered.part,
+                Some(gathered) => gathered.part + 1,
                 None => stripe.part_of(row).unwrap_or(0),
             };
-            let Rows::Here(chunk) = &stripe.parts[part].rows else {
+            let Rows::Loaded(chunk) = &stripe.parts[part].rows else {
                 return Err(Problem::Corrupt("rows that are not in memory".to_owned()).into());
             };
-            let offset = (row - chunk.cut.at) as u32;
-            let mut mark = match stripe.mark {
-                Some(mark) if mark.part == part => mark,
+            let offset = (row - chunk.request.start) as u32;
+            let mut gathered = match stripe.gathered {
+                Some(gathered) if gathered.part == part => gathered,
                 _ => {
-                    let position = chunk.cut.piece.lo + offset;
+                    let position = chunk.request.piece.lo + offset;
                     spans.push(Span {
-                        group: chunk.cut.piece.group,
+                        group: chunk.request.piece.group,
                         lo: position,
                         hi: position,
                     });
-                    Mark {
+                    GatherState {
                         part,
                         span: (spans.len() - 1) as u32,
                         source: None,
                     }
                 }
             };
-            spans[mark.span as usize].hi += 1;
+            spans[gathered.span as usize].hi += 1;
             if let Some((row, values)) = chunk.row(offset) {
-                let source = *mark.source.get_or_insert_with(|| {
-                    sources.push((place, part));
+                let source = *gathered.source.get_or_insert_with(|| {
+                    sources.push((index, part));
                     (sources.len() - 1) as u32
                 });
-                let span = mark.span;
+                let span = gathered.span;
                 picks.push(Pick {
                     source,
                     row: values,
                 });
                 origins.push(Origin { span, row });
             }
-            stripe.mark = Some(mark);
+            stripe.gathered = Some(gathered);
         }
         let groups: Vec<&DecodedGroup> = (sources.iter())
             .filter_map(
-                |(place, part)| match &self.stripes[*place].parts[*part].rows {
-                    Rows::Here(chunk) => chunk.data.as_ref(),
-                    Rows::Asked(_) => None,
+                |(index, part)| match &self.stripes[*index].parts[*part].rows {
+                    Rows::Loaded(chunk) => chunk.data.as_ref(),
+                    Rows::Requested(_) => None,
                 },
             )
             .collect();
         let columns = (self.schema().fields().iter().enumerate())
             .map(|(number, field)| {
-                let sources: Vec<&Decoded> =
+                let sources: Vec<&DecodedColumn> =
                     groups.iter().map(|group| &group.columns[number]).collect();
                 gather(field, &sources, &picks)
             })

@@ -1,31 +1,33 @@
 //! Reads the stripes of a worker: the order that does not depend on the number of workers; see
 //! [`elasticrun_ledger::Stripes`].
 //!
-//! A stripe is a contiguous part of the line of an epoch, and gives one row in each turn. So a worker has as many row groups
-//! open as it has stripes, which may be far more than memory holds. Therefore no row group is held: a thread decodes it, takes
-//! out the next rows of the stripes that are in it ([`Chunk`]), and lets go of it.
+//! A stripe is a contiguous range of the epoch layout, and gives one row in each turn. So a worker has as many open
+//! row groups as stripes, which may be far more than memory holds. Therefore no row group stays in memory: a thread
+//! decodes it, extracts the next rows of its stripes ([`StripeChunk`]), and frees it.
 //!
 //! ```text
-//! stripe 3   ... | chunk in use | chunk ahead | asked for .....        each a part of one row group
-//! stripe 7          ... | chunk in use .......... | asked for ..
+//! stripe 3   ... | chunk in use | chunk ahead | requested .....        each a part of one row group
+//! stripe 7          ... | chunk in use .......... | requested ..
 //!                      ^ the turn
 //! ```
 //!
-//! # What it costs
-//! The memory budget is shared out among the stripes. If a stripe's share holds the rest of a row group, each row group is
-//! decoded once. Else it is decoded once for each chunk ([`StripeReader::passes`]): more memory, more workers or fewer stripes
-//! make that fewer. It is never more than [`plan::MOST_PASSES`] times; there the budget gives way.
+//! # Cost
+//! The stripes divide the memory budget. If the part of a stripe holds the rest of a row group, each row group is
+//! decoded once. Otherwise it is decoded once for each chunk ([`StripeReader::passes`]). More memory, more workers or
+//! fewer stripes reduce the number of passes. Beyond [`prefetch_plan::MAX_PASSES`] passes the memory limit is exceeded
+//! instead.
 //!
 //! # Invariants
-//! - **L1** the parts of a stripe are disjoint, in order, without a gap, and all rows of the stripe that are to come and are
-//!   planned are in one.
-//! - **L2** what a step gives depends on its positions alone: neither on memory nor on which row group is decoded first.
+//! - **L1** The parts of a stripe are disjoint, sorted and without gaps. They contain all planned rows of the stripe
+//!   that are not processed.
+//! - **L2** The rows of a step only depend on its positions: neither on memory nor on the order in which row groups
+//!   are decoded.
 
-mod chunk;
 mod gather;
-mod plan;
 mod prefetch;
+mod prefetch_plan;
 mod stripe;
+mod stripe_chunk;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,12 +36,12 @@ use std::{
 };
 
 use arrow_schema::SchemaRef;
-use elasticrun_ledger::{Line, Stripes};
+use elasticrun_ledger::{EpochLayout, Stripes};
 
 use self::{
-    chunk::{Chunk, Visit},
-    plan::Plan,
+    prefetch_plan::PrefetchPlan,
     stripe::Stripe,
+    stripe_chunk::{DecodeJob, StripeChunk},
 };
 use crate::{
     batch::Batch,
@@ -50,45 +52,45 @@ use crate::{
     reader::{Skipped, pool::Pool},
 };
 
-/// See the module.
+/// Reads the stripes of one worker; see the module.
 #[derive(Debug)]
 pub(crate) struct StripeReader {
     decoder: Arc<Decoder>,
     options: ReaderOptions,
-    pool: Pool<Visit, Vec<Chunk>>,
+    pool: Pool<DecodeJob, Vec<StripeChunk>>,
     epoch: u64,
     order: Stripes,
     rank: u32,
     size: u32,
-    /// Those of this worker, the lowest first.
+    /// The stripes of this worker, lowest number first.
     stripes: Vec<Stripe>,
-    /// Visits that stripes wait for, by number.
-    asked: HashMap<u64, Visit>,
-    /// The number of the next one.
-    next_visit: u64,
-    plan: Plan,
+    /// Jobs that stripes wait for, by number.
+    requested: HashMap<u64, DecodeJob>,
+    /// The number of the next job.
+    next_job: u64,
+    plan: PrefetchPlan,
     skipped: Skipped,
 }
 
 impl StripeReader {
-    /// A reader with nothing to read yet; see [`Self::assign`].
+    /// A reader without stripes; see [`Self::assign`].
     ///
     /// # Errors
     /// As [`crate::Reader::new`].
     pub(crate) fn new(dataset: Arc<Dataset>, options: ReaderOptions) -> Result<Self> {
-        if options.windows.is_some() {
+        if options.ngram.is_some() {
             let why = "windows are for order local: a step of order deterministic is so many rows";
             return Err(Problem::BadOption(why.to_owned()).into());
         }
         let decoder = Arc::new(Decoder::new(dataset, &options)?);
         let threads = decoder.clone();
         let seed = options.shuffle.then_some(options.seed);
-        let pool = Pool::new(options.threads, move |visit: &Visit| {
-            visit.chunks(&threads, seed)
+        let pool = Pool::new(options.threads, move |job: &DecodeJob| {
+            job.chunks(&threads, seed)
         })
         .map_err(Problem::Io)?;
         Ok(Self {
-            plan: Plan::new(&decoder, options.memory),
+            plan: PrefetchPlan::new(&decoder, options.memory),
             decoder,
             options,
             pool,
@@ -97,8 +99,8 @@ impl StripeReader {
             rank: 0,
             size: 1,
             stripes: Vec::new(),
-            asked: HashMap::new(),
-            next_visit: 0,
+            requested: HashMap::new(),
+            next_job: 0,
             skipped: Skipped::default(),
         })
     }
@@ -113,78 +115,87 @@ impl StripeReader {
         self.decoder.bytes_read()
     }
 
-    /// What could not be read, if options say to skip it.
+    /// What was skipped under [`OnError::Skip`](crate::OnError::Skip).
     pub(crate) fn skipped(&self) -> &Skipped {
         &self.skipped
     }
 
-    /// Bytes of rows in memory, with those that are asked for.
+    /// Bytes of rows in memory, including requested ones.
     pub(crate) fn memory(&self) -> u64 {
         self.plan.bytes()
     }
 
-    /// How often a row group is decoded in an epoch, about: 1 at best.
+    /// Approximate number of times that a row group is decoded in an epoch, at least 1.
     pub(crate) fn passes(&self) -> f64 {
         self.plan.passes(self.stripes.len())
     }
 
-    /// From now on reads the stripes of `rank` of so many workers, from a position of this epoch on: at the start of an epoch, after
-    /// a change of the workers, after a rollback. Rows that are in memory and still to come stay there.
-    pub(crate) fn assign(&mut self, epoch: u64, order: Stripes, rank: u32, size: u32, at: u64) {
+    /// Assigns the stripes of `rank` of `size` workers, from a position of this epoch on. Called at the start of an
+    /// epoch, after a change of the workers, and after a rollback. Rows in memory that are still to come stay there.
+    pub(crate) fn assign(
+        &mut self,
+        epoch: u64,
+        order: Stripes,
+        rank: u32,
+        size: u32,
+        position: u64,
+    ) {
         let former = std::mem::take(&mut self.stripes);
         let same = (epoch, order) == (self.epoch, self.order);
         let mut former = former.into_iter().filter(|_| same).peekable();
-        for (number, rest) in order.ahead(at, rank, size) {
+        for (number, rest) in order.ahead(position, rank, size) {
             while former.next_if(|stripe| stripe.number < number).is_some() {}
             let stripe = match former.next_if(|stripe| stripe.number == number) {
-                Some(former) => former.starting(rest.start),
+                Some(former) => former.resumed_at(rest.start),
                 None => Stripe::new(&order, number, rest),
             };
             self.stripes.push(stripe);
         }
         (self.epoch, self.order, self.rank, self.size) = (epoch, order, rank, size);
-        let wanted: HashSet<u64> = self.stripes.iter().flat_map(Stripe::visits).collect();
-        self.asked.retain(|number, _| wanted.contains(number));
-        self.pool.retain(|visit| wanted.contains(&visit.number));
+        let wanted: HashSet<u64> = self.stripes.iter().flat_map(Stripe::jobs).collect();
+        self.requested.retain(|number, _| wanted.contains(number));
+        self.pool.retain(|job| wanted.contains(&job.number));
         self.plan.begin();
-        for (place, stripe) in self.stripes.iter().enumerate() {
-            self.plan.holds(stripe.bytes());
-            self.plan
-                .add(stripe.needs_at(stripe.planned(), order.stripes()), place);
+        for (index, stripe) in self.stripes.iter().enumerate() {
+            self.plan.reserve(stripe.bytes());
+            self.plan.push(
+                stripe.needed_at(stripe.planned_end(), order.stripes()),
+                index,
+            );
         }
     }
 
-    /// The rows of this worker at the positions `step` of the epoch, in their order. Steps follow each other.
+    /// The rows of this worker at the positions `step` of the epoch, in order. Steps must be consecutive.
     ///
-    /// With a predicate a batch has fewer rows than positions. Waits for what is not decoded yet.
+    /// With a predicate a batch has fewer rows than positions. Waits for rows that are not decoded yet.
     ///
     /// # Errors
-    /// A row group that cannot be read, by the name of file, row group and column. Nothing has changed then: no row is lost,
-    /// and calling again tries again.
-    pub(crate) fn next_batch(&mut self, line: &Line, step: Range<u64>) -> Result<Batch> {
-        self.ask(line);
-        let own: Vec<(usize, u64)> = (self.order.share(step, self.rank, self.size))
+    /// A row group cannot be read; the error names file, row group and column. The reader is then unchanged, and the
+    /// next call tries again.
+    pub(crate) fn next_batch(&mut self, layout: &EpochLayout, step: Range<u64>) -> Result<Batch> {
+        self.prefetch(layout);
+        let local: Vec<(usize, u64)> = (self.order.share(step, self.rank, self.size))
             .map(|position| self.find(position))
             .collect();
-        for (place, row) in &own {
-            self.wait_for(line, *place, *row)?;
+        for (index, row) in &local {
+            self.wait_for(layout, *index, *row)?;
         }
-        let batch = self.gather(&own);
-        for (place, row) in own {
-            let stripe = &mut self.stripes[place];
-            stripe.mark = None;
+        let batch = self.gather(&local);
+        for (index, row) in local {
+            let stripe = &mut self.stripes[index];
+            stripe.gathered = None;
             if batch.is_ok() {
-                self.plan.gone(stripe.pass(row + 1));
+                self.plan.release(stripe.advance_to(row + 1));
             }
         }
-        self.ask(line);
+        self.prefetch(layout);
         batch
     }
 
-    /// Where the row at a position is: the place of its stripe among those of this worker, and the row on the line.
+    /// The row at a position: the index of its stripe among those of this worker, and the row of the epoch layout.
     fn find(&self, position: u64) -> (usize, u64) {
         let stripe = position % self.order.stripes();
-        let place = (stripe - u64::from(self.rank)) / u64::from(self.size);
-        (place as usize, self.order.row(position))
+        let index = (stripe - u64::from(self.rank)) / u64::from(self.size);
+        (index as usize, self.order.row(position))
     }
 }

@@ -1,52 +1,52 @@
-//! One stripe: what is left of it, and which of that is in memory or on its way there.
+//! One stripe: its remaining rows, and the parts of them that are loaded or requested.
 
 use std::{collections::VecDeque, ops::Range};
 
 use elasticrun_ledger::Stripes;
 
-use super::chunk::Chunk;
+use super::stripe_chunk::StripeChunk;
 
-/// See the module.
+/// One stripe of a worker.
 #[derive(Debug)]
 pub(super) struct Stripe {
     pub(super) number: u64,
-    /// Where it begins on the line.
+    /// Its first row in the epoch layout.
     first: u64,
-    /// What is left of it.
+    /// The remaining rows.
     pub(super) rest: Range<u64>,
     pub(super) parts: VecDeque<Part>,
-    /// No part was asked for yet.
+    /// No part was requested yet.
     pub(super) is_new: bool,
-    /// What the batch that is being made has of it.
-    pub(super) mark: Option<Mark>,
+    /// The state of the batch that is being gathered.
+    pub(super) gathered: Option<GatherState>,
 }
 
 /// A part of a stripe in one row group.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) range: Range<u64>,
-    /// Bytes that it needs.
+    /// Bytes that it needs in memory.
     pub(super) bytes: u64,
     pub(super) rows: Rows,
 }
 
 #[derive(Debug)]
 pub(super) enum Rows {
-    /// The number of the visit that brings them.
-    Asked(u64),
-    Here(Chunk),
+    /// The number of the job that loads them.
+    Requested(u64),
+    Loaded(StripeChunk),
 }
 
-/// A part that the batch has rows of, with the numbers of its span and its source.
+/// The part that the current batch reads from, with the indices of its span and its source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
+pub(super) struct GatherState {
     pub(super) part: usize,
     pub(super) span: u32,
     pub(super) source: Option<u32>,
 }
 
 impl Stripe {
-    /// The stripe of that number, of which so much is left.
+    /// The stripe `number` with the remaining rows `rest`.
     pub(super) fn new(order: &Stripes, number: u64, rest: Range<u64>) -> Self {
         Self {
             number,
@@ -54,12 +54,12 @@ impl Stripe {
             rest,
             parts: VecDeque::new(),
             is_new: true,
-            mark: None,
+            gathered: None,
         }
     }
 
-    /// The same stripe from another row on: what is in memory stays, if the row is part of it.
-    pub(super) fn starting(mut self, row: u64) -> Self {
+    /// The same stripe from another row on. Parts in memory stay if the row is in one of them.
+    pub(super) fn resumed_at(mut self, row: u64) -> Self {
         if self
             .parts
             .front()
@@ -67,15 +67,15 @@ impl Stripe {
         {
             self.parts.clear();
         }
-        self.mark = None;
+        self.gathered = None;
         self.rest.start = row;
         self.drop_passed();
         self.is_new = self.parts.is_empty();
         self
     }
 
-    /// All rows before this one are processed. Gives the bytes of what is not needed any more.
-    pub(super) fn pass(&mut self, row: u64) -> u64 {
+    /// Marks all rows before `row` as processed. Returns the bytes of dropped parts.
+    pub(super) fn advance_to(&mut self, row: u64) -> u64 {
         self.rest.start = row;
         self.drop_passed()
     }
@@ -91,29 +91,29 @@ impl Stripe {
         bytes
     }
 
-    /// The row up to which there are parts.
-    pub(super) fn planned(&self) -> u64 {
+    /// The end of the loaded and requested parts.
+    pub(super) fn planned_end(&self) -> u64 {
         self.parts
             .back()
             .map_or(self.rest.start, |part| part.range.end)
     }
 
-    /// The position of the epoch at which it needs a row, if it has that row.
-    pub(super) fn needs_at(&self, row: u64, stripes: u64) -> Option<u64> {
+    /// The position of the epoch at which it needs `row`, or `None` if the row is after its end.
+    pub(super) fn needed_at(&self, row: u64, stripes: u64) -> Option<u64> {
         (row < self.rest.end).then(|| (row - self.first) * stripes + self.number)
     }
 
-    /// The part that a row is in.
+    /// The index of the part that contains a row.
     pub(super) fn part_of(&self, row: u64) -> Option<usize> {
         let part = self.parts.iter().position(|part| row < part.range.end)?;
         (self.parts[part].range.start <= row).then_some(part)
     }
 
-    /// The visits that it waits for.
-    pub(super) fn visits(&self) -> impl Iterator<Item = u64> {
+    /// The numbers of the jobs that it waits for.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = u64> {
         self.parts.iter().filter_map(|part| match part.rows {
-            Rows::Asked(visit) => Some(visit),
-            Rows::Here(_) => None,
+            Rows::Requested(job) => Some(job),
+            Rows::Loaded(_) => None,
         })
     }
 
@@ -122,18 +122,18 @@ impl Stripe {
         self.parts.iter().map(|part| part.bytes).sum()
     }
 
-    /// Rows have come, if they are still wanted: gives how many bytes more they need than was thought.
-    pub(super) fn take(&mut self, visit: u64, chunk: Chunk) -> i64 {
-        let is_it = |part: &&mut Part| {
-            part.range.start == chunk.cut.at
-                && matches!(part.rows, Rows::Asked(asked) if asked == visit)
+    /// Stores a chunk if it is still wanted. Returns by how many bytes it exceeds the estimate.
+    pub(super) fn load(&mut self, job: u64, chunk: StripeChunk) -> i64 {
+        let matches = |part: &&mut Part| {
+            part.range.start == chunk.request.start
+                && matches!(part.rows, Rows::Requested(requested) if requested == job)
         };
-        let Some(part) = self.parts.iter_mut().find(is_it) else {
+        let Some(part) = self.parts.iter_mut().find(matches) else {
             return 0;
         };
         let more = chunk.bytes() as i64 - part.bytes as i64;
         part.bytes = chunk.bytes();
-        part.rows = Rows::Here(chunk);
+        part.rows = Rows::Loaded(chunk);
         more
     }
 }

@@ -15,7 +15,7 @@ use parquet::{arrow::ArrowWriter, file::properties::WriterProperties};
 /// Numbers in a list or a byte string.
 pub const WIDTH: usize = 16;
 
-/// Writes a file of one batch, with so many rows in each group.
+/// Writes a file of one batch, with `rows_per_group` rows in each row group.
 pub fn write(path: &Path, batch: &RecordBatch, rows_per_group: usize) {
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(rows_per_group))
@@ -58,17 +58,17 @@ pub fn rows(from: i64, to: i64) -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-/// What row `id` holds in `list` and in `bytes`.
+/// The value of row `id` in `list` and in `bytes`.
 pub fn tensor(id: i64) -> [f32; WIDTH] {
-    std::array::from_fn(|place| (id * 100 + place as i64) as f32)
+    std::array::from_fn(|column| (id * 100 + column as i64) as f32)
 }
 
-/// What row `id` holds in `text`: of varying length.
+/// The value of row `id` in `text`, with a varying length.
 pub fn text(id: i64) -> String {
     format!("row {id}")
 }
 
-/// Three files with 1,000 rows, 1 and 500, in groups of 128.
+/// Three files with 1,000, 1 and 500 rows, in row groups of 128.
 pub fn three_files(directory: &Path) -> Arc<Dataset> {
     write(&directory.join("a.parquet"), &rows(0, 1000), 128);
     write(&directory.join("b.parquet"), &rows(1000, 1001), 128);

@@ -39,7 +39,7 @@ class SetupStep:
     TRAIN: ClassVar[SetupStep]
 
 @final
-class Forecast:
+class PlanPreview:
     """What a change of workers does to an epoch of a data set."""
 
     files: int
@@ -49,8 +49,8 @@ class Forecast:
     after: list[list[tuple[int, int]]]
     flows: list[tuple[int, int, int]]
     moved: int
-    anew: int
-    cut: int
+    moved_from_scratch: int
+    split_groups: int
 
 def plan(
     paths: Sequence[str],
@@ -62,7 +62,7 @@ def plan(
     epoch: int,
     whole_row_groups: bool,
     cache: tuple[str | PathLike[str], int] | None = None,
-) -> Forecast: ...
+) -> PlanPreview: ...
 
 @final
 class Data:
@@ -96,7 +96,7 @@ class Data:
     def position(self) -> tuple[int, int, int, int]: ...
     def skipped(self) -> tuple[int, int]: ...
     def introduce(self) -> bytes: ...
-    def enter(self, rank: int, introductions: Sequence[bytes]) -> int: ...
+    def enter(self, rank: int, hellos: Sequence[bytes]) -> int: ...
     def enter_shard(self, shard: int, count: int) -> None: ...
     def audit_round(self) -> None: ...
     def next_batch(self) -> Batch | None: ...

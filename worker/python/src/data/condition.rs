@@ -1,5 +1,5 @@
-//! Conditions on rows, as pyarrow writes its filters: a list of (column, operator, value) of which all hold, or a list of such
-//! lists of which one holds.
+//! Conditions on rows in the format of pyarrow's filters: a list of (column, operator, value) that must all be true,
+//! or a list of such lists of which one must be true.
 
 use elasticrun_data::{Comparison, Predicate, Value};
 use pyo3::{
@@ -8,7 +8,7 @@ use pyo3::{
     types::{PyBool, PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple},
 };
 
-/// Reads the argument `where`.
+/// Parses the argument `where`.
 pub(super) fn read(given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
     let list: Vec<Bound<'_, PyAny>> = given.extract().map_err(|_| {
         PyTypeError::new_err(
@@ -66,7 +66,7 @@ fn term(given: &Bound<'_, PyAny>) -> PyResult<Predicate> {
 }
 
 fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
-    // Truth values are integers in Python.
+    // In Python a bool is an int.
     if given.is_instance_of::<PyBool>() {
         Ok(Value::Bool(given.extract()?))
     } else if given.is_instance_of::<PyInt>() {

@@ -1,18 +1,18 @@
-//! Which row groups and which windows of a data set are read, and what its writer noted.
+//! Selects row groups and windows of a data set, and reads the metadata of its writer.
 
 use std::collections::HashSet;
 
-use elasticrun_data::{Dataset, Windows as Chosen};
+use elasticrun_data::{Dataset, NGram};
 use pyo3::{prelude::*, types::PyList};
 
-use super::{condition, of};
+use super::{condition, to_py_err};
 
-/// Rows of a window, timestamp, largest difference, whether they may overlap, and the columns by row.
-pub(super) type Windows = (u32, String, f64, bool, Vec<(u32, String)>);
+/// Rows of a window, timestamp column, maximum difference, overlap, and the columns by row.
+pub(super) type NGramTuple = (u32, String, f64, bool, Vec<(u32, String)>);
 
-pub(super) fn windows(given: Windows) -> Chosen {
+pub(super) fn to_ngram(given: NGramTuple) -> NGram {
     let (length, timestamp, delta, overlap, columns) = given;
-    Chosen {
+    NGram {
         length,
         timestamp,
         delta,
@@ -21,8 +21,8 @@ pub(super) fn windows(given: Windows) -> Chosen {
     }
 }
 
-/// The data set with some of its row groups: those that conditions leave by their statistics, or those whose numbers a
-/// function gives, which is called with (number, file, number in the file, rows, bytes) of all.
+/// Selects row groups, either by conditions on their statistics or by a function. The function gets a list of (number,
+/// file, index in the file, rows, bytes) and returns the numbers to keep.
 pub(super) fn select(
     py: Python<'_>,
     dataset: Dataset,
@@ -32,7 +32,7 @@ pub(super) fn select(
         let predicate = condition::read(given)?;
         let held = dataset
             .may_hold(&predicate)
-            .map_err(|error| of(py, &error.into()))?;
+            .map_err(|error| to_py_err(py, &error.into()))?;
         return Ok(dataset.select(|number, _| held[number as usize]));
     }
     let groups: Vec<(usize, &str, u32, u32, u64)> = (dataset.groups().iter().enumerate())
@@ -45,7 +45,7 @@ pub(super) fn select(
     Ok(dataset.select(|number, _| wanted.contains(&number)))
 }
 
-/// A note that a writer left beside the files of a data set, in the footer of a file of that name.
+/// The metadata of a data set: the value of `key` in the footer of the file `name` beside its files.
 #[pyfunction]
 pub(crate) fn note(
     py: Python<'_>,
@@ -54,15 +54,15 @@ pub(crate) fn note(
     key: &str,
 ) -> PyResult<Option<Vec<u8>>> {
     py.detach(|| Dataset::note(&paths, name, key))
-        .map_err(|error| of(py, &error.into()))
+        .map_err(|error| to_py_err(py, &error.into()))
 }
 
-/// Names of the columns of a data set, with those of its directories.
+/// Names of the columns of a data set, including partition columns.
 #[pyfunction]
 pub(crate) fn columns(py: Python<'_>, paths: Vec<String>) -> PyResult<Vec<String>> {
     let dataset = py
         .detach(|| Dataset::open(&paths, None))
-        .map_err(|error| of(py, &error.into()))?;
+        .map_err(|error| to_py_err(py, &error.into()))?;
     let fields = dataset.schema().map(|schema| schema.fields());
     Ok((fields.into_iter().flatten())
         .map(|field| field.name().clone())

@@ -1,4 +1,4 @@
-//! Images, decoded without the GIL.
+//! Decodes images without the GIL.
 
 use elasticrun_data::Image as Decoded;
 use pyo3::{
@@ -6,9 +6,9 @@ use pyo3::{
     types::{PyBytes, PyDict, PyTuple},
 };
 
-use super::of;
+use super::to_py_err;
 
-/// A decoded image, as NumPy's array interface describes memory.
+/// A decoded image with NumPy's array interface.
 #[pyclass(frozen, module = "elasticrun._native")]
 #[derive(Debug)]
 pub(crate) struct Image(Decoded);
@@ -37,7 +37,7 @@ impl Image {
     }
 }
 
-/// Decodes PNG and JPEG images; none where there is none.
+/// Decodes PNG and JPEG images. None stays None.
 #[pyfunction]
 pub(crate) fn images(
     py: Python<'_>,
@@ -53,6 +53,6 @@ pub(crate) fn images(
             .map(|one| one.map(Decoded::decode).transpose())
             .collect()
     });
-    let decoded = decoded.map_err(|error| of(py, &error.into()))?;
+    let decoded = decoded.map_err(|error| to_py_err(py, &error.into()))?;
     Ok(decoded.into_iter().map(|one| one.map(Image)).collect())
 }

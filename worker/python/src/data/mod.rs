@@ -1,4 +1,4 @@
-//! Elastic data, as Python calls it.
+//! Elastic data for Python.
 
 use std::{
     num::NonZeroU32,
@@ -12,7 +12,7 @@ use elasticrun_data::{
     Dataset, DiskCache, OnError, ReaderOptions,
     elastic::{Elastic, ElasticOptions, Error},
 };
-use elasticrun_ledger::{Order, Split};
+use elasticrun_ledger::{ReadOrder, Split};
 use pyo3::{
     exceptions::{PyKeyError, PyTypeError, PyValueError},
     prelude::*,
@@ -27,11 +27,11 @@ mod values;
 
 pub(crate) use extent::{columns, note};
 pub(crate) use image::{Image, images};
-pub(crate) use plan_preview::{Forecast, plan};
+pub(crate) use plan_preview::{PlanPreview, plan};
 
 use crate::error;
 
-/// A data set that this process reads. Calls take turns.
+/// A data set that this process reads. A lock serializes the calls.
 #[pyclass(frozen, module = "elasticrun._native")]
 #[derive(Debug)]
 pub(crate) struct Data(Mutex<Elastic>);
@@ -43,12 +43,12 @@ fn detached<T: Send>(
     body: impl FnOnce(&mut Elastic) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
     py.detach(|| body(&mut data.0.lock().unwrap_or_else(PoisonError::into_inner)))
-        .map_err(|error| of(py, &error))
+        .map_err(|error| to_py_err(py, &error))
 }
 
-fn of(py: Python<'_>, error: &Error) -> PyErr {
+fn to_py_err(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
-        Error::Disagreement(_) | Error::Unfit(_) => "StateError",
+        Error::Disagreement(_) | Error::Restore(_) => "StateError",
         _ => "DataError",
     };
     let mut text = error.to_string();
@@ -85,7 +85,7 @@ impl Data {
         cache: Option<(PathBuf, u64)>,
         stripes: Option<NonZeroU32>,
         row_groups: Option<Bound<'_, PyAny>>,
-        windows: Option<extent::Windows>,
+        windows: Option<extent::NGramTuple>,
     ) -> PyResult<Self> {
         let batch = NonZeroU32::new(batch_size)
             .ok_or_else(|| PyValueError::new_err("batch_size must be at least 1"))?;
@@ -93,7 +93,7 @@ impl Data {
         let reader = ReaderOptions {
             columns,
             predicate: condition.as_ref().map(condition::read).transpose()?,
-            windows: windows.map(extent::windows),
+            ngram: windows.map(extent::to_ngram),
             shuffle_rows,
             shuffle: seed.is_some(),
             seed: seed.unwrap_or(0),
@@ -106,9 +106,9 @@ impl Data {
             },
         };
         let order = match (stripes, whole_row_groups) {
-            (Some(stripes), _) => Order::Deterministic(stripes.get()),
-            (None, true) => Order::Local(Split::Never),
-            (None, false) => Order::Local(Split::Rows),
+            (Some(stripes), _) => ReadOrder::Deterministic(stripes.get()),
+            (None, true) => ReadOrder::Local(Split::Never),
+            (None, false) => ReadOrder::Local(Split::Rows),
         };
         let options = ElasticOptions {
             batch,
@@ -119,7 +119,7 @@ impl Data {
         let cache = cache.map(|(directory, bytes)| DiskCache { directory, bytes });
         let dataset = py
             .detach(|| Dataset::open(&paths, cache))
-            .map_err(|error| of(py, &error.into()))?;
+            .map_err(|error| to_py_err(py, &error.into()))?;
         let dataset = match row_groups {
             None => dataset,
             Some(given) => extent::select(py, dataset, &given)?,
@@ -131,7 +131,9 @@ impl Data {
             }
             Ok(elastic)
         });
-        Ok(Self(Mutex::new(opened.map_err(|error| of(py, &error))?)))
+        Ok(Self(Mutex::new(
+            opened.map_err(|error| to_py_err(py, &error))?,
+        )))
     }
 
     /// (rows, row groups, files) of the data set.
@@ -156,7 +158,7 @@ impl Data {
         })
     }
 
-    /// (epoch, rows of it that all had left at the last agreement, rows that this worker has left, steps left).
+    /// (epoch, rows that all workers had left at the last agreement, rows that this worker has left, steps left).
     fn position(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
         detached(py, self, |data| {
             let position = data.position();
@@ -169,14 +171,14 @@ impl Data {
         })
     }
 
-    /// Bytes of rows in memory, and how often a row group is decoded in an epoch.
+    /// Bytes of rows in memory, and the approximate number of times that a row group is decoded in an epoch.
     fn cost(&self, py: Python<'_>) -> PyResult<(u64, f64)> {
         detached(py, self, |data| Ok((data.memory(), data.passes())))
     }
 
-    /// Rows a second by rank, as commits tell them; empty before there is anything to measure.
+    /// Rows a second by rank, as of commits; empty before the first commit.
     fn pace(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
-        detached(py, self, |data| Ok(data.pace()))
+        detached(py, self, |data| Ok(data.throughput()))
     }
 
     /// Bytes of row groups that were read so far.
@@ -184,7 +186,7 @@ impl Data {
         detached(py, self, |data| Ok(data.bytes_read()))
     }
 
-    /// Row groups and rows that could not be read and were skipped.
+    /// Pieces and rows that were skipped because they could not be read.
     fn skipped(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         detached(py, self, |data| {
             Ok((data.skipped().pieces, data.skipped().rows))
@@ -196,17 +198,17 @@ impl Data {
         Ok(PyBytes::new(py, &bytes).unbind())
     }
 
-    /// Enters a round: gives how many rows went to another worker.
-    fn enter(&self, py: Python<'_>, rank: usize, introductions: Vec<Vec<u8>>) -> PyResult<u64> {
-        detached(py, self, |data| data.enter_round(rank, &introductions))
+    /// Enters a round, and returns the number of rows that move to another worker.
+    fn enter(&self, py: Python<'_>, rank: usize, hellos: Vec<Vec<u8>>) -> PyResult<u64> {
+        detached(py, self, |data| data.enter_round(rank, &hellos))
     }
 
-    /// Without a job: reads one of so many shards.
+    /// Without a job: reads one of `count` shards.
     fn enter_shard(&self, py: Python<'_>, shard: u32, count: u32) -> PyResult<()> {
         detached(py, self, |data| data.enter_shard(shard, count))
     }
 
-    /// The audit is to say that a round goes on from this commit.
+    /// Logs in the audit that a round continues from its base.
     fn audit_round(&self, py: Python<'_>) -> PyResult<()> {
         let (round, base) = crate::process::base(py)?;
         detached(py, self, |data| data.audit_round(round, base.as_deref()))
@@ -227,7 +229,7 @@ impl Data {
         detached(py, self, |data| data.agree_on(&reports))
     }
 
-    /// The commit of the last report is made.
+    /// Logs in the audit that the commit of the last report is sealed.
     fn committed(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, self, Elastic::commit_made)
     }
@@ -239,7 +241,7 @@ impl Data {
         })
     }
 
-    /// Whether rows were processed of which no commit knows yet.
+    /// Whether rows were processed that no commit includes yet.
     fn is_ahead(&self, py: Python<'_>) -> PyResult<bool> {
         detached(py, self, |data| Ok(data.is_ahead()))
     }
@@ -254,7 +256,7 @@ impl Data {
     }
 }
 
-/// The rows of a step, as columns.
+/// The rows of a step as columns.
 #[pyclass(frozen, module = "elasticrun._native")]
 #[derive(Debug)]
 pub(crate) struct Batch(elasticrun_data::Batch);
@@ -275,16 +277,16 @@ impl Batch {
             .collect()
     }
 
-    /// A column as memory that NumPy can look at, if it is of numbers (or of bytes) of one size.
+    /// A column with NumPy's array interface, if it has numbers or bytes of one size.
     fn column(&self, name: &str) -> PyResult<Option<Column>> {
         let column = self
             .0
             .column(name)
             .ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
-        Ok(Column::of(column))
+        Ok(Column::from_arrow(column))
     }
 
-    /// A column as a list: of strings, bytes or truth values, none where there is no value; of numbers that may be missing.
+    /// A column as a list: strings, bytes, bools or nullable numbers. None for null.
     fn values<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyList>>> {
         let column = self
             .0
@@ -293,7 +295,7 @@ impl Batch {
         values::list(py, &*column.array)
     }
 
-    /// Rows that were processed for it, with those that a predicate dropped.
+    /// Rows that were processed for the batch, including rows that a predicate dropped.
     fn processed(&self) -> u64 {
         self.0.rows_processed()
     }
@@ -331,11 +333,11 @@ impl Batch {
     }
 }
 
-/// A column as NumPy's array interface describes memory: (rows) or (rows, width). The memory is the batch's own.
+/// A column with NumPy's array interface, of shape (rows) or (rows, width). The memory belongs to the batch.
 #[pyclass(frozen, module = "elasticrun._native")]
 #[derive(Debug)]
 pub(crate) struct Column {
-    /// Keeps the memory.
+    /// Keeps the memory alive.
     _array: Arc<dyn Array>,
     address: usize,
     shape: Vec<usize>,
@@ -343,7 +345,7 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    fn of(column: &elasticrun_data::Column) -> Option<Self> {
+    fn from_arrow(column: &elasticrun_data::Column) -> Option<Self> {
         let array = &column.array;
         let rows = array.len();
         if array.null_count() > 0 {

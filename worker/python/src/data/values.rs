@@ -1,4 +1,4 @@
-//! Columns that are no plain memory, as Python objects.
+//! Converts columns that are not plain memory to Python objects.
 
 use arrow_array::{
     Array,
@@ -11,7 +11,7 @@ use pyo3::{
     types::{PyBytes, PyList},
 };
 
-/// The values of an array, one by one; nothing if they have no simple counterpart.
+/// The values of an array as a list; `None` if they have no simple counterpart.
 pub(super) fn list<'py>(
     py: Python<'py>,
     array: &dyn Array,

@@ -1,4 +1,4 @@
-"""What the files of an audit prove."""
+"""Evaluation of audit logs."""
 
 from __future__ import annotations
 

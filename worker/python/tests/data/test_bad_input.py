@@ -1,4 +1,4 @@
-"""Data that is not as it should be: what a user sees, by file, row group and column."""
+"""Errors for invalid data: they name file, row group and column."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_directory_without_a_file_and_a_file_without_a_row(tmp_path):
 def test_one_row_for_many_workers(tmp_path):
     path = parquet.write(tmp_path / "set", rows=1, files=1)
     shards = [shard(path, number, 7) for number in range(7)]
-    # All have the same number of steps, so that no collective hangs; one of them has the row.
+    # All workers have the same number of steps, so that no collective hangs. One of them has the row.
     assert {len(data) for data in shards} == {1}
     assert sorted(row for data in shards for row in rows(data)) == [0]
 
@@ -122,13 +122,13 @@ def test_a_damaged_index_of_pages_is_named(tmp_path):
         for group in range(2)
         for chunk in [pq.read_metadata(path).row_group(group).column(1)]
     )
-    # What lies between the last column and the footer are the indexes.
+    # The page indexes are between the last column and the footer.
     content[end : len(content) - 8 - footer] = b"\xff" * (len(content) - 8 - footer - end)
     path.write_bytes(content)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     with pytest.raises(DataError, match=r"x\.parquet: row group 0: .*is damaged"):
         rows(shard(tmp_path, where=[("index", "==", 5)]))
-    # Without a predicate nobody looks at them.
+    # Without a predicate they are not read.
     assert len(rows(shard(tmp_path))) == 200
 
 

@@ -23,7 +23,7 @@ import os, time, numpy as np
 import elasticrun as e
 from elasticrun.data import ParquetDataset
 
-# In one write, since this process may be killed between two.
+# A single write, since this process may be killed between two writes.
 def say(line):
     os.write(1, f"{{line}}\\n".encode())
 
@@ -48,7 +48,7 @@ def train(state):
                 state.commit()
             if state.steps == began + 4:
                 say(f"TRAINS {{e.world().round}}")
-        # Between two steps, so that the end of an epoch and the commit of it are one.
+        # Without a step in between, so that the end of an epoch and its commit are one.
         state.data.next_epoch()
         state.commit()
         over = e.allreduce(float(os.path.exists("{stop}")), op=e.Max, name="over")
@@ -73,7 +73,7 @@ def test_strikes_change_no_step(start, tmp_path):
     options = {"order": "deterministic", "global_batch_size": 14, "stripes": 60}
     epochs, kills = strike(start, tmp_path, 12, **options)
     assert kills > 3
-    # One process without a job reads all rows in the order of the positions.
+    # One process without a job reads all rows in the order of their positions.
     alone = ParquetDataset(tmp_path / "data", seed=7, **options)
     alone._enter_shard(0, 1)
     commits = committed(tmp_path / "audit")
@@ -108,13 +108,13 @@ def strike(start, tmp_path, strikes, **options):
     )
     trained, slots, kills, done = -1, (2, 0), 0, 0
     while done < strikes:
-        # Each strike meets a round that trains.
+        # Each strike happens while a round trains.
         while trained < (newest := _newest(job.text)):
             trained = int(re.search(r"TRAINS (\d+)", job.until("TRAINS"))[1])
         found = re.findall(r"ROUND (\d+) OF (\d+) PID (\d+)", job.text)
         members = [int(pid) for round_, _, pid in found if int(round_) == newest]
         size = next(int(size) for round_, size, _ in found if int(round_) == newest)
-        # A job whose workers all fail has failed, so one is left.
+        # One worker survives, since a job without workers has failed.
         if len(members) == size > 1 and (size != sum(slots) or chance.random() < 0.6):
             victims = chance.sample(members, chance.randrange(1, size))
             for pid in victims:

@@ -1,4 +1,4 @@
-"""What is read of a data set: row groups, windows, directories, and what is made of it."""
+"""Selection of row groups, windows and partition columns, and transforms."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_mixture_goes_by_weights_and_gives_each_row_once(tmp_path):
     for _ in mixture.epochs(2):
         batches = list(mixture)
         sources = [batch.source for batch in batches]
-        # As long as both last, three of four are of the first, at any time within one.
+        # While both last, three of four batches are from the first, to within one at any time.
         for end in range(1, 80):
             assert abs(sources[:end].count(0) - end * 3 / 4) <= 1
         assert sources[80:] == [1] * 10
@@ -179,7 +179,7 @@ def test_weighted_sampling_reads_each_row_once(tmp_path):
         rows = [int(row.index) for row in reader]
         assert reader.last_row_consumed
     assert sorted(rows) == sorted([*range(900), *range(600)])
-    # 900 draws of the first take about 1,000 of all, of which 100 are of the second.
+    # 900 draws of the first reader take about 1,000 draws in all, 100 of them of the second.
     with WeightedSamplingReader([make_reader(path) for path in paths], [9, 1]) as again:
         assert [int(row.index) for row in again] == rows
 

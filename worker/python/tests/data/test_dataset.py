@@ -14,7 +14,7 @@ from elasticrun.errors import DataError, StateError
 
 @pytest.fixture(autouse=True, scope="module")
 def alone():
-    # A process is a worker once.
+    # A process can only be a worker once.
     elasticrun.init()
 
 

@@ -40,7 +40,7 @@ print("EACH ROW", {epochs}, "TIMES IN", state.steps, "STEPS")
 """
 
 
-#: Of order "deterministic": two steps of 50 rows are those of five workers in order "local".
+#: Options of order "deterministic". A step has the rows of five workers in order "local".
 STRIPES = {"order": "deterministic", "global_batch_size": 50, "stripes": 60}
 
 
@@ -78,7 +78,7 @@ def test_survivors_of_a_sigkill_go_on_with_what_is_left(start, tmp_path):
         "-np 4 --min-np 2 -H localhost:4 --failure-domain slot --blacklist forever", script(tmp_path, strike)
     ).succeed()
     assert start_of(text, 2) == {(rank, 3, 720) for rank in range(3)}
-    # Seven steps of four workers, and 720 rows by three.
+    # Seven steps of four workers, then 720 rows of three workers.
     assert text.count("EACH ROW 1 TIMES IN 31 STEPS") == 3
     check(tmp_path)
 
@@ -135,7 +135,7 @@ def test_row_groups_may_stay_whole(start, tmp_path):
 
 @pytest.mark.parametrize("order", ["local", "deterministic"])
 def test_all_workers_lost_go_on_with_model_and_rows_of_one_commit(start, tmp_path, order):
-    # The last of them in the midst of a step, when others have committed it or not; the agents live and keep the commits.
+    # The last worker fails in the middle of a step that others may have committed. The agents live and keep the commits.
     strike = """
             if e.world().round == 1 and state.steps == 6:
                 os._exit(3)"""
@@ -150,7 +150,7 @@ def test_all_workers_lost_go_on_with_model_and_rows_of_one_commit(start, tmp_pat
         int(round_) for round_, left in re.findall(r"ROUND (\d+) .* LEFT (\d+)", text) if int(left) == 1000 - done
     }
     assert start_of(text, later) == {(rank, 2, 1000 - done) for rank in range(2)}
-    # The model has seen each row once, and the steps before the restart are in it.
+    # The model has seen each row once, including the steps before the restart.
     assert text.count(f"EACH ROW 1 TIMES IN {20 if deterministic else 50} STEPS") == 2
     check(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The arguments of petastorm 0.13's readers: each is kept, mapped, or refused by one line."""
+"""The arguments of petastorm 0.13's readers: each is accepted, mapped, or refused with one line."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_fields_by_pattern_and_by_object(path):
 
     with make_batch_reader(path, schema_fields=["ind.*", Field()]) as reader:
         assert next(reader)._fields == ("index", "x")
-    # A pattern matches whole names.
+    # A pattern must match a whole name.
     with pytest.raises(ValueError, match="no field matches 'ind'"):
         make_batch_reader(path, schema_fields=["ind"])
 
@@ -150,7 +150,7 @@ class in_reduce:
 def test_predicates_keep_what_they_say(path, predicate, rule):
     wanted = [index for index in range(1000) if rule(index)]
     assert indexes(make_reader(path, predicate=predicate)) == wanted
-    # The fields of a predicate need not be among those that are given.
+    # The fields of a predicate need not be selected.
     with make_reader(path, schema_fields=["x"], predicate=predicate) as reader:
         assert sorted(int(row.x[0]) for row in reader) == wanted
         assert not wanted or row_fields(path, predicate) == ("x",)

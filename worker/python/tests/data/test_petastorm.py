@@ -1,4 +1,4 @@
-"""A data set that Petastorm wrote: the fixture beside this. tests/petastorm has one that it writes first."""
+"""A data set of Petastorm, from the fixture in this directory. tests/petastorm writes one first."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_batches_of_make_batch_reader_are_as_stored():
     ],
 )  # fmt: skip
 def test_selectors_select_by_the_indexes_of_the_data_set(selector, rule):
-    # A row group for each of the two partitions, which hold the even and the odd numbers.
+    # One row group for each of the two partitions: the even and the odd numbers.
     with make_reader(SET, rowgroup_selector=selector) as reader:
         assert {int(row.id) for row in reader} == {number for number in range(ROWS) if rule(number)}
 

@@ -50,7 +50,7 @@ def test_the_plan_as_json_is_disjoint_and_whole(data: Path) -> None:
     assert ranges[0][0] == 0 and ranges[-1][1] == 800
     assert all(one[1] == other[0] for one, other in itertools.pairwise(ranges))
     assert {worker["rows"] for worker in told["after"]} == {114, 115}
-    # The bound of data.md for four workers of 200 rows: what is above the new share of each, less the odd rows.
+    # The lower bound for four workers of 200 rows: the surplus over the new shares, less the odd rows.
     assert told["moved"] == 4 * (200 - 114) - 2
     assert told["moved"] <= told["moved_if_dealt_anew"]
 

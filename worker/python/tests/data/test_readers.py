@@ -1,4 +1,4 @@
-"""Petastorm's readers: its behaviour where it was right, and ours where it was not."""
+"""Readers with Petastorm's interface: its behaviour, except for its errors."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ def test_what_is_wrong_is_named(url):
         make_reader(url, transform_spec=lambda row: row)
     with pytest.raises(DataError, match="nowhere"):
         make_reader("file:///nowhere")
-    # How Petastorm's processes talk is nothing here.
+    # Arguments for the communication of Petastorm's processes have no effect.
     make_reader(url, reader_pool_type="process", results_queue_size=5)

@@ -19,7 +19,7 @@ from petastorm import make_batch_reader
 
 
 def read(url: str, reset: int = 0, **options: int) -> list[int]:
-    # In this process, one row group after the other: what comes is then no matter of time.
+    # In this process and one row group after the other, so that the order does not depend on timing.
     with make_batch_reader(url, num_epochs=1, reader_pool_type="dummy", **options) as reader:
         if reset:
             next(reader)
@@ -35,5 +35,5 @@ try:
 except Exception as error:
     said = {"error": type(error).__name__}
 print(json.dumps(said), flush=True)
-# Threads that its libraries leave may abort an interpreter that ends in the usual way; what was asked for is said.
+# Threads of its libraries may abort an interpreter that exits normally. The output is complete by now.
 os._exit(0)

@@ -59,7 +59,7 @@ def test_a_seed_decides_which_rows_a_shard_sees(url):
     seen = [
         {frozenset(read(url, seed=seed, cur_shard=0, shard_count=4)) for seed in (1, 2, 3)} for read in (theirs, ours)
     ]
-    # Petastorm's shard is the same row groups in every job, with any seed.
+    # A shard of Petastorm has the same row groups in every job, for any seed.
     assert [len(different) for different in seen] == [1, 3]
 
 
@@ -68,7 +68,7 @@ def test_shards_are_even(url):
         return [read(url, cur_shard=shard, shard_count=4) for shard in range(4)]
 
     lengths = {read: [len(shard) for shard in shards(read)] for read in (theirs, ours)}
-    # A job that counts steps by its shortest shard drops rows, and one that does not hangs.
+    # A job that counts steps by its shortest shard drops rows. Any other job hangs.
     assert max(lengths[theirs]) - min(lengths[theirs]) >= 60
     assert lengths[ours] == [250] * 4
     for read in (theirs, ours):

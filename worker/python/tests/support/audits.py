@@ -1,4 +1,4 @@
-"""What the audit of a data set says of each commit."""
+"""Reads the commits in the audit logs of a data set."""
 
 from __future__ import annotations
 

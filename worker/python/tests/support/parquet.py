@@ -1,4 +1,4 @@
-"""Data sets for tests, as pyarrow writes them."""
+"""Data sets for tests, written by pyarrow."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-//! A ledger as bytes: what a commit holds of the data.
+//! Encoding of a ledger: what a commit stores about the data.
 
-use super::{Identity, Ledger, Left, Owner};
+use super::{DatasetId, Ledger, Owner, Remaining};
 use crate::{
     Malformed, Share,
     encoding::{disjoint, put, take, take_word},
 };
 
-/// The version of the bytes of a ledger.
+/// Version of the encoding.
 const VERSION: u64 = 1;
 
 impl Ledger {
-    /// The ledger as bytes. They are the same in all workers that agree.
+    /// The encoded ledger. All workers that agree have the same bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let Identity {
+        let DatasetId {
             rows,
             groups,
             digest,
@@ -26,11 +26,11 @@ impl Ledger {
         put(&mut out, self.seed.unwrap_or(0));
         put(&mut out, self.epoch);
         match &self.left {
-            Left::Stripes { stripes, at } => {
+            Remaining::Stripes { stripes, next } => {
                 put(&mut out, (*stripes).into());
-                put(&mut out, *at);
+                put(&mut out, *next);
             }
-            Left::Shares { owners, shares } => {
+            Remaining::Shares { owners, shares } => {
                 put(&mut out, NO_STRIPES);
                 put(&mut out, shares.len() as u64);
                 for (owner, share) in owners.iter().zip(shares) {
@@ -44,16 +44,16 @@ impl Ledger {
         out
     }
 
-    /// Reads what [`Ledger::encode`] has written.
+    /// Decodes the output of [`Ledger::encode`].
     ///
     /// # Errors
-    /// If the bytes are not a ledger's: invariant D1 is checked.
+    /// If the bytes do not decode, or violate invariant D1.
     pub fn decode(mut from: &[u8]) -> Result<Self, Malformed> {
         let from = &mut from;
         if take(from)? != VERSION {
             return Err(Malformed("it is of another version of elasticrun"));
         }
-        let identity = Identity {
+        let identity = DatasetId {
             rows: take(from)?,
             groups: u32::try_from(take(from)?).map_err(|_| Malformed("too many row groups"))?,
             digest: take(from)?,
@@ -63,12 +63,12 @@ impl Ledger {
         let epoch = take(from)?;
         let left = match take(from)? {
             NO_STRIPES => take_shares(from, identity.rows)?,
-            stripes => Left::Stripes {
+            stripes => Remaining::Stripes {
                 stripes: u32::try_from(stripes).map_err(|_| Malformed("too many stripes"))?,
-                at: take(from)?,
+                next: take(from)?,
             },
         };
-        if matches!(left, Left::Stripes { at, .. } if at > identity.rows) {
+        if matches!(left, Remaining::Stripes { next, .. } if next > identity.rows) {
             return Err(BEYOND);
         }
         if !from.is_empty() {
@@ -83,13 +83,13 @@ impl Ledger {
     }
 }
 
-/// Stands where order "deterministic" has its number of stripes.
+/// In order "local", takes the place of the number of stripes.
 const NO_STRIPES: u64 = 0;
 
 pub(super) const BEYOND: Malformed = Malformed("a row is beyond the end of the epoch");
 
-/// Owners and shares of an epoch of so many rows.
-fn take_shares(from: &mut &[u8], rows: u64) -> Result<Left, Malformed> {
+/// Decodes the owners and shares of an epoch with `rows` rows.
+fn take_shares(from: &mut &[u8], rows: u64) -> Result<Remaining, Malformed> {
     let count = take(from)?;
     let (mut owners, mut shares) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -102,5 +102,5 @@ fn take_shares(from: &mut &[u8], rows: u64) -> Result<Left, Malformed> {
         return Err(BEYOND);
     }
     disjoint(all())?;
-    Ok(Left::Shares { owners, shares })
+    Ok(Remaining::Shares { owners, shares })
 }

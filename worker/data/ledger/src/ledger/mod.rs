@@ -1,4 +1,4 @@
-//! The position of a job in its data, as of a commit.
+//! The ledger: the position of a job in its data, as of a commit.
 
 mod bytes;
 #[cfg(test)]
@@ -6,94 +6,96 @@ mod tests;
 
 use std::{collections::BTreeMap, iter};
 
-use super::{Former, Line, Member, Order, Plan, Share, Shuffle, Split, Stripes, repartition};
+use super::{
+    EpochLayout, FormerMember, Member, Plan, ReadOrder, Share, Shuffle, Split, Stripes, repartition,
+};
 use elasticrun_core::mutant::{Mutant, planted};
 
-/// Which data set a ledger is of.
+/// Identifies the data set of a ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct DatasetId {
     /// Rows of an epoch.
     pub rows: u64,
     /// Row groups.
     pub groups: u32,
-    /// A hash of what the data set consists of: its files, their sizes, the rows of their row groups.
+    /// A hash of the files and their row groups, which the caller computes.
     pub digest: u64,
 }
 
-/// Why a ledger does not take a share.
+/// Why a ledger rejects a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refused {
-    /// No worker of that rank is in it.
+pub enum LedgerError {
+    /// The ledger has no worker of that rank.
     #[error("rank {0} has no share of the data")]
     Unknown(usize),
-    /// It holds rows that the worker did not have: they are processed, or another worker's.
+    /// The share contains rows that the worker did not have: they are processed, or belong to another worker.
     #[error("rank {0} claims rows that are not its own")]
     Foreign(usize),
-    /// A step took fewer rows than the worker has told the others: it would not be done when they are.
+    /// A step processed fewer rows than announced, so this worker would finish the epoch later than the others.
     #[error("rank {rank} has processed {taken} rows where a step has {step}")]
     Short {
-        /// Who.
+        /// The rank of the worker.
         rank: usize,
         /// Rows of this step.
         taken: u64,
-        /// Rows that a step should have, at least.
+        /// Rows that a step must have at least.
         step: u64,
     },
 }
 
-/// A worker as a ledger knows it: as the same one in every round that it is in.
+/// A worker, with the same identity in each of its rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Which process it is: any number but 0 that no other process of the job has.
+    /// The process: any number but 0 that is unique in the job.
     pub id: u64,
-    /// Its host: any number that hosts do not share.
+    /// Its host: any number that is unique to the host.
     pub host: u64,
     /// The zone of its host.
     pub zone: u64,
 }
 
 impl Owner {
-    /// The owner of rows that nobody has yet.
-    pub const NOBODY: Owner = Owner {
+    /// The owner of rows that no worker has yet.
+    pub const UNASSIGNED: Owner = Owner {
         id: 0,
         host: u64::MAX,
         zone: u64::MAX,
     };
 }
 
-/// What is left of an epoch, worker by worker: part of the state of a job.
+/// What is left of an epoch, by worker. A part of the state of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ledger {
-    identity: Identity,
+    identity: DatasetId,
     /// The seed of the order; `None` if rows come in the order of the data set.
     seed: Option<u64>,
     epoch: u64,
-    left: Left,
+    left: Remaining,
 }
 
 /// What is left of an epoch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Left {
-    /// By rank of the round in which the commit was made, each with its share.
+enum Remaining {
+    /// The share of each worker, by rank of the round in which the commit was made.
     Shares {
         owners: Vec<Owner>,
         shares: Vec<Share>,
     },
-    /// All positions from this one on.
-    Stripes { stripes: u32, at: u64 },
+    /// All positions from `next` on.
+    Stripes { stripes: u32, next: u64 },
 }
 
-/// A checkpoint of another order, from the midst of an epoch.
+/// A checkpoint of another order, from the middle of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "it is in {stored}, {done} of {rows} rows into an epoch, and {wanted} can only begin with one: set what it was, or take a \
      checkpoint from the end of an epoch"
 )]
-pub struct Midst {
+pub struct MidEpoch {
     /// The order of the checkpoint.
-    pub stored: Order,
-    /// The order that is wanted.
-    pub wanted: Order,
+    pub stored: ReadOrder,
+    /// The order that is configured.
+    pub wanted: ReadOrder,
     /// Rows that are processed.
     pub done: u64,
     /// Rows of the epoch.
@@ -101,13 +103,13 @@ pub struct Midst {
 }
 
 impl Ledger {
-    /// The start of epoch 0 in order "local", before anybody has a share.
-    pub fn new(identity: Identity, seed: Option<u64>) -> Self {
+    /// The start of epoch 0 in order "local", before any worker has a share.
+    pub fn new(identity: DatasetId, seed: Option<u64>) -> Self {
         let mut ledger = Self {
             identity,
             seed,
             epoch: 0,
-            left: Left::Shares {
+            left: Remaining::Shares {
                 owners: Vec::new(),
                 shares: Vec::new(),
             },
@@ -117,26 +119,26 @@ impl Ledger {
     }
 
     /// The start of epoch 0 in order "deterministic".
-    pub fn in_stripes(identity: Identity, seed: Option<u64>, stripes: u32) -> Self {
+    pub fn in_stripes(identity: DatasetId, seed: Option<u64>, stripes: u32) -> Self {
         Self {
             identity,
             seed,
             epoch: 0,
-            left: Left::Stripes { stripes, at: 0 },
+            left: Remaining::Stripes { stripes, next: 0 },
         }
     }
 
-    /// The same position in another order, at the start or the end of an epoch.
+    /// Converts to another order, at the start or the end of an epoch.
     ///
     /// # Errors
-    /// If it is in the midst of one.
-    pub fn in_order(mut self, wanted: Order) -> Result<Self, Midst> {
+    /// In the middle of an epoch.
+    pub fn in_order(mut self, wanted: ReadOrder) -> Result<Self, MidEpoch> {
         let stored = match self.left {
-            Left::Shares { .. } => Order::Local(Split::Rows),
-            Left::Stripes { stripes, .. } => Order::Deterministic(stripes),
+            Remaining::Shares { .. } => ReadOrder::Local(Split::Rows),
+            Remaining::Stripes { stripes, .. } => ReadOrder::Deterministic(stripes),
         };
         let same = match (stored, wanted) {
-            (Order::Local(_), Order::Local(_)) => true,
+            (ReadOrder::Local(_), ReadOrder::Local(_)) => true,
             (stored, wanted) => stored == wanted,
         };
         if same {
@@ -145,7 +147,7 @@ impl Ledger {
         let (rows, left) = (self.identity.rows, self.left());
         if left > 0 && left < rows {
             let done = rows - left;
-            return Err(Midst {
+            return Err(MidEpoch {
                 stored,
                 wanted,
                 done,
@@ -153,20 +155,20 @@ impl Ledger {
             });
         }
         self.left = match wanted {
-            Order::Local(_) => Left::Shares {
-                owners: vec![Owner::NOBODY],
+            ReadOrder::Local(_) => Remaining::Shares {
+                owners: vec![Owner::UNASSIGNED],
                 shares: vec![iter::once(rows - left..rows).collect()],
             },
-            Order::Deterministic(stripes) => Left::Stripes {
+            ReadOrder::Deterministic(stripes) => Remaining::Stripes {
                 stripes,
-                at: rows - left,
+                next: rows - left,
             },
         };
         Ok(self)
     }
 
     /// The data set.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> DatasetId {
         self.identity
     }
 
@@ -180,7 +182,7 @@ impl Ledger {
         self.epoch
     }
 
-    /// What makes the order of this epoch.
+    /// The key of the order of this epoch.
     pub fn shuffle(&self) -> Option<Shuffle> {
         let epoch = self.epoch;
         self.seed.map(|seed| Shuffle { seed, epoch })
@@ -189,54 +191,61 @@ impl Ledger {
     /// The workers, by rank of the round in which the commit was made; none in order "deterministic".
     pub fn owners(&self) -> &[Owner] {
         match &self.left {
-            Left::Shares { owners, .. } => owners,
-            Left::Stripes { .. } => &[],
+            Remaining::Shares { owners, .. } => owners,
+            Remaining::Stripes { .. } => &[],
         }
     }
 
     /// Their shares; none in order "deterministic".
     pub fn shares(&self) -> &[Share] {
         match &self.left {
-            Left::Shares { shares, .. } => shares,
-            Left::Stripes { .. } => &[],
+            Remaining::Shares { shares, .. } => shares,
+            Remaining::Stripes { .. } => &[],
         }
     }
 
-    /// In order "deterministic", the stripes and the position from which on all rows are left.
+    /// In order "deterministic": the stripes, and the first unprocessed position.
     pub fn stripes(&self) -> Option<(Stripes, u64)> {
         match self.left {
-            Left::Shares { .. } => None,
-            Left::Stripes { stripes, at } => Some((Stripes::new(self.identity.rows, stripes), at)),
+            Remaining::Shares { .. } => None,
+            Remaining::Stripes { stripes, next } => {
+                Some((Stripes::new(self.identity.rows, stripes), next))
+            }
         }
     }
 
     /// Rows of this epoch that are left.
     pub fn left(&self) -> u64 {
         match &self.left {
-            Left::Shares { shares, .. } => shares.iter().map(Share::rows).sum(),
-            Left::Stripes { at, .. } => self.identity.rows - at,
+            Remaining::Shares { shares, .. } => shares.iter().map(Share::rows).sum(),
+            Remaining::Stripes { next, .. } => self.identity.rows - next,
         }
     }
 
-    /// Goes to the start of an epoch: all rows are left, and nobody has any.
+    /// Goes to the start of an epoch: all rows are left, and no worker has any.
     pub fn begin(&mut self, epoch: u64) {
         self.epoch = epoch;
         match &mut self.left {
-            Left::Shares { owners, shares } => {
-                *owners = vec![Owner::NOBODY];
+            Remaining::Shares { owners, shares } => {
+                *owners = vec![Owner::UNASSIGNED];
                 *shares = vec![iter::once(0..self.identity.rows).collect()];
             }
-            Left::Stripes { at, .. } => *at = 0,
+            Remaining::Stripes { next, .. } => *next = 0,
         }
     }
 
-    /// Hands what is left to the workers of a new round, by rank and each with its weight, see [`repartition()`].
-    /// In order "deterministic" nothing is handed out.
+    /// Divides the remaining rows among the workers of a new round, given by rank with their weights; see
+    /// [`repartition()`]. Does nothing in order "deterministic".
     ///
     /// # Panics
-    /// If no worker has a weight, or if two are the same.
-    pub fn share_out(&mut self, line: &Line, workers: &[(Owner, u32)], split: Split) -> Plan {
-        let Left::Shares { owners, shares } = &mut self.left else {
+    /// If all weights are 0, or if two workers are the same.
+    pub fn share_out(
+        &mut self,
+        layout: &EpochLayout,
+        workers: &[(Owner, u32)],
+        split: Split,
+    ) -> Plan {
+        let Remaining::Shares { owners, shares } = &mut self.left else {
             return Plan {
                 shares: Vec::new(),
                 moved: 0,
@@ -245,8 +254,8 @@ impl Ledger {
         let ranks: BTreeMap<u64, usize> = (owners.iter().enumerate())
             .map(|(rank, owner)| (owner.id, rank))
             .collect();
-        let former: Vec<Former<'_>> = (shares.iter().zip(&*owners))
-            .map(|(share, &Owner { host, zone, .. })| Former { share, host, zone })
+        let former: Vec<FormerMember<'_>> = (shares.iter().zip(&*owners))
+            .map(|(share, &Owner { host, zone, .. })| FormerMember { share, host, zone })
             .collect();
         let members: Vec<Member> = (workers.iter())
             .map(|(owner, weight)| Member {
@@ -256,47 +265,47 @@ impl Ledger {
                 zone: owner.zone,
             })
             .collect();
-        let plan = repartition(line, &former, &members, split);
+        let plan = repartition(layout, &former, &members, split);
         *owners = workers.iter().map(|(owner, _)| *owner).collect();
         shares.clone_from(&plan.shares);
         plan
     }
 
-    /// Notes what a worker has left at a commit.
+    /// Records what a worker has left at a commit.
     ///
     /// # Errors
-    /// If it has rows that it did not have before: invariant D2.
-    pub fn record(&mut self, rank: usize, share: Share) -> Result<(), Refused> {
-        let Left::Shares { shares, .. } = &mut self.left else {
-            return Err(Refused::Unknown(rank));
+    /// If it reports rows that it did not have before: invariant D2.
+    pub fn record(&mut self, rank: usize, share: Share) -> Result<(), LedgerError> {
+        let Remaining::Shares { shares, .. } = &mut self.left else {
+            return Err(LedgerError::Unknown(rank));
         };
-        let before = shares.get_mut(rank).ok_or(Refused::Unknown(rank))?;
-        if !share.is_part_of(before) {
-            return Err(Refused::Foreign(rank));
+        let before = shares.get_mut(rank).ok_or(LedgerError::Unknown(rank))?;
+        if !share.is_subset_of(before) {
+            return Err(LedgerError::Foreign(rank));
         }
         *before = share;
         Ok(())
     }
 
-    /// Notes how far all workers are in the stripes at a commit.
+    /// Records the position of all workers in the stripes at a commit.
     ///
     /// # Errors
-    /// If that is behind where they were, or beyond the end; [`Refused::Unknown`] in order "local".
-    pub fn record_stripes(&mut self, now: u64) -> Result<(), Refused> {
+    /// If the position is before the recorded one or after the end. In order "local", [`LedgerError::Unknown`].
+    pub fn record_stripes(&mut self, now: u64) -> Result<(), LedgerError> {
         let rows = self.identity.rows;
         match &mut self.left {
-            Left::Stripes { at, .. } if (*at..=rows).contains(&now) => {
-                *at = now;
+            Remaining::Stripes { next, .. } if (*next..=rows).contains(&now) => {
+                *next = now;
                 Ok(())
             }
-            Left::Stripes { .. } => Err(Refused::Foreign(0)),
-            Left::Shares { .. } => Err(Refused::Unknown(0)),
+            Remaining::Stripes { .. } => Err(LedgerError::Foreign(0)),
+            Remaining::Shares { .. } => Err(LedgerError::Unknown(0)),
         }
     }
 
-    /// Plants a mistake into what was handed out.
-    pub(super) fn spoil(&mut self) {
-        let Left::Shares { shares, .. } = &mut self.left else {
+    /// Plants a fault into the shares, in builds with mutants.
+    pub(super) fn plant_fault(&mut self) {
+        let Remaining::Shares { shares, .. } = &mut self.left else {
             return;
         };
         match &mut shares[..] {
@@ -309,7 +318,7 @@ impl Ledger {
                     .ranges()
                     .first()
                     .map_or(0, |range| range.end - range.start);
-                *last = last.behind(len);
+                *last = last.without_first(len);
             }
             _ => {}
         }

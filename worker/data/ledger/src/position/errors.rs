@@ -1,59 +1,59 @@
-//! Why a position cannot go on.
+//! Errors of a position.
 
-use crate::{Malformed, Midst, Refused, TooFew};
+use crate::{LedgerError, Malformed, MidEpoch, TooFewStripes};
 
-/// Why workers cannot go on together.
+/// Why the workers of a round cannot continue together.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Disagreement {
-    /// Another ledger, epoch or data set.
+    /// A worker has another ledger, epoch or data set.
     #[error(
         "rank {rank} is elsewhere in the data: do all workers read the same files, and is the data set part of the state?"
     )]
-    Elsewhere {
-        /// Who.
+    Diverged {
+        /// The rank of the worker.
         rank: usize,
     },
-    /// Not what a worker says.
+    /// A message of a worker does not decode.
     #[error("rank {rank}: {why}")]
     Malformed {
-        /// Who.
+        /// The rank of the worker.
         rank: usize,
         /// What is wrong.
         why: Malformed,
     },
-    /// Rows that are not its own.
+    /// A worker reports rows that it did not have.
     #[error(transparent)]
-    Refused(#[from] Refused),
-    /// Nobody would read the rows.
+    Ledger(#[from] LedgerError),
+    /// No worker would read the rows.
     #[error("no worker of this round has a weight: one at least must be more than 0")]
     NoWeight,
-    /// Order "deterministic" has one batch for all.
+    /// In order "deterministic" all workers have the same global batch.
     #[error(
         "rank {rank} has a global batch of {other} rows, rank 0 one of {batch}: all workers pass the same"
     )]
     Batch {
-        /// Who.
+        /// The rank of the worker.
         rank: usize,
         /// Its rows a step.
         other: u32,
-        /// Those of rank 0.
+        /// The rows a step of rank 0.
         batch: u32,
     },
-    /// Order "deterministic" has a stripe for each worker at least.
+    /// In order "deterministic" there is at least one stripe for each worker.
     #[error(transparent)]
-    TooFew(#[from] TooFew),
-    /// Two processes that say they are the same one.
+    TooFewStripes(#[from] TooFewStripes),
+    /// Two processes claim to be the same worker.
     #[error("ranks {0} and {1} say that they are the same worker")]
-    Twins(usize, usize),
+    DuplicateWorker(usize, usize),
 }
 
-/// Why a commit is none for this position.
+/// Why a commit cannot be restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Unfit {
-    /// It is nothing, or of something else.
+pub enum RestoreError {
+    /// The bytes do not decode, or belong to another data set.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// It is of another order.
+    /// The commit has another order.
     #[error(transparent)]
-    Midst(#[from] Midst),
+    MidEpoch(#[from] MidEpoch),
 }

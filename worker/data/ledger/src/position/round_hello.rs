@@ -1,24 +1,24 @@
-//! What the workers of a round tell each other when it begins.
+//! The message that the workers of a round exchange at its start.
 
 use super::Disagreement;
 use crate::{
-    Malformed, Order, Owner,
+    Malformed, Owner, ReadOrder,
     encoding::{put, take, take_word},
 };
 
-/// See the module.
+/// What a worker announces at the start of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Introduction {
-    /// Who this worker is.
+pub struct RoundHello {
+    /// The worker.
     pub owner: Owner,
-    /// How much it gets in proportion to the others. Nothing in order "deterministic".
+    /// Its share in proportion to the others. Ignored in order "deterministic".
     pub weight: u32,
-    /// How many rows it takes at each step, or in order "deterministic" all workers together; not 0.
+    /// Rows of each step, of this worker or, in order "deterministic", of all workers. At least 1.
     pub batch: u32,
 }
 
-impl Introduction {
-    /// As bytes, with what it says of the ledger.
+impl RoundHello {
+    /// The encoded message, with the digest of the ledger.
     pub(super) fn encode(&self, digest: u64) -> Vec<u8> {
         let mut out = Vec::new();
         for number in [digest, self.owner.id, self.owner.host, self.owner.zone] {
@@ -29,35 +29,35 @@ impl Introduction {
         out
     }
 
-    /// Digest and introduction.
+    /// The digest and the message.
     fn decode(mut from: &[u8]) -> Result<(u64, Self), Malformed> {
         let from = &mut from;
         let digest = take_word(from)?;
         let [id, host, zone] = [take_word(from)?, take_word(from)?, take_word(from)?];
-        let introduction = Self {
+        let hello = Self {
             owner: Owner { id, host, zone },
-            weight: small(take(from)?)?,
-            batch: small(take(from)?)?,
+            weight: to_u32(take(from)?)?,
+            batch: to_u32(take(from)?)?,
         };
-        match introduction.batch {
+        match hello.batch {
             0 => Err(Malformed("a step of no rows would never end the epoch")),
-            _ => Ok((digest, introduction)),
+            _ => Ok((digest, hello)),
         }
     }
 }
 
-/// Reads what all workers of a round have said, by rank, to one whose ledger has this digest.
-pub(super) fn read_all<B: AsRef<[u8]>>(
+/// Decodes the messages of all workers, by rank. Each must have the digest `expected`.
+pub(super) fn decode_all<B: AsRef<[u8]>>(
     all: &[B],
-    own: u64,
-    order: Order,
-) -> Result<Vec<Introduction>, Disagreement> {
-    let mut workers: Vec<Introduction> = Vec::with_capacity(all.len());
+    expected: u64,
+    order: ReadOrder,
+) -> Result<Vec<RoundHello>, Disagreement> {
+    let mut workers: Vec<RoundHello> = Vec::with_capacity(all.len());
     for (rank, bytes) in all.iter().map(AsRef::as_ref).enumerate() {
         let (digest, worker) =
-            Introduction::decode(bytes).map_err(|why| Disagreement::Malformed { rank, why })?;
-        if digest != own {
-            return Err(Disagreement::Elsewhere { rank });
+            RoundHello::decode(bytes).map_err(|why| Disagreement::Malformed { rank, why })?;
+        if digest != expected {
+            return Err(Disagreement::Diverged { rank });
         }
         workers.push(worker);
     }
@@ -65,25 +65,25 @@ pub(super) fn read_all<B: AsRef<[u8]>>(
         .map(|(rank, worker)| (worker.owner.id, rank))
         .collect();
     ids.sort_unstable();
-    if let Some(twins) = ids.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        return Err(Disagreement::Twins(twins[0].1, twins[1].1));
+    if let Some(pair) = ids.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(Disagreement::DuplicateWorker(pair[0].1, pair[1].1));
     }
     match order {
-        Order::Local(_) if workers.iter().all(|worker| worker.weight == 0) => {
+        ReadOrder::Local(_) if workers.iter().all(|worker| worker.weight == 0) => {
             return Err(Disagreement::NoWeight);
         }
-        Order::Deterministic(_) => {
+        ReadOrder::Deterministic(_) => {
             let batch = workers.first().map_or(0, |worker| worker.batch);
             if let Some(rank) = workers.iter().position(|worker| worker.batch != batch) {
                 let other = workers[rank].batch;
                 return Err(Disagreement::Batch { rank, other, batch });
             }
         }
-        Order::Local(_) => {}
+        ReadOrder::Local(_) => {}
     }
     Ok(workers)
 }
 
-fn small(number: u64) -> Result<u32, Malformed> {
+fn to_u32(number: u64) -> Result<u32, Malformed> {
     u32::try_from(number).map_err(|_| Malformed("a number is too large"))
 }

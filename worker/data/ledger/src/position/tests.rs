@@ -1,18 +1,18 @@
 use std::iter;
 
 use super::*;
-use crate::{Midst, TooFew};
+use crate::{MidEpoch, TooFewStripes};
 
-/// A world of workers with these ids.
+/// A world of workers.
 struct World(Vec<Position>);
 
 fn groups() -> Arc<[u32]> {
     [30, 10, 0, 25, 35].into()
 }
 
-fn introduction(id: u64) -> Introduction {
+fn hello(id: u64) -> RoundHello {
     let (host, zone) = (id, 0);
-    Introduction {
+    RoundHello {
         owner: Owner { id, host, zone },
         weight: 1,
         batch: 4,
@@ -24,13 +24,13 @@ impl World {
         Self::ordered(size, Split::Rows)
     }
 
-    fn ordered(size: usize, order: impl Into<Order>) -> Self {
+    fn ordered(size: usize, order: impl Into<ReadOrder>) -> Self {
         Self(vec![Position::new(groups(), 9, Some(1), order); size])
     }
 
     fn enter(&mut self, ids: &[u64]) -> Vec<Result<u64, Disagreement>> {
         let all: Vec<_> = (self.0.iter().zip(ids))
-            .map(|(position, id)| position.introduce(&introduction(*id)))
+            .map(|(position, id)| position.introduce(&hello(*id)))
             .collect();
         self.0
             .iter_mut()
@@ -47,7 +47,7 @@ impl World {
             .collect()
     }
 
-    /// Each worker takes its next rows.
+    /// Each worker processes its next rows.
     fn step(&mut self) {
         for position in &mut self.0 {
             if position.stripes().is_some() {
@@ -55,7 +55,7 @@ impl World {
                 continue;
             }
             let mut taken = position.share().clone();
-            let left = taken.cut(4, None);
+            let left = taken.split_off(4, None);
             position.step(left).unwrap();
         }
     }
@@ -77,7 +77,7 @@ fn all_have_as_many_steps() {
         );
         assert_eq!(world.agree(), [Ok(()), Ok(()), Ok(())]);
     }
-    // 34 rows at most, 4 at a time.
+    // At most 34 rows, 4 at a time.
     assert_eq!((steps, world.0[2].ledger().left()), (9, 0));
 }
 
@@ -107,7 +107,7 @@ fn after_a_rollback_the_same_rows_are_left() {
         position.restore(&commit).unwrap();
     }
     assert_eq!(world.0[0].share(), &share);
-    // One of them goes on alone, and has all that is left.
+    // One of them continues alone, with all remaining rows.
     world.0.remove(0);
     assert_eq!(world.enter(&[2]), [Ok(46)]);
     assert_eq!(world.0[0].share().rows(), 92);
@@ -119,15 +119,15 @@ fn who_is_elsewhere_is_named() {
     world.0[2].next_epoch();
     assert_eq!(
         world.enter(&[1, 2, 3])[0],
-        Err(Disagreement::Elsewhere { rank: 2 })
+        Err(Disagreement::Diverged { rank: 2 })
     );
     let mut world = World::new(3);
     world.enter(&[1, 2, 3]);
     world.0[1].next_epoch();
-    assert_eq!(world.agree()[0], Err(Disagreement::Elsewhere { rank: 1 }));
+    assert_eq!(world.agree()[0], Err(Disagreement::Diverged { rank: 1 }));
     assert_eq!(
         world.enter(&[1, 7, 7])[0],
-        Err(Disagreement::Elsewhere { rank: 1 })
+        Err(Disagreement::Diverged { rank: 1 })
     );
 }
 
@@ -135,13 +135,13 @@ fn who_is_elsewhere_is_named() {
 fn a_step_that_takes_too_little_would_leave_rows_unread() {
     let mut world = World::new(2);
     world.enter(&[1, 2]);
-    let left = world.0[1].share().behind(3);
+    let left = world.0[1].share().without_first(3);
     let (rank, taken, step) = (1, 3, 4);
     assert_eq!(
         world.0[1].step(left),
-        Err(Refused::Short { rank, taken, step })
+        Err(LedgerError::Short { rank, taken, step })
     );
-    let left = world.0[1].share().behind(5);
+    let left = world.0[1].share().without_first(5);
     assert_eq!(world.0[1].step(left), Ok(()));
 }
 
@@ -149,7 +149,7 @@ fn a_step_that_takes_too_little_would_leave_rows_unread() {
 fn one_worker_cannot_be_two() {
     assert_eq!(
         World::new(2).enter(&[5, 5])[0],
-        Err(Disagreement::Twins(0, 1))
+        Err(Disagreement::DuplicateWorker(0, 1))
     );
 }
 
@@ -173,7 +173,7 @@ fn a_commit_of_another_data_set_is_refused() {
 #[test]
 fn an_empty_data_set_has_no_steps() {
     let mut position = Position::new(Vec::new().into(), 0, Some(1), Split::Rows);
-    let hello = position.introduce(&introduction(1));
+    let hello = position.introduce(&hello(1));
     assert_eq!(position.enter(0, &[hello]), Ok(0));
     assert_eq!(position.steps(), 0);
 }
@@ -181,13 +181,13 @@ fn an_empty_data_set_has_no_steps() {
 #[test]
 fn in_stripes_a_step_is_the_same_whoever_does_it() {
     let mut steps = Vec::new();
-    let mut world = World::ordered(3, Order::Deterministic(12));
+    let mut world = World::ordered(3, ReadOrder::Deterministic(12));
     assert_eq!(world.enter(&[1, 2, 3]), [Ok(0), Ok(0), Ok(0)]);
     assert_eq!((world.0[0].steps(), world.0[0].left()), (25, 34));
     while world.0[0].steps() > 0 {
         if steps.len() == 7 {
             let commit = world.0[1].save().to_vec();
-            world = World::ordered(5, Order::Deterministic(12));
+            world = World::ordered(5, ReadOrder::Deterministic(12));
             for position in &mut world.0 {
                 position.restore(&commit).unwrap();
             }
@@ -211,8 +211,8 @@ fn in_stripes_a_step_is_the_same_whoever_does_it() {
 }
 
 #[test]
-fn in_stripes_a_rollback_in_the_midst_of_a_round_goes_on() {
-    let mut world = World::ordered(1, Order::Deterministic(12));
+fn in_stripes_a_rollback_within_a_round_continues() {
+    let mut world = World::ordered(1, ReadOrder::Deterministic(12));
     world.enter(&[1]);
     let commit = world.0[0].save().to_vec();
     world.step();
@@ -222,24 +222,21 @@ fn in_stripes_a_rollback_in_the_midst_of_a_round_goes_on() {
 
 #[test]
 fn in_stripes_all_are_at_the_same_place_with_the_same_batch() {
-    let mut world = World::ordered(2, Order::Deterministic(2));
+    let mut world = World::ordered(2, ReadOrder::Deterministic(2));
     assert_eq!(world.enter(&[1, 2]), [Ok(0), Ok(0)]);
     world.0[1].step_stripes();
-    assert_eq!(world.agree()[0], Err(Disagreement::Elsewhere { rank: 1 }));
-    let mut world = World::ordered(3, Order::Deterministic(2));
+    assert_eq!(world.agree()[0], Err(Disagreement::Diverged { rank: 1 }));
+    let mut world = World::ordered(3, ReadOrder::Deterministic(2));
     assert!(matches!(
         world.enter(&[1, 2, 3])[2],
-        Err(Disagreement::TooFew(TooFew {
+        Err(Disagreement::TooFewStripes(TooFewStripes {
             workers: 3,
             stripes: 2,
             ..
         }))
     ));
     let mut position = world.0.remove(0);
-    let batch = |id, batch| Introduction {
-        batch,
-        ..introduction(id)
-    };
+    let batch = |id, batch| RoundHello { batch, ..hello(id) };
     let all = [batch(1, 4), batch(2, 5)].map(|worker| position.introduce(&worker));
     assert_eq!(
         position.enter(0, &all),
@@ -271,13 +268,13 @@ fn a_commit_opens_in_the_other_order_between_epochs_only() {
     let start = world.0[0].save().to_vec();
     world.step();
     world.agree();
-    let midst = world.0[0].save().to_vec();
+    let mid_epoch = world.0[0].save().to_vec();
     let left = world.0[0].share().rows();
-    let everything = iter::once(0..left).collect::<Share>().cut(left, None);
+    let everything = iter::once(0..left).collect::<Share>().split_off(left, None);
     world.0[0].step(everything).unwrap();
     world.agree();
     let end = world.0[0].save().to_vec();
-    let mut world = World::ordered(1, Order::Deterministic(12));
+    let mut world = World::ordered(1, ReadOrder::Deterministic(12));
     world.0[0].restore(&start).unwrap();
     assert_eq!(world.0[0].ledger().left(), 100);
     world.0[0].restore(&end).unwrap();
@@ -287,8 +284,8 @@ fn a_commit_opens_in_the_other_order_between_epochs_only() {
     world.0[0].next_epoch();
     assert_eq!((world.0[0].steps(), world.0[0].ledger().epoch()), (25, 1));
     assert!(matches!(
-        world.0[0].restore(&midst),
-        Err(Unfit::Midst(Midst {
+        world.0[0].restore(&mid_epoch),
+        Err(RestoreError::MidEpoch(MidEpoch {
             done: 4,
             rows: 100,
             ..

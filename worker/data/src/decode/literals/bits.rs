@@ -1,22 +1,22 @@
-//! A stream of bits that is read from its end.
+//! A bit stream that is read from its end.
 
-/// Its last byte says by its highest bit where it begins.
+/// The highest set bit of the last byte marks the start of the stream.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
-    /// How many are left. Less than none if more were taken than there were, which are zeros.
+    /// Remaining bits. Negative if more bits were read than exist; those are zeros.
     left: isize,
 }
 
 impl<'a> Bits<'a> {
-    /// Nothing if there is no bit that says where it begins.
+    /// `None` if the mark is missing.
     pub(super) fn new(bytes: &'a [u8]) -> Option<Self> {
         let mark = bytes.last()?.checked_ilog2()?;
         let before = bytes.len().checked_sub(1)? * 8;
         Self::with_left(bytes, (before + mark as usize).cast_signed())
     }
 
-    /// Of which some were read before.
+    /// A stream of which `left` bits are not read yet.
     pub(super) fn with_left(bytes: &'a [u8], left: isize) -> Option<Self> {
         (left <= (bytes.len() * 8).cast_signed()).then_some(Self { bytes, left })
     }
@@ -25,11 +25,11 @@ impl<'a> Bits<'a> {
         self.left
     }
 
-    /// The next `count` bits, the first of them as the highest.
+    /// The next `count` bits, the first one as the most significant.
     pub(super) fn peek(self, count: u32) -> usize {
-        let bit = |at: isize| {
-            let at = usize::try_from(at).ok()?;
-            Some(self.bytes.get(at / 8)? >> (at % 8) & 1)
+        let bit = |pos: isize| {
+            let pos = usize::try_from(pos).ok()?;
+            Some(self.bytes.get(pos / 8)? >> (pos % 8) & 1)
         };
         (1..=count as isize).fold(0, |value, step| {
             value << 1 | usize::from(bit(self.left - step).unwrap_or(0))

@@ -1,14 +1,14 @@
-//! Pages of numbers in the format of Zstandard, two blocks at once.
+//! Decodes Zstandard pages of numbers, two blocks at a time.
 //!
-//! What floats and images leave to a compressor is the frequency of bytes, not what repeats: their pages are blocks of
-//! Huffman-coded literals, and reading these is nearly all that reading such a data set costs. The library decodes the
-//! four streams of a block side by side, each of which waits for its own last symbol; the streams of two blocks keep a
-//! processor twice as busy. RFC 8878 has the format, and its names are used here.
+//! For floats and images, a compressor can use the frequency of bytes, but no repetitions. Their pages are blocks of
+//! Huffman-coded literals, and decoding these is nearly the whole cost of reading such a data set. The library decodes
+//! the four streams of a block side by side, and each stream waits for its own previous symbol. The streams of two
+//! blocks keep a processor twice as busy. RFC 8878 defines the format and the terms.
 //!
-//! # Not here
-//! Frames with sequences (what repeats), with one block only, with a checksum or a dictionary, and all that is damaged: the
-//! caller gives them to the library, whose errors are the reader's. So nothing here says what is wrong with a page, and a
-//! doubt is an answer.
+//! # Not supported
+//! Frames with sequences (repetitions), with only one block, with a checksum or a dictionary, and all damaged frames.
+//! The caller passes them to the library, which also reports errors. So this module does not describe errors, and
+//! rejects a frame in doubt.
 
 mod bits;
 mod streams;
@@ -18,36 +18,36 @@ use streams::{Block, FULL};
 use table::Table;
 
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// Least bytes of a block in four streams.
-const LEAST: usize = 6;
+/// Minimum length of a block in four streams.
+const MIN_LENGTH: usize = 6;
 
-/// Memory that is used again from page to page.
+/// Decodes frames, and reuses its memory from page to page.
 #[derive(Default)]
 pub(super) struct Literals {
     tables: [Box<Table>; 2],
-    /// Which of the tables is that of the last block.
+    /// Index of the table of the last block.
     current: usize,
-    /// Where blocks are decoded that are not full: in most frames that is the last one.
-    rooms: [Room; 2],
+    /// Targets for blocks that are not full; in most frames only the last one.
+    buffers: [BlockBuffer; 2],
 }
 
 impl Literals {
-    /// Fills `room` with what `frame` holds. `false` if that is for the library, and `room` holds anything.
-    pub(super) fn decode(&mut self, frame: &[u8], room: &mut [u8]) -> bool {
-        frame_blocks(frame, room.len())
+    /// Decodes `frame` into `dst`. Returns `false` if the library must decode it; `dst` is then arbitrary.
+    pub(super) fn decode(&mut self, frame: &[u8], dst: &mut [u8]) -> bool {
+        frame_blocks(frame, dst.len())
             .filter(|blocks| is_worth_it(blocks))
-            .is_some_and(|blocks| self.decode_blocks(&blocks, room).is_some())
+            .is_some_and(|blocks| self.decode_blocks(&blocks, dst).is_some())
     }
 
-    fn decode_blocks(&mut self, blocks: &[Section<'_>], mut room: &mut [u8]) -> Option<()> {
+    fn decode_blocks(&mut self, blocks: &[Section<'_>], mut rest: &mut [u8]) -> Option<()> {
         let mut first: Option<(Coded<'_>, &mut [u8])> = None;
         let mut has_tree = false;
         for block in blocks {
-            let (own, rest) = room.split_at_mut_checked(block.length())?;
-            room = rest;
+            let (dst, after) = rest.split_at_mut_checked(block.length())?;
+            rest = after;
             match *block {
-                Section::Plain(bytes) => own.copy_from_slice(bytes),
-                Section::Same(byte, _) => own.fill(byte),
+                Section::Plain(bytes) => dst.copy_from_slice(bytes),
+                Section::Same(byte, _) => dst.fill(byte),
                 Section::Coded { tree, body, .. } => {
                     let body = if tree {
                         self.current ^= 1;
@@ -62,28 +62,30 @@ impl Literals {
                         body,
                     };
                     match first.take() {
-                        None => first = Some((second, own)),
-                        Some((first, room)) => self.decode_two([(first, room), (second, own)])?,
+                        None => first = Some((second, dst)),
+                        Some((first, first_dst)) => {
+                            self.decode_two([(first, first_dst), (second, dst)])?;
+                        }
                     }
                 }
             }
         }
-        if let Some((coded, own)) = first {
-            let mut block = Block::new(&self.tables[coded.table], coded.body, own.len())?;
-            in_full(own, &mut self.rooms[0], |room| block.decode(room))?;
+        if let Some((coded, dst)) = first {
+            let mut block = Block::new(&self.tables[coded.table], coded.body, dst.len())?;
+            with_full_block(dst, &mut self.buffers[0], |full| block.decode(full))?;
         }
-        room.is_empty().then_some(())
+        rest.is_empty().then_some(())
     }
 
-    fn decode_two(&mut self, [(a, own_a), (b, own_b)]: [(Coded<'_>, &mut [u8]); 2]) -> Option<()> {
-        let [room_a, room_b] = &mut self.rooms;
-        let mut a = Block::new(&self.tables[a.table], a.body, own_a.len())?;
-        let mut b = Block::new(&self.tables[b.table], b.body, own_b.len())?;
-        in_full(own_a, room_a, |room_a| {
-            in_full(own_b, room_b, |room_b| {
-                streams::decode_side_by_side(&mut a, room_a, &mut b, room_b);
-                a.decode(room_a)?;
-                b.decode(room_b)
+    fn decode_two(&mut self, [(a, dst_a), (b, dst_b)]: [(Coded<'_>, &mut [u8]); 2]) -> Option<()> {
+        let [buffer_a, buffer_b] = &mut self.buffers;
+        let mut a = Block::new(&self.tables[a.table], a.body, dst_a.len())?;
+        let mut b = Block::new(&self.tables[b.table], b.body, dst_b.len())?;
+        with_full_block(dst_a, buffer_a, |full_a| {
+            with_full_block(dst_b, buffer_b, |full_b| {
+                streams::decode_side_by_side(&mut a, full_a, &mut b, full_b);
+                a.decode(full_a)?;
+                b.decode(full_b)
             })
         })
     }
@@ -96,33 +98,33 @@ struct Coded<'a> {
     body: &'a [u8],
 }
 
-/// A full block, once one is needed.
-type Room = Option<Box<[u8; FULL]>>;
+/// A full block, allocated on first use.
+type BlockBuffer = Option<Box<[u8; FULL]>>;
 
-/// Has `decode` write a full block: `own` if that is one, else `room`, whose four quarters begin with those of `own`.
-fn in_full(
-    own: &mut [u8],
-    room: &mut Room,
+/// Lets `decode` write a full block: into `dst` if it is full, else into `buffer`, from which the quarters are copied.
+fn with_full_block(
+    dst: &mut [u8],
+    buffer: &mut BlockBuffer,
     decode: impl FnOnce(&mut [u8; FULL]) -> Option<()>,
 ) -> Option<()> {
-    if let Ok(full) = own.try_into() {
+    if let Ok(full) = dst.try_into() {
         return decode(full);
     }
-    let room = room.get_or_insert_with(|| Box::new([0; FULL]));
-    decode(room)?;
-    let quarter = own.len().div_ceil(4);
-    for (own, decoded) in own.chunks_mut(quarter).zip(room.chunks(FULL / 4)) {
-        own.copy_from_slice(decoded.get(..own.len())?);
+    let buffer = buffer.get_or_insert_with(|| Box::new([0; FULL]));
+    decode(buffer)?;
+    let quarter = dst.len().div_ceil(4);
+    for (dst, decoded) in dst.chunks_mut(quarter).zip(buffer.chunks(FULL / 4)) {
+        dst.copy_from_slice(decoded.get(..dst.len())?);
     }
     Some(())
 }
 
-/// The literals of a block, which are all of it.
+/// The literals section of a block that has no sequences.
 enum Section<'a> {
     Plain(&'a [u8]),
     Same(u8, usize),
     Coded {
-        /// It begins with a Huffman tree; else that of the block before is its own, too.
+        /// Whether it begins with a Huffman tree. Otherwise it uses the tree of the previous block.
         tree: bool,
         body: &'a [u8],
         length: usize,
@@ -130,7 +132,7 @@ enum Section<'a> {
 }
 
 impl Section<'_> {
-    /// Of what it holds, in bytes.
+    /// Length of the decoded literals in bytes.
     fn length(&self) -> usize {
         match *self {
             Self::Plain(bytes) => bytes.len(),
@@ -139,13 +141,13 @@ impl Section<'_> {
     }
 }
 
-/// Two blocks at once are quicker than the library, one is not.
+/// Two blocks at a time are faster than the library, one is not.
 fn is_worth_it(blocks: &[Section<'_>]) -> bool {
     let coded = |block: &&Section<'_>| matches!(block, Section::Coded { .. });
     blocks.iter().filter(coded).count() > 1
 }
 
-/// The blocks of a frame that holds literals only, and `length` bytes if it says how many, if it is one.
+/// The blocks of a frame, if all of them only have literals and the content size, if present, is `length`.
 fn frame_blocks(frame: &[u8], length: usize) -> Option<Vec<Section<'_>>> {
     let (magic, rest) = frame.split_first_chunk()?;
     let (&descriptor, rest) = rest.split_first()?;
@@ -158,7 +160,7 @@ fn frame_blocks(frame: &[u8], length: usize) -> Option<Vec<Section<'_>>> {
         rest
     } else {
         let (&window, rest) = rest.split_first()?;
-        // Of at least as much as a full block: else blocks may not be full either.
+        // The window must hold a full block. Otherwise blocks may be smaller.
         (window >> 3 >= 7).then_some(rest)?
     };
     let size_bytes = match descriptor >> 6 {
@@ -192,14 +194,14 @@ fn frame_blocks(frame: &[u8], length: usize) -> Option<Vec<Section<'_>>> {
     }
 }
 
-/// A compressed block without sequences.
+/// Parses a compressed block without sequences.
 fn section(block: &[u8]) -> Option<Section<'_>> {
     let (kind, format) = (block.first()? & 3, block.first()? >> 2 & 3);
     let (header_length, bits) = match (kind, format) {
         (0 | 1, 0 | 2) => (1, 5),
         (0 | 1, 1) => (2, 12),
         (0 | 1, _) => (3, 20),
-        // One stream only.
+        // A single stream.
         (_, 0) => return None,
         (_, 1) => (3, 10),
         (_, 2) => (4, 14),
@@ -217,7 +219,7 @@ fn section(block: &[u8]) -> Option<Section<'_>> {
         _ => field(word >> bits),
     };
     let (body, sequences) = rest.split_at_checked(stored)?;
-    if sequences != [0] || length > FULL || kind > 1 && length < LEAST {
+    if sequences != [0] || length > FULL || kind > 1 && length < MIN_LENGTH {
         return None;
     }
     Some(match kind {

@@ -1,4 +1,4 @@
-//! Against the library: the same bytes, or nothing.
+//! Comparison with the library: the same bytes, or none.
 
 use proptest::prelude::*;
 
@@ -8,23 +8,23 @@ fn compressed(plain: &[u8], level: i32) -> Vec<u8> {
     zstd::bulk::compress(plain, level).expect("memory")
 }
 
-/// Whether the frame was decoded here; what the library says of it is the same then.
+/// Whether the frame was decoded here; the library must then give the same bytes.
 fn agrees(literals: &mut Literals, frame: &[u8], length: usize) -> bool {
-    let mut room = vec![0xAA; length];
-    let decoded = literals.decode(frame, &mut room);
+    let mut dst = vec![0xAA; length];
+    let decoded = literals.decode(frame, &mut dst);
     if decoded {
         let mut expected = vec![0x55; length];
         let filled = zstd::bulk::decompress_to_buffer(frame, &mut expected);
         assert_eq!(filled.map_err(|error| error.to_string()), Ok(length));
         assert!(
-            room == expected,
+            dst == expected,
             "{length} bytes are not those of the library"
         );
     }
     decoded
 }
 
-/// Bytes without anything that repeats: each is the smallest of `rarer` drawn ones.
+/// Bytes without repetitions: each is the smallest of `rarer` random bytes.
 fn literals(mut seed: u64, length: usize, rarer: u32) -> Vec<u8> {
     let mut draw = || {
         seed = seed
@@ -37,7 +37,7 @@ fn literals(mut seed: u64, length: usize, rarer: u32) -> Vec<u8> {
         .collect()
 }
 
-/// What a column of numbers looks like.
+/// Bytes like a column of floats.
 fn floats(seed: u64, count: usize) -> Vec<u8> {
     let mut random = literals(seed, count * 4, 1).into_iter();
     let mut unit = || {
@@ -72,7 +72,7 @@ fn what_repeats_is_left_to_the_library_as_is_a_single_block() {
 }
 
 #[test]
-fn a_room_of_another_size_is_left_to_the_library() {
+fn a_target_of_another_size_is_left_to_the_library() {
     let plain = floats(5, 100_000);
     let frame = compressed(&plain, 1);
     let mut literals = Literals::default();

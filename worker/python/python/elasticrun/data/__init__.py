@@ -1,4 +1,4 @@
-"""Elastic data: Parquet data sets, each row of an epoch read exactly once, whatever happens to the workers.
+"""Elastic data: Parquet data sets for elastic jobs. Each row of an epoch is used exactly once, through failures and resizes.
 
     from elasticrun.data import ParquetDataset
 
@@ -12,7 +12,7 @@
                 step(state.weights, batch["features"], batch["label"])
                 state.commit()
 
-The data set is a part of the state: what is processed is committed together with the model, and rolled back with it.
+The data set is part of the state: its position is committed with the model, and rolled back with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be asked about data sets: ``elasticrun data plan``, ``elasticrun data audit``."""
+"""The commands ``elasticrun data plan`` and ``elasticrun data audit``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "       elasticrun data audit DIRECTORY [DATA...]                  whether each row was used once"
         )
         return 0
-    said = words[0] if words else "nothing"
-    print(f"elasticrun data: {said}: expected plan or audit", file=sys.stderr)
+    given = words[0] if words else "nothing"
+    print(f"elasticrun data: {given}: expected plan or audit", file=sys.stderr)
     return 2
 
 

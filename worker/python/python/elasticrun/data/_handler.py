@@ -1,4 +1,4 @@
-"""Data sets in a state."""
+"""Handlers for data sets in a state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _DataHandler:
         return value
 
     def reset(self, value: ParquetDataset | Mixture) -> None:
-        """Rows are handed out in ``enter``, where all workers are."""
+        """Does nothing: ``enter`` assigns rows, as it runs in all workers."""
 
     def enter(self, value: ParquetDataset | Mixture) -> None:
         value._enter()
@@ -31,6 +31,6 @@ class _DataHandler:
 
 
 def register() -> None:
-    """Has states keep data sets, and mixtures of them."""
+    """Registers data sets and mixtures with states."""
     for kind in (ParquetDataset, Mixture):
         register_handler(kind, _DataHandler())

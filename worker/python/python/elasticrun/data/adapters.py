@@ -1,4 +1,4 @@
-"""Data sets as those of torch and TensorFlow, for code that takes nothing else."""
+"""Adapters of data sets for torch and TensorFlow, for code that requires their types."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def torch_loader(data: ParquetDataset, **options: Any) -> torch.utils.data.DataL
     """A ``DataLoader`` whose batches are those of ``data``: tensors by name, to the end of the epoch.
 
     Args:
-        data: rows are read and decoded by its threads, so the loader needs no processes.
-        options: more arguments of ``DataLoader``, such as ``pin_memory``; none that make batches or processes.
+        data: its threads read and decode rows, so the loader needs no processes.
+        options: further arguments of ``DataLoader``, such as ``pin_memory``. Those for batches and processes are not allowed.
 
     Raises:
-        TypeError: ``batch_size``, ``num_workers``, ``shuffle`` or a sampler is given: those are the data set's.
+        TypeError: ``batch_size``, ``num_workers``, ``shuffle`` or a sampler is given. The data set determines these.
     """
     from torch.utils.data import DataLoader, IterableDataset
 
@@ -41,7 +41,7 @@ def tf_dataset(data: ParquetDataset) -> tf.data.Dataset:
     """A ``tf.data.Dataset`` whose elements are the batches of ``data``: tensors by name, to the end of the epoch.
 
     Raises:
-        TypeError: a column is nothing that TensorFlow knows. Choose others by ``columns``.
+        TypeError: TensorFlow does not support the type of a column. Select others with ``columns``.
     """
     import tensorflow as tf
 

@@ -1,10 +1,10 @@
-"""Proves from the files of an audit that each row of an epoch was committed once.
+"""Proves from the audit logs that each row of an epoch was committed once.
 
     python -m elasticrun.data.audit AUDIT_DIRECTORY [DATA ...]
 
-The workers of a job whose data set has ``audit=DIRECTORY`` write there which rows they have processed for which commit. A
-commit is void if a later round went on from an older one, or if nobody has made it. Exit code 0 if each row was
-committed once in each epoch that is done, 1 if one was not, 2 if the files cannot be read.
+With ``audit=DIRECTORY`` the workers of a job log which rows they have processed for which commit. A commit is void if a later
+round continued from an older one, or if no worker has sealed it. The exit code is 0 if each row was committed once in each
+finished epoch, 1 if not, and 2 if the files cannot be read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Commit = tuple[int, int, int]
 
 @dataclass
 class Audit:
-    """What the workers of a job have written."""
+    """The contents of the audit logs of a job."""
 
-    #: Commits that hold rows, and are part of the job's history.
+    #: Commits with rows that are part of the history of the job.
     valid: set[Commit] = field(default_factory=set)
-    #: Those that are not.
+    #: Commits with rows that are not.
     void: set[Commit] = field(default_factory=set)
     #: How often each (row group, row) was committed, by epoch.
     rows: dict[int, Counter[tuple[int, int]]] = field(default_factory=dict)
@@ -40,10 +40,10 @@ class Audit:
 
 
 def read(directory: str | Path) -> Audit:
-    """Reads all files of an audit.
+    """Reads all logs of an audit.
 
     Raises:
-        ValueError: a file is not what a worker writes.
+        ValueError: a file is not an audit log.
         OSError: it cannot be read.
     """
     parts: list[tuple[Commit, int, dict[str, list[int]]]] = []
@@ -68,7 +68,7 @@ def read(directory: str | Path) -> Audit:
         if all(commit <= base for base in later) and (later or commit in made or commit[1] < last):
             audit.valid.add(commit)
             rows = audit.rows.setdefault(epoch, Counter())
-            rows.update((int(group), row) for group, own in groups.items() for row in own)
+            rows.update((int(group), row) for group, numbers in groups.items() for row in numbers)
         else:
             audit.void.add(commit)
     return audit
@@ -94,11 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for epoch, rows in sorted(audit.rows.items()):
         twice = sum(times > 1 for times in rows.values())
         done = epoch < max(audit.rows)
-        said = f"epoch {epoch}: {len(rows):,} rows committed, {twice:,} of them more than once"
+        summary = f"epoch {epoch}: {len(rows):,} rows committed, {twice:,} of them more than once"
         if total is not None:
-            said += f", {total - len(rows):,} {'missing' if done else 'left or missing'}"
+            summary += f", {total - len(rows):,} {'missing' if done else 'left or missing'}"
             good &= not done or len(rows) == total
-        print(said)
+        print(summary)
         good &= twice == 0
     print(f"{len(audit.valid):,} commits hold rows, {len(audit.void):,} are void")
     return 0 if good else 1

@@ -1,4 +1,4 @@
-"""A Parquet data set that the workers of a job read together."""
+"""A Parquet data set that the workers of a job divide among them."""
 
 from __future__ import annotations
 
@@ -31,59 +31,61 @@ _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 1
 #: Stripes of ``order="deterministic"`` if none are given: ``elasticrun_ledger::STRIPES``.
 _STRIPES = 5040
 
-#: A user is told where row groups are decoded more often than so many times.
+#: From this number of passes over a row group on, a warning is given.
 _MANY_PASSES = 4
 
 
 class ParquetDataset:
-    """The rows of Parquet files, shuffled, and shared out over the workers of the job.
+    """The rows of Parquet files, shuffled, and divided among the workers of the job.
 
-    Iterating gives the rest of the current epoch in batches of this worker's rows. All workers have as many batches: near
-    the end some may have fewer rows, or none, and call the collectives of the step all the same. Make it an attribute of
-    the state, and commit: then each row of an epoch is trained on exactly once, through any failures and resizes. Between
-    two commits rows are counted by this process only, and are read again after a failure. A commit, and a check for host
-    updates, counts the batch that was given last as processed: call both behind the step and not before it.
+    Iterating returns the rest of the current epoch in batches of this worker's rows. All workers have the same number of
+    batches. The last batches of some workers may have fewer rows, or none. Call the collectives of the step in any case.
+
+    Make the data set an attribute of the state. Each row of an epoch is then committed exactly once, through failures and
+    resizes. Rows processed since the last commit are read again after a failure. A commit or a check for host updates covers
+    the last batch returned: call them after the step.
 
     Args:
-        paths: a file or a directory of Parquet files, those below it too, or several of them; also as ``file://``, ``s3://`` or
-            ``gs://`` addresses, with credentials from the environment. All workers see the same files; names that begin with
-            ``_`` or ``.`` are left out.
-        batch_size: rows of this worker at each step, at least 1. It may differ from worker to worker. Not for
+        paths: one or several files or directories, which are searched recursively. ``file://``, ``s3://`` and ``gs://`` addresses
+            take credentials from the environment. All workers must see the same files. Names that begin with ``_`` or ``.`` are
+            ignored.
+        batch_size: rows of this worker at each step, at least 1. May differ between workers. Not for
             ``order="deterministic"``.
-        order: "local" moves few rows when workers change; "deterministic" gives the same rows at the same step, whatever
-            number of workers there is or was.
-        global_batch_size: for ``order="deterministic"``: rows of all workers together at each step, the same in all of them.
-        stripes: for ``order="deterministic"``: how many row groups all workers together read at a time, 5,040 if not given. At
-            least the maximum number of workers. Another number gives another order.
+        order: "local" moves few rows when workers change. "deterministic" returns the same rows at the same step for any number
+            of workers and any history of them.
+        global_batch_size: for ``order="deterministic"``: rows of each step, of all workers together. Must be the same in all of
+            them.
+        stripes: for ``order="deterministic"``: number of row groups that all workers together read at a time, by default 5,040.
+            Must be at least the maximum number of workers. Another number gives another order.
         lanes: the former name of ``stripes``.
-        columns: names of the columns to read; all if none are given.
-        shuffle: whether rows are shuffled, anew in each epoch.
-        seed: what the order is drawn from. All workers pass the same.
-        shuffle_rows: the next row is any of so many, in the row groups that are open at a time.
-        memory: for row groups in memory: bytes, or as "256 MiB".
-        threads: those that read and decode; as the machine has cores, at most four, if none.
+        columns: names of the columns to read, by default all.
+        shuffle: whether rows are shuffled, differently in each epoch.
+        seed: key of the order. Must be the same in all workers.
+        shuffle_rows: size of the shuffle buffer.
+        memory: limit for row groups in memory: bytes, or text such as "256 MiB".
+        threads: number of threads that read and decode, by default the number of cores, at most four.
         on_error: "raise" an error that names file, row group and column, or "skip" the row group and count it in
             :attr:`skipped`.
-        split: "rows" gives each worker as many rows, within one; "never" keeps row groups whole, where loads differ by
-            less than the largest one.
-        weight: how much this worker gets in proportion to the others, a whole number. 0 is nothing.
-        where: which rows to keep: ``[("label", "==", 3), ("weight", ">", 0.5)]`` are conditions that all hold, a list of such lists
-            is one of which one holds. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` is no value. Row groups and
-            rows that cannot match are not decoded. What is dropped counts as processed.
-        row_groups: which row groups make up the data set: their numbers, conditions as of ``where`` that their statistics must
-            allow, a function of a :class:`RowGroup`, or a selector of Petastorm over an index that it built. Others are not there
-            at all: an epoch is what is left.
-        codecs: "petastorm" decodes the columns of a data set that Petastorm wrote, by the schema it noted.
-        transform: a function of the columns of a batch, as a mapping from names to arrays, that gives others. It is called for each
-            batch, also for those without a row.
-        ngram: windows of rows in place of rows; columns are then named "0/name", where 0 is the first row of the window.
-        cache: a directory of this host that keeps what was read from far away.
-        cache_size: what it may hold: bytes, or as "10 GiB".
-        audit: a directory for files that say which rows each commit holds, to prove that each was used once.
+        split: "rows" divides rows evenly, to within one. "never" keeps row groups whole, and shares differ by less than the
+            largest row group.
+        weight: the share of this worker in proportion to the others, an integer. 0 means no rows.
+        where: which rows to keep. ``[("label", "==", 3), ("weight", ">", 0.5)]`` lists conditions that must all be true. Of a list
+            of such lists, one must be true. Operators are ==, !=, <, <=, >, >=, in and not in; ``== None`` matches null. Row
+            groups and rows that cannot match are not decoded. Dropped rows count as processed.
+        row_groups: the row groups of the data set: numbers, conditions as for ``where`` on their statistics, a function of a
+            :class:`RowGroup`, or a Petastorm selector over an index. Other row groups are left out of the data set and its epochs.
+        codecs: "petastorm" decodes the columns of a data set that Petastorm wrote, by its stored schema.
+        transform: a function from the columns of a batch, as a mapping from names to arrays, to other columns. It is called for
+            each batch, including batches without rows.
+        ngram: windows in place of rows. Columns are then named "0/name", where 0 is the first row of the window.
+        cache: a local directory that caches remote files.
+        cache_size: limit of the cache: bytes, or text such as "10 GiB".
+        audit: a directory for the audit log, which proves that each row was used once.
 
     Raises:
-        DataError: the files cannot be read, or hold no such columns.
-        ValueError: an argument is not what it may be.
+        DataError: the files cannot be read, or lack a column.
+        TypeError: the batch size does not match the order, or both ``stripes`` and ``lanes`` are given.
+        ValueError: an argument is invalid.
     """
 
     def __init__(
@@ -126,11 +128,11 @@ class ParquetDataset:
         stripes = _number_of_stripes(stripes, lanes)
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed={seed}: must be from 0 to 2**64 - 1")
-        places = [os.fspath(path) for path in several]
-        self._fields = _stored_fields(places, codecs)
+        addresses = [os.fspath(path) for path in several]
+        self._fields = _stored_fields(addresses, codecs)
         self._transform = transform
         self._data = _native.Data(
-            places,
+            addresses,
             columns=None if columns is None else list(columns),
             batch_size=rows,
             seed=seed if shuffle else None,
@@ -144,8 +146,8 @@ class ParquetDataset:
             condition=where,
             cache=None if cache is None else (cache, _bytes("cache_size", cache_size)),
             stripes=stripes if deterministic else None,
-            row_groups=selectors.chosen(row_groups, places),
-            windows=None if ngram is None else ngram.windows(self._names(places, columns)),
+            row_groups=selectors.chosen(row_groups, addresses),
+            windows=None if ngram is None else ngram.windows(self._names(addresses, columns)),
         )
         self._kinds = dict(self._data.schema())
         #: Rows of this worker at each step; None in ``order="deterministic"``.
@@ -155,29 +157,29 @@ class ParquetDataset:
         self._memory = _bytes("memory", memory)
         self._stripes = stripes
         self._may_warn = deterministic
-        #: The round in which rows were handed out last.
+        #: The last round for which rows were assigned.
         self._round: tuple[int, int] | None = None
         self._is_shard = False
         self._rate = Rate()
 
     @property
     def rows(self) -> int:
-        """Rows of an epoch, of all workers."""
+        """Rows of an epoch, of all workers together."""
         return self._data.size()[0]
 
     @property
     def row_groups(self) -> int:
-        """Row groups of all files."""
+        """Number of row groups of all files."""
         return self._data.size()[1]
 
     @property
     def files(self) -> int:
-        """Files of the data set."""
+        """Number of files."""
         return self._data.size()[2]
 
     @property
     def schema(self) -> dict[str, str]:
-        """Names and types of the columns, as Arrow calls them."""
+        """Names and Arrow types of the columns."""
         return dict(self._data.schema())
 
     @property
@@ -191,15 +193,15 @@ class ParquetDataset:
         return self._data.skipped()
 
     def __len__(self) -> int:
-        """Batches that are left of this epoch, the same number for all workers; 0 before the first round."""
+        """Remaining batches of this epoch, the same in all workers; 0 before the first round."""
         return self._data.position()[3]
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches to the end of the epoch, from wherever it is.
+        """The remaining batches of the epoch.
 
         Raises:
             DataError: a row group cannot be read. No row is lost; the next iteration tries again.
-            StateError: a new round has begun and the data set is not a part of the state, so it has not been told.
+            StateError: a new round has begun, and the data set has not entered it because it is not part of the state.
             WorkersFailed: the round is over.
         """
         self._require_round()
@@ -214,46 +216,46 @@ class ParquetDataset:
 
     @property
     def passes(self) -> float:
-        """How often this worker decodes each row group that it reads in an epoch, about. Once at best; more often if
-        ``memory`` holds only parts of the row groups of its stripes."""
+        """Approximate number of times that this worker decodes each of its row groups in an epoch. More than 1 if ``memory``
+        only holds parts of the row groups of its stripes."""
         return self._data.cost()[1]
 
     def _warn_of_passes(self) -> None:
-        """Once, if memory makes reading much slower than it could be."""
+        """Warns once if the memory limit causes many passes."""
         if self.passes < _MANY_PASSES:
             return
         self._may_warn = False
         needed = self._memory * self.passes / (1 << 30)
         warnings.warn(
-            f"each row group is decoded about {self.passes:.0f} times: this worker's part of {self._stripes} stripes does not fit into"
-            f" memory. memory='{needed:.1f} GiB' would do, or fewer stripes (which is another order), or more workers",
+            f"each row group is decoded about {self.passes:.0f} times: this worker's part of {self._stripes} stripes does not fit"
+            f" into memory. memory='{needed:.1f} GiB' would do, or fewer stripes (which is another order), or more workers",
             RuntimeWarning,
             stacklevel=3,
         )
 
     def _given(self, batch: _native.Batch) -> Batch:
-        """A batch as the user gets it: decoded, and transformed."""
+        """The batch for the user: decoded and transformed."""
         given = Batch(batch, None if self._fields is None else self._decoded)
         return given if self._transform is None else TransformedBatch(given, self._transform(given))
 
     def _decoded(self, batch: Batch, column: str) -> np.ndarray[Any, Any]:
-        # A column of a window is called "0/name".
+        # A column of a window has the name "0/name".
         field = (self._fields or {}).get(column.rpartition("/")[2])
         if field is None:
             return batch.stored(column)
         return petastorm.decode(replace(field, name=column), batch, self._kinds[column])
 
-    def _names(self, places: list[str], columns: Sequence[str] | None) -> list[str]:
+    def _names(self, addresses: list[str], columns: Sequence[str] | None) -> list[str]:
         """The columns of the files."""
-        return list(columns) if columns is not None else _native.columns(places)
+        return list(columns) if columns is not None else _native.columns(addresses)
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of row groups that this worker has read, without footers: what column selection and ``where`` save shows here."""
+        """Bytes of row groups that this worker has read, without footers. Shows what column selection and ``where`` save."""
         return self._data.bytes_read()
 
     def epochs(self, stop: int) -> Iterator[int]:
-        """The numbers of the epochs from this one to before ``stop``; goes on to the next behind each.
+        """The numbers of the epochs from this one to before ``stop``. Advances to the next epoch after each.
 
         for epoch in data.epochs(10):
             for batch in data:
@@ -264,36 +266,36 @@ class ParquetDataset:
             self.next_epoch()
 
     def next_epoch(self) -> None:
-        """Goes to the start of the next epoch, in all workers at the same step. What is left of this one is not read."""
+        """Goes to the start of the next epoch, in all workers at the same step. The rest of this epoch is not read."""
         self._require_round()
         self._data.next_epoch()
 
     def progress(self) -> Progress:
-        """How far the epoch is, as of the last commit, and how fast it goes."""
-        epoch, left, own, steps = self._data.position()
+        """The progress in the epoch as of the last commit, and its rate."""
+        epoch, left, left_here, steps = self._data.position()
         rows = self.rows
-        return Progress(epoch, rows - left, rows, own, steps, self._rate.per_second(), tuple(self._data.pace()))
+        return Progress(epoch, rows - left, rows, left_here, steps, self._rate.per_second(), tuple(self._data.pace()))
 
-    # What the state calls, in all workers.
+    # Called by the state, in all workers.
 
     def _enter(self) -> None:
-        """Rows are handed out to the workers of a round."""
+        """Enters a round: divides the remaining rows among its workers."""
         lane = lifecycle.lane("data")
         self._data.enter(lane.rank, self._gather(self._data.introduce()))
         self._data.audit_round()
         self._round = _this_round()
 
     def _enter_shard(self, shard: int, count: int) -> None:
-        """Without a job: this process reads one of so many shards, for good."""
+        """Without a job: this process only reads one of ``count`` shards."""
         self._data.enter_shard(shard, count)
         self._is_shard = True
 
     def _agree(self) -> None:
-        """Before a commit: all workers hear what all have processed."""
+        """Before a commit: exchanges the processed rows among all workers."""
         self._data.agree(self._gather(self._data.report()))
 
     def _committed(self) -> None:
-        """The commit is made."""
+        """After a commit: records that it is sealed."""
         self._data.committed()
 
     def _save(self) -> bytes:
@@ -307,8 +309,8 @@ class ParquetDataset:
     def _restore(self, stored: bytes) -> None:
         self._data.restore(stored)
 
-    def _gather(self, own: bytes) -> list[bytes]:
-        work = lifecycle.lane("data").allgather_bytes(own, "data")
+    def _gather(self, local: bytes) -> list[bytes]:
+        work = lifecycle.lane("data").allgather_bytes(local, "data")
         work.wait()
         return cast("list[bytes]", work.result())
 
@@ -322,16 +324,16 @@ class ParquetDataset:
             raise StateError("a new round has begun, and the data set was not told: make it an attribute of the state")
 
 
-def _stored_fields(places: list[str], codecs: str | None) -> dict[str, petastorm.Field] | None:
-    """The fields of a data set that has codecs, by name."""
+def _stored_fields(addresses: list[str], codecs: str | None) -> dict[str, petastorm.Field] | None:
+    """The fields of a data set with codecs, by name."""
     if codecs is None:
         return None
     if codecs != "petastorm":
         raise ValueError(f"codecs={codecs!r}: must be 'petastorm' or None")
-    fields = petastorm.read_schema(places)
+    fields = petastorm.read_schema(addresses)
     if fields is None:
         raise DataError(
-            f"{places[0]}: no schema of Petastorm is noted in _common_metadata, so codecs='petastorm' cannot be"
+            f"{addresses[0]}: no schema of Petastorm is noted in _common_metadata, so codecs='petastorm' cannot be"
         )
     return {field.name: field for field in fields}
 

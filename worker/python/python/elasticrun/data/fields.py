@@ -1,4 +1,4 @@
-"""Names of fields, as Petastorm takes them: themselves, patterns, or fields of its schema."""
+"""Fields in the forms of Petastorm: names, patterns, or fields of its schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def name_of(given: Any) -> str:
     """The name of a field.
 
     Raises:
-        ValueError: it is none.
+        ValueError: ``given`` is not a field.
     """
     name = given if isinstance(given, str) else getattr(given, "name", None)
     if not isinstance(name, str):
@@ -22,10 +22,10 @@ def name_of(given: Any) -> str:
 
 
 def matching(given: Sequence[Any], known: Sequence[str]) -> list[str]:
-    """The known fields that one of the given names or patterns matches as a whole, each once, in the order of the given ones.
+    """The known fields that match one of the names or patterns completely, each once, in the order of ``given``.
 
     Raises:
-        ValueError: one that matches none.
+        ValueError: a name or pattern matches no field.
     """
     names: list[str] = []
     for one in map(name_of, given):

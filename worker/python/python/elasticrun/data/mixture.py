@@ -1,4 +1,4 @@
-"""Several data sets read as one, in proportion to weights."""
+"""Several data sets, read in proportion to weights."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["Mixture", "WeightedSamplingReader"]
 
 
 class Mixture:
-    """The batches of several data sets, as many of each as its weight says; each row of each of them once in an epoch.
+    """The batches of several data sets in proportion to weights. Each row of each data set is read once in an epoch.
 
         data = Mixture([web, books], weights=[3, 1])
         state = ObjectState(model=..., data=data)
 
-    A batch is of one data set: :attr:`Batch.source` says which. At any time, the batches of a data set since the start of the epoch
-    or of the round are within one of its share, among those that are not through; one that is through is left out. All workers
-    take a step from the same data set, as the choice is no chance.
+    Each batch is from one data set, whose index is :attr:`Batch.source`. Since the start of the epoch or round, the number of
+    batches of each unfinished data set is within one of its share. A finished data set is left out. The choice is deterministic,
+    so all workers take a step from the same data set.
 
     Args:
-        datasets: at least one. They are parts of the mixture, and not of the state themselves.
-        weights: a positive number for each; batches go by them, so with different batch sizes rows do not. In proportion to the
-            steps that each has in an epoch, if none are given: so all end together.
+        datasets: at least one. The mixture is part of the state, and the data sets are not.
+        weights: a positive number for each. They apply to batches, and not to rows if batch sizes differ. By default, the number
+            of steps of each data set in an epoch, so that all end together.
 
     Raises:
         ValueError: not one weight for each data set, or one that is not positive.
@@ -54,26 +54,26 @@ class Mixture:
         return sum(data.rows for data in self.datasets)
 
     def __len__(self) -> int:
-        """Batches that are left of this epoch, the same number for all workers."""
+        """Remaining batches of this epoch, the same in all workers."""
         return sum(len(data) for data in self.datasets)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches to the end of the epoch. Raises as iterating over a :class:`ParquetDataset` does."""
+        """The remaining batches of the epoch. Raises as iterating over a :class:`ParquetDataset` does."""
         parts = [iter(data) for data in self.datasets]
         shares = self._weights or [float(max(len(data), 1)) for data in self.datasets]
         while True:
-            left = [place for place, data in enumerate(self.datasets) if len(data)]
+            left = [index for index, data in enumerate(self.datasets) if len(data)]
             if not left:
                 return
-            # Whose next batch is due first, if those of each come evenly.
-            place = min(left, key=lambda place: ((self._taken[place] + 1) / shares[place], place))
-            batch = next(parts[place])
-            self._taken[place] += 1
-            batch.source = place
+            # The data set whose next batch is due first, with evenly spaced batches.
+            index = min(left, key=lambda index: ((self._taken[index] + 1) / shares[index], index))
+            batch = next(parts[index])
+            self._taken[index] += 1
+            batch.source = index
             yield batch
 
     def epochs(self, stop: int) -> Iterator[int]:
-        """The numbers of the epochs from this one to before ``stop``; goes on to the next behind each."""
+        """The numbers of the epochs from this one to before ``stop``. Advances to the next epoch after each."""
         while self.epoch < stop:
             yield self.epoch
             self.next_epoch()
@@ -85,10 +85,10 @@ class Mixture:
         self._begin()
 
     def _begin(self) -> None:
-        """Shares count from here on: all workers are here."""
+        """Restarts the count of batches, in all workers."""
         self._taken = [0] * len(self.datasets)
 
-    # What the state calls, in all workers.
+    # Called by the state, in all workers.
 
     def _enter(self) -> None:
         for data in self.datasets:
@@ -107,22 +107,22 @@ class Mixture:
         return [data._save() for data in self.datasets]
 
     def _restore(self, stored: Sequence[bytes]) -> None:
-        for data, own in zip(self.datasets, stored, strict=True):
-            data._restore(own)
+        for data, position in zip(self.datasets, stored, strict=True):
+            data._restore(position)
         self._begin()
 
 
 class WeightedSamplingReader:
-    """Rows (or batches) of several readers, each drawn by chance with its probability. Petastorm's ends when the first of its
-    readers does; this one leaves that out and reads the others to their ends, so that each row comes once.
+    """Rows (or batches) of several readers, each drawn with its probability. Petastorm's class ends with the first of its readers.
+    This class reads all readers to their end, so that each row is read once.
 
     Args:
-        readers: at least two, which give the same fields in the same form.
-        probabilities: a positive number for each; their sum need not be 1.
+        readers: at least two, with the same fields in the same form.
+        probabilities: a positive number for each. Their sum need not be 1.
         seed: of the draws.
 
     Raises:
-        ValueError: readers that do not fit together, or not one probability for each.
+        ValueError: the readers differ in their form, or there is not one probability for each.
     """
 
     def __init__(self, readers: Sequence[Reader], probabilities: Sequence[float], seed: int = 0) -> None:
@@ -147,7 +147,7 @@ class WeightedSamplingReader:
 
     @property
     def last_row_consumed(self) -> bool:
-        """Whether all readers are through."""
+        """Whether all readers have finished."""
         return all(reader.last_row_consumed for reader in self._readers)
 
     def __iter__(self) -> WeightedSamplingReader:
@@ -155,16 +155,16 @@ class WeightedSamplingReader:
 
     def __next__(self) -> Any:
         while self._left:
-            weights = [self._weights[place] for place in self._left]
-            (place,) = self._random.choices(self._left, weights)
+            weights = [self._weights[index] for index in self._left]
+            (index,) = self._random.choices(self._left, weights)
             try:
-                return next(self._readers[place])
+                return next(self._readers[index])
             except StopIteration:
-                self._left.remove(place)
+                self._left.remove(index)
         raise StopIteration
 
     def reset(self) -> None:
-        """Reads all of them again."""
+        """Restarts all readers."""
         for reader in self._readers:
             reader.reset()
         self._left = list(range(len(self._readers)))
@@ -175,7 +175,7 @@ class WeightedSamplingReader:
             reader.stop()
 
     def join(self) -> None:
-        """Nothing to wait for: threads end with the readers."""
+        """Does nothing: threads end with the readers."""
 
     def __enter__(self) -> WeightedSamplingReader:
         return self

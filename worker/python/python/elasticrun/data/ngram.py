@@ -1,4 +1,4 @@
-"""Windows of rows that follow each other in time, as Petastorm's NGram."""
+"""Windows of consecutive rows, like Petastorm's NGram."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["NGram"]
 
 
 class NGram:
-    """Which rows of a window have which fields. A window lies within a row group, its rows in the order of time.
+    """The fields of each row of a window. A window is within one row group, and its rows are sorted by time.
 
         NGram({-1: ["speed"], 0: ["speed", "label"]}, delta_threshold=100, timestamp_field="time")
 
     Args:
-        fields: for each row of the window the names of its fields; patterns are matched against whole names. Numbers of rows may
-            begin anywhere; those that are not named are in the window and give no field.
-        delta_threshold: how far the timestamp of a row may be behind the one before it, in the unit of the field.
+        fields: for each row of the window, names or patterns of its fields. Patterns must match whole names. The first row may have
+            any number. Rows without an entry are in the window but have no fields.
+        delta_threshold: maximum difference between the timestamps of adjacent rows, in the unit of the field.
         timestamp_field: a field of numbers, dates or times.
-        timestamp_overlap: whether windows may share rows; each row is in at most one if not.
+        timestamp_overlap: whether windows may share rows. If not, each row is in at most one window.
 
     Raises:
-        ValueError: an argument is not what it may be.
+        ValueError: an argument is invalid.
     """
 
     def __init__(
@@ -55,30 +55,30 @@ class NGram:
         return max(self.fields) - min(self.fields) + 1
 
     def names(self, known: Sequence[str]) -> dict[int, list[str]]:
-        """The fields of each row, of those that the data set has.
+        """The fields of each row that the data set has.
 
         Raises:
-            ValueError: a name that none of them matches.
+            ValueError: a name matches no field.
         """
         return {key: matching(several, known) for key, several in sorted(self.fields.items())}
 
     def windows(self, known: Sequence[str]) -> tuple[int, str, float, bool, list[tuple[int, str]]]:
-        """As the native part takes it."""
+        """The arguments of the native module."""
         first = min(self.fields)
         (time,) = matching([self.timestamp_field], known)[:1]
         columns = [(key - first, name) for key, names in self.names(known).items() for name in names]
         return self.length, time, float(self.delta_threshold), self.timestamp_overlap, columns
 
     def split(self, columns: Mapping[str, Any], known: Sequence[str]) -> dict[int, dict[str, Any]]:
-        """Columns of a batch of windows (``"0/name"``) by row and name."""
+        """The columns of a batch of windows (``"0/name"``), by row and name."""
         first = min(self.fields)
         return {
             key: {name: columns[f"{key - first}/{name}"] for name in names} for key, names in self.names(known).items()
         }
 
     def rows(self, batch: Batch, known: Sequence[str]) -> Iterator[dict[int, Any]]:
-        """The windows of a batch: a named tuple for each row of it."""
+        """The windows of a batch: one named tuple for each row of a window."""
         parts = self.split(batch, known)
         kinds = {key: namedtuple("Row", list(columns)) for key, columns in parts.items()}
-        for place in range(batch.rows):
-            yield {key: kinds[key](*(column[place] for column in columns.values())) for key, columns in parts.items()}
+        for index in range(batch.rows):
+            yield {key: kinds[key](*(column[index] for column in columns.values())) for key, columns in parts.items()}

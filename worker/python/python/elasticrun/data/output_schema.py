@@ -1,4 +1,4 @@
-"""What a reader of Petastorm's kind gives: which fields, in which form."""
+"""The output of a Petastorm-like reader: its fields and their form."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .ngram import NGram
 if TYPE_CHECKING:
     from .petastorm import Field
 
-__all__ = ["Form"]
+__all__ = ["OutputSchema"]
 
 
-class Form:
-    """Batches as named tuples of arrays, or their rows as named tuples of values; transformed, if so asked.
+class OutputSchema:
+    """Converts batches to named tuples of arrays, or to rows as named tuples of values, with an optional transform.
 
     Attributes:
         batched: whether tuples hold arrays.
-        stored: the schema of Petastorm whose codecs are decoded, if any.
-        columns: those that are read; all if None.
+        stored: the Petastorm schema whose codecs are decoded, if any.
+        columns: the columns to read; all if None.
         ngram: windows in place of rows.
-        predicate: asked for each row; None if conditions say it all.
+        predicate: evaluated for each row; None if conditions replace it.
     """
 
     def __init__(self, batched: bool, stored: Sequence[Field] | None, spec: Any) -> None:
@@ -40,10 +40,10 @@ class Form:
         self._tuple: Any = None
 
     def choose(self, given: Any, known: Sequence[str], predicate: Any) -> None:
-        """Chooses the fields of the data set that are given.
+        """Selects fields of the data set.
 
         Raises:
-            ValueError: one of them is not there; what does not go together.
+            ValueError: a field does not exist, or arguments cannot be combined.
         """
         in_files = set(known)
         self._known = list(known) if self.stored is None else [f.name for f in self.stored if f.name in in_files]
@@ -59,10 +59,10 @@ class Form:
         self._tuple = namedtuple("Row", after)  # type: ignore[misc]
 
     def conditions(self, predicate: Any, filters: Any) -> tuple[Any, Any]:
-        """``where``, and the predicate if that does not say it all.
+        """The argument ``where``, and the predicate if conditions cannot replace it.
 
         Raises:
-            ValueError: two lists of alternatives.
+            ValueError: conditions cannot be combined.
         """
         if predicate is None:
             return filters, None
@@ -113,7 +113,7 @@ class Form:
         return {name: _there(given, name) for name in self._tuple._fields}
 
     def _frame(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """As :meth:`_chosen` for a batch: the function gets a data frame of pandas, as Petastorm's does."""
+        """Like :meth:`_chosen` for a batch: the function gets a pandas data frame, as in Petastorm."""
         if self._spec is None:
             return dict(columns)
         if self._spec.func is None:
@@ -136,7 +136,7 @@ def _there(given: Any, name: str) -> Any:
 
 
 def _values(series: Any) -> Any:
-    """A column of a data frame; one of arrays of one shape as one array."""
+    """A column of a data frame. Arrays of one shape are stacked."""
     import numpy as np
 
     values = series.to_numpy()
@@ -146,7 +146,7 @@ def _values(series: Any) -> Any:
 
 
 def _names(spec: Any, before: Sequence[str]) -> list[str]:
-    """The fields behind a transform: ours, or one of Petastorm's with the same attributes."""
+    """The fields after a transform: our class, or Petastorm's with the same attributes."""
     from .transform import TransformSpec
 
     if not isinstance(spec, TransformSpec):
@@ -159,5 +159,5 @@ def _names(spec: Any, before: Sequence[str]) -> list[str]:
 
 
 def _of_petastorm(given: Any) -> NGram:
-    """Ours from Petastorm's."""
+    """Converts Petastorm's NGram."""
     return NGram(given.fields, given.delta_threshold, given._timestamp_field, given.timestamp_overlap)

@@ -1,4 +1,4 @@
-"""The arguments of Petastorm's readers that say how, and not what, is read: taken, mapped, or refused by name."""
+"""The arguments of Petastorm's readers that control how data is read: accepted, mapped, or refused by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["check"]
 
-#: Taken without effect: threads decode, one buffer of rows takes the place of queues, and nothing is sent between processes.
+#: Accepted without effect: threads decode, one buffer of rows replaces queues, and processes exchange no data.
 _WITHOUT_EFFECT = {
     "pyarrow_serialize",
     "results_queue_size",
@@ -19,7 +19,7 @@ _WITHOUT_EFFECT = {
     "use_background_thread",
 }
 
-#: Refused unless they are None or empty, with what to do.
+#: Refused unless None or empty, with the alternative.
 _REFUSED = {
     "storage_options": "credentials and endpoints come from the environment: AWS_..., GOOGLE_...",
     "filesystem": "the reader opens paths, s3:// and gs:// addresses itself",
@@ -30,11 +30,11 @@ _POOLS = ("thread", "process", "dummy")
 
 
 def check(others: dict[str, Any]) -> dict[str, Any]:
-    """What the arguments mean for a :class:`ParquetDataset`.
+    """Translates the arguments to those of :class:`ParquetDataset`.
 
     Raises:
-        TypeError: an argument that Petastorm does not know either.
-        ValueError: one that is not what it may be, or cannot be followed.
+        TypeError: Petastorm has no such argument.
+        ValueError: an argument is invalid or not supported.
     """
     others = dict(others)
     pool = others.pop("reader_pool_type", "thread")

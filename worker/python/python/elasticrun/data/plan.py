@@ -1,9 +1,9 @@
-"""What a change of workers moves, without a job.
+"""Previews what a change of workers moves, without a job.
 
     elasticrun data plan DATA... --from a:4,b:4 --to a:4,c:2 --done 40%
 
-Reads the footers of a data set, deals its first epoch to the workers before, lets them process a part, and makes the plan
-that the workers after would make. Exit code 0; 2 if the data set cannot be read or an option is wrong.
+Reads the footers of a data set and divides the epoch among the first workers. Then computes the plan for the second workers, after
+a part of the epoch. The exit code is 0, or 2 if the data set cannot be read or an option is invalid.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _WORKERS = "as in -H: a:4,b:4, or a number of workers on one host; b:4*2 gives e
 
 
 def workers(text: str) -> list[Worker]:
-    """The workers that ``text`` names.
+    """Parses a list of workers.
 
     Raises:
-        argparse.ArgumentTypeError: it names none, or one twice.
+        argparse.ArgumentTypeError: the list is invalid, or names a host twice.
     """
     found: dict[str, list[Worker]] = {}
     for part in text.split(","):
@@ -42,17 +42,17 @@ def workers(text: str) -> list[Worker]:
         if match is None or host in found or not 0 < int(slots) <= 100_000:
             raise argparse.ArgumentTypeError(f"{text!r}: expected workers {_WORKERS}")
         found[host] = [(host, slot, int(weight or 1)) for slot in range(int(slots))]
-    named = [worker for own in found.values() for worker in own]
+    named = [worker for of_host in found.values() for worker in of_host]
     if not any(weight for *_, weight in named):
         raise argparse.ArgumentTypeError(f"{text!r}: somebody has to read the rows")
     return named
 
 
 def part(text: str) -> float:
-    """The part of an epoch that ``text`` says: 40% or 0.4.
+    """Parses a part of an epoch: 40% or 0.4.
 
     Raises:
-        argparse.ArgumentTypeError: it says none between 0 and 1.
+        argparse.ArgumentTypeError: it is not between 0 and 1.
     """
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of the module."""
     given = _parser().parse_args(arguments)
     try:
-        told = _native.plan(
+        preview = _native.plan(
             given.data,
             given.before,
             given.after,
@@ -77,15 +77,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             whole_row_groups=given.whole_row_groups,
         )
         if given.svg:
-            Path(given.svg).write_text(plan_render.svg(told, given.before, given.after))
+            Path(given.svg).write_text(plan_render.svg(preview, given.before, given.after))
     except (DataError, OSError) as error:
         print(f"elasticrun data plan: {error}", file=sys.stderr)
         return 2
     if given.json:
-        print(json.dumps(_record(told, given.before, given.after)))
+        print(json.dumps(_record(preview, given.before, given.after)))
         return 0
     width = shutil.get_terminal_size((100, 24)).columns
-    for line in _lines(told, given, width):
+    for line in _lines(preview, given, width):
         print(line)
     return 0
 
@@ -106,22 +106,22 @@ def _parser() -> argparse.ArgumentParser:
         "--no-shuffle", dest="seed", action="store_const", const=None, help="row groups in the order of the files"
     )
     parser.add_argument(
-        "--whole-row-groups", action="store_true", help="cut no row group, as ParquetDataset(whole_row_groups=True)"
+        "--whole-row-groups", action="store_true", help="cut no row group, as ParquetDataset(split='never')"
     )
     parser.add_argument("--svg", metavar="FILE", help="draw the plan into FILE")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     return parser
 
 
-def _lines(told: _native.Forecast, given: argparse.Namespace, width: int) -> Iterator[str]:
-    left = plan_render.rows(told.before)
+def _lines(preview: _native.PlanPreview, given: argparse.Namespace, width: int) -> Iterator[str]:
+    left = plan_render.rows(preview.before)
     yield (
-        f"{told.files:,} {'file' if told.files == 1 else 'files'}, {told.row_groups:,} row groups, {told.rows:,} rows; "
+        f"{preview.files:,} {'file' if preview.files == 1 else 'files'}, {preview.row_groups:,} row groups, {preview.rows:,} rows; "
         f"{left:,} left to {len(given.before):,} workers, then to {len(given.after):,}"
     )
     yield ""
     table: list[tuple[str, ...]] = [("worker", "before", "keeps", "of its host", "of others", "after", "")]
-    for one in plan_render.changes(told, given.before, given.after):
+    for one in plan_render.changes(preview, given.before, given.after):
         numbers = (one.before, one.kept, one.near, one.far, one.after)
         note = "" if one.stays else "new" if one.comes else "gone"
         table.append((one.name, *(f"{number:,}" for number in numbers), note))
@@ -133,20 +133,20 @@ def _lines(told: _native.Forecast, given: argparse.Namespace, width: int) -> Ite
         ]
         yield "  ".join(cells).rstrip()
     yield ""
-    yield from plan_render.bars(told, given.before, given.after, width)
+    yield from plan_render.bars(preview, given.before, given.after, width)
     yield ""
     yield (
-        f"moved: {told.moved:,} rows{_percent(told.moved, left)}, and no even plan moves fewer; "
-        f"dealt out anew: {told.anew:,}{_percent(told.anew, left)}"
+        f"moved: {preview.moved:,} rows{_percent(preview.moved, left)}, and no even plan moves fewer; "
+        f"dealt out anew: {preview.moved_from_scratch:,}{_percent(preview.moved_from_scratch, left)}"
     )
-    yield f"row groups that more than one worker reads: {told.cut:,} of {told.row_groups:,}"
+    yield f"row groups that more than one worker reads: {preview.split_groups:,} of {preview.row_groups:,}"
 
 
 def _percent(some: int, all: int) -> str:
     return f" ({100 * some / all:.1f} %)" if all else ""
 
 
-def _record(told: _native.Forecast, before: Sequence[Worker], after: Sequence[Worker]) -> dict[str, object]:
+def _record(preview: _native.PlanPreview, before: Sequence[Worker], after: Sequence[Worker]) -> dict[str, object]:
     def named(workers: Sequence[Worker], ranges: list[list[tuple[int, int]]]) -> list[object]:
         return [
             {"host": host, "slot": slot, "rows": sum(end - start for start, end in own), "ranges": own}
@@ -154,15 +154,15 @@ def _record(told: _native.Forecast, before: Sequence[Worker], after: Sequence[Wo
         ]
 
     return {
-        "files": told.files,
-        "row_groups": told.row_groups,
-        "rows": told.rows,
-        "before": named(before, told.before),
-        "after": named(after, told.after),
-        "flows": [{"from": one, "to": other, "rows": rows} for one, other, rows in told.flows],
-        "moved": told.moved,
-        "moved_if_dealt_anew": told.anew,
-        "row_groups_of_several": told.cut,
+        "files": preview.files,
+        "row_groups": preview.row_groups,
+        "rows": preview.rows,
+        "before": named(before, preview.before),
+        "after": named(after, preview.after),
+        "flows": [{"from": one, "to": other, "rows": rows} for one, other, rows in preview.flows],
+        "moved": preview.moved,
+        "moved_if_dealt_anew": preview.moved_from_scratch,
+        "row_groups_of_several": preview.split_groups,
     }
 
 

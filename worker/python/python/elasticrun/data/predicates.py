@@ -1,4 +1,4 @@
-"""Petastorm's predicates: those that say what they compare become conditions, all others are asked row by row."""
+"""Petastorm's predicates. Those that reveal their comparison become conditions. All others are evaluated row by row."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["conditions", "kept"]
 
 
 def conditions(predicate: Any) -> list[tuple[str, str, Any]] | None:
-    """The conditions of ``where`` that say the same as a predicate; None if there are none.
+    """The conditions of ``where`` that are equivalent to a predicate; None if there are none.
 
-    An ``in_set`` over plain values is such, and all of several of them. Petastorm's classes are known by their names and
-    attributes, so that Petastorm need not be there.
+    Supports ``in_set`` over plain values, and ``all`` of several. Petastorm's classes are recognized by their names and attributes,
+    so Petastorm need not be installed.
     """
     kind = type(predicate).__name__
     if kind == "in_set":
@@ -34,7 +34,7 @@ def conditions(predicate: Any) -> list[tuple[str, str, Any]] | None:
 
 
 def kept(predicate: Any, batch: Batch) -> Batch:
-    """The rows of a batch that ``predicate.do_include`` says yes to."""
+    """The rows of a batch for which ``predicate.do_include`` is true."""
     import numpy as np
 
     names = [name_of(field) for field in predicate.get_fields()]

@@ -1,4 +1,4 @@
-"""How far an epoch is, and how fast it goes."""
+"""The progress and the rate of an epoch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 __all__ = ["Progress"]
 
-#: Seconds that a rate looks back.
+#: Seconds over which a rate is averaged.
 _WINDOW = 10.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """As of the last commit, where nothing else is said."""
+    """Progress in an epoch. Numbers are as of the last commit unless noted."""
 
     #: The epoch, from 0.
     epoch: int
@@ -26,32 +26,31 @@ class Progress:
     own_left: int
     #: Steps that are left.
     steps_left: int
-    #: Rows a second that this worker has got, over the last ten seconds.
+    #: Rows a second that this worker reads, over the last ten seconds.
     rows_per_second: float
-    #: Rows a second of each worker by rank, of what the commits of this round hold, over the last ten seconds; none before
-    #: its first commit.
+    #: Rows a second that each rank commits, over the last ten seconds. Empty before the first commit of the round.
     rows_per_second_by_rank: tuple[float, ...]
 
     @property
     def total_rows_per_second(self) -> float:
-        """Rows a second of all workers, of what commits hold; 0 before there is anything to measure."""
+        """Rows a second that all workers commit; 0 before the first commit of the round."""
         return sum(self.rows_per_second_by_rank)
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest of the epoch takes at this rate, if there is one."""
+        """Estimated seconds to the end of the epoch; None without a rate."""
         rate = self.total_rows_per_second
         return (self.total - self.done) / rate if rate > 0 else None
 
     def __str__(self) -> str:
         share = self.done / self.total if self.total else 1.0
-        said = f"epoch {self.epoch}: {self.done:,} of {self.total:,} rows ({share:.0%}), {self.rows_per_second:,.0f} rows/s here"
+        text = f"epoch {self.epoch}: {self.done:,} of {self.total:,} rows ({share:.0%}), {self.rows_per_second:,.0f} rows/s here"
         if self.seconds_left is not None:
-            said += (
+            text += (
                 f", {self.total_rows_per_second:,.0f} by {len(self.rows_per_second_by_rank)} workers,"
                 f" {self.seconds_left:,.0f} s left"
             )
-        return said
+        return text
 
 
 class Rate:
@@ -62,7 +61,7 @@ class Rate:
         self._rows = 0
 
     def count(self, rows: int) -> None:
-        """So many rows were given out now."""
+        """Records that rows were returned now."""
         now = time.monotonic()
         self._rows += rows
         if not self._counts or now - self._counts[-1][0] > _WINDOW / 100:
@@ -71,7 +70,7 @@ class Rate:
             self._counts.popleft()
 
     def per_second(self) -> float:
-        """Over the last ten seconds; 0 before there is anything to measure."""
+        """Rows a second over the last ten seconds; 0 before the first batch."""
         if not self._counts:
             return 0.0
         (began, rows), now = self._counts[0], time.monotonic()

@@ -1,4 +1,4 @@
-"""Readers as Petastorm's: a changed import for scripts that come from there.
+"""Readers with Petastorm's interface: scripts only change an import.
 
     from elasticrun.data import make_batch_reader
 
@@ -6,9 +6,9 @@
         for rows in reader:
             train(rows.features, rows.label)
 
-They are not elastic: a shard is a shard from the first to the last epoch. What :class:`ParquetDataset` adds is in
-docs/migrate-from-petastorm.md. Where Petastorm's behaviour was wrong theirs differs: the seed decides which rows a shard
-reads and in which order, and shards are even to the row, so none of them hangs or drops rows at the end.
+They are not elastic: shards are fixed from the first to the last epoch. docs/migrate-from-petastorm.md describes what
+:class:`ParquetDataset` adds. Errors of Petastorm are not reproduced. The seed determines the rows of a shard and their order.
+Shards are even to the row, so none of them hangs or drops rows at the end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 from .. import _native
 from . import petastorm, petastorm_args
 from .dataset import ParquetDataset
-from .output_schema import Form
 from .ngram import NGram
+from .output_schema import OutputSchema
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -34,23 +34,25 @@ Source: TypeAlias = "str | PathLike[str] | Sequence[str | PathLike[str]]"
 
 
 class Reader:
-    """Rows, or batches of them, as named tuples. Iterating gives all epochs; again after :meth:`reset`.
+    """Rows or batches as named tuples. Iterating returns all epochs, and again after :meth:`reset`.
 
     Attributes:
-        last_row_consumed: whether the last epoch is through.
-        batched_output: whether a tuple holds arrays, one value a row.
-        ngram: the windows that are given in place of rows, if any: dictionaries of named tuples.
+        last_row_consumed: whether the last epoch has finished.
+        batched_output: whether a tuple holds arrays with one value for each row.
+        ngram: windows in place of rows, if any: dictionaries of named tuples.
     """
 
-    def __init__(self, data: ParquetDataset, epochs: int | None, workers: tuple[int, int], form: Form) -> None:
+    def __init__(
+        self, data: ParquetDataset, epochs: int | None, workers: tuple[int, int], output: OutputSchema
+    ) -> None:
         self._data = data
         self._epochs = epochs
         self._shard = workers
         self._first = 0
         self._rows: Iterator[Any] | None = None
-        self._form = form
-        self.batched_output = form.batched
-        self.ngram = form.ngram
+        self._output = output
+        self.batched_output = output.batched
+        self.ngram = output.ngram
         self.last_row_consumed = False
         data._enter_shard(*workers)
 
@@ -68,7 +70,7 @@ class Reader:
         return next(self._rows)
 
     def reset(self) -> None:
-        """Reads as many epochs again, from the next one on. At any time: what is left of the current one is not read."""
+        """Restarts with the next epoch, for the same number of epochs. The rest of the current epoch is not read."""
         self._data.next_epoch()
         self._first = self._data.epoch
         self._rows = None
@@ -79,7 +81,7 @@ class Reader:
         self._rows = iter(())
 
     def join(self) -> None:
-        """Nothing to wait for: threads end with the reader."""
+        """Does nothing: threads end with the reader."""
 
     def cleanup(self) -> None:
         """See :meth:`join`."""
@@ -95,7 +97,7 @@ class Reader:
     def _all(self) -> Iterator[Any]:
         while self._epochs is None or self._data.epoch < self._first + self._epochs:
             for batch in self._data._batches():
-                yield from self._form.rows(batch)
+                yield from self._output.rows(batch)
             if self._epochs is not None and self._data.epoch + 1 == self._first + self._epochs:
                 break
             self._data.next_epoch()
@@ -103,38 +105,38 @@ class Reader:
 
 
 def make_reader(dataset_url: Source, schema_fields: Sequence[Any] | NGram | None = None, **options: Any) -> Reader:
-    """Rows one by one, each a named tuple of values and arrays; of a data set that Petastorm wrote they are decoded. Arguments as
-    for :func:`make_batch_reader`."""
+    """Rows one by one, each a named tuple of values and arrays. The codecs of a Petastorm data set are decoded. Arguments as for
+    :func:`make_batch_reader`."""
     return _reader(dataset_url, schema_fields, batched=False, **options)
 
 
 def make_batch_reader(
     dataset_url_or_urls: Source, schema_fields: Sequence[Any] | NGram | None = None, **options: Any
 ) -> Reader:
-    """Batches of rows, each a named tuple of arrays, with the values as they are stored.
+    """Batches of rows, each a named tuple of arrays with the stored values.
 
     Args:
         dataset_url_or_urls: a path, a ``file://``, ``s3://`` or ``gs://`` URL, or several.
-        schema_fields: names of the columns, patterns that match whole names, or fields of a schema; all if none are given. Or an
-            :class:`NGram`: windows of rows.
-        batch_size: rows of a batch, 1024 if not given.
-        num_epochs: how often to read the data; for ever if None, once if not given.
-        shuffle_row_groups, shuffle_rows: whether the order is random, anew in each epoch; both on if not given. Rows are
-            shuffled if either is on.
-        seed: of the order; 0 if not given or None.
-        cur_shard, shard_count: which part of how many to read.
-        workers_count: threads that read and decode.
-        predicate: one of Petastorm's, or any object with ``get_fields`` and ``do_include``. ``in_set`` is pushed down.
-        filters: conditions as of pyarrow: see ``ParquetDataset(where=...)``.
+        schema_fields: names of columns, patterns that match whole names, or fields of a schema; by default all. Or an
+            :class:`NGram` for windows of rows.
+        batch_size: rows of a batch, by default 1024.
+        num_epochs: number of epochs, by default 1; None for an endless reader.
+        shuffle_row_groups, shuffle_rows: whether the order is random, and different in each epoch; by default both. Rows are
+            shuffled if either is set.
+        seed: key of the order, by default 0.
+        cur_shard, shard_count: the shard to read, and the number of shards.
+        workers_count: number of threads that read and decode.
+        predicate: a Petastorm predicate, or any object with ``get_fields`` and ``do_include``. ``in_set`` is pushed down.
+        filters: conditions like those of pyarrow: see ``ParquetDataset(where=...)``.
         rowgroup_selector: a selector over an index that Petastorm built.
-        transform_spec: a :class:`TransformSpec`, or Petastorm's.
-        cache_type, cache_location, cache_size_limit: "local-disk" keeps what was read in a directory.
-        shuffling_queue_capacity: the next row is one of so many.
-        memory: for row groups in memory.
+        transform_spec: a :class:`TransformSpec`, or Petastorm's class.
+        cache_type, cache_location, cache_size_limit: "local-disk" caches remote files in a directory.
+        shuffling_queue_capacity: size of the shuffle buffer.
+        memory: limit for row groups in memory.
 
     Raises:
-        TypeError: an argument that neither we nor Petastorm know.
-        ValueError: an argument is not what it may be, or asks for what is not there.
+        TypeError: an argument is unknown to both elasticrun and Petastorm.
+        ValueError: an argument is invalid, or names something that does not exist.
         DataError: the files cannot be read.
     """
     return _reader(dataset_url_or_urls, schema_fields, batched=True, **options)
@@ -172,13 +174,13 @@ def _reader(
         raise ValueError(f"num_epochs={num_epochs}: must be at least 1, or None for ever")
     chosen = seed if seed is not None else shard_seed
     places = [_path(url) for url in ([urls] if isinstance(urls, (str, os.PathLike)) else urls)]
-    form = Form(batched, None if batched else petastorm.read_schema(places), transform_spec)
-    form.choose(fields, _native.columns(places), predicate)
-    where, form.predicate = form.conditions(predicate, filters)
+    output = OutputSchema(batched, None if batched else petastorm.read_schema(places), transform_spec)
+    output.choose(fields, _native.columns(places), predicate)
+    where, output.predicate = output.conditions(predicate, filters)
     data = ParquetDataset(
         places,
         batch_size=batch_size,
-        columns=form.columns,
+        columns=output.columns,
         shuffle=shuffle_row_groups or shuffle_rows,
         seed=chosen or 0,
         shuffle_rows=shuffling_queue_capacity,
@@ -186,14 +188,14 @@ def _reader(
         threads=workers_count,
         where=where,
         row_groups=rowgroup_selector,
-        codecs=None if form.stored is None else "petastorm",
-        ngram=form.ngram,
+        codecs=None if output.stored is None else "petastorm",
+        ngram=output.ngram,
         **cache,
     )
-    return Reader(data, num_epochs, (shard, count), form)
+    return Reader(data, num_epochs, (shard, count), output)
 
 
 def _path(url: str | PathLike[str]) -> str:
     text = os.fspath(url)
-    # The reader takes addresses as they are; Petastorm's may be quoted.
+    # Petastorm's URLs may be quoted, and paths must not be.
     return unquote(urlsplit(text).path) if text.startswith("file://") else text

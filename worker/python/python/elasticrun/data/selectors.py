@@ -1,8 +1,8 @@
-"""Which row groups of a data set are read at all.
+"""Selects the row groups of a data set.
 
-``ParquetDataset(row_groups=...)`` takes numbers of row groups, conditions that their statistics must allow, a function of a
-:class:`RowGroup`, or a selector over an index that Petastorm built. What is left is the data set: an epoch is all rows of it, and
-row groups are numbered anew.
+``ParquetDataset(row_groups=...)`` accepts numbers of row groups, conditions on their statistics, a function of a :class:`RowGroup`,
+or a selector over an index that Petastorm built. The data set and its epochs consist of the selected row groups, which are
+renumbered.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ __all__ = ["IntersectIndexSelector", "RowGroup", "SingleIndexSelector", "UnionIn
 class RowGroup:
     """A row group of a data set."""
 
-    #: Its number in the data set: files in the order of their names.
+    #: Its number in the data set, with files sorted by name.
     number: int
-    #: Path or address of its file, and its number in that.
+    #: Path or address of its file, and its index there.
     file: str
     index: int
     rows: int
-    #: Of all columns, uncompressed.
+    #: Uncompressed bytes of all columns.
     bytes: int
 
 
 @runtime_checkable
 class Selector(Protocol):
-    """Selects row groups by indexes; Petastorm's own selectors are such, too."""
+    """Selects row groups by indexes. Petastorm's selectors have this interface."""
 
     def get_index_names(self) -> list[str]:
         """The indexes that it needs."""
 
     def select_row_groups(self, index_dict: Mapping[str, Any]) -> set[int]:
-        """The numbers of the row groups, in the order of Petastorm."""
+        """The numbers of the row groups, in Petastorm's order."""
 
 
 class SingleIndexSelector:
-    """Row groups that hold one of these values, by an index of one field; of all its values if the index says only whether
-    there is one."""
+    """Row groups that hold one of these values, by an index of one field. An index that only records the presence of values selects
+    all row groups with a value."""
 
     def __init__(self, index_name: str, values_list: Sequence[Any]) -> None:
         self._index_name = index_name
@@ -67,12 +67,12 @@ class _Several:
         self._selectors = list(single_index_selectors)
 
     def get_index_names(self) -> list[str]:
-        """The indexes of all."""
+        """The indexes of all selectors."""
         return [name for selector in self._selectors for name in selector.get_index_names()]
 
 
 class IntersectIndexSelector(_Several):
-    """Row groups that all of these selectors select."""
+    """Row groups that all selectors select."""
 
     def select_row_groups(self, index_dict: Mapping[str, Any]) -> set[int]:
         """See the class."""
@@ -80,7 +80,7 @@ class IntersectIndexSelector(_Several):
 
 
 class UnionIndexSelector(_Several):
-    """Row groups that one of these selectors selects."""
+    """Row groups that at least one selector selects."""
 
     def select_row_groups(self, index_dict: Mapping[str, Any]) -> set[int]:
         """See the class."""
@@ -88,7 +88,7 @@ class UnionIndexSelector(_Several):
 
 
 class _Lookup:
-    """An index as selectors ask it."""
+    """An index with the interface that selectors use."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -100,11 +100,11 @@ class _Lookup:
 
 
 def chosen(given: Any, paths: Sequence[str]) -> Any:
-    """The argument ``row_groups`` as the native part takes it: None, conditions, or a function from all row groups to numbers.
+    """Converts the argument ``row_groups`` for the native module: None, conditions, or a function from all row groups to numbers.
 
     Raises:
-        TypeError: it is nothing of what it may be.
-        DataError: a selector's index is not there.
+        TypeError: the argument has another type.
+        DataError: the index of a selector does not exist.
     """
     if given is None or (isinstance(given, list) and given and isinstance(given[0], (tuple, list))):
         return given

@@ -1,4 +1,4 @@
-"""A function of the user between the rows that are read and those that a step gets."""
+"""User functions that transform rows before they are returned."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Columns = Mapping[str, "np.ndarray[Any, Any]"]
 
 @dataclass
 class TransformSpec:
-    """What a reader does to rows, as Petastorm says it: its arguments and their meaning.
+    """A transform of rows, with the arguments of Petastorm's class.
 
     Args:
-        func: gets a row as a dictionary (``make_reader``), or a pandas data frame (``make_batch_reader``), and gives it back
-            changed.
-        edit_fields: fields that are new or have another type, each as (name, type of NumPy, shape, nullable).
-        removed_fields: names of fields that are not there afterwards.
-        selected_fields: names of those that are, in this order; not together with ``removed_fields``.
+        func: a function of a row as a dictionary (``make_reader``) or of a pandas data frame (``make_batch_reader``), which
+            returns the changed one.
+        edit_fields: new fields and fields with a new type, each as (name, NumPy type, shape, nullable).
+        removed_fields: names of fields to remove.
+        selected_fields: names of the fields to keep, in this order. Cannot be combined with ``removed_fields``.
 
     Raises:
         ValueError: both are given.
@@ -42,7 +42,7 @@ class TransformSpec:
             raise ValueError("removed_fields and selected_fields: only one of them can be given")
 
     def names(self, before: Sequence[str]) -> list[str]:
-        """The fields afterwards, of those before: edited ones at the end, as Petastorm orders them."""
+        """The fields after the transform, with edited ones at the end as in Petastorm."""
         edited = [str(edit[0]) for edit in self.edit_fields or ()]
         gone = {*edited, *(self.removed_fields or ())}
         after = [name for name in before if name not in gone] + edited
@@ -57,21 +57,21 @@ def edit_field(name: str, numpy_dtype: Any, shape: tuple[int | None, ...], nulla
 
 
 class TransformedBatch(Batch):
-    """A batch whose columns a function of the user made. There are as many rows as it gave; ``origins`` are those of the rows
-    that went in, and what counts as processed are these."""
+    """A batch with the columns of a user function, which may change the number of rows. ``origins`` and the count of processed rows
+    are those of the input."""
 
     def __init__(self, batch: Batch, columns: Columns) -> None:
         super().__init__(batch._batch)
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
-            said = ", ".join(f"{name} {length}" for name, length in lengths.items())
-            raise ValueError(f"transform gave columns of different lengths: {said}")
+            summary = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise ValueError(f"transform gave columns of different lengths: {summary}")
         self._columns = dict(columns)
         self._rows = next(iter(lengths.values()), 0)
 
     @property
     def rows(self) -> int:
-        """Rows that the function gave."""
+        """Number of rows that the function returned."""
         return self._rows
 
     def __getitem__(self, column: str) -> np.ndarray[Any, Any]:
@@ -84,7 +84,7 @@ class TransformedBatch(Batch):
         return len(self._columns)
 
     def arrow(self) -> pa.RecordBatch:
-        """The columns as pyarrow's record batch; those of more than one dimension as lists."""
+        """A pyarrow record batch of the columns; columns of more than one dimension as lists."""
         import pyarrow as pa
 
         arrays = {name: _arrow(column) for name, column in self._columns.items()}

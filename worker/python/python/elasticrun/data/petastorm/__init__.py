@@ -1,7 +1,7 @@
-"""Data sets that Petastorm wrote: their schema, their codecs, their index of row groups.
+"""Data sets of Petastorm: their schema, codecs and row group indexes.
 
-Petastorm keeps its schema as a pickle in the data set's ``_common_metadata``. It is read without running anything that is in
-it (:mod:`.metadata`); Petastorm need not be installed. Source: the behaviour of petastorm 0.13.1.
+Petastorm stores its schema as a pickle in ``_common_metadata``. It is parsed without executing it (:mod:`.metadata`). Petastorm
+need not be installed. Source: the behaviour of petastorm 0.13.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The values of Petastorm's codecs, from the columns that hold them."""
+"""Decodes the columns of Petastorm's codecs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["decode"]
 
 
 def decode(field: Field, batch: Batch, kind: str) -> np.ndarray[Any, Any]:
-    """A column of a batch as it is stored, ``kind`` being its type as Arrow calls it: (rows, *shape) where all rows have one
-    shape, else an array of objects; None where there is no value.
+    """Decodes a stored column of a batch with the Arrow type ``kind``. The result has the shape (rows, *shape) if all rows have one
+    shape. Otherwise it is an array of objects, with None for null.
 
     Raises:
-        DataError: a value is not what its codec writes, by the name of the field.
+        DataError: a value does not match its codec. The error names the field.
     """
     try:
         if field.codec is None or field.codec.name == "ScalarCodec":
@@ -42,7 +42,7 @@ def _scalars(field: Field, batch: Batch, kind: str) -> np.ndarray[Any, Any]:
     import numpy as np
 
     if field.dtype == "Decimal":
-        # Petastorm gives decimal numbers as text.
+        # Petastorm returns decimal numbers as text.
         return _objects([None if value is None else str(value) for value in batch.arrow()[field.name].to_pylist()])
     values = batch.stored(field.name)
     if field.shape or field.dtype in ("str_", "unicode_", "string_", "bytes_", "object_"):
@@ -56,7 +56,7 @@ def _scalars(field: Field, batch: Batch, kind: str) -> np.ndarray[Any, Any]:
 
 
 def _times(kind: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Dates and times in the unit that their column has."""
+    """Dates and times in the unit of their column."""
     unit = next((unit for name, unit in _UNITS.items() if name in kind), None)
     if unit is None:
         return values
@@ -68,7 +68,7 @@ _UNITS = {"Date32": "D", "Date64": "ms", "Nanosecond": "ns", "Microsecond": "us"
 
 
 def _arrays(field: Field, batch: Batch) -> np.ndarray[Any, Any]:
-    """Arrays as files of NumPy: where all have one header, what is behind it is one array, which is not copied."""
+    """Arrays in NumPy's file format. If all have the same header, their data is one array without a copy."""
     import numpy as np
 
     raw = batch.stored(field.name)
@@ -110,13 +110,13 @@ def _images(field: Field, batch: Batch) -> np.ndarray[Any, Any]:
 
 
 def _stacked(values: list[np.ndarray[Any, Any] | None]) -> np.ndarray[Any, Any]:
-    """One array of all, if they are alike; else an array of objects."""
+    """One array if all values have the same type and shape; else an array of objects."""
     import numpy as np
 
-    there = [value for value in values if value is not None]
-    alike = {(value.shape, value.dtype.str) for value in there}
-    if len(there) == len(values) and len(alike) == 1:
-        return np.stack(there)
+    present = [value for value in values if value is not None]
+    kinds = {(value.shape, value.dtype.str) for value in present}
+    if len(present) == len(values) and len(kinds) == 1:
+        return np.stack(present)
     return _objects(values)
 
 
@@ -124,6 +124,6 @@ def _objects(values: list[Any]) -> np.ndarray[Any, Any]:
     import numpy as np
 
     array = np.empty(len(values), dtype=object)
-    for place, value in enumerate(values):
-        array[place] = value
+    for index, value in enumerate(values):
+        array[index] = value
     return array

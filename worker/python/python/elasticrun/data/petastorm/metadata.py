@@ -1,8 +1,8 @@
-"""The schema and the indexes of a Petastorm data set, from pickles that are read and never run.
+"""The schema and the indexes of a Petastorm data set, from pickles that are parsed and never executed.
 
-A pickle names classes and functions and calls them. Here each name stands for a plain record of itself (:class:`_Record`),
-whose calls note their arguments and do nothing; only the names that Petastorm's own pickles hold are known, and any other is
-an error. So a pickle that is not Petastorm's, or a hostile one, gives an error and nothing else.
+A pickle names classes and functions and calls them. Here each name is replaced by a plain record (:class:`_Record`), whose calls
+only store their arguments. Only the names in Petastorm's own pickles are allowed, and any other name is an error. So a foreign or
+malicious pickle causes an error and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILE = "_common_metadata"
 
 
 class MetadataError(DataError):
-    """What Petastorm noted about a data set cannot be read."""
+    """Petastorm's metadata of a data set cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Codec:
 
     #: "ScalarCodec", "NdarrayCodec", "CompressedNdarrayCodec" or "CompressedImageCodec".
     name: str
-    #: Of an image: "png" or "jpeg".
+    #: For images: "png" or "jpeg".
     image: str | None = None
 
 
@@ -42,28 +42,28 @@ class Field:
     """A field of a schema."""
 
     name: str
-    #: Name of the type of NumPy, such as "float32"; "Decimal" for decimal numbers.
+    #: Name of the NumPy type, such as "float32"; "Decimal" for decimal numbers.
     dtype: str
-    #: Sizes; None where any is allowed. ``()`` is a scalar.
+    #: Sizes, with None for any size. ``()`` is a scalar.
     shape: tuple[int | None, ...]
-    #: None for values that are stored as themselves.
+    #: None for values that are stored directly.
     codec: Codec | None
     nullable: bool
 
 
 @dataclass(frozen=True)
 class Index:
-    """Which row groups hold a value of a column; by their numbers in the order of Petastorm."""
+    """The row groups that hold a value of a column, by their numbers in Petastorm's order."""
 
     column: str
-    #: By value; None for an index of the row groups that have any value at all.
+    #: By value; None for an index that only records the presence of values.
     values: dict[Any, frozenset[int]] | None
-    #: The row groups that have any.
+    #: The row groups with any value.
     groups: frozenset[int]
 
 
 def read_schema(paths: Sequence[str]) -> tuple[Field, ...] | None:
-    """The fields of a data set that Petastorm wrote, in the order of its schema; None for any other.
+    """The fields of a Petastorm data set, in the order of its schema; None for other data sets.
 
     Raises:
         MetadataError: the schema cannot be read.
@@ -79,7 +79,7 @@ def read_schema(paths: Sequence[str]) -> tuple[Field, ...] | None:
 
 
 def read_indexes(paths: Sequence[str]) -> dict[str, Index]:
-    """The indexes of row groups by their names; none if there are none.
+    """The row group indexes by name; may be empty.
 
     Raises:
         MetadataError: they cannot be read.
@@ -94,7 +94,7 @@ def read_indexes(paths: Sequence[str]) -> dict[str, Index]:
 
 
 class _Record:
-    """What a pickle says of an object of some class: with which arguments it is made, and its state."""
+    """An object in a pickle: the arguments of its constructor, and its state."""
 
     module: str = ""
     name: str = ""
@@ -106,7 +106,7 @@ class _Record:
         made.entries = {}
         return made
 
-    # Filled in by __new__; a pickle says nothing of them.
+    # Set by __new__, and not by the pickle.
     arguments: tuple[Any, ...]
     state: dict[str, Any]
     entries: dict[Any, Any]
@@ -135,7 +135,7 @@ _UNISCHEMA = ("petastorm.unischema", "Unischema")
 _FIELD = ("petastorm.unischema", "UnischemaField")
 _CODECS = ("ScalarCodec", "NdarrayCodec", "CompressedNdarrayCodec", "CompressedImageCodec")
 _INDEXERS = ("SingleFieldIndexer", "FieldNotNullIndexer")
-#: Modules of which any plain name may be meant, since it only names a type.
+#: Modules of which any name is allowed, since it only names a type.
 _TYPES = ("numpy", "pyspark.sql.types")
 _KNOWN = {
     _UNISCHEMA,
@@ -154,12 +154,12 @@ _KNOWN = {
     *(("petastorm.codecs", name) for name in _CODECS),
     *(("petastorm.etl.rowgroup_indexers", name) for name in _INDEXERS),
 }
-#: Earlier names of Petastorm's modules.
+#: Former names of Petastorm's modules.
 _RENAMED = ("av.experimental.deepdrive.dataset_toolkit", "av.ml.dataset_toolkit", "dataset_toolkit")
 
 
 class _Reader(pickle.Unpickler):
-    """Gives a class of records for each name that is known."""
+    """Replaces each allowed name by a class of records."""
 
     def __init__(self, pickled: bytes) -> None:
         super().__init__(io.BytesIO(pickled), encoding="latin-1")
@@ -191,7 +191,7 @@ class _Reader(pickle.Unpickler):
 
 
 def _reconstruct(kind: Any, base: Any, state: Any) -> Any:
-    """As older pickles make objects: of a class, without arguments."""
+    """How older pickles create objects: from a class, without arguments."""
     if not (isinstance(kind, type) and issubclass(kind, _Record)):
         raise ValueError("an object of no class")
     return kind() if state is None else kind(*state)
@@ -211,7 +211,7 @@ def _load(pickled: bytes) -> Any:
 
 
 def _field(given: Any) -> Field:
-    # A field is a named tuple: its parts are its arguments.
+    # A field is a named tuple, so its arguments are its parts.
     name, kind, shape, codec, nullable = (*given.arguments, None, False)[:5]
     return Field(str(name), _type_name(kind), tuple(shape or ()), _codec(codec), bool(nullable))
 
@@ -246,7 +246,7 @@ def _numbers(groups: Any) -> Iterator[int]:
 
 
 def _value(given: Any) -> Any:
-    """A value of an index: as itself, or a scalar of NumPy, which is its type and its bytes."""
+    """A value of an index: a plain value, or a NumPy scalar as its type and its bytes."""
     if not isinstance(given, _Record):
         return given
     import numpy as np

@@ -1,35 +1,36 @@
-//! Which part of which stripe is read next, and how large it is.
+//! Decides which part of which stripe is read next, and its size.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use elasticrun_core::random::Random;
 
-use super::chunk::OVERHEAD;
+use super::stripe_chunk::OVERHEAD;
 use crate::decode::Decoder;
 
-/// A row group is decoded at most so many times in an epoch, about, however little memory there is.
-pub(super) const MOST_PASSES: u64 = 64;
+/// Approximate maximum number of times that a row group is decoded in an epoch, with however little memory.
+pub(super) const MAX_PASSES: u64 = 64;
 
-/// Row groups that are looked at for the size of a row.
+/// Number of row groups that are sampled for the size of a row.
 const SAMPLE: usize = 64;
 
-/// See the module.
+/// The order and the size of requests, within the memory budget.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct PrefetchPlan {
     memory: u64,
     /// Bytes of all parts of all stripes.
     bytes: u64,
-    /// Bytes and rows: of footers at first, then of what came.
+    /// Bytes and rows of a sample: first from the footers, then of loaded parts.
     size: (u64, u64),
-    /// Bytes of a part beside its rows.
+    /// Bytes of a part in addition to its rows.
     overhead: u64,
-    /// Rows of a row group, on average.
+    /// Average number of rows of a row group.
     group: u64,
-    /// The position at which a stripe needs what is not asked for yet, and the place of the stripe: the next first.
+    /// The position at which a stripe needs rows that are not requested yet, and the index of the stripe. The next one
+    /// first.
     queue: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-impl Plan {
+impl PrefetchPlan {
     pub(super) fn new(decoder: &Decoder, memory: u64) -> Self {
         let groups = decoder.dataset.groups();
         let fields = decoder.selection.schema.fields();
@@ -50,7 +51,7 @@ impl Plan {
         }
     }
 
-    /// All stripes are other ones.
+    /// Resets the plan for another set of stripes.
     pub(super) fn begin(&mut self) {
         self.queue.clear();
         self.bytes = 0;
@@ -61,27 +62,29 @@ impl Plan {
         self.bytes
     }
 
-    /// A stripe that has parts of so many bytes.
-    pub(super) fn holds(&mut self, bytes: u64) {
+    /// Adds the bytes of parts.
+    pub(super) fn reserve(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// A stripe needs rows at a position.
-    pub(super) fn add(&mut self, needs_at: Option<u64>, place: usize) {
-        self.queue.extend(needs_at.map(|at| Reverse((at, place))));
+    /// Queues a stripe that needs rows at a position.
+    pub(super) fn push(&mut self, needed_at: Option<u64>, index: usize) {
+        self.queue
+            .extend(needed_at.map(|position| Reverse((position, index))));
     }
 
-    /// The stripe that needs rows first, and where.
-    pub(super) fn first(&self) -> Option<(u64, usize)> {
+    /// The stripe that needs rows first, and the position.
+    pub(super) fn peek(&self) -> Option<(u64, usize)> {
         self.queue.peek().map(|Reverse(first)| *first)
     }
 
-    /// It is dealt with.
-    pub(super) fn remove_first(&mut self) {
+    /// Removes the stripe that needs rows first.
+    pub(super) fn pop(&mut self) {
         self.queue.pop();
     }
 
-    /// Rows of a part, if the worker has so many stripes. A quarter of the memory is for parts that are read ahead.
+    /// Rows of a part, for a worker with this number of stripes. A quarter of the memory is for parts that are read
+    /// ahead.
     pub(super) fn rows(&self, stripes: usize) -> u64 {
         let each = self.memory / 4 * 3 / (stripes as u64).max(1);
         let (bytes, rows) = self.size;
@@ -89,11 +92,11 @@ impl Plan {
             / u128::from(bytes.max(1));
         u64::try_from(fits)
             .unwrap_or(u64::MAX)
-            .max(self.group.div_ceil(MOST_PASSES))
+            .max(self.group.div_ceil(MAX_PASSES))
     }
 
-    /// Rows of the first part of a stripe that begins in a row group. Parts of stripes end at different times then, so that there is
-    /// always something to decode and never everything; but at one time for all stripes in a row group.
+    /// Rows of the first part of a stripe that begins in a row group. It is random, so that the parts of stripes end
+    /// at different times and decoding is spread out. Stripes in the same row group get the same size.
     pub(super) fn first_rows(&self, stripes: usize, group: u32) -> u64 {
         let rows = self.rows(stripes);
         if rows >= self.group {
@@ -103,30 +106,30 @@ impl Plan {
         ((rows as f64 * part) as u64).max(1)
     }
 
-    /// How often a row group is decoded, about.
+    /// Approximate number of times that a row group is decoded.
     pub(super) fn passes(&self, stripes: usize) -> f64 {
         self.group as f64 / self.rows(stripes).min(self.group) as f64
     }
 
-    /// Bytes of so many rows.
+    /// Estimated bytes of a part with `rows` rows.
     pub(super) fn estimate(&self, rows: u64) -> u64 {
-        let (bytes, of) = self.size;
-        self.overhead + (u128::from(rows) * u128::from(bytes) / u128::from(of)) as u64
+        let (bytes, sampled_rows) = self.size;
+        self.overhead + (u128::from(rows) * u128::from(bytes) / u128::from(sampled_rows)) as u64
     }
 
-    /// Whether the memory holds so many bytes more.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
+    /// Whether `bytes` more fit into the memory.
+    pub(super) fn fits(&self, bytes: u64) -> bool {
         self.bytes == 0 || self.bytes + bytes <= self.memory
     }
 
-    /// Rows have come that need so many bytes, so many more than was thought.
-    pub(super) fn came(&mut self, rows: u64, bytes: u64, more: i64) {
+    /// Records a loaded part: its rows and bytes, and by how much it exceeds the estimate.
+    pub(super) fn loaded(&mut self, rows: u64, bytes: u64, more: i64) {
         self.bytes = self.bytes.saturating_add_signed(more);
         self.size = (self.size.0 + bytes, self.size.1 + rows);
     }
 
-    /// Parts are gone.
-    pub(super) fn gone(&mut self, bytes: u64) {
+    /// Subtracts the bytes of parts that were dropped.
+    pub(super) fn release(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }

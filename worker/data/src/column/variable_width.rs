@@ -1,4 +1,4 @@
-//! Bytes and strings of varying length without nulls: a table of places in one buffer.
+//! Byte strings and strings of variable length without nulls: one buffer with offsets.
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -7,16 +7,16 @@ use arrow_schema::DataType;
 
 use super::assemble;
 
-/// See the module.
+/// A variable-width column without nulls.
 #[derive(Debug)]
-pub(crate) struct Varying {
+pub(crate) struct VariableWidth {
     data: Buffer,
     /// Row r is `data[offsets[r]..offsets[r + 1]]`.
     offsets: Box<[usize]>,
 }
 
-impl Varying {
-    /// What Arrow holds, if it is of this form.
+impl VariableWidth {
+    /// Converts an Arrow array of byte strings or strings without nulls.
     pub(crate) fn from_data(data: &ArrayData) -> Option<Self> {
         if data.null_count() > 0 {
             return None;

@@ -1,26 +1,26 @@
-//! Some rows of a row group, as ranges, and where each of them is if only these are in memory.
+//! A subset of the rows of a row group, as ranges.
 
 use std::ops::Range;
 
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 
-/// See the module.
+/// A subset of the rows of a row group. If only these rows are in memory, it maps a row to its index there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SomeRows {
-    /// In order, apart, and none is empty.
+pub(crate) struct RowRanges {
+    /// Sorted, not adjacent, and not empty.
     ranges: Vec<Range<u32>>,
-    /// Rows before each range.
+    /// Number of rows before each range.
     before: Vec<u32>,
     length: u32,
 }
 
-impl SomeRows {
-    /// Ranges in order; those that touch become one.
+impl RowRanges {
+    /// Takes sorted ranges, and merges adjacent ones.
     pub(crate) fn new(given: impl IntoIterator<Item = Range<u32>>) -> Self {
         Self::bridging(given, 0)
     }
 
-    /// Ranges in order; those with at most `gap` rows between them become one.
+    /// Takes sorted ranges, and merges those with at most `gap` rows between them.
     pub(crate) fn bridging(given: impl IntoIterator<Item = Range<u32>>, gap: u32) -> Self {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         for range in given.into_iter().filter(|range| !range.is_empty()) {
@@ -48,20 +48,20 @@ impl SomeRows {
         &self.ranges
     }
 
-    /// Number of them.
+    /// Number of rows.
     pub(crate) fn length(&self) -> u32 {
         self.length
     }
 
-    /// How many of them come before a row that is one of them.
+    /// The index of a row within the subset, which must contain it.
     #[inline]
-    pub(crate) fn place(&self, row: u32) -> u32 {
+    pub(crate) fn index_of(&self, row: u32) -> u32 {
         let after = self.ranges.partition_point(|range| range.start <= row);
         let range = after.saturating_sub(1);
         self.before[range] + (row - self.ranges[range].start)
     }
 
-    /// A truth value for each of them, for all `rows` rows; for others it is no.
+    /// Expands values for the rows of the subset to all `rows` rows. Other rows get `false`.
     pub(crate) fn spread(&self, values: &BooleanBuffer, rows: u32) -> BooleanBuffer {
         let mut spread = BooleanBufferBuilder::new(rows as usize);
         for (range, before) in self.ranges.iter().zip(&self.before) {
@@ -80,26 +80,26 @@ mod tests {
 
     #[test]
     fn ranges_that_touch_are_one() {
-        let rows = SomeRows::new([0..3, 3..5, 5..5, 8..9]);
+        let rows = RowRanges::new([0..3, 3..5, 5..5, 8..9]);
         assert_eq!(rows.ranges(), [0..5, 8..9]);
         assert_eq!(rows.length(), 6);
         assert_eq!(
-            SomeRows::bridging([0..3, 5..6, 9..10], 2).ranges(),
+            RowRanges::bridging([0..3, 5..6, 9..10], 2).ranges(),
             [0..6, 9..10]
         );
-        assert_eq!(SomeRows::new([]).length(), 0);
+        assert_eq!(RowRanges::new([]).length(), 0);
     }
 
     #[test]
     fn each_row_has_its_place() {
-        let rows = SomeRows::new([2..4, 10..13]);
-        let places: Vec<u32> = [2, 3, 10, 11, 12].map(|row| rows.place(row)).into();
-        assert_eq!(places, [0, 1, 2, 3, 4]);
+        let rows = RowRanges::new([2..4, 10..13]);
+        let indices: Vec<u32> = [2, 3, 10, 11, 12].map(|row| rows.index_of(row)).into();
+        assert_eq!(indices, [0, 1, 2, 3, 4]);
     }
 
     #[test]
     fn values_are_spread_over_all_rows() {
-        let rows = SomeRows::new([1..3, 5..6]);
+        let rows = RowRanges::new([1..3, 5..6]);
         let values = BooleanBuffer::from_iter([true, false, true]);
         let spread: Vec<usize> = rows.spread(&values, 8).set_indices().collect();
         assert_eq!(spread, [1, 5]);

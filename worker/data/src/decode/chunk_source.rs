@@ -1,44 +1,44 @@
-//! The bytes of a column chunk, page by page: from memory, or from a file of this host through a window.
+//! The bytes of a column chunk, page by page: from memory, or from a local file through a window.
 //!
-//! A file that is in the page cache is copied from there in any case. Through a window of one page it is
-//! decompressed while it is still in the processor's cache, and only the decompressed rows take up memory. Each
-//! thread has one window and keeps it. A chunk that may stay as it is (`zero_copy`) is read as a whole instead.
+//! A file in the page cache must be copied in any case. With a window of one page, the data is decompressed while it
+//! is still in the processor's cache, and only decompressed rows occupy memory. Each thread keeps one window. A chunk
+//! that may be used without a copy (`zero_copy`) is read as a whole instead.
 
 use std::{cell::Cell, fs::File, io, os::unix::fs::FileExt};
 
 use bytes::Bytes;
 
 thread_local! {
-    /// The window of this thread, while no chunk uses it.
+    /// The window of this thread while no chunk uses it.
     static WINDOW: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// So much is read at least.
+/// Minimum bytes of a read.
 const SLAB: usize = 64 << 10;
 
-/// See the module.
+/// The bytes of a column chunk.
 #[derive(Debug)]
-pub(super) enum Source<'a> {
+pub(super) enum ChunkSource<'a> {
     Memory(Bytes),
-    File(Window<'a>),
+    File(FileWindow<'a>),
 }
 
-/// Part of a chunk in a file.
+/// A window on a column chunk in a file.
 #[derive(Debug)]
-pub(super) struct Window<'a> {
+pub(super) struct FileWindow<'a> {
     file: &'a File,
-    /// Where the chunk begins in the file, and how long it is.
+    /// The offset of the chunk in the file, and its length.
     start: u64,
     length: usize,
-    /// What was read: `buffer[..filled]` are the bytes of the chunk from `from` on.
+    /// `buffer[..filled]` holds the bytes of the chunk from `from` on.
     buffer: Vec<u8>,
     from: usize,
     filled: usize,
 }
 
-impl<'a> Source<'a> {
+impl<'a> ChunkSource<'a> {
     pub(super) fn file(file: &'a File, start: u64, length: usize) -> Self {
-        Self::File(Window {
+        Self::File(FileWindow {
             file,
             start,
             length,
@@ -56,28 +56,28 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The bytes from `at` on: at least `wanted`, or as many as there are.
+    /// The bytes from `pos` on: at least `wanted`, or as many as there are.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub(super) fn get(&mut self, at: usize, wanted: usize) -> io::Result<&[u8]> {
+    /// If the file cannot be read.
+    pub(super) fn get(&mut self, pos: usize, wanted: usize) -> io::Result<&[u8]> {
         match self {
-            Self::Memory(bytes) => Ok(bytes.get(at..).unwrap_or_default()),
-            Self::File(window) => window.get(at, wanted),
+            Self::Memory(bytes) => Ok(bytes.get(pos..).unwrap_or_default()),
+            Self::File(window) => window.get(pos, wanted),
         }
     }
 }
 
-impl Window<'_> {
-    fn get(&mut self, at: usize, wanted: usize) -> io::Result<&[u8]> {
-        let end = at.saturating_add(wanted).min(self.length);
-        let is_there = self.from <= at && end <= self.from + self.filled;
+impl FileWindow<'_> {
+    fn get(&mut self, pos: usize, wanted: usize) -> io::Result<&[u8]> {
+        let end = pos.saturating_add(wanted).min(self.length);
+        let is_there = self.from <= pos && end <= self.from + self.filled;
         if !is_there {
-            // What is there already of the wanted bytes stays, unless little of it is.
-            if at < self.from || at >= self.from + self.filled || wanted <= SLAB {
-                (self.from, self.filled) = (at, 0);
+            // Keeps the wanted bytes that are in the buffer, unless they are few.
+            if pos < self.from || pos >= self.from + self.filled || wanted <= SLAB {
+                (self.from, self.filled) = (pos, 0);
             }
-            let end = end.max(self.length.min(at.saturating_add(SLAB)));
+            let end = end.max(self.length.min(pos.saturating_add(SLAB)));
             let length = end.saturating_sub(self.from);
             if self.buffer.len() < length {
                 let more = length - self.buffer.len();
@@ -89,11 +89,11 @@ impl Window<'_> {
                 .read_exact_at(missing, self.start + (self.from + self.filled) as u64)?;
             self.filled = self.filled.max(length);
         }
-        Ok(&self.buffer[at.saturating_sub(self.from).min(self.filled)..self.filled])
+        Ok(&self.buffer[pos.saturating_sub(self.from).min(self.filled)..self.filled])
     }
 }
 
-impl Drop for Window<'_> {
+impl Drop for FileWindow<'_> {
     fn drop(&mut self) {
         WINDOW.set(std::mem::take(&mut self.buffer));
     }
@@ -114,7 +114,7 @@ mod tests {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&content).unwrap();
             let chunk = &content[1000..];
-            let mut source = Source::file(&file, 1000, chunk.len());
+            let mut source = ChunkSource::file(&file, 1000, chunk.len());
             for (at, wanted) in asked {
                 let got = source.get(at, wanted).unwrap();
                 let rest = chunk.get(at..).unwrap_or_default();
@@ -128,7 +128,7 @@ mod tests {
     fn a_file_that_ends_too_early_is_an_error() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[1; 100]).unwrap();
-        let mut source = Source::file(&file, 50, 100);
+        let mut source = ChunkSource::file(&file, 50, 100);
         assert_eq!(
             source.get(0, 100).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof

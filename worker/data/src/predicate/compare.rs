@@ -1,4 +1,4 @@
-//! How each row of a column is ordered to a value.
+//! Compares each row of a column with a value.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use arrow_schema::{DataType, IntervalUnit};
 use super::{Comparison, Value};
 
 impl Comparison {
-    /// Whether it holds for two values in this order; NaN has none.
+    /// Whether the comparison is true for two values of this order. NaN has no order.
     pub(super) fn holds(self, order: Option<Ordering>) -> bool {
         match self {
             Self::Equal => order == Some(Ordering::Equal),
@@ -22,9 +22,9 @@ impl Comparison {
     }
 }
 
-/// For each row whether `holds` for its order to `value`; arbitrary where the row has no value. Nothing if
-/// the types cannot be compared.
-pub(super) fn ordered(
+/// Whether `holds` is true for the order of each row to `value`. The result is arbitrary for null rows. `None` if the
+/// types cannot be compared.
+pub(super) fn compare_rows(
     array: &ArrayRef,
     value: &Value,
     holds: &dyn Fn(Option<Ordering>) -> bool,
@@ -80,20 +80,20 @@ pub(super) fn ordered(
     })
 }
 
-/// A number of a column.
+/// A numeric type of a column.
 trait Number: ArrowNativeType {
-    /// Its order to a value, exactly. Outer nothing if the value is no number.
-    fn order(self, value: &Value) -> Option<Option<Ordering>>;
+    /// The exact order to a value. The outer `None` means that the value is not a number.
+    fn compare(self, value: &Value) -> Option<Option<Ordering>>;
 }
 
 macro_rules! integers {
     ($($type:ty),*) => {$(
         impl Number for $type {
             #[inline]
-            fn order(self, value: &Value) -> Option<Option<Ordering>> {
+            fn compare(self, value: &Value) -> Option<Option<Ordering>> {
                 match value {
                     Value::Int(value) => Some(Some(i128::from(self).cmp(&i128::from(*value)))),
-                    Value::Float(value) => Some(order_to_float(i128::from(self), *value)),
+                    Value::Float(value) => Some(compare_to_float(i128::from(self), *value)),
                     _ => None,
                 }
             }
@@ -107,10 +107,10 @@ macro_rules! floats {
     ($($type:ty),*) => {$(
         impl Number for $type {
             #[inline]
-            fn order(self, value: &Value) -> Option<Option<Ordering>> {
+            fn compare(self, value: &Value) -> Option<Option<Ordering>> {
                 match value {
                     Value::Int(value) => {
-                        Some(order_to_float(i128::from(*value), f64::from(self)).map(Ordering::reverse))
+                        Some(compare_to_float(i128::from(*value), f64::from(self)).map(Ordering::reverse))
                     }
                     Value::Float(value) => Some(f64::from(self).partial_cmp(value)),
                     _ => None,
@@ -122,12 +122,12 @@ macro_rules! floats {
 
 floats!(f32, f64);
 
-/// The order of an integer of 64 bits to a float, without rounding the integer.
-fn order_to_float(integer: i128, float: f64) -> Option<Ordering> {
+/// The order of a 64-bit integer to a float, without rounding the integer.
+fn compare_to_float(integer: i128, float: f64) -> Option<Ordering> {
     if float.is_nan() {
         return None;
     }
-    // A cast saturates, far beyond 64 bits; what it cuts off decides only between equals.
+    // The cast saturates far beyond 64 bits. The fraction only decides between equal integers.
     let whole = float.trunc() as i128;
     Some(
         integer
@@ -141,10 +141,10 @@ fn number<T: Number>(
     value: &Value,
     holds: &dyn Fn(Option<Ordering>) -> bool,
 ) -> Option<BooleanBuffer> {
-    T::default().order(value)?;
+    T::default().compare(value)?;
     let data = array.to_data();
     let values = &data.buffers()[0].typed_data::<T>()[data.offset()..data.offset() + data.len()];
     Some(BooleanBuffer::collect_bool(values.len(), |row| {
-        holds(values[row].order(value).flatten())
+        holds(values[row].compare(value).flatten())
     }))
 }

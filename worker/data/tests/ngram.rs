@@ -1,4 +1,4 @@
-//! Windows of rows that follow each other in time.
+//! Windows of consecutive rows.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,9 +8,9 @@ use std::{path::Path, sync::Arc};
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use common::{drain, reader, write};
-use elasticrun_data::{Batch, Dataset, Predicate, Reader, ReaderOptions, Windows};
+use elasticrun_data::{Batch, Dataset, NGram, Predicate, Reader, ReaderOptions};
 
-/// Rows in groups of 50, whose time makes a jump behind each tenth row.
+/// Row groups of 50 rows, with a gap in time after each tenth row.
 fn written(directory: &Path) -> Arc<Dataset> {
     let times = (0..200_i64).map(|row| row * 2 + row / 10 * 100);
     let columns: [(&str, ArrayRef); 2] = [
@@ -22,9 +22,9 @@ fn written(directory: &Path) -> Arc<Dataset> {
     Arc::new(Dataset::open_local([path]).unwrap())
 }
 
-fn windows(length: u32, delta: f64) -> Windows {
+fn windows(length: u32, delta: f64) -> NGram {
     let columns = (0..length).map(|row| (row, "id".to_owned()));
-    Windows {
+    NGram {
         length,
         timestamp: "time".to_owned(),
         delta,
@@ -33,9 +33,9 @@ fn windows(length: u32, delta: f64) -> Windows {
     }
 }
 
-fn options(windows: Windows) -> ReaderOptions {
+fn options(windows: NGram) -> ReaderOptions {
     ReaderOptions {
-        windows: Some(windows),
+        ngram: Some(windows),
         ..ReaderOptions::default()
     }
 }
@@ -62,7 +62,7 @@ fn windows_are_whole_shuffled_and_counted_by_their_first_rows() {
     let directory = tempfile::tempdir().unwrap();
     let dataset = written(directory.path());
     let batches = drain(&mut reader(&dataset, options(windows(3, 2.0))), 16);
-    // None goes over a jump, and the end of a group is one.
+    // No window crosses a gap or the end of a row group.
     let wanted: Vec<Vec<i64>> = (0..200)
         .filter(|first| first % 10 < 8)
         .map(|first| (first..first + 3).collect())

@@ -1,10 +1,9 @@
-//! Parts of files kept on a disk of this host, for storages that are far away.
+//! Caches parts of remote files on a disk of this host.
 //!
-//! A part is a file in the cache's directory, named by a hash of all that says what it is: file, size, version,
-//! range. So it is never out of date, and what is not asked for any more is evicted by and by. Processes may
-//! share a directory: a part appears whole, by a rename. Nothing is synced to disk; a part that does not have
-//! the checksum it was written with counts as missing. A cache that fails is left out with a warning, and never
-//! fails a read.
+//! A part is a file in the directory of the cache. Its name is a hash of file, size, version and range, so a part is
+//! never stale. Unused parts are evicted over time. Processes may share a directory: a part appears as a whole, by a
+//! rename. Writes are not synced. A part with a wrong checksum counts as missing. A cache that fails causes one
+//! warning, and never fails a read.
 
 use std::{
     fs::{self, File},
@@ -24,33 +23,33 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use super::{FileInfo, Storage};
 use crate::error::{Error, Problem, Result};
 
-/// Where to keep what was read, and how much of it.
+/// Location and size of a disk cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskCache {
-    /// Made if it is not there. Used for nothing else.
+    /// Created if it does not exist. Must not be used for anything else.
     pub directory: PathBuf,
-    /// Bytes that it may hold. It is a little over while a part is written.
+    /// Maximum bytes. Exceeded slightly while a part is written.
     pub bytes: u64,
 }
 
-/// See the module.
+/// A storage with a disk cache.
 #[derive(Debug)]
-pub(crate) struct Cached {
+pub(crate) struct CachedStorage {
     inner: Arc<dyn Storage>,
     cache: DiskCache,
     /// Bytes in the directory, as far as this process knows.
     used: AtomicU64,
-    /// Names of parts that are being written.
+    /// The number of the next temporary file.
     next: AtomicU64,
     warned: AtomicBool,
 }
 
-/// A checksum follows the bytes of a part.
+/// Bytes of the checksum after the content of a part.
 const CHECKSUM: usize = 8;
 
-impl Cached {
+impl CachedStorage {
     /// # Errors
-    /// The directory cannot be made or listed.
+    /// If the directory cannot be created or listed.
     pub(crate) fn new(inner: Arc<dyn Storage>, cache: DiskCache) -> Result<Self> {
         let failed = |error: io::Error| {
             Error::from(Problem::from(error)).in_file(&cache.directory.to_string_lossy())
@@ -82,7 +81,7 @@ impl Cached {
             .join(format!("{:032x}.part", xxh3_128(key.as_bytes())))
     }
 
-    /// Keeps a part; makes room if there is none.
+    /// Stores a part, and evicts others if necessary.
     fn keep(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let length = (bytes.len() + CHECKSUM) as u64;
         if length > self.cache.bytes {
@@ -93,39 +92,39 @@ impl Cached {
             self.used.store(used + length, Ordering::Relaxed);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let begun = path.with_extension(format!("{}-{number}.begun", std::process::id()));
-        let written = File::create(&begun)
+        let temporary = path.with_extension(format!("{}-{number}.temporary", std::process::id()));
+        let written = File::create(&temporary)
             .and_then(|mut file| {
                 file.write_all(bytes)?;
                 file.write_all(&xxh3_64(bytes).to_le_bytes())
             })
-            .and_then(|()| fs::rename(&begun, path));
+            .and_then(|()| fs::rename(&temporary, path));
         if written.is_err() {
-            // It may never have been there.
-            let _ = fs::remove_file(&begun);
+            // The file may not exist.
+            let _ = fs::remove_file(&temporary);
         }
         written
     }
 }
 
-impl Storage for Cached {
+impl Storage for CachedStorage {
     fn list(&self) -> Result<Vec<FileInfo>> {
         self.inner.list()
     }
 
-    fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
-        self.inner.below(file)
+    fn relative_name<'a>(&self, file: &'a FileInfo) -> &'a str {
+        self.inner.relative_name(file)
     }
 
-    fn beside(&self, name: &str) -> Result<Option<FileInfo>> {
-        self.inner.beside(name)
+    fn find_at_root(&self, name: &str) -> Result<Option<FileInfo>> {
+        self.inner.find_at_root(name)
     }
 
-    fn gap(&self) -> u64 {
-        self.inner.gap()
+    fn coalesce_gap(&self) -> u64 {
+        self.inner.coalesce_gap()
     }
 
-    /// What is read past the cache is not in it.
+    /// Reads of an open file would bypass the cache.
     fn open(&self, _: &FileInfo) -> Result<Option<File>> {
         Ok(None)
     }
@@ -134,25 +133,25 @@ impl Storage for Cached {
         let paths: Vec<PathBuf> = ranges.iter().map(|range| self.path(file, range)).collect();
         let mut found: Vec<Option<Bytes>> = paths.iter().map(|path| read_part(path)).collect();
         let missing: Vec<usize> = (0..ranges.len())
-            .filter(|place| found[*place].is_none())
+            .filter(|index| found[*index].is_none())
             .collect();
         if !missing.is_empty() {
             let wanted: Vec<Range<u64>> =
-                missing.iter().map(|place| ranges[*place].clone()).collect();
-            for (place, bytes) in missing.into_iter().zip(self.inner.read(file, &wanted)?) {
-                if let Err(error) = self.keep(&paths[place], &bytes)
+                missing.iter().map(|index| ranges[*index].clone()).collect();
+            for (index, bytes) in missing.into_iter().zip(self.inner.read(file, &wanted)?) {
+                if let Err(error) = self.keep(&paths[index], &bytes)
                     && !self.warned.swap(true, Ordering::Relaxed)
                 {
                     tracing::warn!(%error, directory = %self.cache.directory.display(), "cannot cache");
                 }
-                found[place] = Some(bytes);
+                found[index] = Some(bytes);
             }
         }
         Ok(found.into_iter().flatten().collect())
     }
 }
 
-/// A part, if it is there and whole. Marks it as used.
+/// Reads a part if it exists and is intact, and marks it as used.
 fn read_part(path: &Path) -> Option<Bytes> {
     let mut bytes = fs::read(path).ok()?;
     let (content, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
@@ -160,7 +159,7 @@ fn read_part(path: &Path) -> Option<Bytes> {
         return None;
     }
     bytes.truncate(bytes.len() - CHECKSUM);
-    // Only the order of eviction depends on it.
+    // A failure only affects the order of eviction.
     let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     Some(bytes.into())
 }
@@ -172,7 +171,7 @@ struct Part {
     used: SystemTime,
 }
 
-/// The parts in a directory. Others may add and evict meanwhile.
+/// The parts in a directory. Other processes may add and evict parts at the same time.
 fn parts(directory: &Path) -> io::Result<Vec<Part>> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -191,8 +190,8 @@ fn parts(directory: &Path) -> io::Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Removes the parts that were not used for longest, until nine tenths of `limit` are left: so this is done
-/// now and then, and not for each part. Gives the bytes that are left.
+/// Evicts the least recently used parts until nine tenths of `limit` are left, so that it need not run for each part.
+/// Returns the remaining bytes.
 fn evict(directory: &Path, limit: u64) -> io::Result<u64> {
     let mut parts = parts(directory)?;
     parts.sort_by_key(|part| part.used);
@@ -204,7 +203,7 @@ fn evict(directory: &Path, limit: u64) -> io::Result<u64> {
         if left <= limit / 10 * 9 {
             break;
         }
-        // Another process may have been quicker.
+        // Another process may have removed it.
         let _ = fs::remove_file(&part.path);
         left -= part.bytes;
     }
@@ -236,11 +235,11 @@ mod tests {
             Ok(vec![file("1")])
         }
 
-        fn below<'a>(&self, file: &'a FileInfo) -> &'a str {
+        fn relative_name<'a>(&self, file: &'a FileInfo) -> &'a str {
             &file.name
         }
 
-        fn gap(&self) -> u64 {
+        fn coalesce_gap(&self) -> u64 {
             0
         }
 
@@ -248,7 +247,7 @@ mod tests {
             Ok(None)
         }
 
-        fn beside(&self, _: &str) -> Result<Option<FileInfo>> {
+        fn find_at_root(&self, _: &str) -> Result<Option<FileInfo>> {
             Ok(None)
         }
 
@@ -272,13 +271,13 @@ mod tests {
         }
     }
 
-    fn cached(directory: &Path, bytes: u64) -> (Arc<Counted>, Cached) {
+    fn cached(directory: &Path, bytes: u64) -> (Arc<Counted>, CachedStorage) {
         let inner = Arc::new(Counted::default());
         let cache = DiskCache {
             directory: directory.to_owned(),
             bytes,
         };
-        (inner.clone(), Cached::new(inner, cache).unwrap())
+        (inner.clone(), CachedStorage::new(inner, cache).unwrap())
     }
 
     #[test]
@@ -298,7 +297,7 @@ mod tests {
         // Another version is another file.
         cached.read(&file("2"), &[0..3]).unwrap();
         assert_eq!(inner.take(), 3);
-        // A later process finds what is there.
+        // A later process finds the cached parts.
         let (inner, cached) = self::cached(directory.path(), 10_000);
         cached.read(&file("1"), &[0..3]).unwrap();
         assert_eq!(inner.take(), 0);
@@ -325,13 +324,13 @@ mod tests {
         let read = |start: u64| cached.read(&file("1"), &[start..start + 92]).unwrap();
         for part in 0..10 {
             read(part * 100);
-            // File systems tell times apart by milliseconds at best.
+            // File systems distinguish times by milliseconds at best.
             let path = cached.path(&file("1"), &(part * 100..part * 100 + 92));
             let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(part);
             File::open(path).unwrap().set_modified(time).unwrap();
         }
         inner.take();
-        // Now the first was used last.
+        // The first part is now the most recently used one.
         read(0);
         assert_eq!(inner.take(), 0);
         read(1000);
@@ -363,6 +362,6 @@ mod tests {
             directory: path,
             bytes: 1,
         };
-        assert!(Cached::new(inner, cache).is_err());
+        assert!(CachedStorage::new(inner, cache).is_err());
     }
 }

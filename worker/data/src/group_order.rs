@@ -1,18 +1,18 @@
-//! The order of a row group's rows in one epoch: which row stands at a permuted position.
+//! The permutation of a row group in one epoch.
 //!
-//! A group is in memory as a whole when its rows are handed out, so its order may be too: a table of four
-//! bytes a row, shuffled after Fisher and Yates. Against a permutation that computes each place (as the
-//! sampler's, which must hold 100 M rows in constant memory) this is exactly uniform over all orders that
-//! the key can tell apart, and costs 2 to 3 ns a row instead of 15.
+//! A row group is in memory as a whole while its rows are read, so its permutation can be in memory as well: a table
+//! of four bytes a row, from a Fisher-Yates shuffle. The sampler must permute 100 M rows in constant memory, and
+//! computes each element instead. The table is exactly uniform over all permutations that the key can distinguish, and
+//! costs 2 to 3 ns a row instead of 15.
 //!
-//! The order depends on seed, epoch and group alone, and never on the reader: it is the same for each
-//! worker that a piece comes to, today and in later versions.
+//! The permutation only depends on seed, epoch and row group. It is the same for each worker that reads a piece, in
+//! this version and in later ones.
 
 use elasticrun_core::random::Random;
 
-use crate::cache::{LINE, ask_for};
+use crate::cpu_cache::{CACHE_LINE, prefetch};
 
-/// See the module.
+/// The permutation of a row group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupOrder {
     /// Position p holds row p.
@@ -21,29 +21,29 @@ pub enum GroupOrder {
     Table(Box<[u32]>),
 }
 
-/// So many positions before it is read a part of a table is asked for: what a line of the cache holds.
-const AHEAD: usize = LINE / size_of::<u32>();
+/// A part of the table is prefetched this many positions ahead: one cache line.
+const PREFETCH_DISTANCE: usize = CACHE_LINE / size_of::<u32>();
 
-/// Tells this use of a key from others.
+/// Separates the random numbers of this module from other uses of the same key.
 const PURPOSE: u64 = 0x726f_7773;
 
 impl GroupOrder {
-    /// The shuffled order of a group of `rows` rows.
+    /// The permutation of a row group with `rows` rows.
     pub fn shuffled(seed: u64, epoch: u64, group: u32, rows: u32) -> Self {
         let mut table: Box<[u32]> = (0..rows).collect();
         Random::keyed(&[PURPOSE, seed, epoch, group.into()]).shuffle(&mut table);
         Self::Table(table)
     }
 
-    /// The row, within its group, at `position`, which is below the group's number of rows.
+    /// The row at `position`, within its row group.
     #[inline]
     pub fn row(&self, position: u32) -> u32 {
         match self {
             Self::Identity => position,
             Self::Table(table) => {
-                // Between two rows of a group come those of others, which leave nothing of its table in the cache.
-                if let Some(later) = table.get(position as usize + AHEAD) {
-                    ask_for(later);
+                // Rows of other row groups are read in between, and evict the table from the cache.
+                if let Some(later) = table.get(position as usize + PREFETCH_DISTANCE) {
+                    prefetch(later);
                 }
                 table[position as usize]
             }
@@ -65,7 +65,7 @@ mod tests {
         }
     }
 
-    /// These numbers may never change: checkpoints of older versions mean them.
+    /// These values are part of the checkpoint format and must never change.
     #[test]
     fn the_order_is_the_same_in_every_version() {
         let rows = |seed, epoch, group| {
@@ -88,8 +88,8 @@ mod tests {
         [2, 5, 3, 1, 6, 0, 7, 4],
     ];
 
-    /// Over many groups each row is equally often at each position: chi-square of 49 degrees of freedom,
-    /// which a fair order exceeds 100 at less than once in 10^4; the keys are fixed.
+    /// Over many row groups each row is equally frequent at each position. The statistic is chi-square with 49 degrees
+    /// of freedom. A fair permutation exceeds 100 less than once in 10^4, and the keys are fixed.
     #[test]
     fn positions_are_fair() {
         const ROWS: usize = 8;

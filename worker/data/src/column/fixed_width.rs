@@ -1,4 +1,4 @@
-//! Rows of one size without nulls, in a few blocks.
+//! A fixed-width column without nulls, in a few blocks.
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -7,85 +7,85 @@ use arrow_schema::DataType;
 
 use super::assemble;
 
-/// See the module.
+/// Rows of one size, in blocks.
 #[derive(Debug)]
-pub(crate) struct Fixed {
+pub(crate) struct FixedWidth {
     /// Bytes of a row.
     size: usize,
     rows: usize,
-    /// In the order of their rows, of which they hold all.
+    /// Sorted by row; together they hold all rows.
     blocks: Vec<Block>,
 }
 
 /// Consecutive rows.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Number of its first row.
+    /// Index of its first row.
     pub(crate) first: usize,
     pub(crate) data: Buffer,
-    pub(crate) places: Places,
+    pub(crate) offsets: RowOffsets,
 }
 
-/// Where the rows of a block begin in its data.
+/// The offsets of the rows of a block in its data.
 #[derive(Debug)]
-pub(crate) enum Places {
-    /// At equal distances of `step`: at least the size of a row, or nothing where all rows are the same.
+pub(crate) enum RowOffsets {
+    /// At equal distances of `step`, which is at least the size of a row. A step of 0 repeats one row.
     Even { start: usize, step: usize },
-    /// Anywhere. Places count on from the end of the data into `side`.
-    Table { places: Box<[u32]>, side: Buffer },
+    /// Anywhere. Offsets beyond the end of the data point into `extra`.
+    Table { offsets: Box<[u32]>, extra: Buffer },
 }
 
 impl Block {
-    /// The bytes of its row of that number.
-    // Else the compiler makes it a call, for each row of a batch, which shows in a profile of reading.
+    /// The bytes of a row, by index within the block.
+    // Otherwise the compiler emits a call for each row of a batch, which is measurable.
     #[inline(always)]
     fn row(&self, row: usize, size: usize) -> &[u8] {
-        match &self.places {
-            Places::Even { start, step } => {
+        match &self.offsets {
+            RowOffsets::Even { start, step } => {
                 let start = start + row * step;
                 &self.data[start..start + size]
             }
-            Places::Table { places, side } => {
-                let start = places[row] as usize;
+            RowOffsets::Table { offsets, extra } => {
+                let start = offsets[row] as usize;
                 match start.checked_sub(self.data.len()) {
-                    Some(start) => &side[start..start + size],
+                    Some(start) => &extra[start..start + size],
                     None => &self.data[start..start + size],
                 }
             }
         }
     }
 
-    /// Whether so many rows of that size are there.
+    /// Whether the block holds this number of rows of this size.
     fn has(&self, rows: usize, size: usize) -> bool {
-        match &self.places {
-            Places::Even { start, step } => {
+        match &self.offsets {
+            RowOffsets::Even { start, step } => {
                 rows == 0 || start + (rows - 1) * step + size <= self.data.len()
             }
-            Places::Table { places, side } => {
+            RowOffsets::Table { offsets, extra } => {
                 let length = self.data.len();
-                let is_there = |place: &u32| {
-                    let end = *place as usize + size;
-                    end <= length || (*place as usize >= length && end <= length + side.len())
+                let is_there = |offset: &u32| {
+                    let end = *offset as usize + size;
+                    end <= length || (*offset as usize >= length && end <= length + extra.len())
                 };
-                places.len() == rows && places.iter().all(is_there)
+                offsets.len() == rows && offsets.iter().all(is_there)
             }
         }
     }
 
-    /// Bytes of memory of so many rows, about. Blocks may be parts of one buffer.
+    /// Approximate bytes in memory. Blocks may share a buffer.
     fn bytes(&self, rows: usize, size: usize) -> usize {
-        match &self.places {
-            Places::Even { step, .. } => rows * step,
-            Places::Table { places, side } => {
-                rows * size + size_of_val(&**places) + side.capacity()
+        match &self.offsets {
+            RowOffsets::Even { step, .. } => rows * step,
+            RowOffsets::Table { offsets, extra } => {
+                rows * size + size_of_val(&**offsets) + extra.capacity()
             }
         }
     }
 }
 
-impl Fixed {
+impl FixedWidth {
     /// # Panics
-    /// If the blocks are too short for their rows, or leave rows out.
+    /// If the blocks are too short for their rows, or do not cover all rows.
     pub(crate) fn new(size: usize, rows: usize, blocks: Vec<Block>) -> Self {
         assert!(
             rows == 0 || blocks.first().is_some_and(|block| block.first == 0),
@@ -98,8 +98,8 @@ impl Fixed {
         fixed
     }
 
-    /// What Arrow holds, if it is of this form: numbers, fixed-size lists and byte strings, and lists and
-    /// byte strings that happen to be of one length.
+    /// Converts an Arrow array of fixed-width rows: numbers, fixed-size lists and byte strings, or lists and byte
+    /// strings of equal length.
     pub(crate) fn from_data(data: &ArrayData) -> Option<Self> {
         let rows = data.len();
         if rows == 0 || data.null_count() > 0 {
@@ -107,23 +107,23 @@ impl Fixed {
         }
         let (values, first, size) = match data.data_type() {
             DataType::List(_) => {
-                let (first, length) = even::<i32>(data)?;
-                of_list(data, first, length)?
+                let (first, length) = uniform_offsets::<i32>(data)?;
+                list_values(data, first, length)?
             }
             DataType::LargeList(_) => {
-                let (first, length) = even::<i64>(data)?;
-                of_list(data, first, length)?
+                let (first, length) = uniform_offsets::<i64>(data)?;
+                list_values(data, first, length)?
             }
             DataType::FixedSizeList(_, length) => {
                 let length = usize::try_from(*length).ok()?;
-                of_list(data, data.offset() * length, length)?
+                list_values(data, data.offset() * length, length)?
             }
             DataType::Binary | DataType::Utf8 => {
-                let (first, length) = even::<i32>(data)?;
+                let (first, length) = uniform_offsets::<i32>(data)?;
                 (&data.buffers()[1], first, length)
             }
             DataType::LargeBinary | DataType::LargeUtf8 => {
-                let (first, length) = even::<i64>(data)?;
+                let (first, length) = uniform_offsets::<i64>(data)?;
                 (&data.buffers()[1], first, length)
             }
             DataType::FixedSizeBinary(size) => {
@@ -138,7 +138,7 @@ impl Fixed {
         let block = Block {
             first: 0,
             data: values.clone(),
-            places: Places::Even {
+            offsets: RowOffsets::Even {
                 start: first,
                 step: size,
             },
@@ -158,10 +158,10 @@ impl Fixed {
             .sum()
     }
 
-    /// Each block and how many rows it has.
+    /// Each block and its number of rows.
     ///
     /// # Panics
-    /// If blocks are not in order.
+    /// If the blocks are not sorted.
     fn rows_of_blocks(&self) -> impl Iterator<Item = (&Block, usize)> {
         let firsts = self.blocks.iter().skip(1).map(|block| block.first);
         (self.blocks.iter().zip(firsts.chain([self.rows]))).map(|(block, end)| {
@@ -193,20 +193,20 @@ impl Fixed {
     }
 }
 
-/// The beginning and the length of each row, if offsets are equally far apart.
-fn even<O: arrow_buffer::ArrowNativeType>(data: &ArrayData) -> Option<(usize, usize)> {
+/// The first offset and the length of each row, if all rows have the same length.
+fn uniform_offsets<O: arrow_buffer::ArrowNativeType>(data: &ArrayData) -> Option<(usize, usize)> {
     let offsets: &[O] =
         &data.buffers()[0].typed_data::<O>()[data.offset()..=data.offset() + data.len()];
     let first = offsets[0].as_usize();
     let length = offsets[1].as_usize() - first;
-    let even = offsets
+    let uniform_offsets = offsets
         .windows(2)
         .all(|pair| pair[1].as_usize() - pair[0].as_usize() == length);
-    even.then_some((first, length))
+    uniform_offsets.then_some((first, length))
 }
 
-/// Buffer, first byte and bytes per row of lists of `length` numbers, the first being number `first`.
-fn of_list(data: &ArrayData, first: usize, length: usize) -> Option<(&Buffer, usize, usize)> {
+/// Buffer, first byte and bytes a row for lists of `length` numbers, starting with number `first`.
+fn list_values(data: &ArrayData, first: usize, length: usize) -> Option<(&Buffer, usize, usize)> {
     let values = &data.child_data()[0];
     let size = values.data_type().primitive_width()?;
     (values.null_count() == 0).then(|| {

@@ -1,72 +1,72 @@
-//! A column chunk as its pages: each checked, and decompressed into one buffer that is used again.
+//! A column chunk as pages: verified, and decompressed into one pooled buffer.
 
 use bytes::Bytes;
 use parquet::{basic::Compression, file::metadata::ColumnChunkMetaData};
 
 use super::{
+    chunk_source::ChunkSource,
     header::{self, PageHeader, PageType},
     literals::Literals,
-    source::Source,
 };
 use crate::{
-    buffers::Buffers,
+    buffers::BufferPool,
     error::{Error, Problem, Result},
 };
 
 /// The pages of a chunk.
 #[derive(Debug)]
-pub(super) struct Chunk {
-    /// What the pages are slices of: the chunk as it was read if nothing is compressed.
+pub(super) struct ColumnChunk {
+    /// The buffer of the pages: the chunk as it was read if it is not compressed.
     pub(super) bytes: Bytes,
     pub(super) dictionary: Option<Page>,
     pub(super) data: Vec<Page>,
 }
 
-/// A page: where its parts lie in the bytes of the chunk.
+/// A page, as a range of the bytes of the chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Number of its values, with those that are null.
+    /// Number of values, including nulls.
     pub(super) values: usize,
-    /// By its number in parquet.thrift.
+    /// Number of the encoding in parquet.thrift.
     pub(super) encoding: i64,
-    /// Bytes of its repetition and of its definition levels, which come first; without them, each kind is
-    /// preceded by its length (version 1).
+    /// Bytes of the repetition and of the definition levels, which come first. If `None` (version 1), a length
+    /// precedes each kind.
     pub(super) levels: Option<(usize, usize)>,
 }
 
-impl Chunk {
-    /// Decompresses all pages. Nothing if the chunk has a codec that is left to Arrow's reader.
+impl ColumnChunk {
+    /// Decompresses all pages. Returns `None` if Arrow's reader must handle the codec.
     ///
     /// # Errors
-    /// A page that is cut, has a wrong checksum (if it has one) or does not decompress.
+    /// If a page is cut, has a wrong checksum, or does not decompress.
     pub(super) fn read(
         metadata: &ColumnChunkMetaData,
-        mut source: Source<'_>,
-        buffers: &Buffers,
+        mut source: ChunkSource<'_>,
+        buffers: &BufferPool,
     ) -> Result<Option<Self>> {
-        let Some(mut codec) = Codec::of(metadata.compression()) else {
+        let Some(mut codec) = Codec::from_compression(metadata.compression()) else {
             return Ok(None);
         };
         let length = match codec {
             Codec::None => 0,
-            // What the footer says, with its headers, which are not needed.
+            // From the footer. Includes the headers, so it is slightly too large.
             _ => usize::try_from(metadata.uncompressed_size())
                 .map_err(|_| damaged("its size is negative"))?,
         };
         let mut target = buffers.take(length).map_err(Problem::Io)?;
-        let mut chunk = Chunk {
+        let mut chunk = ColumnChunk {
             bytes: Bytes::new(),
             dictionary: None,
             data: Vec::new(),
         };
-        let (mut at, mut filled) = (0, 0);
-        while at < source.length() {
-            let (header, header_length) = read_header(&mut source, at)?;
-            at += header_length;
+        let (mut pos, mut filled) = (0, 0);
+        while pos < source.length() {
+            let (header, header_length) = read_header(&mut source, pos)?;
+            pos += header_length;
             let page = source
-                .get(at, header.compressed)
+                .get(pos, header.compressed)
                 .map_err(Problem::from)?
                 .get(..header.compressed)
                 .ok_or_else(|| damaged("a page reaches beyond the end of its chunk"))?;
@@ -76,20 +76,20 @@ impl Chunk {
             let levels = (header.page_type == PageType::DataV2)
                 .then_some((header.repetition_bytes, header.definition_bytes));
             let (start, end) = if let Codec::None = codec {
-                (at, at + page.len())
+                (pos, pos + page.len())
             } else {
                 let end = filled + header.uncompressed;
-                let room = target
+                let dst = target
                     .get_mut(filled..end)
                     .ok_or_else(|| damaged("its pages hold more than its footer says"))?;
                 let plain = match levels {
                     Some((repetition, definition)) => repetition + definition,
                     None => 0,
                 };
-                codec.decompress(page, room, plain, header.is_compressed)?;
+                codec.decompress(page, dst, plain, header.is_compressed)?;
                 (filled, end)
             };
-            at += header.compressed;
+            pos += header.compressed;
             filled = end;
             let page = Page {
                 start,
@@ -105,8 +105,8 @@ impl Chunk {
             }
         }
         chunk.bytes = match (codec, source) {
-            (Codec::None, Source::Memory(bytes)) => bytes,
-            (Codec::None, Source::File(_)) => return Ok(None),
+            (Codec::None, ChunkSource::Memory(bytes)) => bytes,
+            (Codec::None, ChunkSource::File(_)) => return Ok(None),
             _ => buffers.share(target),
         };
         Ok(Some(chunk))
@@ -118,11 +118,11 @@ impl Chunk {
     }
 }
 
-/// The header of the page at `at`, and its length.
-fn read_header(source: &mut Source<'_>, at: usize) -> Result<(PageHeader, usize)> {
-    // Most are far below a kilobyte; statistics may be of any length.
+/// Reads the header of the page at `pos`, and returns it with its length.
+fn read_header(source: &mut ChunkSource<'_>, pos: usize) -> Result<(PageHeader, usize)> {
+    // Most headers are far smaller than a kilobyte; statistics may have any length.
     for wanted in [1 << 10, usize::MAX] {
-        let bytes = source.get(at, wanted).map_err(Problem::from)?;
+        let bytes = source.get(pos, wanted).map_err(Problem::from)?;
         if let Some(read) = header::read(bytes) {
             return Ok(read);
         }
@@ -130,7 +130,7 @@ fn read_header(source: &mut Source<'_>, at: usize) -> Result<(PageHeader, usize)
     Err(damaged("a page header cannot be read"))
 }
 
-/// Whether chunks of this codec are decompressed here, and not by Arrow's reader.
+/// Whether this module decompresses the codec.
 pub(super) fn is_decompressed_here(compression: Compression) -> bool {
     matches!(compression, Compression::SNAPPY | Compression::ZSTD(_))
 }
@@ -142,7 +142,7 @@ enum Codec {
 }
 
 impl Codec {
-    fn of(compression: Compression) -> Option<Self> {
+    fn from_compression(compression: Compression) -> Option<Self> {
         match compression {
             Compression::UNCOMPRESSED => Some(Self::None),
             Compression::SNAPPY => Some(Self::Snappy(snap::raw::Decoder::new())),
@@ -151,39 +151,39 @@ impl Codec {
         }
     }
 
-    /// Fills `room`. The first `plain` bytes are not compressed.
+    /// Decompresses into `dst`. The first `plain` bytes are not compressed.
     fn decompress(
         &mut self,
         page: &[u8],
-        room: &mut [u8],
+        dst: &mut [u8],
         plain: usize,
         compressed: bool,
     ) -> Result<()> {
         let plain = if compressed { plain } else { page.len() };
-        if plain > page.len() || plain > room.len() {
+        if plain > page.len() || plain > dst.len() {
             return Err(damaged("a page is shorter than its levels"));
         }
         let (levels, page) = page.split_at(plain);
-        let (front, room) = room.split_at_mut(plain);
+        let (front, dst) = dst.split_at_mut(plain);
         front.copy_from_slice(levels);
-        if page.is_empty() && room.is_empty() {
+        if page.is_empty() && dst.is_empty() {
             return Ok(());
         }
         let filled = match self {
             Self::None => 0,
             Self::Snappy(decoder) => decoder
-                .decompress(page, room)
+                .decompress(page, dst)
                 .map_err(|error| damaged(&error.to_string()))?,
-            Self::Zstd(zstd) => zstd.decompress(page, room)?,
+            Self::Zstd(zstd) => zstd.decompress(page, dst)?,
         };
-        if filled != room.len() {
+        if filled != dst.len() {
             return Err(damaged("a page has not the length that its header says"));
         }
         Ok(())
     }
 }
 
-/// What this crate decodes quicker than the library, and the library for all else.
+/// Decodes with [`Literals`] where that is faster, and with the library otherwise.
 #[derive(Default)]
 struct Zstd {
     literals: Literals,
@@ -191,15 +191,15 @@ struct Zstd {
 }
 
 impl Zstd {
-    fn decompress(&mut self, page: &[u8], room: &mut [u8]) -> Result<usize> {
-        if self.literals.decode(page, room) {
-            return Ok(room.len());
+    fn decompress(&mut self, page: &[u8], dst: &mut [u8]) -> Result<usize> {
+        if self.literals.decode(page, dst) {
+            return Ok(dst.len());
         }
         let library = match &mut self.library {
             Some(library) => library,
             none => none.insert(zstd::bulk::Decompressor::new().map_err(Problem::Io)?),
         };
-        let filled = library.decompress_to_buffer(page, room);
+        let filled = library.decompress_to_buffer(page, dst);
         filled.map_err(|error| damaged(&error.to_string()))
     }
 }
