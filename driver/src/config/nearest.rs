@@ -1,34 +1,17 @@
-//! The name that was probably meant.
+//! The name that a misspelled one was probably meant to be.
 
-/// The candidate that differs from `word` in the fewest letters, if that is few for its length.
-/// `_` counts as `-`; of equals the first wins.
+/// The candidate with the smallest edit distance to `word`, if that is at most a third of its length.
+///
+/// `_` counts as `-`. Of candidates with the same distance, the first wins.
 pub(super) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    let word: Vec<char> = word
-        .chars()
-        .map(|c| if c == '_' { '-' } else { c })
-        .take(64)
-        .collect();
+    let word: String = word.chars().take(64).collect();
+    let word = word.replace('_', "-");
     candidates
         .iter()
-        .map(|candidate| (distance(&word, candidate), *candidate))
+        .map(|candidate| (strsim::levenshtein(&word, candidate), *candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-/// Edits (insert, delete, replace) from one to the other.
-fn distance(from: &[char], to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=from.len()).collect();
-    for (place, letter) in to.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = place + 1;
-        for column in 0..from.len() {
-            let replaced = diagonal + usize::from(from[column] != letter);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[from.len()]
 }
 
 #[cfg(test)]
@@ -36,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_mended_and_nonsense_is_not() {
+    fn a_typo_has_a_suggestion_and_another_word_has_none() {
         let keys = ["np", "min-np", "max-np", "elastic-timeout", "spares"];
         assert_eq!(nearest("min_np", &keys), Some("min-np"));
         assert_eq!(nearest("elastic-timeout", &keys), Some("elastic-timeout"));
