@@ -22,14 +22,14 @@ pub(super) fn line(note: &Decision, first: bool) -> Option<String> {
             member,
             exit,
         } => {
-            let who = member.map_or(String::new(), |(rank, round)| {
-                format!(" rank {rank} of round {round}")
+            let member = member.map_or(String::new(), |(rank, round)| {
+                format!(", rank {rank} of round {round}")
             });
-            let how = exit
+            let exit = exit
                 .as_ref()
                 .map_or(String::new(), |exit| format!(": {exit}"));
             format!(
-                "worker failed:{who} ({host}, local rank {}){how}",
+                "worker failed on {host} (local rank {}{member}){exit}",
                 process.local_rank
             )
         }

@@ -286,7 +286,7 @@ fn a_second_failure_while_the_next_round_is_formed() {
             .then_some(())
     });
     send_signal(four[3].pid, Signal::SIGKILL);
-    job.wait_said("rank 3 of round 1");
+    job.wait_said("worker failed on 127.0.0.1 (local rank 1, rank 3 of round 1)");
     job.touch("release");
     let two = job.wait_training(2, four[0].step + 1);
     assert_eq!((two[0].pid, two[1].pid), (four[0].pid, four[2].pid));
