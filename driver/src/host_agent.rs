@@ -16,8 +16,12 @@ use crate::{
     logging::Careless,
 };
 
-/// Is the agent until its end; gives the exit code.
+/// Runs the agent until its end and returns the exit code.
 pub fn run(how: AgentStart) -> u8 {
+    // A launcher on this host executes /proc/self/exe, and the kernel takes the name of the process from that.
+    if let Err(error) = nix::sys::prctl::set_name(c"elasticrun") {
+        tracing::debug!(%error, "cannot set the name of the process");
+    }
     let options = match how {
         AgentStart::Launched => Launch::read(&mut io::stdin().lock())
             .map(AgentOptions::launched)

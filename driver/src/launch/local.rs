@@ -1,16 +1,19 @@
-//! An agent on this machine: the same binary, in a session of its own.
+//! An agent on this machine: the same program, in its own session.
 
-use std::{env, io, process::Stdio};
+use std::process::Stdio;
 
 use tokio::process::Command;
 
-/// The command of a local agent.
+use super::program::{self, Program};
+
+/// The command of a local agent. It runs the program of this driver, even if its file was replaced.
 ///
-/// It has its own session, so that a Ctrl-C on the terminal reaches the driver alone, which then ends
-/// its agents in order.
-pub(super) fn command() -> io::Result<Command> {
-    let mut command = Command::new(env::current_exe()?);
+/// The agent has its own session, so that a Ctrl-C on the terminal reaches only the driver, which then ends its agents in
+/// order.
+pub(super) fn command(program: &Program) -> Command {
+    let mut command = Command::new(program::RUNNING);
     command
+        .arg0(program.path())
         .arg("agent")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -22,5 +25,5 @@ pub(super) fn command() -> io::Result<Command> {
             Ok(())
         });
     }
-    Ok(command)
+    command
 }

@@ -5,12 +5,12 @@
 //! argument, never in a remote command line.
 
 mod local;
+mod program;
 mod ssh;
 
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
-    path::PathBuf,
     pin::pin,
     process::ExitStatus,
     time::Duration,
@@ -28,6 +28,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
+use self::program::Program;
 use crate::config::{self, launcher_of};
 
 /// Lines of an agent's standard error that are kept to say why it ended.
@@ -64,6 +65,7 @@ struct Running {
 #[derive(Debug)]
 pub(crate) struct Launcher {
     settings: config::Launch,
+    program: Program,
     secret: Secret,
     run_id: String,
     address: SocketAddr,
@@ -89,6 +91,7 @@ impl Launcher {
     ) -> Self {
         Self {
             settings,
+            program: Program::current(),
             secret,
             run_id,
             address,
@@ -191,6 +194,7 @@ impl Launcher {
             toward: self.toward(&host, sources.hosts(), launcher),
             port: self.address.port(),
             settings: self.settings.clone(),
+            program: self.program.clone(),
             host,
         };
         let (host, ended) = (id.clone(), self.ended.clone());
@@ -228,6 +232,7 @@ struct Plan {
     launcher: config::Launcher,
     host: Host,
     settings: config::Launch,
+    program: Program,
     toward: Vec<String>,
     port: u16,
 }
@@ -236,10 +241,10 @@ impl Plan {
     /// What to start, and where its agent finds the driver. Blocks.
     fn prepare(self) -> std::io::Result<(Start, String)> {
         let start = match self.launcher {
-            config::Launcher::Ssh => ssh::start(&self.settings, &self.host)?,
+            config::Launcher::Ssh => ssh::start(&self.settings, &self.program, &self.host)?,
             _ => Start {
                 push: None,
-                agent: local::command()?,
+                agent: local::command(&self.program),
             },
         };
         let own = self.toward.iter().find_map(|to| own_address_toward(to));
@@ -280,7 +285,6 @@ pub(crate) struct Start {
 pub(crate) struct Push {
     /// Takes the binary on its standard input.
     command: Command,
-    binary: PathBuf,
 }
 
 /// Runs a launch to its end and says why it ended.

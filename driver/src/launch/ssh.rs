@@ -4,7 +4,6 @@
 //! The remote command holds the path of the binary and nothing else; the job's secret goes by standard input.
 
 use std::{
-    env,
     hash::{DefaultHasher, Hash, Hasher},
     io,
     path::Path,
@@ -14,26 +13,32 @@ use std::{
 use elasticrun_plugin_sdk::Host;
 use tokio::process::Command;
 
-use super::{Push, Start};
+use super::{
+    Push, Start,
+    program::{self, Program},
+};
 use crate::config;
 
 /// Seconds that ssh may take to connect.
 const CONNECT_TIMEOUT: u32 = 15;
 
 /// The launch of an agent on `host`.
-pub(super) fn start(settings: &config::Launch, host: &Host) -> io::Result<Start> {
-    let binary = env::current_exe()?;
+pub(super) fn start(
+    settings: &config::Launch,
+    program: &Program,
+    host: &Host,
+) -> io::Result<Start> {
     if !settings.push_binary {
         let mut agent = ssh(settings, host);
-        agent.arg(find_and_run(&binary));
+        agent.arg(find_and_run(program.path()));
         return Ok(Start { push: None, agent });
     }
-    let remote = pushed_name(&binary)?;
+    let remote = pushed_name()?;
     let mut command = ssh(settings, host);
     command.arg(receive(&remote));
     let mut agent = ssh(settings, host);
     agent.arg(format!("exec \"$HOME/{remote}\" agent"));
-    let push = Some(Push { command, binary });
+    let push = Some(Push { command });
     Ok(Start { push, agent })
 }
 
@@ -94,9 +99,9 @@ fn receive(remote: &str) -> String {
 }
 
 /// Name of the pushed binary below the remote home: one per content, so that a new build is pushed again.
-fn pushed_name(binary: &Path) -> io::Result<String> {
+fn pushed_name() -> io::Result<String> {
     let mut hash = DefaultHasher::new();
-    std::fs::read(binary)?.hash(&mut hash);
+    std::fs::read(program::RUNNING)?.hash(&mut hash);
     Ok(format!(
         ".cache/elasticrun/bin/elasticrun-{}-{:016x}",
         env!("CARGO_PKG_VERSION"),
@@ -110,12 +115,9 @@ fn quote(text: &str) -> String {
 
 /// Copies this binary there.
 pub(super) async fn push(push: Push) -> Result<(), String> {
-    let Push {
-        mut command,
-        binary,
-    } = push;
-    let file = std::fs::File::open(&binary)
-        .map_err(|error| format!("cannot read {}: {error}", binary.display()))?;
+    let Push { mut command } = push;
+    let file = std::fs::File::open(program::RUNNING)
+        .map_err(|error| format!("cannot read {}: {error}", program::RUNNING))?;
     let output = command.stdin(Stdio::from(file)).output().await;
     match output {
         Ok(output) if output.status.success() => Ok(()),

@@ -16,6 +16,7 @@ pub struct Job {
     directory: TempDir,
     tag: Tag,
     before: Vec<String>,
+    program: Option<PathBuf>,
     flags: Vec<String>,
     command: Option<Vec<String>>,
     plan: Plan,
@@ -37,6 +38,7 @@ impl Job {
                 .expect("a directory can be made"),
             tag: Tag::new(),
             before: Vec::new(),
+            program: None,
             flags: flags.split_whitespace().map(str::to_owned).collect(),
             command: None,
             plan: Plan::default(),
@@ -108,6 +110,13 @@ impl Job {
         self
     }
 
+    /// Runs this file instead of the binary of the build.
+    #[must_use]
+    pub fn program(mut self, path: PathBuf) -> Self {
+        self.program = Some(path);
+        self
+    }
+
     /// Where standard output goes, instead of a file of the harness.
     #[must_use]
     pub fn stdout(mut self, file: File) -> Self {
@@ -148,7 +157,8 @@ impl Job {
         }
         let create = |name: &str| File::create(path(name)).expect("an output file can be made");
         let mut words = self.before.clone();
-        words.push(binaries::elasticrun().display().to_string());
+        let program = self.program.unwrap_or_else(binaries::elasticrun);
+        words.push(program.display().to_string());
         words.extend(self.flags.iter().cloned());
         match &self.command {
             Some(command) => words.extend(command.iter().cloned()),

@@ -1,6 +1,8 @@
 //! Hosts and slots that come and go while the job trains: nobody loses a step, nobody is interrupted in vain.
 
-use elasticrun_process_tests::{Fault, Job, Kind, Point, What, When};
+use std::{fs, process::Command};
+
+use elasticrun_process_tests::{Fault, Job, Kind, Point, What, When, binaries};
 
 use crate::support::{BOTH, USUAL, assert_nothing_lost, first};
 
@@ -212,4 +214,34 @@ fn one_worker_is_enough() {
             .count(),
         20
     );
+}
+
+#[test]
+fn a_host_joins_after_the_program_of_the_driver_was_replaced() {
+    let job = Job::new(USUAL).discovered("localhost:2\n");
+    let program = job.directory().join("elasticrun");
+    // Another process writes the copy: a descriptor of this one could reach a child, and the kernel runs no file that is open
+    // for writing.
+    let copied = Command::new("cp")
+        .arg(binaries::elasticrun())
+        .arg(&program)
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    let mut job = job.program(program.clone()).start();
+    let two = job.wait_training(2, 3);
+    let upgrade = job.path("upgrade");
+    fs::write(&upgrade, "not this program").unwrap();
+    fs::rename(&upgrade, &program).unwrap();
+    job.set_hosts(BOTH);
+    job.wait_training(4, two[0].step + 1);
+    let processes = job.tag().processes();
+    let agent = format!("{} agent", program.display());
+    let names = (processes.iter())
+        .filter(|(_, command)| *command == agent)
+        .map(|(pid, _)| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default());
+    let agents = names.filter(|name| name == "elasticrun\n").count();
+    assert_eq!(agents, 2, "{processes:?}");
+    job.finish();
+    job.end().expect(0, &["succeeded"]);
 }
