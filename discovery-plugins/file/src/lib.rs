@@ -1,16 +1,16 @@
-//! Discovery plugin `file`: the hosts that a file lists, now and whenever it changes.
+//! Discovery plugin `file`: the hosts in a file, which is watched for changes.
 //!
-//! Option: `path`, a file in the form of a hostfile ([`hosts`](elasticrun_plugin_sdk::hosts)). It is read at each poll,
-//! and a change is pushed at once: the kernel tells (inotify).
+//! Option: `path`, a hostfile ([`hosts`](elasticrun_plugin_sdk::hosts)). Each poll reads it. Changes are pushed at once
+//! (inotify).
 //!
 //! # Invariants
-//! - A file that cannot be read at first is a bad configuration; later it may be tried again, and the last good list
-//!   stays meanwhile.
-//! - A file that is replaced by another (renamed over it, or behind a symbolic link in its directory) is followed.
+//! - If the file is unreadable at first, the configuration is bad. Later failures are temporary, and the last good list
+//!   stays valid.
+//! - The plugin follows a replaced file: by a rename, or by a symbolic link in its directory.
 //!
 //! # Not promised
-//! Who writes into the file in place is read in the middle of it; write another file and rename it. On file systems
-//! that tell nothing, such as those of a network, a change is seen at the next poll.
+//! A poll may read a file in the middle of a write in place. Write another file and rename it. On file systems without
+//! events, such as network file systems, the next poll finds the change.
 
 mod plugin;
 mod watch;

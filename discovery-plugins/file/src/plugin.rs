@@ -8,21 +8,21 @@ use std::{
 };
 
 use elasticrun_plugin_sdk::{
-    Changed, Host, Manifest, Plugin, PluginError, Snapshot, hosts::parse_hostfile,
+    ChangeNotifier, Host, Manifest, Plugin, PluginError, Snapshot, hosts::parse_hostfile,
 };
 use serde::Deserialize;
 
 use crate::watch::Watcher;
 
-/// From a list that lacks hosts to the next poll. The job lets a host go when two polls in a row do not list it, so
-/// that a short list does no harm; one whose writer is done need not wait for that as long as others.
+/// From a list that lacks hosts to the next poll. The job removes a host that two consecutive polls do not list, so that an
+/// incomplete list does no harm. If the writer has closed the file, the second poll follows soon.
 const CONFIRM: Duration = Duration::from_millis(20);
 
-/// Which file.
+/// Options of the plugin.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// A file with one host a line. A relative path starts where the job was started.
+    /// A file with one host per line. A relative path starts at the working directory of the job.
     pub path: PathBuf,
 }
 
@@ -78,8 +78,8 @@ impl Plugin for Hosts {
 
     const WATCHES: bool = true;
 
-    /// A file that cannot be watched is polled; that is no reason to refuse it.
-    fn watch(&mut self, changed: Changed) -> Result<(), PluginError> {
+    /// A file that cannot be watched is only polled.
+    fn watch(&mut self, changed: ChangeNotifier) -> Result<(), PluginError> {
         match Watcher::start(&self.path, changed) {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) => {

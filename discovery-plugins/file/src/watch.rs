@@ -1,7 +1,7 @@
-//! Says when a file may have changed.
+//! Notifies when a file may have changed.
 //!
-//! Its directory is watched, because the file itself is often replaced: by a rename over it, or by that of a symbolic
-//! link which leads to it. What else happens there is told apart by looking at the file.
+//! It watches the directory, since the file is often replaced: by a rename, or by a new symbolic link. It compares metadata
+//! of the file to ignore other events in the directory.
 
 use std::{
     fs, io,
@@ -14,7 +14,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use elasticrun_plugin_sdk::Changed;
+use elasticrun_plugin_sdk::ChangeNotifier;
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -33,13 +33,13 @@ pub(crate) struct Watcher {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How long the event of a change may take, in milliseconds, once the change is seen.
-const EVENT_COMES: u8 = 5;
+/// How long the event of a detected change may take, in milliseconds.
+const EVENT_TIMEOUT: u8 = 5;
 
-/// What of a file changes when its content does.
-type Trace = Option<(u64, u64, u64, i64, i64)>;
+/// Metadata that changes with the content: device, inode, length and modification time.
+type Fingerprint = Option<(u64, u64, u64, i64, i64)>;
 
-fn trace(path: &Path) -> Trace {
+fn fingerprint(path: &Path) -> Fingerprint {
     let file = fs::metadata(path).ok()?;
     Some((
         file.dev(),
@@ -51,10 +51,10 @@ fn trace(path: &Path) -> Trace {
 }
 
 impl Watcher {
-    pub(crate) fn start(path: &Path, changed: Changed) -> io::Result<Self> {
+    pub(crate) fn start(path: &Path, changed: ChangeNotifier) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let directory = path.parent().unwrap_or(Path::new("/"));
-        // Not at each write, but when the writer is done.
+        // Not at each write, but when the writer closes the file.
         let events = AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_MOVED_TO
             | AddWatchFlags::IN_MOVED_FROM
@@ -62,14 +62,14 @@ impl Watcher {
             | AddWatchFlags::IN_DELETE;
         inotify.add_watch(directory, events)?;
         let stop = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?);
-        // Before anybody reads the file: what changes from now on is a change.
-        let last = trace(path);
+        // Taken before the first read of the file, so that each later change is noticed.
+        let last = fingerprint(path);
         let (path, stopped) = (path.to_owned(), stop.clone());
         let written = Arc::<AtomicBool>::default();
-        let told = written.clone();
+        let written_flag = written.clone();
         let thread = thread::Builder::new()
             .name("watch file".to_owned())
-            .spawn(move || watch(&path, last, &inotify, &stopped, &told, &changed))?;
+            .spawn(move || watch(&path, last, &inotify, &stopped, &written_flag, &changed))?;
         Ok(Self {
             stop,
             written,
@@ -77,8 +77,7 @@ impl Watcher {
         })
     }
 
-    /// Whether somebody has finished writing the file since this was asked last: closed it, or put another one in its
-    /// place. What it holds is not a half of something then.
+    /// Whether a writer has closed or replaced the file since the last call. Its content is then complete.
     pub(crate) fn take_written(&self) -> bool {
         self.written.swap(false, Ordering::Relaxed)
     }
@@ -86,9 +85,9 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let told = self.stop.write(1).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| told) {
-            // It has no reason to panic, and its end is all that is wanted.
+        let stopped = self.stop.write(1).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| stopped) {
+            // Only its end matters, not its result.
             let _ = thread.join();
         }
     }
@@ -96,28 +95,28 @@ impl Drop for Watcher {
 
 fn watch(
     path: &Path,
-    mut last: Trace,
+    mut last: Fingerprint,
     inotify: &Inotify,
     stop: &EventFd,
     written: &AtomicBool,
-    changed: &Changed,
+    changed: &ChangeNotifier,
 ) {
-    let mut patience = PollTimeout::NONE;
+    let mut timeout = PollTimeout::NONE;
     let complete = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
     loop {
         let mut fds = [
             PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
             PollFd::new(stop.as_fd(), PollFlags::POLLIN),
         ];
-        match poll(&mut fds, patience) {
+        match poll(&mut fds, timeout) {
             Err(Errno::EINTR) => continue,
             Err(_) => return,
             Ok(_) if fds[1].any().unwrap_or(true) => return,
             Ok(_) => {}
         }
-        // Before the events are read: of what is seen here, the event is among them.
-        let now = trace(path);
-        // Of the file itself, whatever its traces say: they are no finer than the kernel's clock.
+        // Before the events are read, so that they include the event of a change seen here.
+        let now = fingerprint(path);
+        // Events of the file itself count in any case, since modification times are no finer than the kernel's clock.
         let mut named = false;
         while let Ok(events) = inotify.read_events() {
             for event in &events {
@@ -133,12 +132,11 @@ fn watch(
             last = now;
             changed.notify();
         }
-        // It changed while events were read: its own is still to come, or was among them and had another name, that of a
-        // link on the way to the file.
-        patience = if trace(path) == last {
+        // If it changed while events were read, its event is still to come. Or the event had the name of a link to the file.
+        timeout = if fingerprint(path) == last {
             PollTimeout::NONE
         } else {
-            EVENT_COMES.into()
+            EVENT_TIMEOUT.into()
         };
     }
 }

@@ -1,4 +1,4 @@
-//! The plugin, linked in: its lists, and what it pushes.
+//! The linked-in plugin: its lists and its change notifications.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn the_file_is_read_at_each_poll() {
     assert_eq!(plugin.poll(PLENTY).unwrap_err().kind, ErrorKind::Retryable);
 }
 
-/// An instance that pushes into a channel, by the interface that a host uses.
+/// An instance that pushes to a channel, through the binary interface.
 struct Watched {
     instance: *mut c_void,
     context: *mut Sender<()>,
@@ -55,7 +55,7 @@ struct Watched {
 }
 
 unsafe extern "C" fn push(context: *mut c_void) {
-    // SAFETY: `Watched` keeps it until the instance is destroyed.
+    // SAFETY: `Watched` owns it until the instance is destroyed.
     let sender = unsafe { &*context.cast::<Sender<()>>() };
     sender.send(()).unwrap();
 }
@@ -67,7 +67,7 @@ impl Watched {
         let (sender, pushed) = channel();
         let context = Box::into_raw(Box::new(sender));
         let (mut instance, mut answer) = (ptr::null_mut(), RawBuffer::EMPTY);
-        // SAFETY: as a host calls it, with places that are live.
+        // SAFETY: the arguments are as in a call of a host, and all targets are live.
         unsafe {
             let (data, len) = (config.as_ptr(), config.len());
             let create = plugin.create.unwrap();
@@ -84,10 +84,10 @@ impl Watched {
         }
     }
 
-    /// What a poll gives: ids, and milliseconds to the next poll if it says so.
+    /// The result of a poll: ids, and milliseconds to the next poll if they are set.
     fn poll(&self) -> (Vec<String>, Option<u64>) {
         let mut answer = RawBuffer::EMPTY;
-        // SAFETY: as a host calls it, with places that are live.
+        // SAFETY: the arguments are as in a call of a host, and all targets are live.
         let json = unsafe {
             let poll = ELASTICRUN_PLUGIN.poll.unwrap();
             assert_eq!(poll(self.instance, 1000, &mut answer), code::OK);
@@ -115,7 +115,7 @@ unsafe fn text(answer: &RawBuffer) -> &str {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: the last call on the instance; nobody pushes any more afterwards.
+        // SAFETY: the last call on the instance. No notification follows.
         unsafe {
             ELASTICRUN_PLUGIN.destroy.unwrap()(self.instance);
             drop(Box::from_raw(self.context));
@@ -136,7 +136,7 @@ fn every_way_to_change_the_file_is_pushed() {
     watched.is_pushed();
     fs::remove_file(&path).unwrap();
     watched.is_pushed();
-    // As a mounted ConfigMap is: a link to a directory that is a link, which is replaced.
+    // Like a mounted ConfigMap: a link through a linked directory, which is replaced.
     fs::create_dir(dir.path().join("1")).unwrap();
     fs::create_dir(dir.path().join("2")).unwrap();
     fs::write(dir.path().join("1/hosts"), "a\n").unwrap();
@@ -149,7 +149,7 @@ fn every_way_to_change_the_file_is_pushed() {
     watched.is_pushed();
 }
 
-/// A host that is missing twice is let go, so who asks again soon says so soon.
+/// The job removes a host that two polls do not list, so the second poll follows soon.
 #[test]
 fn a_list_that_lacks_hosts_is_confirmed_soon_if_its_writer_is_done() {
     let dir = TempDir::new().unwrap();
@@ -184,8 +184,8 @@ fn other_files_of_the_directory_push_nothing() {
     for name in 0..100 {
         fs::write(dir.path().join(name.to_string()), "x").unwrap();
     }
-    // Events come in their order, so those of the others are over when this one is pushed. It may be seen twice: as
-    // something that differs while an event of another is looked at, and by its own event.
+    // Events are ordered, so those of the other files are handled when this one is pushed. It may be pushed twice: during an
+    // event of another file, and by its own event.
     fs::write(&path, "b\nc\n").unwrap();
     watched.is_pushed();
     assert!(watched.pushed.try_iter().count() <= 1);

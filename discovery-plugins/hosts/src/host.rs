@@ -1,4 +1,4 @@
-//! A host, as a source describes it.
+//! Hosts as sources describe them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,58 +6,58 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{list::HostSpec, millis};
 
-/// A host, as a source describes it.
+/// A host as a source describes it.
 ///
-/// On the wire only `id` is needed; an address that is missing is the id.
+/// On the wire only `id` is required. A missing address is the id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "WireHost")]
 pub struct Host {
-    /// Identity, unique in a snapshot. A recycled address is a new host and has a new id.
+    /// Identity, unique in a snapshot. A new host with the address of an old one has a new id.
     pub id: String,
-    /// Where it is reached: a name or an address, IPv6 without brackets.
+    /// A name or an address at which other hosts reach it. IPv6 has no brackets.
     pub address: String,
-    /// Other addresses it has.
+    /// Its other addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Port of its ssh server, if not the usual one.
+    /// Port of its ssh server, if not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Who logs in there, if not the usual one.
+    /// The user for ssh, if not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Workers it takes, at most [`MAX_SLOTS`](crate::list::MAX_SLOTS); `None`: the source does not tell.
+    /// Number of workers, at most [`MAX_SLOTS`](crate::list::MAX_SLOTS). `None` if the source does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// Where the number of slots came from.
+    /// The origin of the number of slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots_from: Option<SlotsFrom>,
     /// Whether it may be used.
     pub state: HostState,
-    /// Why it is in that state, for a person.
+    /// The reason for the state, for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Time until it goes away, from the moment of the answer.
+    /// Time from the answer until the host goes away.
     #[serde(
         rename = "deadline_ms",
         with = "millis",
         skip_serializing_if = "Option::is_none"
     )]
     pub deadline: Option<Duration>,
-    /// Its owner may take it back at any time.
+    /// The provider may reclaim it at any time.
     pub spot: bool,
     /// Zone or rack.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Type of machine, in the source's words.
+    /// The machine type, as the source names it.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// What else the source knows.
+    /// Other properties.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
 impl Host {
-    /// A host that is ready and is reached by its id.
+    /// A ready host whose address is its id.
     pub fn new(id: impl Into<String>) -> Self {
         WireHost {
             id: id.into(),
@@ -82,23 +82,22 @@ impl From<HostSpec> for Host {
     }
 }
 
-/// Whether a host may be used. The order is that of going away.
+/// Whether a host may be used. The order is that of departure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostState {
     /// It may be used.
     #[default]
     Ready,
-    /// It will be; not yet.
+    /// It may be used later.
     Pending,
-    /// It will go away: it is to be left gracefully.
+    /// It will go away: the job drains it.
     Draining,
     /// It is gone.
     Gone,
 }
 
-/// A state that a newer plugin has and this build does not know is one in which nobody should start work:
-/// [`HostState::Pending`].
+/// An unknown state, as of a newer plugin, counts as [`HostState::Pending`], in which no work starts.
 impl<'de> Deserialize<'de> for HostState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match String::deserialize(deserializer)?.as_str() {
@@ -110,19 +109,19 @@ impl<'de> Deserialize<'de> for HostState {
     }
 }
 
-/// Where a number of slots came from, the most trustworthy first.
+/// The origin of a number of slots. The most trustworthy origin is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SlotsFrom {
-    /// A person gave it.
+    /// The user set it.
     Explicit,
     /// A tag or label of the host.
     Label,
     /// The source's count of accelerators.
     Accelerators,
-    /// A look at the host.
+    /// A probe of the host.
     Probe,
-    /// Some other way.
+    /// Another origin.
     #[serde(other)]
     Other,
 }

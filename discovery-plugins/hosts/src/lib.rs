@@ -1,7 +1,7 @@
-//! Hosts as discovery describes them: what plugins answer with, what people write, and one list of several sources.
+//! Hosts of discovery: answers of plugins, host lists, and the merge of several sources.
 //!
-//! The driver's core, the plugin SDK and the loader share these types, so this crate does nothing but compute: no
-//! clock, no files, no sockets.
+//! The driver's core, the plugin SDK and the loader share these types, so this crate is pure: it uses no clock, no files and
+//! no sockets.
 
 mod host;
 pub mod list;

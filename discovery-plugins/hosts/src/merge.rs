@@ -1,15 +1,15 @@
-//! Several sources, one list.
+//! The merge of several sources into one list.
 
 use std::collections::BTreeMap;
 
 use crate::{Host, Snapshot};
 
-/// One list of what several sources say, in their order.
+/// Merges the snapshots of several sources, in their order.
 ///
-/// A host that several know (by its id) stands where the first of them has it. Its state is the one that is
-/// nearest to going away, so that each source can take a host back; its slots are those with the most trustworthy
-/// origin; whatever else the first does not say is taken from the next. The list is complete if all are; the next
-/// poll is the earliest; the target is the sum, if all have one.
+/// A host in several snapshots, by its id, keeps its position in the first of them. Its state is the one nearest to
+/// departure, so that each source can withdraw a host. Its slots are those with the most trustworthy origin. Other fields
+/// come from the first snapshot that has them. The list is complete if all snapshots are. The next poll is the earliest. The
+/// target size is the sum, if all snapshots have one.
 pub fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Snapshot {
     let snapshots: Vec<_> = snapshots.into_iter().collect();
     let targets: Option<Vec<u32>> = snapshots.iter().map(|each| each.target_size).collect();
@@ -22,15 +22,15 @@ pub fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Snapshot 
     }
 }
 
-/// The hosts of [`merge()`]: each once, where the first source that knows it has it.
+/// The hosts of [`merge()`]: each once, at its position in the first list with it.
 pub fn merge_hosts<'a>(hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
     let mut merged: Vec<Host> = Vec::new();
-    let mut places = BTreeMap::new();
+    let mut indices = BTreeMap::new();
     for host in hosts {
-        match places.get(&host.id) {
-            Some(place) => add(&mut merged[*place], host),
+        match indices.get(&host.id) {
+            Some(index) => add(&mut merged[*index], host),
             None => {
-                places.insert(&host.id, merged.len());
+                indices.insert(&host.id, merged.len());
                 merged.push(host.clone());
             }
         }
@@ -45,7 +45,7 @@ fn add(host: &mut Host, other: &Host) {
     } else if other.state == host.state {
         fill(&mut host.reason, &other.reason);
     }
-    // `None` is the smallest of an Option and the least trustworthy here.
+    // `None` is the smallest Option, but the least trustworthy origin.
     let rank = |host: &Host| {
         (
             host.slots.is_none(),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_can_take_a_host_back_and_the_best_slots_win() {
+    fn each_source_can_withdraw_a_host_and_the_best_slots_win() {
         let mine = Host {
             slots: Some(8),
             slots_from: Some(SlotsFrom::Accelerators),

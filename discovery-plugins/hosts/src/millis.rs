@@ -12,7 +12,7 @@ pub fn from(duration: Duration) -> u64 {
 /// For `#[serde(with)]`.
 ///
 /// # Errors
-/// As of the serializer.
+/// Those of the serializer.
 pub fn serialize<S: Serializer>(
     value: &Option<Duration>,
     serializer: S,
@@ -23,7 +23,7 @@ pub fn serialize<S: Serializer>(
 /// For `#[serde(with)]`.
 ///
 /// # Errors
-/// What is not a number of milliseconds.
+/// The value is not a number of milliseconds.
 pub fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {

@@ -1,4 +1,4 @@
-//! What a source knows at one moment.
+//! Snapshots of sources.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Host, millis};
 
-/// What a source knows at one moment.
+/// The hosts of a source at one time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The hosts, in the source's order, which is kept.
+    /// The hosts, in the order of the source.
     pub hosts: Vec<Host>,
-    /// Whether these are all: a host that is missing from an incomplete list is not a host that went away.
+    /// Whether the list is complete. A host that is missing from an incomplete list has not gone away.
     #[serde(default = "yes")]
     pub complete: bool,
-    /// When to ask again; `None`: at the host's interval.
+    /// Time until the next poll. `None` stands for the interval of the driver.
     #[serde(
         rename = "next_poll_ms",
         with = "millis",
@@ -22,7 +22,7 @@ pub struct Snapshot {
         skip_serializing_if = "Option::is_none"
     )]
     pub next_poll: Option<Duration>,
-    /// How many hosts the source wants to have.
+    /// The number of hosts that the source aims for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_size: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Host lists: what is accepted, what is refused and how that reads, and laws over made-up text.
+//! Host lists: accepted ones, errors, and properties over random text.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ fn a_list_keeps_its_order_and_its_slots() {
 }
 
 #[test]
-fn parts_of_a_host_are_told_apart() {
+fn parts_of_a_host_are_parsed() {
     let hosts = parse_hostfile("me@[::1]:3 port=2222\n").unwrap();
     let expected = HostSpec {
         user: Some("me".into()),
@@ -70,7 +70,7 @@ fn a_hostfile_takes_both_forms_comments_and_any_line_end() {
 }
 
 #[test]
-fn a_refusal_says_where_what_and_what_is_allowed() {
+fn an_error_has_a_position_a_text_and_a_remedy() {
     assert_eq!(refused(""), "the list: names no host");
     assert_eq!(
         refused("a:4,b:0"),

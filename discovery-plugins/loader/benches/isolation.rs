@@ -1,6 +1,6 @@
-//! What isolation costs: to start a plugin's process, to poll through it, and to poll in this process.
+//! The cost of isolation: starting a plugin's process, polling it, and polling in this process.
 //!
-//! `cargo bench -p elasticrun-plugin-loader`. Each figure is of many runs; look at the median first.
+//! `cargo bench -p elasticrun-plugin-loader`. Each figure is of many runs. The median matters most.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ const PLENTY: Duration = Duration::from_secs(30);
 const SIZES: [usize; 2] = [4, 1000];
 
 fn main() {
-    // Cargo hands a benchmark words that are for others.
+    // Cargo passes arguments that are not for this benchmark.
     let here = Catalog::default();
     let apart = Catalog::new(SearchPath {
         given: vec![libraries()],
@@ -50,10 +50,10 @@ fn main() {
     }
 }
 
-/// Where cargo puts the libraries of the packages that this one depends on: beside this program.
+/// The directory of the libraries that cargo builds for the dependencies: that of this program.
 fn libraries() -> std::path::PathBuf {
-    let own = env::current_exe().expect("the path of this program");
-    own.parent().expect("a directory").to_owned()
+    let program = env::current_exe().expect("the path of this program");
+    program.parent().expect("a directory").to_owned()
 }
 
 fn start(plugin: &Plugin, hosts: usize) -> elasticrun_plugin_loader::Live {
@@ -73,6 +73,10 @@ fn measure(what: &str, times: usize, mut run: impl FnMut()) {
         })
         .collect();
     took.sort_unstable();
-    let at = |share: f64| took[(share * (times - 1) as f64) as usize];
-    println!("{what:44} median {:>9.1?}  p99 {:>9.1?}", at(0.5), at(0.99));
+    let percentile = |share: f64| took[(share * (times - 1) as f64) as usize];
+    println!(
+        "{what:44} median {:>9.1?}  p99 {:>9.1?}",
+        percentile(0.5),
+        percentile(0.99)
+    );
 }

@@ -1,4 +1,4 @@
-//! `--plugin-allow NAME=sha256:...`: plugins that may run, by what is in their files.
+//! `--plugin-allow NAME=sha256:...`: plugins that may run, by the hash of their files.
 
 use std::{fmt, str::FromStr};
 
@@ -13,13 +13,13 @@ pub struct Allowed {
     pub hash: Hash,
 }
 
-/// What is in a file. It prints as `sha256:` and 64 hexadecimal digits.
+/// The SHA-256 hash of a file. It prints as `sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash([u8; 32]);
 
 impl Hash {
     /// The hash of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn digest(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 }
@@ -37,7 +37,7 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// Why it is refused.
+/// The text is no allowed plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("64 hexadecimal digits behind NAME=sha256:, as sha256sum prints them")]
 pub struct NotAllowed;
@@ -75,7 +75,7 @@ mod tests {
         let allowed: Allowed = text.parse().unwrap();
         assert_eq!(
             (allowed.name.as_str(), allowed.hash),
-            ("aws-asg", Hash::of(b""))
+            ("aws-asg", Hash::digest(b""))
         );
         assert_eq!(allowed.to_string(), text);
         let long = format!("{text}0");

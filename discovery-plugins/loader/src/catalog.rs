@@ -1,4 +1,4 @@
-//! From a plugin's name to the plugin.
+//! Finds plugins by name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,16 +13,16 @@ use serde_json::{Map, Value};
 use crate::{
     Allowed, Error, Hash, HostProgram, Library, Plugin, SearchPath, Spec, builtin,
     library::{sealed_copy, symbol_for, trusted},
-    process::{Known, Program, What},
+    process::{IdentifiedProgram, Program, ProgramKind},
     search,
 };
 
 /// The name that stands for any program: `exec:path=PROGRAM`.
 const EXEC: &str = "exec";
-/// What the name of a file begins with that is a plugin and a program.
+/// Prefix of the file names of executable plugins.
 const EXECUTABLE_PREFIX: &str = "elasticrun-plugin-";
 
-/// Finds plugins by name, and keeps what it found: the sources of one plugin share one library, or one image of it.
+/// Finds plugins by name and caches them. The sources of one plugin share one library, or one image of it.
 #[derive(Debug, Default)]
 pub struct Catalog {
     path: SearchPath,
@@ -32,7 +32,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// A catalog of what is linked in and in these directories, whose libraries run in this process.
+    /// A catalog of the linked-in plugins and of these directories. Libraries run in this process.
     pub fn new(path: SearchPath) -> Self {
         Self {
             path,
@@ -40,8 +40,8 @@ impl Catalog {
         }
     }
 
-    /// The same, but a library runs in a process of its own. What is linked in stays here: it is part of this
-    /// program, as safe as the rest of it.
+    /// The same, but each library runs in its own process. Linked-in plugins stay in this process, since they are part of
+    /// this program.
     pub fn isolated(self, host: HostProgram) -> Self {
         Self {
             host: Some(host),
@@ -49,12 +49,12 @@ impl Catalog {
         }
     }
 
-    /// The same, but if there is at least one, no others than these and those linked in.
+    /// The same, but with only these and the linked-in plugins. An empty list allows all plugins.
     pub fn allow(self, allowed: Vec<Allowed>) -> Self {
         Self { allowed, ..self }
     }
 
-    /// The plugin of a specification, and the options that are for it.
+    /// The plugin of a specification, and its options.
     pub fn source(&mut self, spec: &Spec) -> Result<(Plugin, Map<String, Value>), Error> {
         if spec.name != EXEC {
             return Ok((self.find(&spec.name)?, spec.options.clone()));
@@ -69,34 +69,34 @@ impl Catalog {
         Ok((plugin, options))
     }
 
-    /// The plugin of that name: from the directories that somebody gave, else linked in, else from the system's
-    /// directories. A file that is there but cannot be used is an error; it is not passed over.
+    /// The plugin of that name: from the given directories, else linked in, else from the system's directories. A file that
+    /// exists but is unusable is an error. The search does not skip it.
     pub fn find(&mut self, name: &str) -> Result<Plugin, Error> {
         if let Some(plugin) = self.found.get(name) {
             return Ok(plugin.clone());
         }
-        let plugin = self.look(name)?;
+        let plugin = self.search(name)?;
         self.found.insert(name.to_owned(), plugin.clone());
         Ok(plugin)
     }
 
-    /// The names that can be found: those linked in, and of files in the directories that are named as plugins are.
-    /// Whether they can be used is for [`Self::find`] to say.
+    /// The names of all linked-in plugins, and of all files in the directories that have the name of a plugin.
+    /// [`Self::find`] checks whether they are usable.
     pub fn names(&self) -> BTreeSet<String> {
         let mut names: BTreeSet<_> = builtin::LINKED
             .iter()
             .map(|(name, _)| (*name).to_owned())
             .collect();
         for directory in self.path.given.iter().chain(&self.path.usual) {
-            // A directory that is not there has no plugins.
+            // A missing directory has no plugins.
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-                names.extend(entry.file_name().to_str().and_then(name_of));
+                names.extend(entry.file_name().to_str().and_then(plugin_name));
             }
         }
         names
     }
 
-    fn look(&self, name: &str) -> Result<Plugin, Error> {
+    fn search(&self, name: &str) -> Result<Plugin, Error> {
         let library = format!("lib{}.so", symbol_for(name));
         let executable = format!("{EXECUTABLE_PREFIX}{name}");
         let files = [library.as_str(), executable.as_str()];
@@ -121,14 +121,14 @@ impl Catalog {
     fn open(&self, name: &str, path: &Path) -> Result<Plugin, Error> {
         let is_library = path.extension().is_some_and(|extension| extension == "so");
         if !is_library {
-            let known = self.executable(name, path)?;
-            let own = &known.manifest().name;
-            return if own == name {
-                Ok(known.into())
+            let program = self.executable(name, path)?;
+            let found = &program.manifest().name;
+            return if found == name {
+                Ok(program.into())
             } else {
                 Err(Error::OtherName {
                     path: path.to_owned(),
-                    name: own.clone(),
+                    name: found.clone(),
                 })
             };
         }
@@ -139,32 +139,32 @@ impl Catalog {
                 let host = host.clone();
                 let program = Program {
                     path: path.to_owned(),
-                    what: What::Library { image, host },
+                    kind: ProgramKind::Library { image, host },
                 };
-                Ok(program.ask()?.into())
+                Ok(program.identify()?.into())
             }
         }
     }
 
-    /// A program that speaks the frames by itself; it is asked who it is.
-    fn executable(&self, name: &str, path: &Path) -> Result<Known, Error> {
+    /// Runs a program that exchanges frames by itself, to get its manifest.
+    fn executable(&self, name: &str, path: &Path) -> Result<IdentifiedProgram, Error> {
         let path: PathBuf = path::absolute(path).map_err(|source| Error::Io {
             path: path.to_owned(),
             source,
         })?;
         let content = trusted(&path)?;
-        self.check(name, &path, Hash::of(&content))?;
+        self.check(name, &path, Hash::digest(&content))?;
         if access(&path, AccessFlags::X_OK).is_err() {
             return Err(Error::NotExecutable { path });
         }
-        let what = What::Executable;
-        Program { path, what }.ask()
+        let kind = ProgramKind::Executable;
+        Program { path, kind }.identify()
     }
 
     fn check(&self, name: &str, path: &Path, hash: Hash) -> Result<(), Error> {
         let mut listed = self.allowed.iter();
-        let good = |allowed: &Allowed| allowed.name == name && allowed.hash == hash;
-        if self.allowed.is_empty() || listed.any(good) {
+        let matches = |allowed: &Allowed| allowed.name == name && allowed.hash == hash;
+        if self.allowed.is_empty() || listed.any(matches) {
             return Ok(());
         }
         Err(Error::NotAllowed {
@@ -175,10 +175,10 @@ impl Catalog {
     }
 }
 
-/// The plugin that a file of this name would be.
-fn name_of(file: &str) -> Option<String> {
+/// The name of the plugin in a file of this name.
+fn plugin_name(file: &str) -> Option<String> {
     if let Some(name) = file.strip_prefix(EXECUTABLE_PREFIX) {
-        // Not the files that lie beside a program, such as one's table of dependencies.
+        // Not files beside a program, such as its list of dependencies.
         return (!name.is_empty() && !name.contains('.')).then(|| name.to_owned());
     }
     let name = file
@@ -194,19 +194,19 @@ mod tests {
 
     #[test]
     fn files_are_plugins_by_their_names() {
-        let of = |file| name_of(file);
+        let name = |file| plugin_name(file);
         assert_eq!(
-            of("libelasticrun_plugin_aws_asg.so").as_deref(),
+            name("libelasticrun_plugin_aws_asg.so").as_deref(),
             Some("aws-asg")
         );
-        assert_eq!(of("elasticrun-plugin-rack").as_deref(), Some("rack"));
+        assert_eq!(name("elasticrun-plugin-rack").as_deref(), Some("rack"));
         for other in [
             "elasticrun-plugin-rack.d",
             "libc.so",
             "elasticrun",
             "elasticrun-plugin-",
         ] {
-            assert_eq!(of(other), None, "{other}");
+            assert_eq!(name(other), None, "{other}");
         }
     }
 }

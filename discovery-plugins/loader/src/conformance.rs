@@ -1,7 +1,7 @@
-//! Whether a plugin keeps the rules, for who writes one: `elasticrun plugin test`.
+//! The conformance suite for authors of plugins: `elasticrun plugin test`.
 //!
-//! Each check makes instances of its own, so that none depends on what another left behind. A plugin that runs in a
-//! process of its own may crash in any of them; one that runs here takes the whole suite with it.
+//! Each check creates its own instances, so that checks are independent. An isolated plugin may crash in any check. A crash
+//! of a plugin in this process ends the suite.
 
 use std::{
     collections::BTreeSet,
@@ -16,21 +16,21 @@ use crate::{Failure, FailureKind, Isolation, Live, Manifest, Plugin, Snapshot};
 
 /// Time for a call that may talk to a source.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// A deadline that hardly anybody keeps; what matters is to be back soon after it.
+/// A deadline that few plugins keep. They must return soon after it.
 const SHORT: Duration = Duration::from_millis(1);
 /// An option that no plugin has.
 const NO_OPTION: &str = "no_plugin_has_this_option";
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// A short name, such as `stable-ids`.
     pub name: &'static str,
-    /// Whether the rule was kept.
+    /// Whether the plugin passed.
     pub passed: bool,
-    /// What was seen, or what is wrong and what to do.
+    /// The observation, or the mistake and its remedy.
     pub detail: String,
-    /// How long it took.
+    /// The duration of the check.
     #[serde(rename = "ms", serialize_with = "millis")]
     pub took: Duration,
 }
@@ -39,11 +39,11 @@ fn millis<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok,
     serializer.serialize_u128(time.as_millis())
 }
 
-/// What was seen, or what is wrong.
+/// The observation, or the mistake.
 type Outcome = Result<String, String>;
 type Rule = fn(&Suite) -> Outcome;
 
-/// In the order in which they are run.
+/// The checks, in their order.
 const RULES: [(&str, Rule); 9] = [
     ("manifest", Suite::manifest),
     ("schema", Suite::schema),
@@ -56,7 +56,7 @@ const RULES: [(&str, Rule); 9] = [
     ("self-test", Suite::self_test),
 ];
 
-/// Runs all checks with options that the plugin should accept. `done` sees each as it is known.
+/// Runs all checks with options that the plugin should accept. Calls `done` after each check.
 pub fn check(
     plugin: &Plugin,
     options: &Map<String, Value>,
@@ -90,7 +90,7 @@ struct Suite {
 impl Suite {
     fn start(&self) -> Result<Live, String> {
         self.start_with(&self.options)
-            .map_err(|failure| format!("create failed: {}", told(&failure)))
+            .map_err(|failure| format!("create failed: {}", describe(&failure)))
     }
 
     fn start_with(&self, options: &Map<String, Value>) -> Result<Live, Failure> {
@@ -123,7 +123,7 @@ impl Suite {
         Ok(format!("{name} {version}, {license}"))
     }
 
-    /// The schema says as much of the options as a person needs, and goes with those that are given.
+    /// The schema is valid and matches the given options.
     fn schema(&self) -> Outcome {
         let schema = &self.plugin.manifest().config;
         if schema.is_empty() {
@@ -183,7 +183,7 @@ impl Suite {
             }
             Err(failure) => Err(format!(
                 "the option {NO_OPTION} must be refused as a bad configuration, but it was: {}",
-                told(&failure)
+                describe(&failure)
             )),
         }
     }
@@ -234,18 +234,18 @@ impl Suite {
                     FailureKind::Retryable | FailureKind::Throttled
                 ) =>
             {
-                // The instance goes on.
+                // The instance must still work.
                 poll(&mut live)?;
                 Ok(format!("it gave up in {took:.1?}: {}", failure.message))
             }
             Err(failure) => Err(format!(
                 "a poll with a deadline of {SHORT:?} must give a list or a retryable failure, but it was: {}",
-                told(&failure)
+                describe(&failure)
             )),
         }
     }
 
-    /// It can be ended at any time, and then ends by itself.
+    /// The plugin can be destroyed at any time, and then ends by itself.
     fn cancel(&self) -> Outcome {
         let unused = self.start()?;
         if !unused.end() {
@@ -278,17 +278,17 @@ impl Suite {
     fn self_test(&self) -> Outcome {
         let mut live = self.start()?;
         live.command(&Command::SelfTest, DEADLINE)
-            .map_err(|failure| told(&failure))?;
+            .map_err(|failure| describe(&failure))?;
         Ok("passed".to_owned())
     }
 }
 
 fn poll(live: &mut Live) -> Result<Snapshot, String> {
     live.poll(DEADLINE)
-        .map_err(|failure| format!("poll failed: {}", told(&failure)))
+        .map_err(|failure| format!("poll failed: {}", describe(&failure)))
 }
 
-fn told(failure: &Failure) -> String {
+fn describe(failure: &Failure) -> String {
     format!("{}: {}", failure.kind, failure.message)
 }
 

@@ -1,18 +1,18 @@
-//! A poll that gave no list.
+//! Failures of polls.
 
 use std::{fmt, time::Duration};
 
 use elasticrun_plugin_sdk::{ErrorKind, PluginError};
 
-/// A poll that gave no list. It prints as its message.
+/// Why a poll gave no list. It prints as its message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What it means for the job.
+    /// Its meaning for the job.
     pub kind: FailureKind,
-    /// For a person: a lower-case fragment that does not name the source.
+    /// For the user: a lower-case fragment that does not name the source.
     pub message: String,
-    /// The source asks not to be called before this time has passed.
+    /// The source requests this pause.
     pub retry_after: Option<Duration>,
 }
 
@@ -43,31 +43,31 @@ impl From<PluginError> for Failure {
     }
 }
 
-/// What a failure means for the job.
+/// The meaning of a failure for the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// It may work next time.
+    /// The next poll may succeed.
     Retryable,
     /// The plugin's options are wrong.
     BadConfig,
-    /// The source does not let us in.
+    /// The source denies access.
     Auth,
-    /// The source asks us to slow down.
+    /// The source limits the rate of requests.
     Throttled,
-    /// The source does not know the group that is asked for.
+    /// The source does not know the requested group.
     UnknownGroup,
-    /// The plugin panicked; it is made anew for the next poll.
+    /// The plugin panicked. The next poll creates a new instance.
     Panicked,
-    /// The plugin is not back although its time is over.
+    /// The plugin did not return in time.
     Hung,
-    /// The plugin's process ended, crashed or could not be started; it is started anew for the next poll.
+    /// The plugin's process ended, crashed or could not be started. The next poll starts a new one.
     Died,
     /// The plugin's answer breaks a rule.
     BadAnswer,
 }
 
 impl FailureKind {
-    /// Whether trying again cannot help, so that a job whose first discovery fails like this should end.
+    /// Whether a retry cannot help. A job whose first discovery fails like this ends.
     pub fn is_fatal(self) -> bool {
         matches!(self, Self::BadConfig | Self::Auth | Self::UnknownGroup)
     }

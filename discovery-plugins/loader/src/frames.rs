@@ -1,8 +1,8 @@
-//! The frames between the driver and a plugin that has a process of its own. docs/design/plugin-frames.md describes
-//! them for who writes such a plugin in another language.
+//! The frames between the driver and an isolated plugin. docs/design/plugin-frames.md describes them for authors of plugins
+//! in other languages.
 //!
-//! A frame is the length of its body in decimal digits, a newline, and the body: a JSON object. A body that this
-//! build writes is one line with its newline, which counts, so that a shell can read it with `read`.
+//! A frame is the length of its body in decimal digits, a newline, and the body, which is a JSON object. This build writes
+//! the body as one line. Its newline is part of the length, so that a shell can read the body with `read`.
 
 use std::io::{self, BufRead};
 
@@ -12,30 +12,30 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::{Failure, FailureKind, Manifest, library::MAX_ANSWER};
 
-/// The descriptor on which a plugin's process finds its connection.
+/// The descriptor of the connection in a plugin's process.
 pub(crate) const CONNECTION: i32 = 3;
-/// The largest body: the largest answer, and room for what is around it.
+/// The size limit of a body: that of an answer, plus its envelope.
 pub(crate) const MAX_BODY: usize = MAX_ANSWER + (64 << 10);
 /// The version of the frames.
 pub(crate) const VERSION: u32 = 1;
 
-/// What the driver asks.
+/// A call of the driver.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "kebab-case")]
 pub(crate) enum Call {
-    /// Make the one instance.
+    /// Create the instance. There is one per process.
     Create {
         id: u64,
         deadline_ms: u64,
         config: Map<String, Value>,
-        /// The greatest level of the log that is worth a frame.
+        /// The highest log level that the driver takes.
         log: i32,
     },
-    /// Begin to push. Only to who says that it watches.
+    /// Start to push changes. Only for plugins with `watches`.
     Watch { id: u64, deadline_ms: u64 },
-    /// The hosts as they are now.
+    /// Return the current hosts.
     Poll { id: u64, deadline_ms: u64 },
-    /// Something to be told. Only to who says that it takes commands.
+    /// Execute a command. Only for plugins with `commands`.
     Command {
         id: u64,
         deadline_ms: u64,
@@ -45,7 +45,7 @@ pub(crate) enum Call {
     Destroy { id: u64 },
 }
 
-/// What a plugin's process says first.
+/// The first message of a plugin's process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     /// [`VERSION`].
@@ -57,39 +57,39 @@ pub(crate) struct Hello {
     pub(crate) commands: bool,
 }
 
-/// What a plugin's process says: one of these at a time.
+/// A message of a plugin's process. A frame holds one of `hello`, `refused`, `answer`, `changed` and `log`.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Said<'a> {
+pub(crate) struct PluginFrame<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hello: Option<Hello>,
-    /// The plugin cannot be loaded, and why.
+    /// Why the plugin cannot be loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
-    /// The id of a call that is over.
+    /// The id of a finished call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) answer: Option<u64>,
-    /// Of a poll that worked.
+    /// The result of a successful poll.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(crate) snapshot: Option<&'a RawValue>,
-    /// Of a call that did not work: one of [`WORDS`].
+    /// The kind of failure of a call: one of [`KINDS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retry_after_ms: Option<u64>,
-    /// Poll me now.
+    /// The hosts may have changed: poll now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) changed: bool,
-    /// The level of a line for the driver's log: error, warn, info, debug or trace.
+    /// The level of a log line: error, warn, info, debug or trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
 }
 
-/// Failures by the word that stands for them in a frame. A word that is not known is the first.
-const WORDS: [(&str, FailureKind); 7] = [
+/// Kinds of failures by their words in frames. An unknown word counts as the first.
+const KINDS: [(&str, FailureKind); 7] = [
     ("retryable", FailureKind::Retryable),
     ("bad-config", FailureKind::BadConfig),
     ("auth", FailureKind::Auth),
@@ -100,13 +100,13 @@ const WORDS: [(&str, FailureKind); 7] = [
 ];
 
 pub(crate) fn word(kind: FailureKind) -> &'static str {
-    let found = WORDS.iter().find(|(_, known)| *known == kind);
-    found.map_or(WORDS[0].0, |(word, _)| word)
+    let found = KINDS.iter().find(|(_, known)| *known == kind);
+    found.map_or(KINDS[0].0, |(word, _)| word)
 }
 
-/// The failure that a frame tells of.
+/// The failure in a frame.
 pub(crate) fn failure(word: &str, message: String, retry_after_ms: Option<u64>) -> Failure {
-    let found = WORDS.iter().find(|(known, _)| *known == word);
+    let found = KINDS.iter().find(|(known, _)| *known == word);
     let kind = found.map_or(FailureKind::Retryable, |(_, kind)| *kind);
     Failure {
         retry_after: retry_after_ms.map(std::time::Duration::from_millis),
@@ -123,7 +123,7 @@ pub(crate) fn frame(body: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// Why bytes are no frame.
+/// Why bytes are no valid frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadFrame {
     #[error("{0:?} where the length of a frame was expected, a decimal number and a newline")]
@@ -132,7 +132,7 @@ pub(crate) enum BadFrame {
     TooLarge(usize),
 }
 
-/// Takes the first frame off the bytes that have come; gives its body.
+/// Removes the first complete frame from the received bytes. Returns its body.
 pub(crate) fn take(bytes: &mut Vec<u8>) -> Result<Option<Vec<u8>>, BadFrame> {
     const DIGITS: usize = 12;
     let head = &bytes[..bytes.len().min(DIGITS)];
@@ -163,7 +163,7 @@ pub(crate) fn take(bytes: &mut Vec<u8>) -> Result<Option<Vec<u8>>, BadFrame> {
     Ok(Some(body))
 }
 
-/// Waits for a frame; none at the end of the stream. For the plugin's side, which trusts the driver.
+/// Waits for a frame. `None` at the end of the stream. For the plugin's side, which trusts the driver.
 pub(crate) fn read(stream: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut head = String::new();
     if stream.read_line(&mut head)? == 0 {
@@ -220,9 +220,9 @@ mod tests {
 
     #[test]
     fn failures_cross() {
-        for (word_of, kind) in WORDS {
-            assert_eq!(word(kind), word_of);
-            assert_eq!(failure(word_of, String::new(), None).kind, kind);
+        for (text, kind) in KINDS {
+            assert_eq!(word(kind), text);
+            assert_eq!(failure(text, String::new(), None).kind, kind);
         }
         assert_eq!(
             failure("odd", String::new(), None).kind,

@@ -1,32 +1,31 @@
 //! Finds, loads and drives discovery plugins.
 //!
-//! The way from a flag to hosts: a [`Spec`] (`--discovery NAME:k=v`) names a plugin, a [`Catalog`] finds it in
-//! the [`SearchPath`] or among those linked in and gives a [`Plugin`], and a [`Source`] polls it from threads of
-//! its own and hands each [`Update`] to a closure. [`merge`](fn@merge) makes one list of several sources.
+//! A [`Spec`] (`--discovery NAME:k=v`) names a plugin. A [`Catalog`] finds the [`Plugin`] in the [`SearchPath`] or among
+//! those linked in. A [`Source`] polls it from its own threads and passes each [`Update`] to a closure.
+//! [`merge`](fn@merge) merges the lists of several sources.
 //!
-//! A plugin that is not linked in has a process of its own (`process`), in which [`serve`](fn@serve) loads the
-//! [`Library`]; with [`Isolation::Thread`] the library is loaded here.
+//! A plugin that is not linked in runs in its own process (`process`), in which [`serve`](fn@serve) loads the
+//! [`Library`]. With [`Isolation::Thread`] this process loads the library.
 //!
 //! # Invariants
-//! - D1 Before any of a plugin's code runs its file is checked (not writable by everyone, allowed, an image for this
-//!   machine that is all there) and then its table (magic, version, size, functions). Only constructors of the
-//!   library itself run in between, which no loader can prevent; of an isolated plugin, in its own process.
-//! - D2 What runs is a sealed copy of the file. Who overwrites or deletes the file changes nothing. (An executable
-//!   plugin is run from its file; interpreters want a path.)
+//! - D1 Before any code of a plugin runs, its file is checked (not world-writable, allowed, a complete image for this
+//!   machine), and then its table (magic, version, size, functions). Only constructors of the library run in between, which
+//!   no loader can prevent. Those of an isolated plugin run in its own process.
+//! - D2 A sealed copy of the file runs, so overwriting or deleting the file changes nothing. Exception: an executable
+//!   plugin runs from its file, since interpreters need a path.
 //! - D3 A library is never unloaded.
-//! - D4 A plugin that is linked in goes through the same table, checks and caps as one that is loaded.
-//! - D5 A snapshot that gets out of here is whole: at most 4 MiB of UTF-8 JSON, unique ids, at most
-//!   1024 slots a host, addresses and users that can be handed to ssh.
-//! - D6 Each poll gives one update. A call that hangs gives one failure when its time is over: an isolated plugin is
-//!   killed then; in this process, should the call come back, its result is one more, and nothing else is asked of
-//!   that plugin in the meantime.
-//! - D7 Nothing here waits for a plugin, except the two threads of its source.
-//! - D8 An isolated plugin that crashes, exits, hangs or breaks the frames is one failure that says which of these it
-//!   was; the next poll starts it anew, after a pause that grows (full jitter).
+//! - D4 A linked-in plugin passes the same table, checks and limits as a loaded one.
+//! - D5 A snapshot that this crate returns is valid: at most 4 MiB of UTF-8 JSON, unique ids, at most 1024 slots per host,
+//!   addresses and users that are safe arguments of ssh.
+//! - D6 Each poll gives one update. A call that hangs gives one failure at its time limit. An isolated plugin is killed
+//!   then. In this process the plugin gets no further call until the hanging one returns, and its result is one more update.
+//! - D7 Only the two threads of a source wait for its plugin.
+//! - D8 If an isolated plugin crashes, exits, hangs or breaks the frames, the poll gives one failure with that cause. The
+//!   next poll starts a new process, after a growing pause (full jitter).
 //!
 //! # Not promised
-//! A plugin that runs in this process and crashes, exits or corrupts memory takes the process with it; one that hangs
-//! for ever keeps one thread.
+//! If a plugin in this process crashes, exits or corrupts memory, it ends this process. A plugin that hangs forever keeps
+//! one thread.
 
 mod allow;
 mod builtin;
@@ -47,7 +46,7 @@ pub use allow::{Allowed, Hash, NotAllowed};
 pub use catalog::Catalog;
 pub use elasticrun_hosts::merge;
 pub use failure::{Failure, FailureKind};
-pub use library::{Error, Instance, Library, Manifest, Nudge, Origin};
+pub use library::{ChangeSignal, Error, Instance, Library, Manifest, Origin};
 pub use plugin::{Isolation, Live, Plugin};
 pub use process::HostProgram;
 pub use search::SearchPath;
@@ -55,5 +54,5 @@ pub use serve::serve;
 pub use source::{Backoff, Random, Running, Settings, Sink, Source, Update};
 pub use spec::{Spec, SpecError};
 
-/// What a plugin answers with.
+/// Types of a plugin's answers, and its commands.
 pub use elasticrun_plugin_sdk::{Command, Host, HostState, SlotsFrom, Snapshot, hosts};

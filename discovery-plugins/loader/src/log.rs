@@ -5,8 +5,8 @@ use std::{ffi::c_void, slice};
 use elasticrun_plugin_sdk::abi::{RawHost, log_level};
 use tracing::level_filters::LevelFilter;
 
-/// The greatest level that the driver's log takes.
-pub(crate) fn most() -> i32 {
+/// The highest level that the driver's log takes.
+pub(crate) fn max_level() -> i32 {
     match LevelFilter::current() {
         LevelFilter::OFF => 0,
         LevelFilter::ERROR => log_level::ERROR,
@@ -28,10 +28,10 @@ pub(crate) fn word(level: i32) -> &'static str {
     }
 }
 
-/// This process as the host of a plugin whose name is kept for ever.
+/// This process as the host of a plugin. The name must be static.
 pub(crate) fn host(plugin: &'static String) -> RawHost {
     RawHost {
-        log_level: most(),
+        log_level: max_level(),
         log: Some(line),
         log_context: std::ptr::from_ref(plugin).cast_mut().cast(),
         ..RawHost::THIS
@@ -39,11 +39,11 @@ pub(crate) fn host(plugin: &'static String) -> RawHost {
 }
 
 unsafe extern "C" fn line(context: *mut c_void, level: i32, text: *const u8, len: usize) {
-    // SAFETY: `host` put a name there that is kept for ever.
+    // SAFETY: `host` stored a reference to a static name.
     let plugin: &String = unsafe { &*context.cast() };
     let bytes = match len {
         0 => &[][..],
-        // SAFETY: the plugin promises that many bytes for the time of the call. No line is that long.
+        // SAFETY: the plugin guarantees that many bytes during the call. The length is capped.
         len => unsafe { slice::from_raw_parts(text, len.min(16 << 10)) },
     };
     let text = String::from_utf8_lossy(bytes);

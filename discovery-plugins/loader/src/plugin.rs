@@ -1,4 +1,4 @@
-//! A plugin that was found, and an instance of it: in a process of its own, or here.
+//! A plugin and its instances, in their own process or in this one.
 
 use std::time::{Duration, Instant};
 
@@ -6,102 +6,102 @@ use elasticrun_plugin_sdk::{Command, Snapshot};
 use serde_json::{Map, Value};
 
 use crate::{
-    Failure, FailureKind, Instance, Library, Manifest, Nudge, Origin,
-    process::{Child, Known},
+    ChangeSignal, Failure, FailureKind, Instance, Library, Manifest, Origin,
+    process::{Child, IdentifiedProgram},
 };
 
-/// Where plugins run that are not part of this program.
+/// Where plugins run that are not linked in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// In a process of their own: whatever they do, the driver goes on.
+    /// Each in its own process. A crash of the plugin does not affect the driver.
     #[default]
     Process,
-    /// In the driver's process, in threads of their own. One that crashes takes the job with it.
+    /// In threads of the driver's process. A crash of the plugin ends the job.
     Thread,
 }
 
-/// A plugin that was found. Cheap to clone.
+/// A plugin. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Plugin(Place);
+pub struct Plugin(Inner);
 
 #[derive(Clone, Debug)]
-enum Place {
-    Here(Library),
-    Apart(Known),
+enum Inner {
+    InProcess(Library),
+    Isolated(IdentifiedProgram),
 }
 
 impl From<Library> for Plugin {
     fn from(library: Library) -> Self {
-        Self(Place::Here(library))
+        Self(Inner::InProcess(library))
     }
 }
 
-impl From<Known> for Plugin {
-    fn from(known: Known) -> Self {
-        Self(Place::Apart(known))
+impl From<IdentifiedProgram> for Plugin {
+    fn from(program: IdentifiedProgram) -> Self {
+        Self(Inner::Isolated(program))
     }
 }
 
 impl Plugin {
-    /// What it says of itself.
+    /// Its manifest.
     pub fn manifest(&self) -> &Manifest {
         match &self.0 {
-            Place::Here(library) => library.manifest(),
-            Place::Apart(known) => known.manifest(),
+            Inner::InProcess(library) => library.manifest(),
+            Inner::Isolated(program) => program.manifest(),
         }
     }
 
-    /// Where it came from.
+    /// Its origin.
     pub fn origin(&self) -> Origin {
         match &self.0 {
-            Place::Here(library) => library.origin().clone(),
-            Place::Apart(known) => Origin::File(known.program.path.clone()),
+            Inner::InProcess(library) => library.origin().clone(),
+            Inner::Isolated(program) => Origin::File(program.program.path.clone()),
         }
     }
 
     /// Where its instances run.
     pub fn isolation(&self) -> Isolation {
         match &self.0 {
-            Place::Here(_) => Isolation::Thread,
-            Place::Apart(_) => Isolation::Process,
+            Inner::InProcess(_) => Isolation::Thread,
+            Inner::Isolated(_) => Isolation::Process,
         }
     }
 
-    /// Whether it says by itself when it has something new.
+    /// Whether it pushes changes.
     pub fn watches(&self) -> bool {
         match &self.0 {
-            Place::Here(library) => library.watches(),
-            Place::Apart(known) => known.hello.watches,
+            Inner::InProcess(library) => library.watches(),
+            Inner::Isolated(program) => program.hello.watches,
         }
     }
 
-    /// Makes an instance, and has it push if it can. Blocks for as long as the plugin takes; if that has a process of
-    /// its own, no longer than a little beyond the deadline. That process ends with the calling thread.
+    /// Creates an instance and enables its change signal, if it has one. Blocks while the plugin works. An isolated plugin
+    /// blocks not much longer than the deadline. Its process ends with the calling thread.
     pub fn start(
         &self,
         options: &Map<String, Value>,
         deadline: Duration,
-        nudge: Nudge,
+        signal: ChangeSignal,
     ) -> Result<Live, Failure> {
         match &self.0 {
-            Place::Here(library) => {
+            Inner::InProcess(library) => {
                 let mut instance = library.create(options)?;
-                instance.watch(nudge)?;
-                Ok(Live(Running::Here(instance)))
+                instance.watch(signal)?;
+                Ok(Live(Running::InProcess(instance)))
             }
-            Place::Apart(known) => {
+            Inner::Isolated(program) => {
                 let started = Instant::now();
                 let left = || deadline.saturating_sub(started.elapsed());
-                let manifest = known.manifest();
-                let mut child =
-                    Child::start(&known.program, &manifest.name, &manifest.environment, nudge)?;
+                let manifest = program.manifest();
+                let (name, needed) = (&manifest.name, &manifest.environment);
+                let mut child = Child::start(&program.program, name, needed, signal)?;
                 child.hello(deadline)?;
                 child.create(options, left())?;
-                if known.hello.watches {
+                if program.hello.watches {
                     child.watch(left())?;
                 }
-                let commands = known.hello.commands;
-                Ok(Live(Running::Apart { child, commands }))
+                let commands = program.hello.commands;
+                Ok(Live(Running::Isolated { child, commands }))
             }
         }
     }
@@ -113,53 +113,53 @@ pub struct Live(Running);
 
 #[derive(Debug)]
 enum Running {
-    Here(Instance),
-    Apart { child: Child, commands: bool },
+    InProcess(Instance),
+    Isolated { child: Child, commands: bool },
 }
 
 impl Live {
-    /// The hosts as they are now.
+    /// Polls the current hosts.
     pub fn poll(&mut self, deadline: Duration) -> Result<Snapshot, Failure> {
         match &mut self.0 {
-            Running::Here(instance) => instance.poll(deadline),
-            Running::Apart { child, .. } => child.poll(deadline),
+            Running::InProcess(instance) => instance.poll(deadline),
+            Running::Isolated { child, .. } => child.poll(deadline),
         }
     }
 
-    /// Tells the plugin something, if it listens.
+    /// Sends a command to the plugin, if it takes commands.
     pub fn command(&mut self, command: &Command, deadline: Duration) -> Result<(), Failure> {
         match &mut self.0 {
-            Running::Here(instance) => instance.command(command, deadline),
-            Running::Apart { child, commands } if *commands => child.command(command, deadline),
-            Running::Apart { .. } => Ok(()),
+            Running::InProcess(instance) => instance.command(command, deadline),
+            Running::Isolated { child, commands } if *commands => child.command(command, deadline),
+            Running::Isolated { .. } => Ok(()),
         }
     }
 
-    /// Bytes that its process wrote to standard output so far; 0 if it has none of its own.
+    /// Bytes that its process has written to standard output. 0 if it runs in this process.
     pub fn printed(&self) -> u64 {
         match &self.0 {
-            Running::Here(_) => 0,
-            Running::Apart { child, .. } => child.printed(),
+            Running::InProcess(_) => 0,
+            Running::Isolated { child, .. } => child.printed(),
         }
     }
 
-    /// The number of its process, as long as it has one of its own.
+    /// The id of its process. `None` if it runs in this process, or has ended.
     pub fn process(&self) -> Option<u32> {
         match &self.0 {
-            Running::Here(_) => None,
-            Running::Apart { child, .. } => child.id(),
+            Running::InProcess(_) => None,
+            Running::Isolated { child, .. } => child.id(),
         }
     }
 
-    /// Destroys it. Says whether its process, if it has one, ended by itself when it was told to.
+    /// Destroys the instance. Returns whether its process, if it has one, ended by itself.
     pub fn end(self) -> bool {
         match self.0 {
-            Running::Here(_) => true,
-            Running::Apart { mut child, .. } => child.end(),
+            Running::InProcess(_) => true,
+            Running::Isolated { mut child, .. } => child.end(),
         }
     }
 
-    /// Whether it is of no use after this failure.
+    /// Whether the instance is unusable after this failure.
     pub(crate) fn is_over(failure: &Failure) -> bool {
         matches!(
             failure.kind,

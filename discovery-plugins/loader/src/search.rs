@@ -1,4 +1,4 @@
-//! Where plugins are looked for.
+//! The search path of plugins.
 
 use std::{
     env,
@@ -7,16 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directories in which plugins are looked for, in order.
+/// The directories that are searched for plugins, in order.
 ///
-/// Those that somebody gave (`--plugin-dir`, then `$ELASTICRUN_PLUGIN_PATH`) come before the plugins that are
-/// linked in, so that these can be replaced; those of the system (XDG data, `/usr/lib`) come after them, so that
-/// an old file there does not.
+/// Given directories (`--plugin-dir`, then `$ELASTICRUN_PLUGIN_PATH`) come before the linked-in plugins, so that they can
+/// replace these. Directories of the system (XDG data, `/usr/lib`) come last, so that an old file there does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchPath {
-    /// Looked at before the plugins that are linked in.
+    /// Searched before the linked-in plugins.
     pub given: Vec<PathBuf>,
-    /// Looked at after them.
+    /// Searched after the linked-in plugins.
     pub usual: Vec<PathBuf>,
 }
 
@@ -26,7 +25,7 @@ impl SearchPath {
         Self::with_env(plugin_dirs, |name| env::var_os(name))
     }
 
-    /// The same with an environment that is handed in.
+    /// The same, with another environment.
     pub fn with_env(
         plugin_dirs: impl IntoIterator<Item = PathBuf>,
         env: impl Fn(&str) -> Option<OsString>,
@@ -52,7 +51,7 @@ impl SearchPath {
     }
 }
 
-/// The first of the directories that has one of the files; the first of them that it has.
+/// The first file that exists, by directory and then by file name.
 pub(crate) fn first_with(directories: &[PathBuf], files: [&str; 2]) -> Option<PathBuf> {
     directories
         .iter()
@@ -60,7 +59,7 @@ pub(crate) fn first_with(directories: &[PathBuf], files: [&str; 2]) -> Option<Pa
         .find(|path| exists(path))
 }
 
-/// Also if it cannot be read: better an error about it than another file of that name.
+/// Whether a path exists, even if it is unreadable. An error about it is better than another file of that name.
 fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }

@@ -1,4 +1,4 @@
-//! The plugin's side of an isolated library: a process that loads it and answers for it.
+//! The process of an isolated library: it loads the library and answers the driver's calls.
 
 use std::{
     ffi::c_void,
@@ -23,22 +23,22 @@ use serde_json::value::RawValue;
 
 use crate::{
     Failure, FailureKind, Instance, Library,
-    frames::{self, CONNECTION, Call, Hello, Said},
+    frames::{self, CONNECTION, Call, Hello, PluginFrame},
     library::{Image, text},
     log,
 };
 
-/// The descriptor on which this process finds the image of the library.
+/// The descriptor of the library's image in this process.
 pub(crate) const IMAGE: RawFd = 4;
 
-/// The way to the driver. A global, because a plugin's log has no end.
+/// The connection to the driver. Global, since a plugin may log until the process ends.
 static DRIVER: OnceLock<Mutex<UnixStream>> = OnceLock::new();
 
-/// Loads the plugin whose image this process inherited, and answers the driver until that is gone or has enough.
-/// `path` is where the image came from. Gives the exit code.
+/// Loads the plugin whose image this process inherited, and answers calls until the driver closes the connection or
+/// destroys the instance. `path` is the origin of the image. Returns the exit code.
 ///
 /// # Errors
-/// When this process was not started by a driver.
+/// This process was not started by a driver.
 pub fn serve(path: &Path) -> io::Result<u8> {
     let (connection, image) = (inherited(CONNECTION)?, inherited(IMAGE)?);
     let connection = UnixStream::from(connection);
@@ -47,26 +47,26 @@ pub fn serve(path: &Path) -> io::Result<u8> {
     let library = match Library::open_image(path, Image::from(File::from(image))) {
         Ok(library) => library,
         Err(error) => {
-            say(&Said {
+            send(&PluginFrame {
                 refused: Some(error.to_string()),
-                ..Said::default()
+                ..PluginFrame::default()
             });
             return Ok(0);
         }
     };
-    say(&Said {
+    send(&PluginFrame {
         hello: Some(Hello {
             frames: frames::VERSION,
             manifest: library.manifest().clone(),
             watches: library.watches(),
             commands: true,
         }),
-        ..Said::default()
+        ..PluginFrame::default()
     });
-    let mut plugin = Served {
+    let mut plugin = PluginHost {
         library,
         instance: None,
-        nudged: Arc::default(),
+        signalled: Arc::default(),
     };
     while let Some(body) = frames::read(&mut calls)? {
         let call: Call = serde_json::from_slice(&body).map_err(io::Error::other)?;
@@ -77,28 +77,29 @@ pub fn serve(path: &Path) -> io::Result<u8> {
     Ok(0)
 }
 
-/// A descriptor that the driver left open for us; what the plugin starts does not get it.
+/// A descriptor that this process inherited from the driver. Children of the plugin do not inherit it.
 fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: a system call with integers.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         let why = "this is started by elasticrun itself, which leaves it a connection";
         return Err(io::Error::other(why));
     }
-    // SAFETY: it is open, and the driver gave it to us alone.
+    // SAFETY: it is open, and nothing else in this process uses it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(fd)
 }
 
-struct Served {
+/// The library and its instance.
+struct PluginHost {
     library: Library,
     instance: Option<Instance>,
-    /// A nudge is on its way; cleared by a poll, so that a plugin that nudges without end does not fill the pipe.
-    nudged: Arc<AtomicBool>,
+    /// A change signal was sent since the last poll. Limits the signals of a plugin, so that they cannot fill the pipe.
+    signalled: Arc<AtomicBool>,
 }
 
-impl Served {
-    /// Says whether more calls are wanted.
+impl PluginHost {
+    /// Executes a call. Returns whether more calls may follow.
     fn answer(&mut self, call: Call) -> bool {
         match call {
             Call::Create {
@@ -112,23 +113,23 @@ impl Served {
                 };
                 let made = self.library.create_for(&host, &config);
                 let made = made.map(|instance| self.instance = Some(instance));
-                say_answer(id, made.map(|()| None));
+                send_answer(id, made.map(|()| None));
             }
             Call::Watch { id, .. } => {
-                let nudged = self.nudged.clone();
-                let nudge = move || {
-                    if !nudged.swap(true, Ordering::Relaxed) {
-                        say(&Said {
+                let signalled = self.signalled.clone();
+                let signal = move || {
+                    if !signalled.swap(true, Ordering::Relaxed) {
+                        send(&PluginFrame {
                             changed: true,
-                            ..Said::default()
+                            ..PluginFrame::default()
                         });
                     }
                 };
-                let watched = self.instance().and_then(|it| it.watch(Box::new(nudge)));
-                say_answer(id, watched.map(|()| None));
+                let watched = self.instance().and_then(|it| it.watch(Box::new(signal)));
+                send_answer(id, watched.map(|()| None));
             }
             Call::Poll { id, deadline_ms } => {
-                self.nudged.store(false, Ordering::Relaxed);
+                self.signalled.store(false, Ordering::Relaxed);
                 let deadline = Duration::from_millis(deadline_ms);
                 let json = self.instance().and_then(|it| {
                     it.poll_raw(deadline, |bytes| {
@@ -140,7 +141,7 @@ impl Served {
                         })
                     })
                 });
-                say_answer(id, json);
+                send_answer(id, json);
             }
             Call::Command {
                 id,
@@ -151,11 +152,11 @@ impl Served {
                 let done = self
                     .instance()
                     .and_then(|it| it.command(&command, deadline));
-                say_answer(id, done.map(|()| None));
+                send_answer(id, done.map(|()| None));
             }
             Call::Destroy { id } => {
                 self.instance = None;
-                say_answer(id, Ok(None));
+                send_answer(id, Ok(None));
                 return false;
             }
         }
@@ -168,44 +169,44 @@ impl Served {
     }
 }
 
-fn say_answer(id: u64, result: Result<Option<Box<RawValue>>, Failure>) {
+fn send_answer(id: u64, result: Result<Option<Box<RawValue>>, Failure>) {
     match result {
-        Ok(snapshot) => say(&Said {
+        Ok(snapshot) => send(&PluginFrame {
             answer: Some(id),
             snapshot: snapshot.as_deref(),
-            ..Said::default()
+            ..PluginFrame::default()
         }),
-        Err(failure) => say(&Said {
+        Err(failure) => send(&PluginFrame {
             answer: Some(id),
             error: Some(frames::word(failure.kind).to_owned()),
             message: Some(failure.message),
             retry_after_ms: failure
                 .retry_after
                 .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-            ..Said::default()
+            ..PluginFrame::default()
         }),
     }
 }
 
-/// Says something to the driver. If nobody is there any more, there is nothing left to do for this process.
-fn say(said: &Said<'_>) {
+/// Sends a frame to the driver. Without a driver this process ends.
+fn send(frame: &PluginFrame<'_>) {
     let Some(driver) = DRIVER.get() else { return };
     let mut driver = driver.lock().unwrap_or_else(PoisonError::into_inner);
-    if driver.write_all(&frames::frame(said)).is_err() {
+    if driver.write_all(&frames::frame(frame)).is_err() {
         process::exit(0);
     }
 }
 
-/// What a plugin logs.
+/// Sends a log line of the plugin.
 unsafe extern "C" fn log_line(_: *mut c_void, level: i32, text: *const u8, len: usize) {
     let bytes = match len {
         0 => &[][..],
-        // SAFETY: the plugin promises that many bytes for the time of the call. No line is that long.
+        // SAFETY: the plugin guarantees that many bytes during the call. The length is capped.
         len => unsafe { slice::from_raw_parts(text, len.min(16 << 10)) },
     };
-    say(&Said {
+    send(&PluginFrame {
         log: Some(log::word(level).to_owned()),
         text: Some(String::from_utf8_lossy(bytes).into_owned()),
-        ..Said::default()
+        ..PluginFrame::default()
     });
 }

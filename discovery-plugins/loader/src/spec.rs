@@ -1,42 +1,42 @@
 //! `--discovery NAME[:key=value,...]`: a plugin and its options.
 //!
-//! A value ends at the next comma; a comma that belongs to it is written `\,` and a backslash `\\`, as in
-//! `--discovery 'static:hosts=a:4\,b:4'`. Keys are small letters, digits and `_`; a `-` counts as `_`.
+//! A value ends at the next comma. Inside a value, a comma is written `\,` and a backslash `\\`, as in
+//! `--discovery 'static:hosts=a:4\,b:4'`. Keys are lower-case letters, digits and `_`. A `-` counts as `_`.
 //!
-//! Values are text; the plugin's type decides whether `4` is a number.
+//! Values are strings. The plugin's type decides whether `4` is a number.
 
 use std::{fmt, str::FromStr};
 
 use serde_json::{Map, Value};
 
-/// A plugin and its options. It prints in the form that it is parsed from.
+/// A plugin and its options. It prints in the form from which it is parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// The plugin.
     pub name: String,
-    /// What its `create` gets.
+    /// The options for its `create`.
     pub options: Map<String, Value>,
 }
 
 /// Why a specification is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The name is not one.
+    /// The name is invalid.
     #[error("{0:?} is not the name of a plugin; allowed are small letters, digits and '-'")]
     Name(String),
-    /// A key is not one.
+    /// A key is invalid.
     #[error(
         "{0:?} is not an option; allowed is key=value, the key of small letters, digits and '_'; \
          a comma inside a value is written \\,"
     )]
     Key(String),
-    /// A key without a value.
+    /// A key has no value.
     #[error("the option {0} has no value; write {0}=VALUE, and a comma inside a value as \\,")]
     NoValue(String),
-    /// A key is there twice.
+    /// A key is repeated.
     #[error("the option {0} is given twice; a comma inside a value is written \\,")]
     Repeated(String),
-    /// A backslash before something else, or at the end.
+    /// A backslash before another character, or at the end.
     #[error("the value of {0} has a backslash that is not \\, or \\\\; write a backslash as \\\\")]
     Escape(String),
 }
@@ -85,7 +85,7 @@ fn key(text: &str) -> Result<(String, &str), SpecError> {
     }
 }
 
-/// A value and, if a comma follows, what is behind it.
+/// A value and, if a comma follows, the rest after it.
 fn value<'a>(key: &str, text: &'a str) -> Result<(String, Option<&'a str>), SpecError> {
     let mut value = String::new();
     let mut characters = text.chars();

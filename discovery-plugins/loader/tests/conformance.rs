@@ -1,4 +1,4 @@
-//! The conformance suite: bundled plugins keep all rules, and each rule catches who breaks it.
+//! The conformance suite: bundled plugins pass, and each check finds its violation.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn isolated() -> Catalog {
     })
 }
 
-/// Names and details of the checks that failed, of all nine.
+/// Names and details of the failed checks, of all nine.
 fn failed(mut catalog: Catalog, name: &str, config: Value) -> Vec<(&'static str, String)> {
     let plugin = catalog.find(name).unwrap();
     let mut seen = 0;
@@ -53,8 +53,8 @@ fn bundled_plugins_keep_all_rules() {
 }
 
 #[test]
-fn who_breaks_a_rule_is_named() {
-    let of = |config: Value| failed(isolated(), "trouble", config);
+fn each_violation_is_found() {
+    let of = |config: Value| failed(isolated(), "misbehaving", config);
     assert_eq!(of(json!({})), []);
     assert_eq!(
         of(json!({"poll": "print"})),
@@ -84,7 +84,7 @@ fn who_breaks_a_rule_is_named() {
         let failed = of(json!({"poll": mode}));
         let names: Vec<_> = failed.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, polled, "{mode}");
-        // With a deadline of 1 ms some are killed before they have done what they are here for.
+        // With a deadline of 1 ms, some plugins are killed before they misbehave.
         assert!(failed[0].1.contains(expected), "{failed:?}");
     }
 }
@@ -111,7 +111,7 @@ fn ids_that_change_are_found() {
 }
 
 #[test]
-fn options_that_do_not_go_with_the_schema_are_told() {
+fn options_that_do_not_match_the_schema_are_found() {
     let failed = failed(isolated(), "script", json!({}));
     let schema = failed.iter().find(|(name, _)| *name == "schema").unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Plugins that are programs, in a shell and in Python, and what such a program can do wrong.
+//! Executable plugins, in a shell and in Python, and their kinds of failure.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use elasticrun_plugin_loader::{
 };
 use tempfile::TempDir;
 
-/// A plugin in a shell, as docs/design/plugin-frames.md allows it.
+/// A plugin in a shell, as in docs/design/plugin-frames.md.
 const SHELL: &str = r#"#!/bin/sh
 say() {
     printf '%s\n%s' "${#1}" "$1" >&3
@@ -29,7 +29,7 @@ while read -r length <&3 && read -r call <&3; do
 done
 "#;
 
-/// One in Python. Its options say what it does wrong.
+/// A plugin in Python. Its options select the failure.
 const PYTHON: &str = r#"#!/usr/bin/env python3
 import json, os
 
@@ -127,7 +127,7 @@ fn a_shell_is_enough() {
 }
 
 #[test]
-fn a_program_says_all_that_a_library_can() {
+fn a_program_supports_all_that_a_library_does() {
     let (_dir, path) = written_as("rack.py", PYTHON);
     let spec = format!("exec:path={}", path.display());
     let mut live = started(&spec).unwrap();
@@ -149,7 +149,7 @@ fn a_program_says_all_that_a_library_can() {
 }
 
 #[test]
-fn what_a_program_does_wrong_is_told() {
+fn each_mistake_of_a_program_is_reported() {
     let (_dir, path) = written_as("rack.py", PYTHON);
     let broke = "the plugin's process broke the rules and was killed: ";
     for (mode, kind, expected) in [
@@ -199,7 +199,7 @@ fn what_a_program_does_wrong_is_told() {
 }
 
 #[test]
-fn answers_to_nothing_and_frames_from_the_future_are_passed_over() {
+fn unrequested_answers_and_unknown_frames_are_ignored() {
     let (_dir, path) = written_as("rack.py", PYTHON);
     let mut live = started(&format!("exec:path={},poll=chatty", path.display())).unwrap();
     for _ in 0..2 {

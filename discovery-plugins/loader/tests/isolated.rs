@@ -1,5 +1,4 @@
-//! Plugins in processes of their own, and everything that one of them can do wrong: this process goes on, and says
-//! what happened.
+//! Isolated plugins and all their kinds of failure. This process survives and reports each.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,8 +34,8 @@ fn catalog(directory: &Path) -> Catalog {
     .isolated(host())
 }
 
-fn trouble() -> Plugin {
-    catalog(&built()).find("trouble").unwrap()
+fn misbehaving() -> Plugin {
+    catalog(&built()).find("misbehaving").unwrap()
 }
 
 fn c(defines: &[&str]) -> (TempDir, Plugin) {
@@ -51,18 +50,18 @@ fn live(plugin: &Plugin, config: Value) -> Live {
         .unwrap()
 }
 
-/// What a poll of the plugin comes to, and that its process is gone afterwards if it should be.
+/// The failure of a poll. Checks that the process has ended, if the failure requires that.
 fn polled(plugin: &Plugin, config: Value, deadline: Duration) -> (FailureKind, String) {
     let failure = live(plugin, config).poll(deadline).unwrap_err();
     (failure.kind, failure.message)
 }
 
 fn mode(mode: &str) -> (FailureKind, String) {
-    polled(&trouble(), json!({"poll": mode}), PLENTY)
+    polled(&misbehaving(), json!({"poll": mode}), PLENTY)
 }
 
 fn is_alive(process: u32) -> bool {
-    // A zombie that init has not reaped yet runs no more.
+    // A zombie that init has not reaped has ended.
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     status
         .rsplit_once(") ")
@@ -71,18 +70,18 @@ fn is_alive(process: u32) -> bool {
 
 #[test]
 fn an_isolated_plugin_gives_what_one_in_this_process_gives() {
-    let apart = catalog(&built()).find("static").unwrap();
+    let isolated = catalog(&built()).find("static").unwrap();
     let here = Catalog::new(SearchPath::default()).find("static").unwrap();
     assert_eq!(
-        (apart.isolation(), here.isolation()),
+        (isolated.isolation(), here.isolation()),
         (Isolation::Process, Isolation::Thread)
     );
-    assert_eq!(apart.manifest(), here.manifest());
+    assert_eq!(isolated.manifest(), here.manifest());
     let hosts = json!({"hosts": "a:4,me@[::1]"});
     let [first, second] =
-        [&apart, &here].map(|plugin| live(plugin, hosts.clone()).poll(PLENTY).unwrap());
+        [&isolated, &here].map(|plugin| live(plugin, hosts.clone()).poll(PLENTY).unwrap());
     assert_eq!(first, second);
-    let failures = [&apart, &here].map(|plugin| {
+    let failures = [&isolated, &here].map(|plugin| {
         let options = options(json!({"hosts": "a:0"}));
         plugin.start(&options, PLENTY, Box::new(|| ())).unwrap_err()
     });
@@ -94,7 +93,7 @@ fn an_isolated_plugin_gives_what_one_in_this_process_gives() {
 fn a_plugin_that_ends_well_is_destroyed_and_leaves_nothing() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
-    let mut plugin = live(&trouble(), json!({"log": log}));
+    let mut plugin = live(&misbehaving(), json!({"log": log}));
     plugin.poll(PLENTY).unwrap();
     let process = plugin.process().unwrap();
     assert!(plugin.end());
@@ -114,7 +113,7 @@ fn a_panic() {
 #[test]
 fn a_panic_in_drop() {
     for mode in ["panic", "panic_twice"] {
-        let mut plugin = live(&trouble(), json!({"drop": mode}));
+        let mut plugin = live(&misbehaving(), json!({"drop": mode}));
         assert_eq!(plugin.poll(PLENTY).unwrap().hosts[0].id, "fine");
         assert!(plugin.end(), "the process ends by itself all the same");
     }
@@ -123,7 +122,7 @@ fn a_panic_in_drop() {
 #[test]
 fn a_hang_and_a_spin() {
     for mode in ["hang", "spin"] {
-        let mut plugin = live(&trouble(), json!({"poll": mode}));
+        let mut plugin = live(&misbehaving(), json!({"poll": mode}));
         let process = plugin.process().unwrap();
         let failure = plugin.poll(Duration::from_millis(50)).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Hung);
@@ -139,7 +138,7 @@ fn a_hang_and_a_spin() {
 #[test]
 fn a_hang_in_create_and_in_drop() {
     let started = Instant::now();
-    let failure = trouble()
+    let failure = misbehaving()
         .start(
             &options(json!({"create": "hang"})),
             Duration::from_millis(50),
@@ -147,7 +146,7 @@ fn a_hang_in_create_and_in_drop() {
         )
         .unwrap_err();
     assert_eq!(failure.kind, FailureKind::Hung);
-    let plugin = live(&trouble(), json!({"drop": "hang"}));
+    let plugin = live(&misbehaving(), json!({"drop": "hang"}));
     let process = plugin.process().unwrap();
     assert!(!plugin.end());
     assert!(!is_alive(process));
@@ -221,16 +220,16 @@ fn answers_that_break_a_rule() {
 
 #[test]
 fn what_is_printed_on_stdout_is_not_the_jobs() {
-    let mut plugin = live(&trouble(), json!({"poll": "print"}));
+    let mut plugin = live(&misbehaving(), json!({"poll": "print"}));
     assert_eq!(plugin.poll(PLENTY).unwrap().hosts[0].id, "fine");
-    // It is in the log, and counted; the ears may be a moment behind the answer.
+    // The output is logged and counted, perhaps a little later than the answer.
     wait_until(|| plugin.printed() > 0, "nobody saw what was printed");
     assert_eq!(plugin.printed(), "hosts are on their way\n".len() as u64);
 }
 
 #[test]
 fn descriptors_that_are_closed() {
-    let mut plugin = live(&trouble(), json!({"poll": "close_descriptors"}));
+    let mut plugin = live(&misbehaving(), json!({"poll": "close_descriptors"}));
     let process = plugin.process().unwrap();
     let failure = plugin.poll(PLENTY).unwrap_err();
     assert_eq!(
@@ -248,7 +247,7 @@ fn what_a_plugin_started_ends_with_it() {
     let dir = TempDir::new().unwrap();
     let gate = dir.path().join("gate");
     let config = json!({"poll": "leave_child", "gate": gate});
-    assert_eq!(polled(&trouble(), config, PLENTY).0, FailureKind::Died);
+    assert_eq!(polled(&misbehaving(), config, PLENTY).0, FailureKind::Died);
     let child: u32 = fs::read_to_string(&gate).unwrap().parse().unwrap();
     wait_until(|| !is_alive(child), "the plugin's child lives on");
 }
@@ -289,7 +288,7 @@ fn overwritten_while_it_is_loaded() {
     file.write_all(&vec![0xcc; length]).unwrap();
     file.set_len(1000).unwrap();
     assert_eq!(one.poll(PLENTY).unwrap().hosts[0].id, "a");
-    // Also one that is started later is what was checked.
+    // A later instance also runs the checked image.
     fs::remove_file(&path).unwrap();
     let mut other = live(&plugin, json!({"hosts": "b"}));
     assert_eq!(other.poll(PLENTY).unwrap().hosts[0].id, "b");
@@ -297,7 +296,7 @@ fn overwritten_while_it_is_loaded() {
 
 #[test]
 fn only_plugins_on_the_list_may_run() {
-    let hash = Hash::of(&fs::read(built().join(file_of("static"))).unwrap());
+    let hash = Hash::digest(&fs::read(built().join(file_of("static"))).unwrap());
     let allowed = |name: &str, hash: Hash| Allowed {
         name: name.into(),
         hash,
@@ -305,30 +304,30 @@ fn only_plugins_on_the_list_may_run() {
     let find = |list: Vec<Allowed>, name: &str| catalog(&built()).allow(list).find(name);
     find(vec![allowed("static", hash)], "static").unwrap();
     for list in [
-        vec![allowed("static", Hash::of(b"other"))],
-        vec![allowed("trouble", hash)],
+        vec![allowed("static", Hash::digest(b"other"))],
+        vec![allowed("misbehaving", hash)],
     ] {
         let error = find(list, "static").unwrap_err();
         assert!(matches!(error, Error::NotAllowed { .. }));
         let expected = format!("which needs static={hash} for it");
         assert!(error.to_string().ends_with(&expected), "{error}");
     }
-    // What is part of the program needs no permission.
+    // A linked-in plugin needs no permission.
     let mut linked = Catalog::default().allow(vec![allowed("a", hash)]);
     linked.find("script").unwrap();
 }
 
 #[test]
 fn a_plugin_sees_only_the_variables_that_its_manifest_names() {
-    // Cargo sets the first for tests; nobody needs it.
+    // Cargo sets the first for tests. No plugin needs it.
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
     let seen = |name: &str| {
-        let mut plugin = live(&trouble(), json!({"variable": name}));
+        let mut plugin = live(&misbehaving(), json!({"variable": name}));
         plugin.poll(PLENTY).unwrap().hosts[0].id.clone()
     };
     assert_eq!(seen("CARGO_MANIFEST_DIR"), "fine");
-    // PATH may have white space somewhere, which no host's id may have; then the answer is refused.
-    let mut plugin = live(&trouble(), json!({"variable": "PATH"}));
+    // PATH may have white space, which is invalid in a host's id. Then the answer is refused.
+    let mut plugin = live(&misbehaving(), json!({"variable": "PATH"}));
     match plugin.poll(PLENTY) {
         Ok(snapshot) => assert_ne!(snapshot.hosts[0].id, "fine"),
         Err(failure) => assert_eq!(failure.kind, FailureKind::BadAnswer),
@@ -339,7 +338,7 @@ fn a_plugin_sees_only_the_variables_that_its_manifest_names() {
 fn commands_arrive_and_their_failures_come_back() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
-    let mut plugin = live(&trouble(), json!({"log": log, "command": "auth"}));
+    let mut plugin = live(&misbehaving(), json!({"log": log, "command": "auth"}));
     let failure = plugin.command(&Command::SelfTest, PLENTY).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Auth);
     let drained = Command::Drained { host: "a".into() };
@@ -352,7 +351,7 @@ fn a_plugin_that_dies_is_one_failure_and_is_started_again() {
     let dir = TempDir::new().unwrap();
     let (gate, log) = (dir.path().join("gate"), dir.path().join("log"));
     let config = json!({"poll": "abort", "log": log, "gate": gate});
-    let source = watch(trouble(), config, quick());
+    let source = watch(misbehaving(), config, quick());
     for _ in 0..3 {
         assert_eq!(source.next().unwrap_err().kind, FailureKind::Died);
     }
@@ -368,9 +367,9 @@ fn a_death_between_two_polls_is_noticed_at_once() {
     };
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
-    // Commands are run between polls.
+    // Commands run between polls.
     let source = watch(
-        trouble(),
+        misbehaving(),
         json!({"command": "segfault", "log": log}),
         settings,
     );
@@ -399,9 +398,9 @@ fn a_plugin_that_pushes_is_asked_at_once() {
         given: vec![built()],
         usual: vec![],
     })
-    .find("trouble")
+    .find("misbehaving")
     .unwrap();
-    for plugin in [trouble(), here] {
+    for plugin in [misbehaving(), here] {
         fs::write(&watched, "one").unwrap();
         let source = watch(plugin, config.clone(), settings);
         assert_eq!(source.ids(), ["one"]);
@@ -415,7 +414,7 @@ fn a_plugin_that_pushes_is_asked_at_once() {
 fn a_plugin_dies_with_its_source() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
-    let source = watch(trouble(), json!({"log": log}), quick());
+    let source = watch(misbehaving(), json!({"log": log}), quick());
     source.next().unwrap();
     source.running.stop();
     wait_until(

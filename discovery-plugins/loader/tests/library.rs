@@ -1,4 +1,4 @@
-//! Real libraries: those of the bundled plugins, one in C that is compiled here, and files that are none.
+//! Real libraries: those of the bundled plugins, one in C that is compiled here, and invalid files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -74,23 +74,26 @@ fn given_directories_come_before_what_is_linked_in_and_usual_ones_after() {
     });
     assert_eq!(usual.find("static").unwrap().origin(), Origin::Linked);
 
-    let (trouble, path) = copied("trouble");
+    let (directory, path) = copied("misbehaving");
     let path_of_search = SearchPath {
         given: vec![],
-        usual: vec!["/does/not/exist".into(), trouble.path().into()],
+        usual: vec!["/does/not/exist".into(), directory.path().into()],
     };
     let mut usual = Catalog::new(path_of_search);
     assert_eq!(
-        usual.find("trouble").unwrap().origin(),
+        usual.find("misbehaving").unwrap().origin(),
         Origin::File(path.clone())
     );
-    // Found once, it is kept.
+    // The catalog caches it.
     fs::remove_file(&path).unwrap();
-    assert_eq!(usual.find("trouble").unwrap().origin(), Origin::File(path));
+    assert_eq!(
+        usual.find("misbehaving").unwrap().origin(),
+        Origin::File(path)
+    );
 }
 
 #[test]
-fn a_name_that_nobody_has_says_where_it_was_looked_for() {
+fn an_unknown_name_gives_the_searched_directories() {
     let path = SearchPath {
         given: vec!["/a".into()],
         usual: vec!["/b".into()],
@@ -105,7 +108,7 @@ fn a_name_that_nobody_has_says_where_it_was_looked_for() {
 }
 
 #[test]
-fn a_plugin_that_is_there_but_bad_is_not_passed_over() {
+fn an_unusable_plugin_is_not_skipped() {
     let (dir, path) = written("static", b"not a library");
     let mut catalog = Catalog::new(SearchPath {
         given: vec![dir.path().into()],
@@ -165,7 +168,7 @@ fn files_that_are_no_library_are_refused_before_they_are_loaded() {
 }
 
 #[test]
-fn what_everyone_may_write_to_is_refused() {
+fn world_writable_files_are_refused() {
     let (dir, path) = copied("static");
     chmod(&path, 0o666);
     assert_eq!(
@@ -175,7 +178,7 @@ fn what_everyone_may_write_to_is_refused() {
     chmod(&path, 0o644);
     chmod(dir.path(), 0o777);
     assert!(matches!(error_of(&path), Error::WorldWritable { path } if path == dir.path()));
-    // In a directory like /tmp nobody can replace another's file.
+    // In a sticky directory like /tmp, other users cannot replace the file.
     chmod(dir.path(), 0o1777);
     Library::open(&path).unwrap();
 }
@@ -239,7 +242,7 @@ fn a_table_of_the_first_form_still_loads() {
     let library = Library::open(&path).unwrap();
     let mut plugin = instance(&library, json!({"a": 1}));
     assert_eq!(plugin.poll(PLENTY).unwrap().hosts[0].id, "c-1");
-    // The flag meant nothing then, and what lies behind the table is not its.
+    // Version 1.0 did not define the flag, and the bytes after the table are not part of it.
     assert!(!plugin.watches());
     plugin.command(&Command::SelfTest, PLENTY).unwrap();
 }
@@ -250,13 +253,13 @@ fn a_plugin_in_c_pushes_and_takes_commands() {
     let library = Library::open(&path).unwrap();
     let mut plugin = instance(&library, json!({"a": 1}));
     assert!(plugin.watches());
-    let (sender, nudges) = std::sync::mpsc::channel();
+    let (sender, signals) = std::sync::mpsc::channel();
     plugin
         .watch(Box::new(move || sender.send(()).unwrap()))
         .unwrap();
     let drained = Command::Drained { host: "i-1".into() };
     plugin.command(&drained, PLENTY).unwrap();
-    nudges.try_recv().unwrap();
+    signals.try_recv().unwrap();
     let failure = plugin.command(&Command::SelfTest, PLENTY).unwrap_err();
     assert_eq!(failure.message, r#"{"command":"self-test"}"#);
 }
@@ -346,7 +349,7 @@ fn answers_that_break_a_rule_are_refused() {
 
 #[test]
 fn panics_stay_in_the_plugin() {
-    let library = bundled("trouble");
+    let library = bundled("misbehaving");
     let failure = library
         .create(&options(json!({"create": "panic"})))
         .unwrap_err();
@@ -370,7 +373,7 @@ fn panics_stay_in_the_plugin() {
 
 #[test]
 fn kinds_of_failure_cross() {
-    let library = bundled("trouble");
+    let library = bundled("misbehaving");
     for (mode, kind) in [
         ("retryable", FailureKind::Retryable),
         ("auth", FailureKind::Auth),

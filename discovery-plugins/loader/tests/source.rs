@@ -1,4 +1,4 @@
-//! Sources: threads that poll real plugins, which behave and which do not.
+//! Sources that poll real plugins, well-behaved and misbehaving ones.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ fn every_poll_is_an_update() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
     let started = Instant::now();
-    let source = watch(bundled("trouble"), json!({"log": log}), quick());
+    let source = watch(bundled("misbehaving"), json!({"log": log}), quick());
     for _ in 0..5 {
         assert_eq!(source.ids(), ["fine"]);
     }
@@ -39,20 +39,24 @@ fn a_plugin_may_ask_for_another_pace() {
         interval: Duration::from_secs(3600),
         ..quick()
     };
-    let source = watch(bundled("trouble"), json!({"next_poll_ms": "20"}), settings);
+    let source = watch(
+        bundled("misbehaving"),
+        json!({"next_poll_ms": "20"}),
+        settings,
+    );
     for _ in 0..3 {
         assert_eq!(source.ids(), ["fine"]);
     }
 }
 
 #[test]
-fn a_source_that_is_stopped_destroys_its_plugin_and_says_no_more() {
+fn a_stopped_source_destroys_its_plugin_and_sends_no_update() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
-    let source = watch(bundled("trouble"), json!({"log": log}), quick());
+    let source = watch(bundled("misbehaving"), json!({"log": log}), quick());
     source.next().unwrap();
     source.running.stop();
-    // Both threads end, and with them the sender of updates.
+    // Both threads end, and drop the sender of updates.
     wait_until(
         || {
             matches!(
@@ -67,53 +71,53 @@ fn a_source_that_is_stopped_destroys_its_plugin_and_says_no_more() {
 }
 
 #[test]
-fn a_source_that_is_finished_has_told_its_plugin_everything() {
+fn a_finished_source_has_sent_all_commands() {
     let dir = TempDir::new().unwrap();
     let (gate, log) = (dir.path().join("gate"), dir.path().join("log"));
     let config = json!({"poll": "gate", "gate": gate, "log": log});
-    let source = watch(bundled("trouble"), config, quick());
+    let source = watch(bundled("misbehaving"), config, quick());
     wait_until(|| calls(&log) == "cp", "it is not polled");
     let drained = || Command::Drained { host: "a".into() };
     source.running.command(drained());
     source.running.command(drained());
-    // The plugin is busy with a poll, which comes back only now.
+    // The plugin is busy with a poll, which returns only now.
     fs::write(&gate, "").unwrap();
     source.running.finish(Instant::now() + PLENTY);
     assert!(calls(&log).starts_with("cpmm"), "{}", calls(&log));
 }
 
 #[test]
-fn a_source_is_finished_at_its_deadline_whatever_its_plugin_does() {
+fn a_source_finishes_at_its_deadline() {
     let config = json!({"command": "hang"});
-    let source = watch(bundled("trouble"), config, quick());
+    let source = watch(bundled("misbehaving"), config, quick());
     source.next().unwrap();
     source.running.command(Command::SelfTest);
     let (began, patience) = (Instant::now(), 50 * MILLISECOND);
     source.running.finish(began + patience);
     assert!((patience..PLENTY).contains(&began.elapsed()));
-    // One that has nothing to hear is not waited for.
-    let source = watch(bundled("trouble"), json!({"poll": "hang"}), quick());
+    // A plugin without pending commands is not waited for.
+    let source = watch(bundled("misbehaving"), json!({"poll": "hang"}), quick());
     let began = Instant::now();
     source.running.finish(began + PLENTY);
     assert!(began.elapsed() < PLENTY / 2, "{:?}", began.elapsed());
 }
 
 #[test]
-fn a_poll_that_hangs_is_one_failure_and_then_what_it_gives() {
+fn a_hanging_poll_is_one_failure_and_then_its_result() {
     let dir = TempDir::new().unwrap();
     let (gate, log) = (dir.path().join("gate"), dir.path().join("log"));
-    // Its later polls must be back before it on a busy machine, too.
+    // Its later polls must return within it, also on a busy machine.
     let settings = Settings {
         deadline: 2000 * MILLISECOND,
         ..quick()
     };
     let config = json!({"poll": "gate", "gate": gate, "log": log});
-    let source = watch(bundled("trouble"), config, settings);
+    let source = watch(bundled("misbehaving"), config, settings);
     assert_eq!(
         source.failure(),
         (FailureKind::Hung, "the plugin is not back after 2s".into())
     );
-    // Nothing more is said, and nothing more is asked, however long it takes.
+    // There is no further update and no further call until it returns.
     let quiet = source.updates.recv_timeout(Duration::from_secs(2));
     assert!(matches!(quiet, Err(RecvTimeoutError::Timeout)), "{quiet:?}");
     assert_eq!(calls(&log), "cp");
@@ -123,13 +127,13 @@ fn a_poll_that_hangs_is_one_failure_and_then_what_it_gives() {
 }
 
 #[test]
-fn a_plugin_that_hangs_for_ever_holds_up_nobody() {
+fn a_plugin_that_hangs_forever_blocks_no_other_thread() {
     let settings = Settings {
         deadline: 50 * MILLISECOND,
         ..quick()
     };
     for call in ["create", "poll", "drop"] {
-        let source = watch(bundled("trouble"), json!({call: "hang"}), settings);
+        let source = watch(bundled("misbehaving"), json!({call: "hang"}), settings);
         if call == "drop" {
             source.next().unwrap();
         } else {
@@ -143,17 +147,17 @@ fn a_plugin_that_hangs_for_ever_holds_up_nobody() {
                     Err(std::sync::mpsc::TryRecvError::Disconnected)
                 )
             },
-            "the supervisor does not end",
+            "the poll timer does not end",
         );
     }
 }
 
 #[test]
-fn after_a_panic_the_plugin_is_made_anew() {
+fn after_a_panic_there_is_a_new_instance() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
     let config = json!({"poll": "panic", "drop": "panic_twice", "log": log});
-    let source = watch(bundled("trouble"), config, quick());
+    let source = watch(bundled("misbehaving"), config, quick());
     for _ in 0..3 {
         assert_eq!(
             source.failure(),
@@ -164,11 +168,11 @@ fn after_a_panic_the_plugin_is_made_anew() {
 }
 
 #[test]
-fn a_plugin_that_cannot_be_made_is_tried_again() {
+fn a_failed_create_is_retried() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
     let source = watch(
-        bundled("trouble"),
+        bundled("misbehaving"),
         json!({"create": "auth", "log": log}),
         quick(),
     );
@@ -182,15 +186,15 @@ fn a_plugin_that_cannot_be_made_is_tried_again() {
 }
 
 #[test]
-fn failures_are_paused_by_handed_in_random_numbers() {
+fn pauses_after_failures_use_the_given_random_numbers() {
     let (sender, updates) = channel();
     let backoff = Backoff {
         first: 100 * MILLISECOND,
-        most: 400 * MILLISECOND,
+        max: 400 * MILLISECOND,
     };
     let _running = Source::new(
         "mine",
-        bundled("trouble"),
+        bundled("misbehaving"),
         options(json!({"poll": "retryable"})),
     )
     .settings(Settings { backoff, ..quick() })

@@ -17,19 +17,19 @@ use serde::Deserialize;
 
 use crate::run::{self, Finished, run};
 
-/// Which program.
+/// Options of the plugin.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// A program; not looked up in PATH. A relative path starts where the job was started.
+    /// The program. It is not searched in PATH. A relative path starts at the working directory of the job.
     pub path: PathBuf,
 }
 
-/// A program that is run at each poll.
+/// A program that runs at each poll.
 #[derive(Debug)]
 pub struct Script {
     path: PathBuf,
-    /// It has given a list at least once.
+    /// A run has succeeded.
     has_worked: bool,
 }
 
@@ -59,16 +59,15 @@ impl Plugin for Script {
     fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
         let hosts = match run(&self.path, deadline) {
             Ok(finished) => hosts(finished).map_err(|why| (why, false)),
-            Err(error) => Err((error.to_string(), is_passing(&error))),
+            Err(error) => Err((error.to_string(), is_temporary(&error))),
         };
         match hosts {
             Ok(hosts) => {
                 self.has_worked = true;
                 Ok(Snapshot::new(hosts))
             }
-            Err((why, passing)) => {
-                let again = passing || self.has_worked;
-                let kind = if again {
+            Err((why, temporary)) => {
+                let kind = if temporary || self.has_worked {
                     ErrorKind::Retryable
                 } else {
                     ErrorKind::BadConfig
@@ -83,7 +82,7 @@ fn about(path: &Path, why: &str) -> String {
     format!("{} {why}", path.display())
 }
 
-/// Whether the file could be run at all.
+/// Checks that the file is executable.
 fn check(path: &Path) -> Result<(), String> {
     let file = fs::metadata(path).map_err(|error| format!("cannot be run: {error}"))?;
     if !file.is_file() {
@@ -93,14 +92,14 @@ fn check(path: &Path) -> Result<(), String> {
         .map_err(|error| format!("is not executable ({}); try chmod +x", error.desc()))
 }
 
-/// Whether the failure says nothing of the program itself.
-fn is_passing(error: &run::Error) -> bool {
+/// Whether the failure is temporary, and not one of the program itself.
+fn is_temporary(error: &run::Error) -> bool {
     match error {
         run::Error::Deadline(_) | run::Error::Watch(_) => true,
         run::Error::TooMuch => false,
-        // Someone is writing the file, or the machine is short of processes or memory.
+        // The file is open for writing, or the machine is short of processes or memory.
         run::Error::Start(error) => {
-            let passing = [
+            let temporary = [
                 libc::ETXTBSY,
                 libc::EAGAIN,
                 libc::ENOMEM,
@@ -109,7 +108,7 @@ fn is_passing(error: &run::Error) -> bool {
             ];
             error
                 .raw_os_error()
-                .is_some_and(|number| passing.contains(&number))
+                .is_some_and(|number| temporary.contains(&number))
         }
     }
 }
@@ -134,12 +133,12 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// The first lines of what was written to standard error, on one line.
+/// The first lines of standard error, on one line.
 fn first_lines(errors: &[u8]) -> Option<String> {
-    const MOST: usize = 5;
+    const MAX_LINES: usize = 5;
     let text = String::from_utf8_lossy(errors);
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let mut shown: Vec<_> = lines.by_ref().take(MOST).collect();
+    let mut shown: Vec<_> = lines.by_ref().take(MAX_LINES).collect();
     if lines.next().is_some() {
         shown.push("...");
     }

@@ -1,4 +1,4 @@
-//! One run of a program: its output, within a time and a size, and nothing of it left behind.
+//! One run of a program, with limits on time and output. It leaves no process of the group behind.
 
 use std::{
     io::{self, Read},
@@ -19,14 +19,14 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::keeper;
+use crate::group_leader;
 
-/// The most output that is read.
+/// The size limit of the output, in bytes.
 pub(crate) const MAX_OUTPUT: usize = 4 << 20;
-/// The most of standard error that is kept.
+/// Bytes of standard error that are kept.
 const MAX_ERRORS: usize = 4 << 10;
 
-/// A run that came to its end.
+/// A finished run.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -34,7 +34,7 @@ pub(crate) struct Finished {
     pub(crate) errors: Vec<u8>,
 }
 
-/// A run that did not.
+/// Why a run did not finish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot be run: {0}")]
@@ -76,12 +76,12 @@ pub(crate) fn run(program: &Path, deadline: Duration) -> Result<Finished, Error>
     })
 }
 
-/// Waits until the process has ended or a pipe has something; says whether the process has ended.
+/// Waits until the process has ended or a pipe is readable. Returns whether the process has ended.
 fn wait(ended: &OwnedFd, pipes: [&Pipe; 2], left: Duration) -> io::Result<bool> {
     let mut fds = vec![PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
     let pipes = pipes.into_iter().filter_map(Pipe::fd);
     fds.extend(pipes.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-    // Rounded up to a millisecond, so that the last one is not spent spinning.
+    // Rounded up to a millisecond, so that the last millisecond does not spin.
     let left = left.min(Duration::from_secs(60)) + Duration::from_millis(1);
     let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
     match poll(&mut fds, timeout) {
@@ -91,18 +91,18 @@ fn wait(ended: &OwnedFd, pipes: [&Pipe; 2], left: Duration) -> io::Result<bool> 
 }
 
 fn pidfd(child: &Child) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; the process is our child and not reaped, so the number is its own.
+    // SAFETY: no pointers. The process is an unreaped child, so the id is its own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id() as libc::pid_t, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given it to us alone.
+    // SAFETY: the kernel has just created it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A program in a process group of its own, which ends when this is dropped, or with this process.
+/// A program in its own process group, which ends when this is dropped, or with this process.
 struct Group {
-    /// The [`keeper`] of the group, which ends as the program does.
+    /// The leader of the group ([`group_leader`]), which ends with the status of the program.
     program: Child,
     reaped: bool,
 }
@@ -111,8 +111,8 @@ impl Group {
     fn start(program: &Path) -> io::Result<Self> {
         let parent = std::process::id();
         let spawn = |command: &mut Command| {
-            // SAFETY: `keeper::enter` makes system calls only, as is needed between fork and exec.
-            unsafe { command.pre_exec(move || keeper::enter(parent)) };
+            // SAFETY: `group_leader::fork_program` makes system calls only, as required between fork and exec.
+            unsafe { command.pre_exec(move || group_leader::fork_program(parent)) };
             command
                 .process_group(0)
                 .stdin(Stdio::null())
@@ -121,7 +121,7 @@ impl Group {
                 .spawn()
         };
         match spawn(&mut Command::new(program)) {
-            // A script without a `#!` line: a shell reads it, as a shell would.
+            // A script without a `#!` line is run by the shell, as a shell would do.
             Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
                 spawn(Command::new("/bin/sh").arg(program))
             }
@@ -133,11 +133,11 @@ impl Group {
         })
     }
 
-    /// Kills what is left of the group and reaps the program. The group's number is the program's, which stays
-    /// taken until it is reaped; so nobody else can be hit.
+    /// Kills the group and reaps the program. The id of the group is that of the program, which the kernel does not reuse
+    /// before it is reaped. So no other process can be hit.
     fn end(&mut self) -> io::Result<ExitStatus> {
         if !self.reaped {
-            // It fails only if nobody is left.
+            // Fails only if the group is empty.
             let _ = killpg(Pid::from_raw(self.program.id() as i32), Signal::SIGKILL);
         }
         let status = self.program.wait()?;
@@ -152,11 +152,11 @@ impl Drop for Group {
     }
 }
 
-/// One end of a pipe that is read without waiting.
+/// The reading end of a pipe, in non-blocking mode.
 struct Pipe {
     source: Option<Box<dyn Source>>,
     bytes: Vec<u8>,
-    most: usize,
+    max: usize,
     overflown: bool,
 }
 
@@ -164,7 +164,7 @@ trait Source: Read + AsFd {}
 impl<T: Read + AsFd> Source for T {}
 
 impl Pipe {
-    fn new<T: Source + 'static>(source: Option<T>, most: usize) -> io::Result<Self> {
+    fn new<T: Source + 'static>(source: Option<T>, max: usize) -> io::Result<Self> {
         let source = source.map(|source| Box::new(source) as Box<dyn Source>);
         if let Some(source) = &source {
             let flags = OFlag::from_bits_retain(fcntl(source.as_fd(), FcntlArg::F_GETFL)?);
@@ -173,7 +173,7 @@ impl Pipe {
         Ok(Self {
             source,
             bytes: Vec::new(),
-            most,
+            max,
             overflown: false,
         })
     }
@@ -182,8 +182,8 @@ impl Pipe {
         self.source.as_ref().map(|source| source.as_fd())
     }
 
-    /// Reads what is there; keeps as much as is allowed and throws the rest away. It reads no more than the
-    /// 1 MiB that a pipe can hold, so that who writes without end does not keep us here.
+    /// Reads the available bytes. Keeps them up to the limit and drops the rest. It reads at most the 1 MiB that a pipe can
+    /// hold, so that endless output does not block the caller.
     fn read(&mut self) -> io::Result<()> {
         let Some(source) = &mut self.source else {
             return Ok(());
@@ -196,7 +196,7 @@ impl Pipe {
                     return Ok(());
                 }
                 Ok(length) => {
-                    let kept = length.min(self.most - self.bytes.len());
+                    let kept = length.min(self.max - self.bytes.len());
                     self.bytes.extend_from_slice(&chunk[..kept]);
                     self.overflown |= kept < length;
                 }

@@ -1,4 +1,4 @@
-//! The script plugin against real programs that behave and that do not.
+//! The script plugin with real programs, well-behaved and misbehaving ones.
 
 #![allow(clippy::unwrap_used)]
 
@@ -76,7 +76,7 @@ fn wait_until(mut condition: impl FnMut() -> bool, what: &str) {
 
 fn alive(pid_file: &Path) -> bool {
     let pid = fs::read_to_string(pid_file).unwrap();
-    // A zombie that nobody reaps in this container counts as gone.
+    // A zombie that is not reaped in this container has ended.
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(") ")
         .next()
@@ -295,7 +295,7 @@ fn a_program_whose_interpreter_is_missing_is_refused() {
     );
 }
 
-/// Runs a hanging program in a process of its own (this test, started again) and kills that.
+/// Runs a hanging program in its own process (a second run of this test) and kills that process.
 #[test]
 fn a_program_does_not_outlive_the_process_that_runs_it() {
     const PATH: &str = "ELASTICRUN_TEST_SCRIPT";

@@ -7,13 +7,13 @@
  *
  * It is read before any function of the plugin is called.
  *
- * - Fields are only ever appended. Each side reads no more than `size` bytes of what the other gives it.
- *   The major versions must be equal; the minor version counts what was appended.
+ * - Fields are only appended. Each side reads at most `size` bytes of the other's struct.
+ *   The major versions must be equal. The minor version counts the additions.
  * - Text is UTF-8 JSON; unknown fields are ignored.
- * - Nothing may unwind or long-jump out of a function. The calls on one instance come one after the other,
- *   from any thread.
- * - Nothing is written to standard output: use the log of elasticrun_host, or standard error.
- * - What came with 1.1 says so. A plugin that was built for 1.0 goes on working.
+ * - Nothing may unwind or long-jump out of a function. Calls on one instance do not overlap, and may come from
+ *   any thread.
+ * - Write nothing to standard output. Use the log of elasticrun_host, or standard error.
+ * - Additions of 1.1 are marked. A plugin that was built for 1.0 still works.
  */
 #ifndef ELASTICRUN_PLUGIN_H
 #define ELASTICRUN_PLUGIN_H
@@ -34,24 +34,24 @@ extern "C" {
 #define ELASTICRUN_PLUGIN_WATCH (UINT64_C(1) << 1) /* 1.1: it answers watch */
 #define ELASTICRUN_PLUGIN_COMMAND (UINT64_C(1) << 2) /* 1.1: it answers command */
 
-/* What a call comes to. A code that is not known counts as retryable. */
+/* Result codes of calls. An unknown code counts as retryable. */
 enum {
     ELASTICRUN_OK = 0,
-    ELASTICRUN_RETRYABLE = 1,     /* it failed, and may work next time */
+    ELASTICRUN_RETRYABLE = 1,     /* a failure that may be temporary */
     ELASTICRUN_PANIC = 2,         /* the instance can only be destroyed */
     ELASTICRUN_BAD_CONFIG = 3,    /* the configuration is wrong */
-    ELASTICRUN_AUTH = 4,          /* the source does not let us in */
-    ELASTICRUN_THROTTLED = 5,     /* the source asks us to slow down */
+    ELASTICRUN_AUTH = 4,          /* the source denies access */
+    ELASTICRUN_THROTTLED = 5,     /* the source limits the rate of requests */
     ELASTICRUN_UNKNOWN_GROUP = 6  /* the source does not know the group */
 };
 
-/* Bytes that the plugin made and the plugin frees. At most 4 MiB. */
+/* Bytes that the plugin allocates and frees. At most 4 MiB. */
 typedef struct elasticrun_buffer {
     uint8_t *data; /* NULL for none */
     size_t len;
 } elasticrun_buffer;
 
-/* Levels of the log; a greater number matters less. */
+/* Levels of the log. A greater number is less important. */
 enum {
     ELASTICRUN_LOG_ERROR = 1,
     ELASTICRUN_LOG_WARN = 2,
@@ -60,15 +60,15 @@ enum {
     ELASTICRUN_LOG_TRACE = 5
 };
 
-/* The host, as it shows itself to create. Copy what you want to keep. */
+/* The description of the host for create. Copy what you need later. */
 typedef struct elasticrun_host {
     uint32_t size;
     uint16_t abi_major;
     uint16_t abi_minor;
-    /* 1.1, if size covers it: the greatest level that is worth a call of log; 0 for none. */
+    /* 1.1, if size covers it: the highest level that the host takes; 0 for none. */
     int32_t log_level;
-    /* 1.1: takes a line (UTF-8, without its end) for the driver's log; NULL: nobody wants it. It may be
-     * called from any thread, for ever. */
+    /* 1.1: takes a line (UTF-8, without its end) for the driver's log; NULL if there is no log. It may be
+     * called from any thread, also after destroy. */
     void (*log)(void *context, int32_t level, const uint8_t *text, size_t text_len);
     void *log_context;
 } elasticrun_host;
@@ -82,21 +82,21 @@ typedef struct elasticrun_plugin {
 
     /* {"name": "...", "version": "...", "license": "...", "description": "...",
      *  "config": {a JSON schema of the options}, "environment": ["NAME"], "permissions": ["..."]}
-     * of which only "name" and "version" are needed. `environment` names the variables that the plugin needs: it
-     * sees no others, but PATH, HOME, the locale and the proxies. `permissions` is for people. */
+     * Only "name" and "version" are required. `environment` names the variables that the plugin needs. It gets
+     * only these, PATH, HOME, the locale and the proxies. `permissions` is for the user. */
     const uint8_t *manifest;
     size_t manifest_len;
 
-    /* Reads the configuration, a JSON object (numbers and truth values may be strings, for the command line
-     * knows only text), and on ELASTICRUN_OK stores an instance. `host` and `config` are valid during the
+    /* Parses the configuration, a JSON object (numbers and booleans may be strings, since the command line
+     * passes only strings), and on ELASTICRUN_OK stores an instance. `host` and `config` are valid during the
      * call only. */
     int32_t (*create)(const elasticrun_host *host, const uint8_t *config, size_t config_len,
                       void **instance, elasticrun_buffer *answer);
 
-    /* The hosts as they are now. To be back within the deadline. On ELASTICRUN_OK the answer is
+    /* Returns the current hosts, within the deadline. On ELASTICRUN_OK the answer is
      *   {"hosts": [{"id": "i-1", "address": "10.0.0.1", "slots": 8, "state": "ready", ...}],
      *    "complete": true, "next_poll_ms": 5000, "target_size": 3}
-     * of which only "hosts" and their "id" are needed. Further fields of a host: addresses, port, user,
+     * Only "hosts" and their "id" are required. Further fields of a host: addresses, port, user,
      * slots_from (explicit | label | accelerators | probe), state (ready | pending | draining | gone),
      * reason, deadline_ms, spot, zone, type, labels. */
     int32_t (*poll)(void *instance, uint64_t deadline_ms, elasticrun_buffer *answer);
@@ -104,25 +104,25 @@ typedef struct elasticrun_plugin {
     /* The last call on an instance, also after ELASTICRUN_PANIC. */
     int32_t (*destroy)(void *instance);
 
-    /* Takes an answer back. It may be called at any time, also after destroy. */
+    /* Frees an answer. It may be called at any time, also after destroy. */
     void (*free)(elasticrun_buffer buffer);
 
-    /* 1.1, with ELASTICRUN_PLUGIN_WATCH: called once, behind create. After ELASTICRUN_OK the plugin may call
-     * changed(context) from any thread until destroy has returned. It means "poll me now". */
+    /* 1.1, with ELASTICRUN_PLUGIN_WATCH: called once, after create. After ELASTICRUN_OK the plugin may call
+     * changed(context) from any thread until destroy has returned. It requests a poll. */
     int32_t (*watch)(void *instance, void (*changed)(void *context), void *context,
                      elasticrun_buffer *answer);
 
-    /* 1.1, with ELASTICRUN_PLUGIN_COMMAND: the host tells or asks something.
-     *   {"command": "draining", "host": "i-1"}   the job is leaving the host
-     *   {"command": "drained", "host": "i-1"}    it has left it: the source may take it
-     *   {"command": "self-test"}                 whether the plugin could do its work: access, permissions
-     * A command that the plugin does not know is answered ELASTICRUN_OK. */
+    /* 1.1, with ELASTICRUN_PLUGIN_COMMAND: executes a command of the host.
+     *   {"command": "draining", "host": "i-1"}   the job drains the host
+     *   {"command": "drained", "host": "i-1"}    the job has drained the host; the source may remove it
+     *   {"command": "self-test"}                 check access and permissions
+     * Return ELASTICRUN_OK for an unknown command. */
     int32_t (*command)(void *instance, const uint8_t *command, size_t command_len, uint64_t deadline_ms,
                        elasticrun_buffer *answer);
 } elasticrun_plugin;
 
 /* A code other than ELASTICRUN_OK comes with an answer {"message": "...", "retry_after_ms": 5000}, or with
- * none. `answer` is empty when a function is called; what it holds afterwards is handed to free. */
+ * an empty one. `answer` is empty at the call. Its content is passed to free afterwards. */
 
 #ifdef __cplusplus
 }

@@ -1,64 +1,64 @@
-//! The binary interface between host and plugin, version 1.1. `include/elasticrun_plugin.h` says the same in C.
+//! The binary interface between host and plugin, version 1.1. `include/elasticrun_plugin.h` is its C version.
 //!
 //! A plugin library exports one constant, a [`RawPlugin`], under the library's own name: `libNAME.so` exports
-//! `NAME`, and `NAME` is `elasticrun_plugin_` and the plugin's name with `-` written as `_`.
+//! `NAME`. `NAME` is `elasticrun_plugin_` followed by the plugin's name, with `-` written as `_`.
 //!
 //! # Invariants
-//! - Fields are only ever appended. Each side reads no more than `size` bytes of what the other gives it.
-//! - [`ABI_MAJOR`] must be equal on both sides; [`ABI_MINOR`] counts the appended fields.
-//! - Text is UTF-8 JSON; unknown fields are ignored.
-//! - No call unwinds. The calls on one instance come one after the other, from any thread.
+//! - Fields are only appended. Each side reads at most `size` bytes of the other's struct.
+//! - [`ABI_MAJOR`] must be equal on both sides. [`ABI_MINOR`] counts the additions.
+//! - Text is UTF-8 JSON. Unknown fields are ignored.
+//! - No call unwinds. Calls on one instance do not overlap, and may come from any thread.
 //!
 //! # Calls
-//! - `create(host, config, config_len, instance, answer)`: reads the configuration, an object, and on
+//! - `create(host, config, config_len, instance, answer)`: parses the configuration, a JSON object, and on
 //!   [`code::OK`] stores an instance. `host` and `config` are valid during the call only.
 //! - `poll(instance, deadline_ms, answer)`: on `OK` the answer is a [`Snapshot`](crate::Snapshot). The plugin
-//!   should be back within the deadline.
-//! - `watch(instance, changed, context, answer)`, if [`flag::WATCH`] says so: once, behind `create`. After `OK` the
-//!   plugin may call `changed(context)` from any of its threads until `destroy` has returned. It carries no data: it
-//!   means "poll me now". A plugin that watches is polled at its pace all the same.
-//! - `command(instance, json, len, deadline_ms, answer)`, if [`flag::COMMAND`] says so: the host tells or asks
-//!   something, see [`Command`](crate::Command). A command that the plugin does not know is answered `OK`.
-//! - `destroy(instance)`: the last call on an instance; also after a panic.
-//! - `free(buffer)`: takes an answer back.
+//!   should return within the deadline.
+//! - `watch(instance, changed, context, answer)`, with [`flag::WATCH`]: once, after `create`. After `OK` the plugin may call
+//!   `changed(context)` from any of its threads until `destroy` has returned. The call carries no data and requests a poll.
+//!   The regular polls continue.
+//! - `command(instance, json, len, deadline_ms, answer)`, with [`flag::COMMAND`]: a [`Command`](crate::Command) of the
+//!   host. The plugin answers `OK` to an unknown command.
+//! - `destroy(instance)`: the last call on an instance, also after a panic.
+//! - `free(buffer)`: frees an answer.
 //!
-//! Any other code comes with an answer `{"message": "...", "retry_after_ms": 5000}`, or with none. The host
-//! hands in an empty answer ([`RawBuffer::EMPTY`]) and frees what it finds there.
+//! Any other code comes with an answer `{"message": "...", "retry_after_ms": 5000}`, or with an empty one. The host passes
+//! an empty answer ([`RawBuffer::EMPTY`]) and frees its content after the call.
 //!
 //! # Versions
-//! | version | what was appended |
+//! | version | additions |
 //! |---|---|
 //! | 1.0 | |
-//! | 1.1 | [`RawPlugin::watch`], [`RawPlugin::command`]; [`RawHost::log_level`] and what follows it; in the manifest `config`, `environment`, `permissions` |
+//! | 1.1 | [`RawPlugin::watch`], [`RawPlugin::command`]; [`RawHost::log_level`] and the fields after it; in the manifest `config`, `environment`, `permissions` |
 
 use std::{ffi::c_void, ptr};
 
 /// First bytes of a [`RawPlugin`].
 pub const MAGIC: [u8; 8] = *b"ERUNPLUG";
-/// Changes when an older host or plugin could not work with a newer one.
+/// Changes with an incompatible change.
 pub const ABI_MAJOR: u16 = 1;
-/// Counts what was appended since.
+/// Counts the additions since then.
 pub const ABI_MINOR: u16 = 1;
-/// What the name of every plugin library, and of the constant it exports, begins with.
+/// Prefix of the names of plugin libraries and of the constants that they export.
 pub const SYMBOL_PREFIX: &str = "elasticrun_plugin_";
 
-/// What a plugin can do: bits of [`RawPlugin::flags`].
+/// Features of a plugin: bits of [`RawPlugin::flags`].
 pub mod flag {
-    /// It answers `poll`. Every plugin of the first form does.
+    /// It answers `poll`. Required.
     pub const POLL: u64 = 1 << 0;
-    /// It answers `watch`: it says by itself when there is something new. Counts from 1.1 on.
+    /// It answers `watch`: it pushes changes. Valid since 1.1.
     pub const WATCH: u64 = 1 << 1;
-    /// It answers `command`. Counts from 1.1 on.
+    /// It answers `command`. Valid since 1.1.
     pub const COMMAND: u64 = 1 << 2;
 }
 
-/// How much a line of a plugin's log matters; a greater number matters less.
+/// Levels of log lines. A greater number is less important.
 pub mod log_level {
-    /// What ends the work.
+    /// A failure that ends the work.
     pub const ERROR: i32 = 1;
-    /// What should not have happened.
+    /// Something unexpected.
     pub const WARN: i32 = 2;
-    /// What an operator acts on.
+    /// Something that an operator acts on.
     pub const INFO: i32 = 3;
     /// Each decision.
     pub const DEBUG: i32 = 4;
@@ -66,31 +66,31 @@ pub mod log_level {
     pub const TRACE: i32 = 5;
 }
 
-/// What a call comes to.
+/// Result codes of calls.
 pub mod code {
-    /// It worked.
+    /// Success.
     pub const OK: i32 = 0;
-    /// It failed, and may work next time. So does the host take a code that it does not know.
+    /// A failure that may be temporary. The host treats an unknown code like this.
     pub const RETRYABLE: i32 = 1;
-    /// The plugin panicked; the instance can only be destroyed.
+    /// The plugin panicked. The instance can only be destroyed.
     pub const PANIC: i32 = 2;
     /// The configuration is wrong.
     pub const BAD_CONFIG: i32 = 3;
-    /// The source does not let us in.
+    /// The source denies access.
     pub const AUTH: i32 = 4;
-    /// The source asks us to slow down.
+    /// The source limits the rate of requests.
     pub const THROTTLED: i32 = 5;
-    /// The source does not know the group that is asked for.
+    /// The source does not know the requested group.
     pub const UNKNOWN_GROUP: i32 = 6;
 }
 
-/// Bytes that the plugin made and the plugin frees.
+/// Bytes that the plugin allocates and frees.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawBuffer {
     /// Null for none.
     pub data: *mut u8,
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
 }
 
@@ -102,26 +102,26 @@ impl RawBuffer {
     };
 }
 
-/// The host, as it shows itself to `create`.
+/// The description of the host for `create`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawHost {
-    /// Bytes of this struct.
+    /// Size of this struct in bytes.
     pub size: u32,
     /// The host's [`ABI_MAJOR`].
     pub abi_major: u16,
     /// The host's [`ABI_MINOR`].
     pub abi_minor: u16,
-    /// The greatest [`log_level`] that is worth a call of `log`. Since 1.1, as all that follows.
+    /// The highest [`log_level`] that the host takes. Since 1.1, like the fields after it.
     pub log_level: i32,
-    /// Takes a line for the driver's log; none: nobody wants it. May be called from any thread, for ever.
+    /// Takes a line for the driver's log. `None` if the host has no log. May be called from any thread, also after `destroy`.
     pub log: Option<Log>,
-    /// For `log`.
+    /// The context for `log`.
     pub log_context: *mut c_void,
 }
 
 impl RawHost {
-    /// This build, with a log that nobody reads.
+    /// This build, without a log.
     pub const THIS: Self = Self {
         size: size_of::<Self>() as u32,
         abi_major: ABI_MAJOR,
@@ -130,7 +130,7 @@ impl RawHost {
         log: None,
         log_context: ptr::null_mut(),
     };
-    /// Bytes of the first form.
+    /// Size of version 1.0 in bytes.
     pub const SIZE_1_0: usize = std::mem::offset_of!(Self, log_level);
 }
 
@@ -138,7 +138,7 @@ impl RawHost {
 pub type Log =
     unsafe extern "C" fn(context: *mut c_void, level: i32, text: *const u8, text_len: usize);
 
-/// See the module.
+/// The function `create`.
 pub type Create = unsafe extern "C" fn(
     host: *const RawHost,
     config: *const u8,
@@ -146,19 +146,19 @@ pub type Create = unsafe extern "C" fn(
     instance: *mut *mut c_void,
     answer: *mut RawBuffer,
 ) -> i32;
-/// See the module.
+/// The function `poll`.
 pub type Poll =
     unsafe extern "C" fn(instance: *mut c_void, deadline_ms: u64, answer: *mut RawBuffer) -> i32;
-/// What a plugin that watches calls when it has something new.
+/// The callback by which a plugin reports a change.
 pub type RawChanged = unsafe extern "C" fn(context: *mut c_void);
-/// See the module.
+/// The function `watch`.
 pub type Watch = unsafe extern "C" fn(
     instance: *mut c_void,
     changed: RawChanged,
     context: *mut c_void,
     answer: *mut RawBuffer,
 ) -> i32;
-/// See the module.
+/// The function `command`.
 pub type RawCommand = unsafe extern "C" fn(
     instance: *mut c_void,
     command: *const u8,
@@ -166,9 +166,9 @@ pub type RawCommand = unsafe extern "C" fn(
     deadline_ms: u64,
     answer: *mut RawBuffer,
 ) -> i32;
-/// See the module.
+/// The function `destroy`.
 pub type Destroy = unsafe extern "C" fn(instance: *mut c_void) -> i32;
-/// See the module.
+/// The function `free`.
 pub type Free = unsafe extern "C" fn(buffer: RawBuffer);
 
 /// The constant that a plugin library exports.
@@ -181,7 +181,7 @@ pub struct RawPlugin {
     pub abi_major: u16,
     /// [`ABI_MINOR`] of the plugin's build.
     pub abi_minor: u16,
-    /// Bytes of this struct in the plugin's build.
+    /// Size of this struct in the plugin's build, in bytes.
     pub size: u32,
     /// Bits of [`flag`].
     pub flags: u64,
@@ -189,26 +189,26 @@ pub struct RawPlugin {
     pub manifest: *const u8,
     /// Its length in bytes.
     pub manifest_len: usize,
-    /// Makes an instance.
+    /// Creates an instance.
     pub create: Option<Create>,
-    /// Asks it for hosts.
+    /// Polls for hosts.
     pub poll: Option<Poll>,
-    /// Ends it.
+    /// Destroys an instance.
     pub destroy: Option<Destroy>,
-    /// Takes an answer back. The last field of the first form.
+    /// Frees an answer. The last field of version 1.0.
     pub free: Option<Free>,
-    /// Lets it push. Since 1.1.
+    /// Enables push. Since 1.1.
     pub watch: Option<Watch>,
-    /// Tells it something. Since 1.1.
+    /// Executes a command. Since 1.1.
     pub command: Option<RawCommand>,
 }
 
 impl RawPlugin {
-    /// Bytes of the first form.
+    /// Size of version 1.0 in bytes.
     pub const SIZE_1_0: usize = std::mem::offset_of!(Self, watch);
 }
 
-// SAFETY: it is a constant; what its pointers lead to is constant as well.
+// SAFETY: it is a constant, and so are the targets of its pointers.
 unsafe impl Sync for RawPlugin {}
-// SAFETY: as above; the functions may be called from any thread.
+// SAFETY: as above. The functions may be called from any thread.
 unsafe impl Send for RawPlugin {}

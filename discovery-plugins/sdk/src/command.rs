@@ -1,29 +1,29 @@
-//! What the host tells a plugin, or asks of it.
+//! Commands of the host to a plugin.
 
 use serde::{Deserialize, Serialize};
 
 use crate::PluginError;
 
-/// What the host tells a plugin, or asks of it. On the wire it is `{"command": "draining", "host": "i-1"}`.
+/// A command of the host to a plugin. On the wire it is `{"command": "draining", "host": "i-1"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Command {
-    /// The job is leaving a host, by its id. The source may be told to wait.
+    /// The job drains a host. The plugin may delay its departure.
     Draining {
-        /// Its id, as the plugin listed it.
+        /// The id of the host, as the plugin listed it.
         host: String,
     },
-    /// The job has left a host, by its id: the source may take it.
+    /// The job has drained a host. The source may remove it.
     Drained {
-        /// Its id, as the plugin listed it.
+        /// The id of the host, as the plugin listed it.
         host: String,
     },
-    /// Whether the plugin could do its work, as far as it can tell without changing anything: access, permissions.
+    /// Check access and permissions, without changing anything.
     SelfTest,
 }
 
-/// Reads a command; none if it is one that this build does not know.
+/// Parses a command. `None` if this build does not know it.
 pub(crate) fn read(json: &[u8]) -> Result<Option<Command>, PluginError> {
     #[derive(Deserialize)]
     struct Named {

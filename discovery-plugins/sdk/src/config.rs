@@ -1,7 +1,7 @@
-//! A plugin's options: one JSON object, whose values may be text where numbers are meant.
+//! Parsing of a plugin's options: one JSON object, whose numbers may be strings.
 //!
-//! The command line knows only text (`slots=4`), and only the plugin's type knows whether `4` is a number or a
-//! name. So the decision is made here, where the type is known.
+//! The command line passes only strings (`slots=4`), and only the plugin's type defines whether `4` is a number or a name.
+//! So this module converts strings where the type is known.
 
 use serde::{
     Deserializer,
@@ -12,8 +12,8 @@ use serde_json::{Error, Value};
 
 use crate::PluginError;
 
-/// Reads options. Text is taken for a number or a truth value (`true`, `false`) where the type wants one;
-/// an error names the option.
+/// Parses options. Converts a string to a number or a boolean (`true`, `false`) where the type requires one. An error names
+/// the option.
 pub fn from_options<T: DeserializeOwned>(json: &[u8]) -> Result<T, PluginError> {
     let bad = |error: Error| PluginError::bad_config(error.to_string());
     let options: serde_json::Map<String, Value> = match json {
@@ -36,11 +36,11 @@ struct Lenient {
 }
 
 impl Lenient {
-    fn blame(name: &str, error: &Error) -> Error {
+    fn with_name(name: &str, error: &Error) -> Error {
         Error::custom(format!("{name}: {error}"))
     }
 
-    /// The value as it is, or as the JSON that its text is.
+    /// The value, or the number or boolean in its string.
     fn parsed(self) -> (String, Value) {
         let parsed = match &self.value {
             Value::String(text) => serde_json::from_str(text)
@@ -64,7 +64,7 @@ macro_rules! parse_first {
     ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
             let (name, value) = self.parsed();
-            value.$method(visitor).map_err(|error| Self::blame(&name, &error))
+            value.$method(visitor).map_err(|error| Self::with_name(&name, &error))
         }
     )*};
 }
@@ -82,7 +82,7 @@ impl<'de> Deserializer<'de> for Lenient {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         self.value
             .deserialize_any(visitor)
-            .map_err(|error| Self::blame(&self.name, &error))
+            .map_err(|error| Self::with_name(&self.name, &error))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -100,7 +100,7 @@ impl<'de> Deserializer<'de> for Lenient {
     ) -> Result<V::Value, Error> {
         self.value
             .deserialize_enum(name, variants, visitor)
-            .map_err(|error| Self::blame(&self.name, &error))
+            .map_err(|error| Self::with_name(&self.name, &error))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_taken_for_what_the_type_wants() {
+    fn strings_are_converted_to_the_type() {
         let json = br#"{"name":"4","slots":"4","share":"0.5","strict":"true","mode":"slow"}"#;
         let options: Options = from_options(json).unwrap();
         let expected = Options {

@@ -1,4 +1,4 @@
-//! Why a plugin has no answer.
+//! Errors of plugins.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use elasticrun_hosts::millis;
 
 use crate::abi::code;
 
-/// What a failure asks of the host.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// It may work next time.
+    /// The next call may succeed.
     Retryable,
-    /// The configuration is wrong; trying again does not help.
+    /// The configuration is wrong. A retry does not help.
     BadConfig,
-    /// The source does not let us in.
+    /// The source denies access.
     Auth,
-    /// The source asks us to slow down.
+    /// The source limits the rate of requests.
     Throttled,
-    /// The source does not know the group that is asked for.
+    /// The source does not know the requested group.
     UnknownGroup,
-    /// The plugin panicked. Only the SDK says so.
+    /// The plugin panicked. Only the SDK sets it.
     Panic,
 }
 
@@ -38,9 +38,8 @@ impl ErrorKind {
         }
     }
 
-    /// The kind with that number; a number that is not known is [`Self::Retryable`], as is
-    /// [`code::OK`], which is no failure.
-    pub fn of_code(number: i32) -> Self {
+    /// The kind with that number. An unknown number, and [`code::OK`], give [`Self::Retryable`].
+    pub fn from_code(number: i32) -> Self {
         match number {
             code::BAD_CONFIG => Self::BadConfig,
             code::AUTH => Self::Auth,
@@ -52,20 +51,20 @@ impl ErrorKind {
     }
 }
 
-/// Why a plugin has no answer.
+/// An error of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PluginError {
-    /// What it asks of the host.
+    /// The kind of the error.
     pub kind: ErrorKind,
-    /// For a person: what is wrong and what to do, a lower-case fragment.
+    /// The mistake and its remedy for the user, as a lower-case fragment.
     pub message: String,
-    /// Not before this time has passed, if the source said so.
+    /// The pause that the source requests.
     pub retry_after: Option<Duration>,
 }
 
 impl PluginError {
-    /// An error of a kind.
+    /// An error of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -74,22 +73,22 @@ impl PluginError {
         }
     }
 
-    /// It may work next time.
+    /// A temporary failure.
     pub fn retryable(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Retryable, message)
     }
 
-    /// The configuration is wrong.
+    /// A wrong configuration.
     pub fn bad_config(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::BadConfig, message)
     }
 
-    /// The source does not let us in.
+    /// Access is denied.
     pub fn auth(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Auth, message)
     }
 
-    /// The source asks us to slow down, for a time if it said so.
+    /// The source limits the rate of requests, optionally with a pause.
     pub fn throttled(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
         Self {
             retry_after,
@@ -97,12 +96,12 @@ impl PluginError {
         }
     }
 
-    /// The source does not know the group that is asked for.
+    /// An unknown group.
     pub fn unknown_group(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::UnknownGroup, message)
     }
 
-    /// The answer that goes with its code.
+    /// The answer of a call that fails with this error.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let body = Body {
             message: self.message.clone(),
@@ -111,13 +110,13 @@ impl PluginError {
         serde_json::to_vec(&body).expect("text and a number are always JSON")
     }
 
-    /// What a code and its answer say. An answer that is none becomes the message as it is.
-    pub fn of_answer(number: i32, answer: &[u8]) -> Self {
+    /// The error of a code and its answer. An answer that is not JSON becomes the message.
+    pub fn from_answer(number: i32, answer: &[u8]) -> Self {
         let body = serde_json::from_slice(answer).unwrap_or_else(|_| Body {
             message: String::from_utf8_lossy(answer).into_owned(),
             retry_after: None,
         });
-        let mut error = Self::new(ErrorKind::of_code(number), body.message);
+        let mut error = Self::new(ErrorKind::from_code(number), body.message);
         error.retry_after = body.retry_after;
         if error.message.is_empty() {
             error.message = format!("the plugin gave code {number} and no message");
@@ -147,7 +146,7 @@ mod tests {
         let error = PluginError::throttled("slow down", Some(Duration::from_micros(1500)));
         let json = error.to_json();
         assert_eq!(json, br#"{"message":"slow down","retry_after_ms":2}"#);
-        let back = PluginError::of_answer(error.kind.code(), &json);
+        let back = PluginError::from_answer(error.kind.code(), &json);
         assert_eq!(back.retry_after, Some(Duration::from_millis(2)));
         assert_eq!((back.kind, back.message), (error.kind, error.message));
         let kinds = [
@@ -158,20 +157,20 @@ mod tests {
             ErrorKind::Panic,
         ];
         for kind in kinds {
-            assert_eq!(ErrorKind::of_code(kind.code()), kind);
+            assert_eq!(ErrorKind::from_code(kind.code()), kind);
         }
     }
 
     #[test]
     fn what_is_not_known_may_be_tried_again() {
-        let error = PluginError::of_answer(99, br#"{"message":"new","more":[1]}"#);
+        let error = PluginError::from_answer(99, br#"{"message":"new","more":[1]}"#);
         assert_eq!(
             (error.kind, error.message.as_str()),
             (ErrorKind::Retryable, "new")
         );
-        assert_eq!(PluginError::of_answer(3, b"plain").message, "plain");
+        assert_eq!(PluginError::from_answer(3, b"plain").message, "plain");
         assert_eq!(
-            PluginError::of_answer(99, b"").message,
+            PluginError::from_answer(99, b"").message,
             "the plugin gave code 99 and no message"
         );
     }

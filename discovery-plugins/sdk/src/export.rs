@@ -1,6 +1,6 @@
-//! From a [`Plugin`] to the constant that its library exports.
+//! Exports a [`Plugin`] as the constant of its library.
 //!
-//! Everything that crosses to the host goes through here: panics end here, and buffers are made and freed here.
+//! All calls of the host pass this module. It catches panics, and it allocates and frees buffers.
 
 use std::{
     any::Any,
@@ -11,23 +11,23 @@ use std::{
 };
 
 use crate::{
-    Changed, Manifest, Plugin, PluginError,
+    ChangeNotifier, Manifest, Plugin, PluginError,
     abi::{
         ABI_MAJOR, ABI_MINOR, MAGIC, RawBuffer, RawChanged, RawHost, RawPlugin, SYMBOL_PREFIX,
         code, flag,
     },
-    changed::Silencer,
+    change_notifier::CallbackGuard,
     command,
     config::from_options,
     error::ErrorKind,
     log,
 };
 
-/// Makes a [`Plugin`] visible to elasticrun, as the constant `ELASTICRUN_PLUGIN` of the module it stands in.
+/// Exports a [`Plugin`] as the constant `ELASTICRUN_PLUGIN` of the current module.
 ///
-/// The crate's library must be named `elasticrun_plugin_NAME`, with the manifest's name (`_` for `-`); that is
-/// also the name of the symbol, so that plugins can be linked into one program. Use it once in a crate. It does
-/// not compile with `panic = "abort"`, because a panic would then end the job.
+/// The crate's library must be named `elasticrun_plugin_NAME`, with the manifest's name (`_` for `-`). The symbol has the same
+/// name, so that several plugins can be linked into one program. Use the macro once in a crate. It does not compile with
+/// `panic = "abort"`, since a panic would end the job.
 #[macro_export]
 macro_rules! export_plugin {
     ($plugin:ty) => {
@@ -37,7 +37,7 @@ macro_rules! export_plugin {
         );
 
         const _: () = ::core::assert!(
-            $crate::is_library_of(
+            $crate::library_matches(
                 ::core::env!("CARGO_CRATE_NAME"),
                 &<$plugin as $crate::Plugin>::MANIFEST
             ),
@@ -75,8 +75,8 @@ pub const fn exported<P: Plugin>(manifest: &'static [u8]) -> RawPlugin {
     }
 }
 
-/// Whether a library's name is that of a plugin, and the plugin's name is well formed.
-pub const fn is_library_of(library: &str, manifest: &Manifest) -> bool {
+/// Whether a library has the name of its plugin, and that name is well-formed.
+pub const fn library_matches(library: &str, manifest: &Manifest) -> bool {
     let (library, prefix) = (library.as_bytes(), SYMBOL_PREFIX.as_bytes());
     let name = manifest.name.as_bytes();
     if name.is_empty() || library.len() != prefix.len() + name.len() {
@@ -101,13 +101,13 @@ pub const fn is_library_of(library: &str, manifest: &Manifest) -> bool {
     true
 }
 
-/// What the host's pointer leads to.
+/// The target of the host's instance pointer.
 struct Instance<P> {
     plugin: P,
-    /// After a panic nobody knows what state it is in.
+    /// After a panic the state is undefined.
     panicked: bool,
-    /// Ends what `watch` began.
-    silencer: Option<Silencer>,
+    /// Ends the notifications of `watch`.
+    guard: Option<CallbackGuard>,
 }
 
 impl<P> Instance<P> {
@@ -135,22 +135,22 @@ unsafe extern "C" fn create<P: Plugin>(
     instance: *mut *mut c_void,
     answer: *mut RawBuffer,
 ) -> i32 {
-    // SAFETY: the host shows itself for the time of the call.
+    // SAFETY: the host is valid during the call.
     unsafe { log::open(host) };
-    // SAFETY: the host promises that many bytes for the time of the call.
+    // SAFETY: the host guarantees that many bytes during the call.
     let config = unsafe { bytes(config, config_len) };
     match guarded(|| P::create(from_options(config)?)) {
         Ok(plugin) => {
             let made = Box::into_raw(Box::new(Instance {
                 plugin,
                 panicked: false,
-                silencer: None,
+                guard: None,
             }));
-            // SAFETY: the host hands in a place for one pointer.
+            // SAFETY: the host passes space for one pointer.
             unsafe { instance.write(made.cast()) };
             code::OK
         }
-        // SAFETY: the host hands in a place for one buffer.
+        // SAFETY: the host passes space for one buffer.
         Err(error) => unsafe { refuse(&error, answer) },
     }
 }
@@ -160,7 +160,7 @@ unsafe extern "C" fn poll<P: Plugin>(
     deadline_ms: u64,
     answer: *mut RawBuffer,
 ) -> i32 {
-    // SAFETY: it came from `create` of the same type and is not destroyed; calls do not overlap.
+    // SAFETY: it is from `create` of the same type and is not destroyed. Calls do not overlap.
     let instance = unsafe { &mut *instance.cast::<Instance<P>>() };
     let result = instance.call(|instance| {
         let snapshot = instance.plugin.poll(Duration::from_millis(deadline_ms))?;
@@ -168,7 +168,7 @@ unsafe extern "C" fn poll<P: Plugin>(
     });
     match result {
         Ok(json) => {
-            // SAFETY: the host hands in a place for one buffer.
+            // SAFETY: the host passes space for one buffer.
             unsafe { answer.write(buffer(json)) };
             code::OK
         }
@@ -183,14 +183,14 @@ unsafe extern "C" fn watch<P: Plugin>(
     context: *mut c_void,
     answer: *mut RawBuffer,
 ) -> i32 {
-    // SAFETY: it came from `create` of the same type and is not destroyed; calls do not overlap.
+    // SAFETY: it is from `create` of the same type and is not destroyed. Calls do not overlap.
     let instance = unsafe { &mut *instance.cast::<Instance<P>>() };
-    // SAFETY: the host promises that both may be used until `destroy` returns, which silences them first.
-    let (changed, silencer) = unsafe { Changed::new(changed, context) };
-    instance.silencer = Some(silencer);
+    // SAFETY: the host guarantees both until `destroy` returns, which drops the guard before.
+    let (changed, guard) = unsafe { ChangeNotifier::new(changed, context) };
+    instance.guard = Some(guard);
     match instance.call(|instance| instance.plugin.watch(changed)) {
         Ok(()) => code::OK,
-        // SAFETY: the host hands in a place for one buffer.
+        // SAFETY: the host passes space for one buffer.
         Err(error) => unsafe { refuse(&error, answer) },
     }
 }
@@ -202,43 +202,41 @@ unsafe extern "C" fn command<P: Plugin>(
     deadline_ms: u64,
     answer: *mut RawBuffer,
 ) -> i32 {
-    // SAFETY: it came from `create` of the same type and is not destroyed; calls do not overlap.
+    // SAFETY: it is from `create` of the same type and is not destroyed. Calls do not overlap.
     let instance = unsafe { &mut *instance.cast::<Instance<P>>() };
-    // SAFETY: the host promises that many bytes for the time of the call.
+    // SAFETY: the host guarantees that many bytes during the call.
     let json = unsafe { bytes(command, command_len) };
     let result = instance.call(|instance| match command::read(json)? {
         Some(command) => instance
             .plugin
             .command(command, Duration::from_millis(deadline_ms)),
-        // A newer host says more than this build knows.
+        // A command of a newer host.
         None => Ok(()),
     });
     match result {
         Ok(()) => code::OK,
-        // SAFETY: the host hands in a place for one buffer.
+        // SAFETY: the host passes space for one buffer.
         Err(error) => unsafe { refuse(&error, answer) },
     }
 }
 
 unsafe extern "C" fn destroy<P: Plugin>(instance: *mut c_void) -> i32 {
-    // SAFETY: it came from `create` of the same type, and this is the last call on it.
+    // SAFETY: it is from `create` of the same type, and this is the last call on it.
     let instance = unsafe { Box::from_raw(instance.cast::<Instance<P>>()) };
-    let Instance {
-        plugin, silencer, ..
-    } = *instance;
+    let Instance { plugin, guard, .. } = *instance;
     let dropped = guarded(|| {
         drop(plugin);
         Ok(())
     });
-    // A thread that the plugin left behind may go on calling, but is not heard any more.
-    drop(silencer);
+    // A remaining thread of the plugin may still call the notifier, which does nothing from now on.
+    drop(guard);
     dropped.map_or_else(|error| error.kind.code(), |()| code::OK)
 }
 
 unsafe extern "C" fn free(buffer: RawBuffer) {
     if !buffer.data.is_null() {
         let bytes = ptr::slice_from_raw_parts_mut(buffer.data, buffer.len);
-        // SAFETY: `buffer` made it from a boxed slice of this length.
+        // SAFETY: `buffer` created it from a boxed slice of this length.
         drop(unsafe { Box::from_raw(bytes) });
     }
 }
@@ -248,7 +246,7 @@ unsafe extern "C" fn free(buffer: RawBuffer) {
 unsafe fn bytes<'a>(data: *const u8, len: usize) -> &'a [u8] {
     match len {
         0 => &[],
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         len => unsafe { slice::from_raw_parts(data, len) },
     }
 }
@@ -264,16 +262,16 @@ fn buffer(bytes: Vec<u8>) -> RawBuffer {
 /// # Safety
 /// `answer` must be valid for a write.
 unsafe fn refuse(error: &PluginError, answer: *mut RawBuffer) -> i32 {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { answer.write(buffer(error.to_json())) };
     error.kind.code()
 }
 
-/// Calls the plugin's code. A panic becomes an error; its payload is forgotten, for its `drop` may panic too.
+/// Calls the plugin's code. A panic becomes an error. Its payload is leaked, since its `drop` may panic as well.
 fn guarded<T>(call: impl FnOnce() -> Result<T, PluginError>) -> Result<T, PluginError> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => match result {
-            // Only the SDK says that it panicked.
+            // Only the SDK reports panics.
             Err(PluginError {
                 kind: ErrorKind::Panic,
                 message,
@@ -308,11 +306,11 @@ mod tests {
 
     #[test]
     fn a_library_has_the_name_of_its_plugin() {
-        assert!(is_library_of(
+        assert!(library_matches(
             "elasticrun_plugin_aws_asg",
             &named("aws-asg")
         ));
-        assert!(is_library_of("elasticrun_plugin_k8s", &named("k8s")));
+        assert!(library_matches("elasticrun_plugin_k8s", &named("k8s")));
         for (library, name) in [
             ("elasticrun_plugin_a", "b"),
             ("elasticrun_plugin_", ""),
@@ -320,7 +318,7 @@ mod tests {
             ("elasticrun_plugin_a_b", "a_b"),
             ("elasticrun_plugin_A", "A"),
         ] {
-            assert!(!is_library_of(library, &named(name)), "{library} {name}");
+            assert!(!library_matches(library, &named(name)), "{library} {name}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Write a discovery plugin for elasticrun: a dynamic library that says which hosts a job may use.
+//! Write a discovery plugin for elasticrun: a dynamic library that lists the hosts that a job may use.
 //!
-//! A plugin is a type that implements [`Plugin`], made visible by [`export_plugin!`]:
+//! A plugin is a type that implements [`Plugin`] and is exported by [`export_plugin!`]:
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,49 +42,50 @@
 //! ```
 //!
 //! In a crate whose library is named `elasticrun_plugin_rack`, with `crate-type = ["rlib", "cdylib"]`, the line
-//! `elasticrun_plugin_sdk::export_plugin!(Rack);` makes `libelasticrun_plugin_rack.so`, which `--plugin-dir`
-//! finds. The same crate can be linked in as well: the exported symbol carries the crate's name, so any number
-//! of plugins fit into one program.
+//! `elasticrun_plugin_sdk::export_plugin!(Rack);` builds `libelasticrun_plugin_rack.so`, which `--plugin-dir`
+//! finds. The crate can also be linked into a program. The exported symbol has the crate's name, so that one program can link
+//! several plugins.
 //!
 //! # Invariants
-//! - Nothing unwinds into the host: a panic in a plugin, also in its `drop`, is caught here and becomes an error.
-//! - The table that describes a plugin is a constant; it is read before any of the plugin's code runs.
-//! - A buffer is freed by the side that made it.
-//! - After `destroy` the host is not called any more by [`Changed`], whichever thread still has one.
+//! - No panic unwinds into the host: the SDK catches a panic of the plugin, also in its `drop`, and reports an error.
+//! - The table that describes a plugin is a constant. It is read before any of the plugin's code runs.
+//! - The side that allocated a buffer frees it.
+//! - After `destroy`, a [`ChangeNotifier`] in any thread calls the host no more.
 //!
 //! # Not promised
-//! By default a plugin has a process of its own. Where it is told to run in the driver's (`--plugin-isolation=thread`),
-//! one that corrupts memory, aborts or exits takes the job with it; a stack overflow and a panic while another panic
-//! unwinds are aborts.
+//! By default a plugin runs in its own process. In the driver's process (`--plugin-isolation=thread`), a plugin that corrupts
+//! memory, aborts or exits ends the job. A stack overflow, and a panic while another panic unwinds, are aborts.
 //!
-//! The C side of the same interface is `include/elasticrun_plugin.h`.
+//! `include/elasticrun_plugin.h` is the same interface for C.
 
 pub mod abi;
-mod changed;
+mod change_notifier;
 mod command;
 mod config;
 mod error;
 mod export;
+mod jitter;
 mod log;
 mod manifest;
-mod pace;
 mod plugin;
 pub mod slots;
 pub mod text;
 
-pub use changed::Changed;
+pub use change_notifier::ChangeNotifier;
+/// The former name of [`ChangeNotifier`].
+pub use change_notifier::ChangeNotifier as Changed;
 pub use command::Command;
 pub use config::from_options;
-/// Hosts, and lists of them as people write them.
+/// Hosts and host lists.
 pub use elasticrun_hosts::{Host, HostState, SlotsFrom, Snapshot, list as hosts};
 pub use error::{ErrorKind, PluginError};
 #[doc(hidden)]
-pub use export::{exported, is_library_of};
+pub use export::{exported, library_matches};
+pub use jitter::jitter;
 pub use manifest::Manifest;
-pub use pace::jitter;
 pub use plugin::Plugin;
 
-/// The version of serde that [`Plugin::Config`] is read with.
+/// The version of serde for [`Plugin::Config`].
 pub use serde;
-/// The version of tracing whose events arrive in the driver's log.
+/// The version of tracing whose events go to the driver's log.
 pub use tracing;

@@ -1,7 +1,7 @@
-//! What a plugin logs by `tracing`, on its way to the driver's log.
+//! Forwards a plugin's `tracing` events to the driver's log.
 //!
-//! A plugin library has its own copy of `tracing`, which nobody has told where to write. The first host that shows a
-//! log becomes its subscriber. A plugin that is linked in shares the driver's; its host shows no log.
+//! A plugin library has its own copy of `tracing`, without a subscriber. The first host with a log becomes its subscriber. A
+//! linked-in plugin shares the driver's subscriber. Its host has no log.
 
 use std::{
     ffi::c_void,
@@ -17,25 +17,25 @@ use tracing::{
 
 use crate::abi::{Log, RawHost, log_level};
 
-/// Begins to log to the host, if it has a log and nobody else does.
+/// Starts to log to the host, if the host has a log and there is no subscriber.
 ///
 /// # Safety
-/// `host` is null or leads to a host whose size is right.
+/// `host` is null or refers to a host with a correct size.
 pub(crate) unsafe fn open(host: *const RawHost) {
-    // SAFETY: promised by the caller; the size says whether the rest is there.
+    // SAFETY: guaranteed by the caller. The size tells whether all fields exist.
     let whole =
         !host.is_null() && unsafe { (*host).size } as usize >= std::mem::size_of::<RawHost>();
     if !whole {
         return;
     }
-    // SAFETY: it is that long.
+    // SAFETY: all fields exist.
     let host = unsafe { *host };
     if let Some(log) = host.log {
-        // It fails if it is not the first.
+        // Fails if there is a subscriber.
         let _ = tracing::subscriber::set_global_default(ToHost {
             log,
             context: host.log_context,
-            most: filter(host.log_level),
+            max: filter(host.log_level),
         });
     }
 }
@@ -43,12 +43,12 @@ pub(crate) unsafe fn open(host: *const RawHost) {
 struct ToHost {
     log: Log,
     context: *mut c_void,
-    most: LevelFilter,
+    max: LevelFilter,
 }
 
 // SAFETY: the interface allows calls of the log from any thread.
 unsafe impl Send for ToHost {}
-// SAFETY: as above, and from several at a time.
+// SAFETY: as above, and from several threads at a time.
 unsafe impl Sync for ToHost {}
 
 fn filter(level: i32) -> LevelFilter {
@@ -72,22 +72,22 @@ fn number(level: Level) -> i32 {
     }
 }
 
-/// Events only: of spans the line would need their fields, and plugins are small.
+/// Takes events only. Spans are ignored.
 impl Subscriber for ToHost {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= self.most
+        metadata.is_event() && *metadata.level() <= self.max
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.most)
+        Some(self.max)
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
+        let mut line = LogLine::default();
         event.record(&mut line);
         let text = line.message + &line.fields;
         let level = number(*event.metadata().level());
-        // SAFETY: the host takes lines from any thread, for ever; the text is there during the call.
+        // SAFETY: the host takes lines from any thread at any time. The text is valid during the call.
         unsafe { (self.log)(self.context, level, text.as_ptr(), text.len()) };
     }
 
@@ -103,12 +103,12 @@ impl Subscriber for ToHost {
 
 /// `message name=value name=value`
 #[derive(Default)]
-struct Line {
+struct LogLine {
     message: String,
     fields: String,
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
             self.message.push_str(value);
@@ -135,7 +135,7 @@ mod tests {
     type Lines = Mutex<Vec<(i32, String)>>;
 
     unsafe extern "C" fn keep(context: *mut c_void, level: i32, text: *const u8, len: usize) {
-        // SAFETY: the test hands in its lines, and the subscriber a text.
+        // SAFETY: the test passes its lines, and the subscriber a text.
         let (lines, text) = unsafe {
             let text = slice::from_raw_parts(text, len);
             (&*context.cast::<Lines>(), String::from_utf8_lossy(text))
@@ -149,7 +149,7 @@ mod tests {
         let subscriber = ToHost {
             log: keep,
             context: (&raw const lines).cast_mut().cast(),
-            most: filter(log_level::INFO),
+            max: filter(log_level::INFO),
         };
         tracing::subscriber::with_default(subscriber, || {
             let _span = tracing::info_span!("around").entered();

@@ -1,9 +1,9 @@
-//! What a plugin says of itself before any of its code runs.
+//! The manifest of a plugin, which is read before any of its code runs.
 
-/// What a plugin says of itself. It becomes JSON while the plugin is compiled.
+/// The description of a plugin. It becomes JSON at compile time.
 #[derive(Clone, Copy, Debug)]
 pub struct Manifest {
-    /// The name in `--discovery NAME`: small letters, digits, `-`. The library is named
+    /// The name in `--discovery NAME`: lower-case letters, digits, `-`. The library is named
     /// `elasticrun_plugin_NAME`, with `_` for `-`.
     pub name: &'static str,
     /// The plugin's own version.
@@ -12,17 +12,17 @@ pub struct Manifest {
     pub license: &'static str,
     /// One line for a list of plugins.
     pub description: &'static str,
-    /// A JSON schema of the options, as text; empty for none. It must be JSON: it is part of the manifest.
+    /// A JSON schema of the options, as text. Empty for none. It must be JSON, since it is part of the manifest.
     pub config: &'static str,
-    /// The variables of the environment that it needs. In a process of its own it sees no others, but for PATH,
-    /// HOME and their like.
+    /// The environment variables that it needs. In its own process it gets only these and common ones such as PATH and
+    /// HOME.
     pub environment: &'static [&'static str],
-    /// What it must be allowed to do at its source, in the source's words (`ec2:DescribeInstances`), for people.
+    /// The permissions that it needs at its source, as the source names them (`ec2:DescribeInstances`), for the user.
     pub permissions: &'static [&'static str],
 }
 
 impl Manifest {
-    /// A manifest that says nothing, for what need not be said: `Manifest { name: "rack", ..Manifest::EMPTY }`.
+    /// An empty manifest, for default fields: `Manifest { name: "rack", ..Manifest::EMPTY }`.
     pub const EMPTY: Self = Self {
         name: "",
         version: "",
@@ -33,7 +33,7 @@ impl Manifest {
         permissions: &[],
     };
 
-    /// Bytes of [`Self::json`].
+    /// Length of [`Self::json`] in bytes.
     pub const fn json_len(&self) -> usize {
         self.write(&mut [])
     }
@@ -45,79 +45,79 @@ impl Manifest {
         bytes
     }
 
-    /// Writes as much as fits and says how much there is.
+    /// Writes as much as fits. Returns the total length.
     const fn write(&self, out: &mut [u8]) -> usize {
-        let mut at = raw(out, 0, b"{\"name\":\"");
-        at = escaped(out, at, self.name.as_bytes());
-        at = raw(out, at, b"\",\"version\":\"");
-        at = escaped(out, at, self.version.as_bytes());
-        at = raw(out, at, b"\",\"license\":\"");
-        at = escaped(out, at, self.license.as_bytes());
-        at = raw(out, at, b"\",\"description\":\"");
-        at = escaped(out, at, self.description.as_bytes());
-        at = raw(out, at, b"\"");
+        let mut pos = raw(out, 0, b"{\"name\":\"");
+        pos = escaped(out, pos, self.name.as_bytes());
+        pos = raw(out, pos, b"\",\"version\":\"");
+        pos = escaped(out, pos, self.version.as_bytes());
+        pos = raw(out, pos, b"\",\"license\":\"");
+        pos = escaped(out, pos, self.license.as_bytes());
+        pos = raw(out, pos, b"\",\"description\":\"");
+        pos = escaped(out, pos, self.description.as_bytes());
+        pos = raw(out, pos, b"\"");
         if !self.config.is_empty() {
-            at = raw(out, at, b",\"config\":");
-            at = raw(out, at, self.config.as_bytes());
+            pos = raw(out, pos, b",\"config\":");
+            pos = raw(out, pos, self.config.as_bytes());
         }
-        at = list(out, at, b",\"environment\":[", self.environment);
-        at = list(out, at, b",\"permissions\":[", self.permissions);
-        raw(out, at, b"}")
+        pos = list(out, pos, b",\"environment\":[", self.environment);
+        pos = list(out, pos, b",\"permissions\":[", self.permissions);
+        raw(out, pos, b"}")
     }
 }
 
-/// A list of strings; nothing at all if it is empty.
-const fn list(out: &mut [u8], mut at: usize, name: &[u8], texts: &[&str]) -> usize {
+/// Writes a list of strings, or nothing if it is empty.
+const fn list(out: &mut [u8], mut pos: usize, name: &[u8], texts: &[&str]) -> usize {
     if texts.is_empty() {
-        return at;
+        return pos;
     }
-    at = raw(out, at, name);
+    pos = raw(out, pos, name);
     let mut index = 0;
     while index < texts.len() {
         let quote: &[u8] = if index == 0 { b"\"" } else { b",\"" };
-        at = raw(out, at, quote);
-        at = escaped(out, at, texts[index].as_bytes());
-        at = raw(out, at, b"\"");
+        pos = raw(out, pos, quote);
+        pos = escaped(out, pos, texts[index].as_bytes());
+        pos = raw(out, pos, b"\"");
         index += 1;
     }
-    raw(out, at, b"]")
+    raw(out, pos, b"]")
 }
 
-const fn put(out: &mut [u8], at: usize, byte: u8) -> usize {
-    if at < out.len() {
-        out[at] = byte;
+const fn put(out: &mut [u8], pos: usize, byte: u8) -> usize {
+    if pos < out.len() {
+        out[pos] = byte;
     }
-    at + 1
+    pos + 1
 }
 
-const fn raw(out: &mut [u8], mut at: usize, text: &[u8]) -> usize {
+const fn raw(out: &mut [u8], mut pos: usize, text: &[u8]) -> usize {
     let mut index = 0;
     while index < text.len() {
-        at = put(out, at, text[index]);
+        pos = put(out, pos, text[index]);
         index += 1;
     }
-    at
+    pos
 }
 
-/// The inside of a JSON string.
-const fn escaped(out: &mut [u8], mut at: usize, text: &[u8]) -> usize {
+/// Writes the content of a JSON string.
+const fn escaped(out: &mut [u8], mut pos: usize, text: &[u8]) -> usize {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut index = 0;
     while index < text.len() {
         let byte = text[index];
         if byte == b'"' || byte == b'\\' {
-            at = put(out, at, b'\\');
-            at = put(out, at, byte);
+            pos = put(out, pos, b'\\');
+            pos = put(out, pos, byte);
         } else if byte < 0x20 {
-            at = raw(out, at, b"\\u00");
-            at = put(out, at, HEX[(byte >> 4) as usize]);
-            at = put(out, at, HEX[(byte & 15) as usize]);
+            pos = raw(out, pos, b"\\u00");
+            pos = put(out, pos, HEX[(byte >> 4) as usize]);
+            pos = put(out, pos, HEX[(byte & 15) as usize]);
         } else {
-            at = put(out, at, byte);
+            pos = put(out, pos, byte);
         }
         index += 1;
     }
-    at
+    pos
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Slots as a person gives them: by an option of the plugin, by a tag or label of a host.
+//! Slots that users set: by an option of the plugin, or by a tag or label of a host.
 
 use crate::{PluginError, hosts::MAX_SLOTS};
 
 /// Checks the option `slots` of a plugin.
 ///
 /// # Errors
-/// A bad configuration, if it is not from 1 to [`MAX_SLOTS`].
+/// The number is not from 1 to [`MAX_SLOTS`].
 pub fn check_option(slots: Option<u32>) -> Result<(), PluginError> {
     if slots.is_none_or(allowed) {
         return Ok(());
@@ -14,10 +14,10 @@ pub fn check_option(slots: Option<u32>) -> Result<(), PluginError> {
     Err(PluginError::bad_config(why))
 }
 
-/// Reads a tag or label; `what` names it and its host, as in `the label slots of node-1`.
+/// Parses a tag or label. `what` names it and its host, as in `the label slots of node-1`.
 ///
 /// # Errors
-/// A bad configuration, if it is no number from 1 to [`MAX_SLOTS`].
+/// The text is no number from 1 to [`MAX_SLOTS`].
 pub fn from_label(text: &str, what: &str) -> Result<u32, PluginError> {
     let slots = text.trim().parse().ok().filter(|slots| allowed(*slots));
     slots.ok_or_else(|| {

@@ -1,31 +1,31 @@
-//! What a source said, fit for one line of a message.
+//! Texts of sources as one line for messages.
 
 use std::error::Error;
 
-/// The most letters of it.
-const MOST: usize = 300;
+/// The length limit, in characters.
+const MAX_CHARS: usize = 300;
 
-/// One line of bearable length: no control characters, at most 300 letters and three dots.
+/// One line without control characters, truncated to 300 characters and three dots.
 pub fn one_line(text: &str) -> String {
     let line = text.trim().replace(char::is_control, " ");
-    match line.char_indices().nth(MOST) {
+    match line.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
     }
 }
 
-/// An error with its causes, each once, as [`one_line`].
+/// An error with its causes, without repetition, as [`one_line`].
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let mut said = error.to_string();
+    let mut message = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
         let text = error.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
         }
         next = error.source();
     }
-    one_line(&said)
+    one_line(&message)
 }
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ mod tests {
     struct Inner(#[source] io::Error);
 
     #[test]
-    fn lines_are_short_and_causes_are_said_once() {
+    fn lines_are_short_and_causes_are_not_repeated() {
         assert_eq!(one_line(" a\nb\t"), "a b");
         assert_eq!(one_line(&"é".repeat(400)).chars().count(), 303);
         let error = Outer(Inner(io::Error::other("it\nburns")));

@@ -1,4 +1,4 @@
-//! One run of a command of Slurm: its output, within a time.
+//! One run of a Slurm command, with a deadline.
 
 use std::{
     io::Read,
@@ -10,18 +10,18 @@ use std::{
 
 use elasticrun_plugin_sdk::PluginError;
 
-/// What a command said.
-pub(crate) struct Said {
+/// The output of a command.
+pub(crate) struct CommandOutput {
     pub(crate) output: String,
-    /// Its standard error; none if it succeeded.
+    /// The first line of its standard error. `None` if it succeeded.
     pub(crate) failure: Option<String>,
 }
 
-/// Runs a command. It may not be there.
+/// Runs a command. Kills it at the deadline.
 ///
 /// # Errors
-/// It cannot be started, or does not end in time, and then is killed.
-pub(crate) fn run(words: &[&str], until: Instant) -> Result<Said, PluginError> {
+/// The command cannot be started, as if it is not installed, or does not end in time.
+pub(crate) fn run(words: &[&str], until: Instant) -> Result<CommandOutput, PluginError> {
     let failed = |why: String| PluginError::retryable(format!("{} {why}", words[0]));
     let mut child = Command::new(words[0])
         .args(&words[1..])
@@ -34,7 +34,7 @@ pub(crate) fn run(words: &[&str], until: Instant) -> Result<Said, PluginError> {
     let output = read(child.stdout.take(), sender.clone());
     let errors = read(child.stderr.take(), sender);
     let mut is_late = false;
-    // Both ends of its output tell that it has ended.
+    // The end of both streams is the end of the command.
     for _ in 0..2 {
         let left = until.saturating_duration_since(Instant::now());
         is_late |= ended.recv_timeout(left).is_err();
@@ -50,7 +50,7 @@ pub(crate) fn run(words: &[&str], until: Instant) -> Result<Said, PluginError> {
     let errors = text(errors);
     let why = errors.lines().map(str::trim).find(|line| !line.is_empty());
     let why = why.unwrap_or("it failed and gave no reason").to_owned();
-    Ok(Said {
+    Ok(CommandOutput {
         output: text(output),
         failure: (!status.success()).then_some(why),
     })
@@ -60,13 +60,13 @@ fn read(
     source: Option<impl Read + Send + 'static>,
     ended: mpsc::Sender<()>,
 ) -> thread::JoinHandle<Vec<u8>> {
-    /// A million nodes need less.
-    const MOST: u64 = 16 << 20;
+    /// Size limit of the output. A million nodes need less.
+    const MAX_BYTES: u64 = 16 << 20;
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(source) = source {
-            // What was read before an error is what there is.
-            let _ = source.take(MOST).read_to_end(&mut bytes);
+            // Bytes before an error count.
+            let _ = source.take(MAX_BYTES).read_to_end(&mut bytes);
         }
         let _ = ended.send(());
         bytes
@@ -74,12 +74,12 @@ fn read(
 }
 
 fn kill(child: &mut Child) {
-    // It fails if the program has ended in the meantime.
+    // Fails if the program has ended meanwhile.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// The moment when a time is over.
+/// The time after a duration from now.
 pub(crate) fn after(time: Duration) -> Instant {
     Instant::now() + time
 }

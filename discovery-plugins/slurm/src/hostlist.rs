@@ -1,25 +1,25 @@
-//! Slurm's way to write many names: `node[01-03,7],login`. Pure.
+//! Slurm's host list expressions: `node[01-03,7],login`. Pure.
 
-/// The most names that an expression may stand for.
-const MOST: usize = 65_536;
+/// The maximum number of names of an expression.
+const MAX_NAMES: usize = 65_536;
 
-/// An expression that cannot be read.
+/// An invalid expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no list of hosts: {why}; the form is node[01-03,7],login")]
 pub struct BadHostlist {
     /// The expression.
     pub text: String,
-    /// What is wrong with it.
+    /// The mistake.
     pub why: &'static str,
 }
 
 /// All names of an expression, in its order.
 ///
-/// A number keeps the zeros of its range's start: `[08-10]` is 08, 09, 10. A name may have several brackets; the
-/// last one runs fastest.
+/// Numbers are padded to the width of their range's start: `[08-10]` is 08, 09, 10. A name may have several brackets. The last
+/// one varies fastest.
 ///
 /// # Errors
-/// Brackets that do not match, a range that is empty or not of numbers, more than 65,536 names.
+/// Brackets do not match, a range is empty or has no numbers, or there are more than 65,536 names.
 pub fn expand(text: &str) -> Result<Vec<String>, BadHostlist> {
     let bad = |why| BadHostlist {
         text: text.to_owned(),
@@ -27,11 +27,11 @@ pub fn expand(text: &str) -> Result<Vec<String>, BadHostlist> {
     };
     let mut names = Vec::new();
     for part in split(text).map_err(bad)? {
-        let of_part = expand_one(part).map_err(bad)?;
-        if names.len() + of_part.len() > MOST {
+        let expanded = expand_one(part).map_err(bad)?;
+        if names.len() + expanded.len() > MAX_NAMES {
             return Err(bad(TOO_MANY));
         }
-        names.extend(of_part);
+        names.extend(expanded);
     }
     Ok(names)
 }
@@ -45,15 +45,15 @@ fn split(text: &str) -> Result<Vec<&str>, &'static str> {
         return Ok(Vec::new());
     }
     let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
-    for (at, letter) in text.char_indices() {
+    for (pos, letter) in text.char_indices() {
         match letter {
             '[' if inside => return Err("a bracket in a bracket"),
             '[' => inside = true,
             ']' if !inside => return Err("a bracket is closed that was not opened"),
             ']' => inside = false,
             ',' if !inside => {
-                parts.push(&text[start..at]);
-                start = at + 1;
+                parts.push(&text[start..pos]);
+                start = pos + 1;
             }
             letter if letter.is_whitespace() => return Err("a space"),
             _ => {}
@@ -75,7 +75,7 @@ fn expand_one(part: &str) -> Result<Vec<String>, &'static str> {
     while let Some((before, after)) = rest.split_once('[') {
         let (ranges, after) = after.split_once(']').ok_or("a bracket is not closed")?;
         let numbers = numbers(ranges)?;
-        if names.len().saturating_mul(numbers.len()) > MOST {
+        if names.len().saturating_mul(numbers.len()) > MAX_NAMES {
             return Err(TOO_MANY);
         }
         names = names
@@ -94,7 +94,7 @@ fn expand_one(part: &str) -> Result<Vec<String>, &'static str> {
     Ok(names)
 }
 
-/// The inside of a bracket: `01-03,7`.
+/// Expands the content of a bracket: `01-03,7`.
 fn numbers(ranges: &str) -> Result<Vec<String>, &'static str> {
     const NO_NUMBER: &str = "a range is not of numbers";
     let number = |text: &str| -> Result<usize, &'static str> {
@@ -111,7 +111,7 @@ fn numbers(ranges: &str) -> Result<Vec<String>, &'static str> {
         if to < from {
             return Err("a range runs backwards");
         }
-        if to - from >= MOST || all.len() + (to - from) >= MOST {
+        if to - from >= MAX_NAMES || all.len() + (to - from) >= MAX_NAMES {
             return Err(TOO_MANY);
         }
         all.extend((from..=to).map(|number| format!("{number:0width$}")));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_with_its_reason() {
+    fn mistakes_are_refused_with_a_reason() {
         for (text, why) in [
             ("a[1-2", "a bracket is not closed"),
             ("a]", "a bracket is closed that was not opened"),

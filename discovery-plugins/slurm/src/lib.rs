@@ -1,16 +1,16 @@
-//! Discovery plugin `slurm`: the nodes of a Slurm job, as they are now.
+//! Discovery plugin `slurm`: the current nodes of a Slurm job.
 //!
-//! The job is the one that the driver runs in (`SLURM_JOB_ID`), or the one that the option `job` names. At each
-//! poll `squeue` gives its nodes and `sinfo` their states: nodes that Slurm takes from the job (a shrunken
-//! allocation, a failed node of a job with `--no-kill`) go, nodes that an administrator drains are left.
+//! The job is the one of the driver (`SLURM_JOB_ID`), or that of the option `job`. At each poll `squeue` lists its nodes and
+//! `sinfo` their states. Nodes that Slurm removes from the job (a shrunken allocation, a failed node of a job with
+//! `--no-kill`) are gone. The job drains nodes that an administrator drains.
 //!
 //! # Invariants
 //! - A host's id is its node's name.
-//! - Slots: the option, else the tasks per node that the user asked for, else the GPUs per node, else unknown.
-//! - A command of Slurm that hangs is killed at the deadline.
+//! - Slots: the option, else the requested tasks per node, else the GPUs per node, else unknown.
+//! - A Slurm command that hangs is killed at the deadline.
 //!
 //! # Not promised
-//! The end of the job's time is no state of a node: `--signal=USR1@120` tells the agents (docs/slurm.md).
+//! The plugin does not report the job's time limit. `--signal=USR1@120` notifies the agents (docs/slurm.md).
 
 mod command;
 mod hostlist;

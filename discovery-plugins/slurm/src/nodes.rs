@@ -1,4 +1,4 @@
-//! The nodes of a job and their states, from what Slurm's commands print.
+//! The nodes of a job and their states, parsed from the output of Slurm's commands.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -6,25 +6,25 @@ use elasticrun_plugin_sdk::{ErrorKind, HostState, PluginError};
 
 use crate::{command, hostlist::expand};
 
-/// What `squeue` says of a job.
+/// A job in the output of `squeue`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Job {
-    /// As of now: a job may have lost nodes.
+    /// The current nodes. A job may have lost some.
     pub(crate) nodes: Vec<String>,
     /// RUNNING, PENDING, COMPLETING and so on.
     pub(crate) state: String,
 }
 
-/// Asks for a job's nodes.
+/// Queries the nodes of a job.
 pub(crate) fn job(id: &str, until: Instant) -> Result<Job, PluginError> {
-    let said = command::run(
+    let result = command::run(
         &["squeue", "--noheader", "--jobs", id, "--format=%N|%T"],
         until,
     )?;
-    if let Some(why) = said.failure {
+    if let Some(why) = result.failure {
         return Err(refused(id, &why));
     }
-    read_job(&said.output, id)
+    read_job(&result.output, id)
 }
 
 fn read_job(output: &str, id: &str) -> Result<Job, PluginError> {
@@ -56,7 +56,7 @@ fn unknown(id: &str) -> PluginError {
     PluginError::unknown_group(format!("Slurm knows no job {id}, or it has ended"))
 }
 
-/// Asks for the states of nodes, by name; what it does not tell is not there.
+/// Queries the states of nodes, by name. Nodes without a known state are left out.
 pub(crate) fn states(
     nodes: &[String],
     until: Instant,
@@ -70,22 +70,22 @@ pub(crate) fn states(
         &list,
         "--format=%N|%T",
     ];
-    let said = command::run(&words, until)?;
-    if let Some(why) = said.failure {
+    let result = command::run(&words, until)?;
+    if let Some(why) = result.failure {
         return Err(PluginError::retryable(format!("sinfo: {why}")));
     }
-    let lines = said
+    let lines = result
         .output
         .lines()
         .filter_map(|line| line.trim().split_once('|'));
-    // A node is listed once for each partition that it is in, in the same state.
+    // A node is listed once per partition, with the same state.
     Ok(lines
         .map(|(node, state)| (node.to_owned(), state.to_owned()))
         .collect())
 }
 
-/// What a node's state means for a job that has it, and why. Marks behind a state (`*`: it does not answer; `$`:
-/// reserved for maintenance, `~#%!@^-`: powered up or down) matter where it is not usable.
+/// The state of a host by the state of its node, with the reason. Of the suffixes (`*`: not responding; `$`: reserved for
+/// maintenance; `~#%!@^-`: power states) only `*` matters.
 pub(crate) fn meaning(state: &str) -> (HostState, Option<String>) {
     let word = state.trim_end_matches(|letter: char| !letter.is_ascii_alphabetic());
     let because = |found| (found, Some(format!("its node is {word}")));

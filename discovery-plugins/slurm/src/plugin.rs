@@ -12,17 +12,17 @@ use crate::{
     slots,
 };
 
-/// From a poll to the next. Each is two requests to the controller, which serves a whole cluster.
+/// From a poll to the next. Each poll sends two requests to the controller of the cluster.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Which job, and how its nodes are used.
+/// Options of the plugin.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The job's number; else that of the job this runs in.
+    /// The id of the job, else that of the job of the driver.
     #[serde(default)]
     pub job: Option<String>,
-    /// Slots of every node, whatever the job asked for.
+    /// Slots of each node. It overrides the request of the job.
     #[serde(default)]
     pub slots: Option<u32>,
 }
@@ -85,8 +85,8 @@ impl Plugin for Slurm {
 impl Slurm {
     fn with_env(options: Options, env: slots::Env<'_>) -> Result<Self, PluginError> {
         elasticrun_plugin_sdk::slots::check_option(options.slots)?;
-        let own = env("SLURM_JOB_ID");
-        let Some(job) = options.job.clone().or_else(|| own.clone()) else {
+        let current = env("SLURM_JOB_ID");
+        let Some(job) = options.job.clone().or_else(|| current.clone()) else {
             return Err(PluginError::bad_config(
                 "this is not a Slurm job; start it by sbatch or salloc, or give job=NUMBER",
             ));
@@ -100,8 +100,8 @@ impl Slurm {
             return Err(PluginError::bad_config(why));
         }
         let mut known = BTreeMap::new();
-        // Another job's tasks and GPUs are not in this environment.
-        if own.as_deref() == Some(job.as_str()) {
+        // This environment has only tasks and GPUs of the current job.
+        if current.as_deref() == Some(job.as_str()) {
             let list = env("SLURM_JOB_NODELIST").unwrap_or_default();
             let nodes = expand(&list)
                 .map_err(|error| PluginError::bad_config(format!("SLURM_JOB_NODELIST: {error}")))?;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn mistakes_are_named() {
         let refused = |options, pairs: &[_]| {
             let error = made(options, pairs).unwrap_err();
             assert_eq!(error.kind, ErrorKind::BadConfig);

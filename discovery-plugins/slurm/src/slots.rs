@@ -1,4 +1,4 @@
-//! How many workers a node takes, from the environment of a Slurm job. Pure.
+//! Slots of nodes, from the environment of a Slurm job. Pure.
 
 use elasticrun_plugin_sdk::{SlotsFrom, hosts::MAX_SLOTS};
 
@@ -7,11 +7,11 @@ pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Slots of the nodes, in the order of the job's node list.
 ///
-/// Tasks count if the user asked for them: without `--ntasks` or `--ntasks-per-node` Slurm makes a number up. Then
+/// Tasks count if the user requested them, since without `--ntasks` or `--ntasks-per-node` Slurm sets a number by itself. Else
 /// GPUs count.
 pub(crate) fn slots(env: Env<'_>, nodes: usize) -> Vec<Option<(u32, SlotsFrom)>> {
-    let asked = env("SLURM_NTASKS").is_some() || env("SLURM_NTASKS_PER_NODE").is_some();
-    let tasks = env("SLURM_TASKS_PER_NODE").filter(|_| asked);
+    let requested = env("SLURM_NTASKS").is_some() || env("SLURM_NTASKS_PER_NODE").is_some();
+    let tasks = env("SLURM_TASKS_PER_NODE").filter(|_| requested);
     if let Some(counts) = tasks.as_deref().and_then(per_node)
         && counts.len() == nodes
     {
@@ -19,7 +19,7 @@ pub(crate) fn slots(env: Env<'_>, nodes: usize) -> Vec<Option<(u32, SlotsFrom)>>
         return counts.into_iter().map(slots).collect();
     }
     let gpus = env("SLURM_GPUS_PER_NODE").and_then(|text| gpus(&text));
-    let gpus = gpus.or_else(|| env("SLURM_GPUS_ON_NODE").and_then(|text| gpus_of(&text)));
+    let gpus = gpus.or_else(|| env("SLURM_GPUS_ON_NODE").and_then(|text| gpus_of_type(&text)));
     let gpus = gpus.filter(|count| *count > 0);
     vec![gpus.map(|count| (count.min(MAX_SLOTS), SlotsFrom::Accelerators)); nodes]
 }
@@ -43,12 +43,12 @@ fn per_node(text: &str) -> Option<Vec<u32>> {
 /// `a100:4,t4:1` is 5, `4` is 4.
 fn gpus(text: &str) -> Option<u32> {
     text.split(',')
-        .map(gpus_of)
+        .map(gpus_of_type)
         .try_fold(0u32, |sum, count| sum.checked_add(count?))
 }
 
 /// `a100:4` is 4, `4` is 4.
-fn gpus_of(text: &str) -> Option<u32> {
+fn gpus_of_type(text: &str) -> Option<u32> {
     text.trim().rsplit(':').next()?.parse().ok()
 }
 
@@ -56,7 +56,7 @@ fn gpus_of(text: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn of(pairs: &[(&str, &str)], nodes: usize) -> Vec<Option<(u32, SlotsFrom)>> {
+    fn slots_with(pairs: &[(&str, &str)], nodes: usize) -> Vec<Option<(u32, SlotsFrom)>> {
         let find = |name: &str| {
             let pair = pairs.iter().find(|(key, _)| *key == name);
             pair.map(|(_, value)| (*value).to_owned())
@@ -65,28 +65,31 @@ mod tests {
     }
 
     #[test]
-    fn tasks_count_if_they_were_asked_for() {
+    fn tasks_count_if_they_were_requested() {
         let tasks = |count| Some((count, SlotsFrom::Explicit));
         let asked = [("SLURM_NTASKS", "7"), ("SLURM_TASKS_PER_NODE", "2(x3),1")];
-        assert_eq!(of(&asked, 4), [tasks(2), tasks(2), tasks(2), tasks(1)]);
-        assert_eq!(of(&asked[1..], 4), [None; 4]);
+        assert_eq!(
+            slots_with(&asked, 4),
+            [tasks(2), tasks(2), tasks(2), tasks(1)]
+        );
+        assert_eq!(slots_with(&asked[1..], 4), [None; 4]);
         let per_node = [
             ("SLURM_NTASKS_PER_NODE", "8"),
             ("SLURM_TASKS_PER_NODE", "8(x2)"),
         ];
-        assert_eq!(of(&per_node, 2), [tasks(8); 2]);
-        assert_eq!(of(&per_node, 3), [None; 3], "nodes have gone since");
+        assert_eq!(slots_with(&per_node, 2), [tasks(8); 2]);
+        assert_eq!(slots_with(&per_node, 3), [None; 3], "nodes have gone since");
     }
 
     #[test]
     fn then_gpus_count() {
         let gpus = |count| Some((count, SlotsFrom::Accelerators));
         assert_eq!(
-            of(&[("SLURM_GPUS_PER_NODE", "a100:4,t4:1")], 2),
+            slots_with(&[("SLURM_GPUS_PER_NODE", "a100:4,t4:1")], 2),
             [gpus(5); 2]
         );
-        assert_eq!(of(&[("SLURM_GPUS_ON_NODE", "8")], 1), [gpus(8)]);
-        assert_eq!(of(&[("SLURM_GPUS_ON_NODE", "0")], 1), [None]);
-        assert_eq!(of(&[("SLURM_GPUS_ON_NODE", "many")], 1), [None]);
+        assert_eq!(slots_with(&[("SLURM_GPUS_ON_NODE", "8")], 1), [gpus(8)]);
+        assert_eq!(slots_with(&[("SLURM_GPUS_ON_NODE", "0")], 1), [None]);
+        assert_eq!(slots_with(&[("SLURM_GPUS_ON_NODE", "many")], 1), [None]);
     }
 }

@@ -34,9 +34,9 @@ fn nodes_of_a_job_are_drained_and_taken_away() {
         [("n1", Ready), ("n2", Ready), ("n3", Ready)]
     );
     assert!(snapshot.hosts.iter().all(|host| host.slots == Some(2)));
-    // The library that users get lies beside this program.
-    let own = std::env::current_exe().unwrap();
-    assert_conforms("slurm", own.parent().unwrap());
+    // The library for users is beside this program.
+    let program = std::env::current_exe().unwrap();
+    assert_conforms("slurm", program.parent().unwrap());
 
     cluster.run("scontrol update NodeName=n3 State=DRAIN Reason=test");
     let snapshot = plugin.poll(PLENTY).unwrap();

@@ -1,4 +1,4 @@
-//! Commands of Slurm that are missing, that hang and that fail: each is one line. The commands are scripts.
+//! Slurm commands that are missing, hang or fail give one line each. The commands are scripts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ fn poll(squeue: Option<&str>, deadline: Duration) -> PluginError {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let path = std::env::var_os("PATH").unwrap();
-    // SAFETY: this file's tests run each in a process of its own, and no other thread is there yet.
+    // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
     unsafe { std::env::set_var("PATH", directory.path()) };
     let mut plugin = Slurm::create(from_options(br#"{"job": "7"}"#).unwrap()).unwrap();
     let error = plugin.poll(deadline).unwrap_err();
@@ -30,7 +30,7 @@ fn poll(squeue: Option<&str>, deadline: Duration) -> PluginError {
 }
 
 #[test]
-fn a_machine_without_slurm_is_told_apart() {
+fn a_machine_without_slurm_is_recognized() {
     let error = poll(None, Duration::from_secs(5));
     assert_eq!(error.kind, ErrorKind::Retryable);
     assert!(

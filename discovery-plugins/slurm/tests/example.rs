@@ -16,13 +16,13 @@ use common::Cluster;
 use elasticrun_process_tests::{DIRECTORY, Kind, Log, Plan, Tag, binaries};
 use tempfile::TempDir;
 
-/// Slurm starts jobs when it comes to it, and the plugin asks every ten seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Slurm may start a job late, and the plugin polls every ten seconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The user's program: whatever it is, the example starts it as `python train.py`.
+/// The program of the user, which the example starts as `python train.py`.
 const TRAIN: &str = "import os\nos.execv(os.environ['TRAINER'], [os.environ['TRAINER']])\n";
 
-/// What a user has in PATH.
+/// Installs programs in the PATH of the user.
 fn install(bin: &Path) {
     fs::create_dir(bin).unwrap();
     symlink(binaries::elasticrun(), bin.join("elasticrun")).unwrap();
@@ -41,8 +41,8 @@ struct Submitted {
 }
 
 impl Submitted {
-    /// None if there can be no cluster; it is said why `test` is skipped.
-    fn by(test: &str) -> Option<Self> {
+    /// `None` if a cluster is impossible. Prints why `test` is skipped.
+    fn start_for(test: &str) -> Option<Self> {
         let cluster = Cluster::start_for(test)?;
         let directory = tempfile::tempdir().unwrap();
         let home = directory.path();
@@ -53,17 +53,17 @@ impl Submitted {
         fs::write(home.join("plan.json"), plan).unwrap();
         let log = Log::open(&home.join("events"));
         let tag = Tag::new();
-        let own = env::current_exe().unwrap();
+        let program = env::current_exe().unwrap();
         let path = format!("{}:{}", bin.display(), env::var("PATH").unwrap());
         let text = |path: &Path| path.display().to_string();
         for (name, value) in [
             ("PATH", path),
             ("TRAINER", text(&binaries::worker())),
-            ("ELASTICRUN_PLUGIN_PATH", text(own.parent().unwrap())),
+            ("ELASTICRUN_PLUGIN_PATH", text(program.parent().unwrap())),
             (DIRECTORY, text(home)),
             (tag.variable().0, tag.variable().1.to_owned()),
         ] {
-            // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.
+            // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
             unsafe { env::set_var(name, value) };
         }
         let example = "../../examples/slurm/train.sbatch";
@@ -96,7 +96,7 @@ impl Submitted {
         let began = Instant::now();
         while !condition(self) {
             let said = self.said();
-            assert!(began.elapsed() < PATIENCE, "{what} does not happen\n{said}");
+            assert!(began.elapsed() < TIMEOUT, "{what} does not happen\n{said}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -133,7 +133,7 @@ impl Submitted {
 #[test]
 fn the_example_trains_and_leaves_a_node_that_is_drained() {
     let test = "the_example_trains_and_leaves_a_node_that_is_drained";
-    let Some(mut job) = Submitted::by(test) else {
+    let Some(mut job) = Submitted::start_for(test) else {
         return;
     };
     job.wait_training(3);
@@ -150,10 +150,10 @@ fn the_example_trains_and_leaves_a_node_that_is_drained() {
     job.ends("COMPLETED");
 }
 
-/// As `--signal=USR1@120` sends it, two minutes before the end of the allocation.
+/// The signal of `--signal=USR1@120`, two minutes before the end of the allocation.
 #[test]
 fn the_signal_before_the_end_reaches_the_agents() {
-    let Some(mut job) = Submitted::by("the_signal_before_the_end_reaches_the_agents") else {
+    let Some(mut job) = Submitted::start_for("the_signal_before_the_end_reaches_the_agents") else {
         return;
     };
     job.wait_training(3);

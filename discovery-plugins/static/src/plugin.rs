@@ -8,17 +8,17 @@ use elasticrun_plugin_sdk::{
 };
 use serde::Deserialize;
 
-/// What never changes need not be asked often.
+/// The list never changes, so polls are rare.
 const NEXT_POLL: Duration = Duration::from_secs(3600);
 
-/// Where the list comes from. Exactly one is given.
+/// Options of the plugin. Exactly one is given.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
     /// `a:4,b:4`.
     #[serde(default)]
     pub hosts: Option<String>,
-    /// A file with one host a line.
+    /// A file with one host per line.
     #[serde(default)]
     pub hostfile: Option<PathBuf>,
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn mistakes_are_named() {
         let refused = |options| {
             let error = listed(options).unwrap_err();
             assert_eq!(error.kind, ErrorKind::BadConfig);

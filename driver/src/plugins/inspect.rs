@@ -22,7 +22,7 @@ pub(super) fn inspect(
         Origin::Linked => None,
         Origin::File(path) => {
             let content = fs::read(&path).with_context(|| path.display().to_string())?;
-            Some(Hash::of(&content))
+            Some(Hash::digest(&content))
         }
     };
     if as_json {

@@ -24,7 +24,10 @@ pub fn worker() -> PathBuf {
 /// # Panics
 /// When they have not been built.
 pub fn plugins() -> PathBuf {
-    let library = beside("libelasticrun_plugin_trouble.so", "ELASTICRUN_TEST_PLUGIN");
+    let library = beside(
+        "libelasticrun_plugin_misbehaving.so",
+        "ELASTICRUN_TEST_PLUGIN",
+    );
     library.parent().map(PathBuf::from).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! The way to AWS: credentials, region and clients from options and environment.
+//! Access to AWS: credentials, region and clients, from options and environment.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use elasticrun_plugin_sdk::PluginError;
 
 use crate::Options;
 
-/// To a connection. An address that nobody answers at is not worth the rest of a poll.
+/// Timeout of a connection. An address without an answer must not use up the deadline of a poll.
 const CONNECT: Duration = Duration::from_secs(4);
-/// To the first byte of an answer.
+/// Timeout of the first byte of an answer.
 const READ: Duration = Duration::from_secs(15);
 
-/// The clients of the services that are asked.
+/// The clients of the used services.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) scaling: aws_sdk_autoscaling::Client,
     pub(crate) ec2: aws_sdk_ec2::Client,
-    /// For messages.
+    /// The region, for messages.
     pub(crate) place: String,
 }
 
 impl Account {
-    /// Reads the environment. Credentials are looked for at the first call.
-    pub(crate) async fn of(options: &Options) -> Result<Self, PluginError> {
+    /// Reads options and environment. The first call looks up credentials.
+    pub(crate) async fn from_options(options: &Options) -> Result<Self, PluginError> {
         let http = aws_smithy_http_client::Builder::new()
             .tls_provider(Provider::Rustls(CryptoMode::Ring))
             .build_https();
@@ -32,7 +32,7 @@ impl Account {
             .connect_timeout(CONNECT)
             .read_timeout(READ)
             .build();
-        // The job has a back-off of its own, and a throttled source must not be asked again at once.
+        // No retries: the job backs off by itself, and a throttled source must not be called again at once.
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .http_client(http)
             .timeout_config(timeouts)

@@ -1,26 +1,26 @@
-//! Who is a member of a group, and in which part of its life.
+//! Members of groups and their lifecycle states.
 
 use std::collections::BTreeSet;
 
 use aws_sdk_autoscaling::types::{AutoScalingGroup, LifecycleState};
 use elasticrun_plugin_sdk::PluginError;
 
-use crate::{account::Account, failure};
+use crate::{account::Account, error::classify};
 
-/// The most names that a call takes.
+/// The maximum number of names of a call.
 const NAMES_PER_CALL: usize = 50;
 const CALL: &str = "DescribeAutoScalingGroups";
 
 /// The current groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Instances that the groups want to have, together.
+    /// Sum of the desired capacities.
     pub(crate) desired: u32,
-    /// In the order of the groups' names as given, and within a group in that of the answer.
+    /// In the order of the given group names, and within a group in that of the answer.
     pub(crate) members: Vec<Member>,
 }
 
-/// An instance, as its group sees it.
+/// An instance of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
     pub(crate) id: String,
@@ -31,8 +31,7 @@ pub(crate) struct Member {
     pub(crate) zone: Option<String>,
 }
 
-/// Asks for groups by name. One that does not exist is an error: a job without hosts would be waiting for a slip of
-/// the pen.
+/// Queries groups by name. A missing group is an error, since otherwise a job with a misspelled name would wait forever.
 pub(crate) async fn describe(account: &Account, names: &[String]) -> Result<Groups, PluginError> {
     let mut found = Vec::new();
     for names in names.chunks(NAMES_PER_CALL) {
@@ -45,7 +44,7 @@ pub(crate) async fn describe(account: &Account, names: &[String]) -> Result<Grou
                 .set_next_token(token)
                 .send()
                 .await
-                .map_err(|error| failure::of(CALL, &account.place, error))?;
+                .map_err(|error| classify(CALL, &account.place, error))?;
             token = page
                 .next_token()
                 .filter(|token| !token.is_empty())
@@ -56,16 +55,16 @@ pub(crate) async fn describe(account: &Account, names: &[String]) -> Result<Grou
             }
         }
     }
-    let place = |group: &AutoScalingGroup| {
+    let index = |group: &AutoScalingGroup| {
         let name = group.auto_scaling_group_name()?;
-        names.iter().position(|asked| asked == name)
+        names.iter().position(|given| given == name)
     };
-    found.sort_by_key(place);
-    let known: BTreeSet<_> = found.iter().filter_map(place).collect();
+    found.sort_by_key(index);
+    let known: BTreeSet<_> = found.iter().filter_map(index).collect();
     let missing = names
         .iter()
         .enumerate()
-        .filter(|(place, _)| !known.contains(place));
+        .filter(|(index, _)| !known.contains(index));
     let missing: Vec<_> = missing.map(|(_, name)| name.as_str()).collect();
     if !missing.is_empty() {
         return Err(unknown(&missing, &account.place));

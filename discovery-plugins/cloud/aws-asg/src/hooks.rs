@@ -1,8 +1,8 @@
-//! Termination hooks: how long a member stays in Terminating:Wait, and its end when the job has left it.
+//! Termination hooks: the duration of Terminating:Wait, and its completion after the drain.
 //!
-//! A member that is to go waits for its group's hook as long as the hook's heartbeat timeout, counted from the
-//! last heartbeat. With `complete_hook` the wait is prolonged while the job drains the host, and ended when it has.
-//! Nothing here fails a poll: that a host is draining must be known even if its hook cannot be reached.
+//! A terminating member waits for its group's hook until the hook's heartbeat timeout after the last heartbeat. With
+//! `complete_hook`, heartbeats extend the wait while the job drains the host, and the wait is completed after the drain.
+//! Failures here do not fail a poll, so that the job learns of a drain even if the hook is unreachable.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,52 +14,52 @@ use aws_sdk_autoscaling::{error::ProvideErrorMetadata, types::LifecycleState};
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use elasticrun_plugin_sdk::{PluginError, tracing};
 
-use crate::{account::Account, failure, groups::Member, plugin::INTERVAL};
+use crate::{account::Account, error::classify, groups::Member, plugin::INTERVAL};
 
 const TERMINATING: &str = "autoscaling:EC2_INSTANCE_TERMINATING";
-/// No wait is prolonged beyond it: a job that never says that it has left must not pay for a host for days.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// Time limit of extensions, so that a host that is never drained does not cost money for days.
+const MAX_EXTENSION: Duration = Duration::from_secs(3600);
 
-/// What is known of hooks and of those that wait for one.
+/// Known hooks, and the members that wait for one.
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
-    /// The termination hooks of a group. A group is asked when first needed.
-    of_group: BTreeMap<String, Vec<Hook>>,
+    /// The termination hooks by group. A group is queried when first needed.
+    by_group: BTreeMap<String, Vec<Hook>>,
     /// Members in Terminating:Wait.
     waits: BTreeMap<String, Wait>,
-    /// Hosts that the job has left, as long as they are members.
-    left: BTreeSet<String>,
+    /// Hosts that the job has drained, as long as they are members.
+    drained: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Hook {
     name: String,
-    /// Without a heartbeat the wait ends after this.
+    /// The heartbeat timeout.
     heartbeat: Duration,
 }
 
 #[derive(Debug)]
 struct Wait {
     group: String,
-    /// When it was seen first.
-    seen: Instant,
-    /// Not after the last heartbeat, or the start of the wait.
+    /// Time of the first observation.
+    first_seen: Instant,
+    /// Lower bound of the time of the last heartbeat, or of the start of the wait.
     renewed: Instant,
     completed: bool,
 }
 
 impl Hooks {
-    /// Asks for the hooks of groups whose hooks are not known yet.
+    /// Queries the hooks of groups whose hooks are unknown.
     ///
     /// # Errors
-    /// When AWS does not tell.
-    pub(crate) async fn learn(
+    /// The call fails.
+    pub(crate) async fn query(
         &mut self,
         account: &Account,
         groups: impl Iterator<Item = &str>,
     ) -> Result<(), PluginError> {
         for group in groups {
-            if self.of_group.contains_key(group) {
+            if self.by_group.contains_key(group) {
                 continue;
             }
             let answer = account
@@ -68,7 +68,7 @@ impl Hooks {
                 .auto_scaling_group_name(group)
                 .send()
                 .await
-                .map_err(|error| failure::of("DescribeLifecycleHooks", &account.place, error))?;
+                .map_err(|error| classify("DescribeLifecycleHooks", &account.place, error))?;
             let hooks = answer.lifecycle_hooks().iter();
             let hooks = hooks.filter(|hook| hook.lifecycle_transition() == Some(TERMINATING));
             let hooks = hooks.filter_map(|hook| {
@@ -78,15 +78,15 @@ impl Hooks {
                     heartbeat: Duration::from_secs(seconds.unwrap_or(0)),
                 })
             });
-            self.of_group.insert(group.to_owned(), hooks.collect());
+            self.by_group.insert(group.to_owned(), hooks.collect());
         }
         Ok(())
     }
 
-    /// Whether each group has one termination hook that is ours to complete.
-    pub(crate) fn check(&self, ours: Option<&str>) -> Result<(), PluginError> {
-        for (group, hooks) in &self.of_group {
-            if let Err(why) = choose(hooks, ours) {
+    /// Checks that each group has exactly one termination hook to complete. `name` selects it.
+    pub(crate) fn check(&self, name: Option<&str>) -> Result<(), PluginError> {
+        for (group, hooks) in &self.by_group {
+            if let Err(why) = choose(hooks, name) {
                 return Err(PluginError::bad_config(format!(
                     "complete_hook: group {group} {why}"
                 )));
@@ -95,22 +95,22 @@ impl Hooks {
         Ok(())
     }
 
-    /// The job has left a host.
-    pub(crate) fn left(&mut self, id: String) {
-        self.left.insert(id);
+    /// Records that the job has drained a host.
+    pub(crate) fn drained(&mut self, id: String) {
+        self.drained.insert(id);
     }
 
-    /// Learns who waits now. `before` is the time of the last look: a wait that is new may have begun then.
-    pub(crate) fn see(&mut self, members: &[Member], before: Instant) {
+    /// Updates the waiting members. `before` is the time of the last query: a new wait may have started then.
+    pub(crate) fn update(&mut self, members: &[Member], before: Instant) {
         let now = Instant::now();
         let ids: BTreeSet<_> = members.iter().map(|member| member.id.as_str()).collect();
-        self.left.retain(|id| ids.contains(id.as_str()));
+        self.drained.retain(|id| ids.contains(id.as_str()));
         let mut known = std::mem::take(&mut self.waits);
         for member in members {
             if member.life == LifecycleState::TerminatingWait {
                 let wait = known.remove(&member.id).unwrap_or_else(|| Wait {
                     group: member.group.clone(),
-                    seen: now,
+                    first_seen: now,
                     renewed: before,
                     completed: false,
                 });
@@ -119,42 +119,46 @@ impl Hooks {
         }
     }
 
-    /// The groups somebody of which waits.
+    /// The groups with a waiting member.
     pub(crate) fn waiting_groups(&self) -> BTreeSet<String> {
         self.waits.values().map(|wait| wait.group.clone()).collect()
     }
 
-    /// Time until a member's wait ends by itself; none if it does not wait, or its hook is not known. Of several
-    /// hooks the first to run out counts.
+    /// Time until a member's wait ends by itself. `None` if it does not wait, or its hook is unknown. Of several hooks, the
+    /// shortest counts.
     pub(crate) fn deadline(&self, id: &str) -> Option<Duration> {
         let wait = self.waits.get(id)?;
-        let hooks = self.of_group.get(&wait.group)?;
+        let hooks = self.by_group.get(&wait.group)?;
         let shortest = hooks.iter().map(|hook| hook.heartbeat).min()?;
         Some(shortest.saturating_sub(wait.renewed.elapsed()))
     }
 
-    /// Ends the waits of hosts that the job has left, and prolongs those that would soon run out.
-    pub(crate) async fn serve(&mut self, account: &Account, ours: Option<&str>) {
+    /// Completes the waits of drained hosts, and extends the others before they time out.
+    pub(crate) async fn serve(&mut self, account: &Account, name: Option<&str>) {
         for (id, wait) in &mut self.waits {
             let hooks = self
-                .of_group
+                .by_group
                 .get(&wait.group)
                 .map_or(&[][..], Vec::as_slice);
-            let Ok(hook) = choose(hooks, ours) else {
+            let Ok(hook) = choose(hooks, name) else {
                 continue;
             };
             if wait.completed {
                 continue;
             }
-            let result = if self.left.contains(id) {
+            let result = if self.drained.contains(id) {
                 let result = complete(account, id, wait, hook).await;
                 wait.completed |= result.is_ok();
                 result
-            } else if is_due(hook.heartbeat, wait.renewed.elapsed(), wait.seen.elapsed()) {
-                let asked = Instant::now();
-                let result = prolong(account, id, wait, hook).await;
+            } else if is_due(
+                hook.heartbeat,
+                wait.renewed.elapsed(),
+                wait.first_seen.elapsed(),
+            ) {
+                let now = Instant::now();
+                let result = extend(account, id, wait, hook).await;
                 if result.is_ok() {
-                    wait.renewed = asked;
+                    wait.renewed = now;
                 }
                 result
             } else {
@@ -167,10 +171,10 @@ impl Hooks {
     }
 }
 
-/// Our hook among those of a group.
-fn choose<'a>(hooks: &'a [Hook], ours: Option<&str>) -> Result<&'a Hook, String> {
+/// The hook to complete among those of a group.
+fn choose<'a>(hooks: &'a [Hook], name: Option<&str>) -> Result<&'a Hook, String> {
     let names: Vec<_> = hooks.iter().map(|hook| hook.name.as_str()).collect();
-    match (hooks, ours) {
+    match (hooks, name) {
         ([], _) => Err("has no hook for EC2_INSTANCE_TERMINATING".into()),
         (hooks, Some(name)) => (hooks.iter().find(|hook| hook.name == name)).ok_or_else(|| {
             format!(
@@ -186,9 +190,9 @@ fn choose<'a>(hooks: &'a [Hook], ours: Option<&str>) -> Result<&'a Hook, String>
     }
 }
 
-/// Whether to send a heartbeat now: half of the time is over, or would be by the second next poll.
-fn is_due(heartbeat: Duration, since_renewed: Duration, since_seen: Duration) -> bool {
-    since_seen < LONGEST && since_renewed + 2 * INTERVAL >= heartbeat / 2
+/// Whether to send a heartbeat now: half of the timeout has passed, or will have by the poll after the next.
+fn is_due(heartbeat: Duration, since_renewed: Duration, since_first_seen: Duration) -> bool {
+    since_first_seen < MAX_EXTENSION && since_renewed + 2 * INTERVAL >= heartbeat / 2
 }
 
 async fn complete(
@@ -209,7 +213,7 @@ async fn complete(
     unless_over("CompleteLifecycleAction", account, answer)
 }
 
-async fn prolong(account: &Account, id: &str, wait: &Wait, hook: &Hook) -> Result<(), PluginError> {
+async fn extend(account: &Account, id: &str, wait: &Wait, hook: &Hook) -> Result<(), PluginError> {
     let answer = account
         .scaling
         .record_lifecycle_action_heartbeat()
@@ -221,8 +225,7 @@ async fn prolong(account: &Account, id: &str, wait: &Wait, hook: &Hook) -> Resul
     unless_over("RecordLifecycleActionHeartbeat", account, answer)
 }
 
-/// What came of a call for somebody who waits. That nobody waits any more is no failure: another was faster, or the wait
-/// has run out.
+/// The result of a call for a wait. It is no failure if the wait is over: it has timed out, or another client was faster.
 fn unless_over<T, E>(
     call: &str,
     account: &Account,
@@ -234,11 +237,11 @@ where
     match answer {
         Ok(_) => Ok(()),
         Err(error) if is_over(&error) => Ok(()),
-        Err(error) => Err(failure::of(call, &account.place, error)),
+        Err(error) => Err(classify(call, &account.place, error)),
     }
 }
 
-/// Whether the service says that nobody waits any more.
+/// Whether the service reports that the wait is over.
 fn is_over(error: &impl ProvideErrorMetadata) -> bool {
     let no_action = |message: &str| message.contains("No active Lifecycle Action");
     error.code() == Some("ValidationError") && error.message().is_some_and(no_action)
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn our_hook_is_the_only_one_or_the_one_that_is_named() {
+    fn the_hook_is_the_only_one_or_the_named_one() {
         let two = [hook("drain"), hook("logs")];
         assert_eq!(choose(&two[..1], None).unwrap().name, "drain");
         assert_eq!(choose(&two, Some("logs")).unwrap().name, "logs");
@@ -272,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_comes_in_time_and_not_for_ever() {
+    fn a_heartbeat_is_in_time_and_not_sent_forever() {
         let seconds = Duration::from_secs;
         assert!(!is_due(seconds(300), seconds(100), seconds(100)));
         assert!(is_due(seconds(300), seconds(140), seconds(140)));
         assert!(is_due(seconds(20), seconds(0), seconds(0)));
-        assert!(!is_due(seconds(300), seconds(200), LONGEST));
+        assert!(!is_due(seconds(300), seconds(200), MAX_EXTENSION));
     }
 }

@@ -1,4 +1,4 @@
-//! From what the group and EC2 say of an instance to a host. Pure.
+//! Converts an instance, as the group and EC2 report it, to a host. Pure.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use elasticrun_plugin_sdk::{
 use crate::{
     AddressKind, Options,
     groups::Member,
-    machines::{Machine, SLOTS_TAG},
+    instances::{Instance, SLOTS_TAG},
     types::Types,
 };
 
-/// The host that an instance is.
+/// The host of an instance.
 pub(crate) fn host(
     member: &Member,
-    machine: Option<&Machine>,
+    instance: Option<&Instance>,
     types: &Types,
     options: &Options,
     deadline: Option<Duration>,
 ) -> Result<Host, PluginError> {
-    let (mut state, mut reason) = life(member, machine);
-    let address = machine.and_then(|machine| address(machine, options.address));
+    let (mut state, mut reason) = life(member, instance);
+    let address = instance.and_then(|instance| address(instance, options.address));
     if state == HostState::Ready && address.is_none() {
         state = HostState::Pending;
         reason = Some(match options.address {
@@ -32,14 +32,14 @@ pub(crate) fn host(
             AddressKind::Public => "has no public address; use=private takes the other one".into(),
         });
     }
-    let (slots, slots_from) = match slots(member, machine, types, options)? {
+    let (slots, slots_from) = match slots(member, instance, types, options)? {
         Some((slots, from)) => (Some(slots), Some(from)),
         None => (None, None),
     };
     let id = member.id.clone();
     Ok(Host {
         address: address.unwrap_or(&id).to_owned(),
-        addresses: others(machine, address),
+        addresses: others(instance, address),
         port: options.port,
         user: options.user.clone(),
         slots,
@@ -47,18 +47,18 @@ pub(crate) fn host(
         state,
         reason,
         deadline: deadline.filter(|_| state == HostState::Draining),
-        spot: machine.is_some_and(|machine| machine.spot),
-        zone: (machine.and_then(|machine| machine.zone.clone())).or_else(|| member.zone.clone()),
-        kind: kind(member, machine).map(str::to_owned),
+        spot: instance.is_some_and(|instance| instance.spot),
+        zone: (instance.and_then(|instance| instance.zone.clone())).or_else(|| member.zone.clone()),
+        kind: kind(member, instance).map(str::to_owned),
         labels: [("group".to_owned(), member.group.clone())].into(),
         ..Host::new(id)
     })
 }
 
-/// The state, and why it is that.
-fn life(member: &Member, machine: Option<&Machine>) -> (HostState, Option<String>) {
+/// The state and its reason.
+fn life(member: &Member, instance: Option<&Instance>) -> (HostState, Option<String>) {
     let name = member.life.as_str();
-    let state = machine.map(|machine| &machine.state);
+    let state = instance.map(|instance| &instance.state);
     let because = |state| (state, Some(name.to_owned()));
     if matches!(member.life, Life::Terminated | Life::Detached) {
         return because(HostState::Gone);
@@ -79,24 +79,24 @@ fn life(member: &Member, machine: Option<&Machine>) -> (HostState, Option<String
             Some("EC2 does not say that it runs".into()),
         ),
         Life::Detaching | Life::EnteringStandby => because(HostState::Draining),
-        // Terminating with all that may follow it. A part of it that is newer than this build is one as well.
+        // All terminating states, including those that are newer than this build.
         _ if name.starts_with("Terminating") => because(HostState::Draining),
         _ => because(HostState::Pending),
     }
 }
 
-fn address(machine: &Machine, kind: AddressKind) -> Option<&str> {
+fn address(instance: &Instance, kind: AddressKind) -> Option<&str> {
     match kind {
-        AddressKind::Private => machine.private.as_deref().or(machine.ipv6.as_deref()),
-        AddressKind::Public => machine.public.as_deref(),
+        AddressKind::Private => instance.private.as_deref().or(instance.ipv6.as_deref()),
+        AddressKind::Public => instance.public.as_deref(),
     }
 }
 
-fn others(machine: Option<&Machine>, used: Option<&str>) -> Vec<String> {
-    let Some(machine) = machine else {
+fn others(instance: Option<&Instance>, used: Option<&str>) -> Vec<String> {
+    let Some(instance) = instance else {
         return Vec::new();
     };
-    let all = [&machine.private, &machine.public, &machine.ipv6];
+    let all = [&instance.private, &instance.public, &instance.ipv6];
     let others = all.into_iter().flatten();
     others
         .filter(|other| Some(other.as_str()) != used)
@@ -104,26 +104,26 @@ fn others(machine: Option<&Machine>, used: Option<&str>) -> Vec<String> {
         .collect()
 }
 
-/// The instance's type. A group may have several.
-pub(crate) fn kind<'a>(member: &'a Member, machine: Option<&'a Machine>) -> Option<&'a str> {
-    let told = machine.and_then(|machine| machine.kind.as_deref());
-    told.or(member.kind.as_deref())
+/// The instance type. A group may have several types.
+pub(crate) fn kind<'a>(member: &'a Member, instance: Option<&'a Instance>) -> Option<&'a str> {
+    let kind = instance.and_then(|instance| instance.kind.as_deref());
+    kind.or(member.kind.as_deref())
 }
 
 fn slots(
     member: &Member,
-    machine: Option<&Machine>,
+    instance: Option<&Instance>,
     types: &Types,
     options: &Options,
 ) -> Result<Option<(u32, SlotsFrom)>, PluginError> {
     if let Some(slots) = options.slots {
         return Ok(Some((slots, SlotsFrom::Explicit)));
     }
-    if let Some(text) = machine.and_then(|machine| machine.slots.as_deref()) {
+    if let Some(text) = instance.and_then(|instance| instance.slots.as_deref()) {
         let what = format!("the tag {SLOTS_TAG} of {}", member.id);
         return Ok(Some((from_label(text, &what)?, SlotsFrom::Label)));
     }
-    let accelerators = kind(member, machine).and_then(|kind| types.accelerators(kind));
+    let accelerators = kind(member, instance).and_then(|kind| types.accelerators(kind));
     Ok(accelerators.map(|count| (count.min(MAX_SLOTS), SlotsFrom::Accelerators)))
 }
 
@@ -142,8 +142,8 @@ mod tests {
         }
     }
 
-    fn machine(state: State) -> Machine {
-        Machine {
+    fn instance(state: State) -> Instance {
+        Instance {
             state,
             private: Some("10.0.0.1".into()),
             public: None,
@@ -159,11 +159,11 @@ mod tests {
         elasticrun_plugin_sdk::from_options(json.as_bytes()).unwrap()
     }
 
-    fn made(member: &Member, machine: Option<&Machine>) -> Host {
+    fn made(member: &Member, instance: Option<&Instance>) -> Host {
         let options = options(r#"{"name": "g"}"#);
         host(
             member,
-            machine,
+            instance,
             &Types::default(),
             &options,
             Some(Duration::from_secs(60)),
@@ -198,29 +198,29 @@ mod tests {
             (Life::from("Resting"), Some(State::Running), Pending),
         ];
         for (life, state, expected) in cases {
-            let machine = state.map(machine);
-            let host = made(&member(life.clone()), machine.as_ref());
-            assert_eq!(host.state, expected, "{life} {machine:?}");
+            let instance = state.map(instance);
+            let host = made(&member(life.clone()), instance.as_ref());
+            assert_eq!(host.state, expected, "{life} {instance:?}");
             assert_eq!(
                 host.reason.is_none(),
                 expected == Ready,
-                "{life} {machine:?}"
+                "{life} {instance:?}"
             );
             assert_eq!(
                 host.deadline.is_some(),
                 expected == Draining,
-                "{life} {machine:?}"
+                "{life} {instance:?}"
             );
         }
     }
 
     #[test]
-    fn an_unhealthy_instance_is_left() {
+    fn an_unhealthy_instance_is_drained() {
         let sick = Member {
             healthy: false,
             ..member(Life::InService)
         };
-        let host = made(&sick, Some(&machine(State::Running)));
+        let host = made(&sick, Some(&instance(State::Running)));
         assert_eq!(host.state, HostState::Draining);
         assert_eq!(
             host.reason.unwrap(),
@@ -229,21 +229,21 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_the_one_that_was_asked_for() {
-        let mut machine = machine(State::Running);
+    fn the_address_is_of_the_requested_kind() {
+        let mut instance = instance(State::Running);
         let member = member(Life::InService);
         let public = options(r#"{"name": "g", "use": "public", "user": "ubuntu", "port": 2222}"#);
-        let seen = |machine: &Machine| {
-            host(&member, Some(machine), &Types::default(), &public, None).unwrap()
+        let seen = |instance: &Instance| {
+            host(&member, Some(instance), &Types::default(), &public, None).unwrap()
         };
-        let without = seen(&machine);
+        let without = seen(&instance);
         assert_eq!(without.state, HostState::Pending);
         assert_eq!(
             without.reason.unwrap(),
             "has no public address; use=private takes the other one"
         );
-        machine.public = Some("52.0.0.1".into());
-        let host = seen(&machine);
+        instance.public = Some("52.0.0.1".into());
+        let host = seen(&instance);
         assert_eq!(
             (host.id.as_str(), host.address.as_str()),
             ("i-1", "52.0.0.1")
@@ -255,17 +255,17 @@ mod tests {
         );
         assert!(host.spot);
         assert_eq!(host.labels["group"], "g");
-        assert_eq!(made(&member, Some(&machine)).address, "10.0.0.1");
+        assert_eq!(made(&member, Some(&instance)).address, "10.0.0.1");
     }
 
     #[test]
     fn slots_are_those_with_the_best_origin() {
         let member = member(Life::InService);
-        let mut machine = machine(State::Running);
-        let slots = |machine: &Machine, json: &str| {
+        let mut instance = instance(State::Running);
+        let slots = |instance: &Instance, json: &str| {
             let host = host(
                 &member,
-                Some(machine),
+                Some(instance),
                 &Types::default(),
                 &options(json),
                 None,
@@ -273,20 +273,20 @@ mod tests {
             Ok::<_, PluginError>((host.slots, host.slots_from))
         };
         let plain = r#"{"name": "g"}"#;
-        assert_eq!(slots(&machine, plain).unwrap(), (None, None));
-        machine.slots = Some(" 4 ".into());
+        assert_eq!(slots(&instance, plain).unwrap(), (None, None));
+        instance.slots = Some(" 4 ".into());
         assert_eq!(
-            slots(&machine, plain).unwrap(),
+            slots(&instance, plain).unwrap(),
             (Some(4), Some(SlotsFrom::Label))
         );
         let explicit = r#"{"name": "g", "slots": 2}"#;
         assert_eq!(
-            slots(&machine, explicit).unwrap(),
+            slots(&instance, explicit).unwrap(),
             (Some(2), Some(SlotsFrom::Explicit))
         );
-        machine.slots = Some("all".into());
+        instance.slots = Some("all".into());
         assert_eq!(
-            slots(&machine, plain).unwrap_err().message,
+            slots(&instance, plain).unwrap_err().message,
             r#"the tag elasticrun:slots of i-1 is "all"; it must be a number from 1 to 1024"#
         );
     }

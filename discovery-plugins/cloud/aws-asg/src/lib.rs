@@ -1,29 +1,29 @@
 //! Discovery plugin `aws-asg`: the instances of one or more EC2 Auto Scaling groups.
 //!
 //! ```text
-//!   DescribeAutoScalingGroups    who is a member, and in which part of its life     every poll
-//!   DescribeInstances            addresses, EC2's state, tags, spot                 who is new or was not asked lately
-//!   DescribeInstanceTypes        accelerators                                       once a type
-//!   DescribeLifecycleHooks       how long a member stays in Terminating:Wait        when somebody is there
+//!   DescribeAutoScalingGroups    members and their lifecycle states             each poll
+//!   DescribeInstances            addresses, EC2's state, tags, spot             for new instances and old answers
+//!   DescribeInstanceTypes        accelerators                                   once per type
+//!   DescribeLifecycleHooks       duration of Terminating:Wait                   once per group with a waiting member
 //! ```
-//! A poll in which nothing has changed is one call. Options: see [`Options`].
+//! A poll without changes is one call. Options: see [`Options`].
 //!
 //! # Invariants
-//! - A host's id is its instance's. An address that another instance gets later is another host.
-//! - Ready means: InService, Healthy, and running for EC2.
-//! - A poll is back within its deadline, whatever the network does.
-//! - Nothing is asked twice in a poll, and nothing is retried: a failure goes to the job, which backs off.
-//! - The only calls that change anything are those for a termination hook, and only with `complete_hook`.
+//! - A host's id is its instance's id. A new instance with the address of an old one is another host.
+//! - Ready means: InService and Healthy, and EC2 reports it as running.
+//! - A poll returns within its deadline.
+//! - No call is repeated in a poll, and none is retried. The job backs off after a failure.
+//! - Only calls for a termination hook change anything, and only with `complete_hook`.
 //!
 //! # Not promised
-//! What EC2 says of an instance that its group calls InService may be [half a minute](machines::FRESH) old.
+//! EC2's state of an instance that is InService may be [half a minute](instances::MAX_AGE) old.
 
 mod account;
-mod failure;
+mod error;
 mod groups;
 mod hooks;
 mod host;
-mod machines;
+mod instances;
 mod options;
 mod plugin;
 mod types;

@@ -1,53 +1,53 @@
-//! What `--discovery aws-asg:...` takes.
+//! The options of `--discovery aws-asg:...`.
 
 use elasticrun_plugin_sdk::{PluginError, slots};
 use serde::Deserialize;
 
-/// Which groups, where, and how their instances are reached.
+/// The options of the plugin.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The group, or several with commas between them.
+    /// The group, or several separated by commas.
     pub name: String,
-    /// The region; else that of the AWS environment (`AWS_REGION`, profile, instance).
+    /// The region, else that of the AWS environment (`AWS_REGION`, profile, instance).
     #[serde(default)]
     pub region: Option<String>,
-    /// Another endpoint for all services, such as a stand-in; else `AWS_ENDPOINT_URL`, if set.
+    /// Another endpoint for all services, such as a test server, else `AWS_ENDPOINT_URL`, if set.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// Which address of an instance is used.
+    /// The kind of address to use.
     #[serde(default, rename = "use")]
     pub address: AddressKind,
-    /// Who logs in there.
+    /// The user for ssh.
     #[serde(default)]
     pub user: Option<String>,
     /// Port of the ssh servers.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Slots of every instance, whatever tags and types say.
+    /// Slots of each instance. It overrides tags and types.
     #[serde(default)]
     pub slots: Option<u32>,
-    /// End the wait of a termination hook as soon as the host is drained, and prolong it until then.
+    /// Extend the wait of a termination hook until the host is drained, and complete it then.
     #[serde(default)]
     pub complete_hook: bool,
-    /// Which termination hook is ours; needed if a group has several.
+    /// The termination hook to complete. Required if a group has several.
     #[serde(default)]
     pub hook: Option<String>,
 }
 
-/// Which address of an instance is used.
+/// The kind of address to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AddressKind {
-    /// That of its network.
+    /// The address in its network.
     #[default]
     Private,
-    /// That of the internet.
+    /// The public address.
     Public,
 }
 
 impl Options {
-    /// The names of the groups, each once, in their order.
+    /// The names of the groups in their order, without repetition.
     pub(crate) fn groups(&self) -> Result<Vec<String>, PluginError> {
         let mut groups: Vec<String> = Vec::new();
         for name in self.name.split(',').map(str::trim) {
@@ -65,7 +65,7 @@ impl Options {
         Ok(groups)
     }
 
-    /// What is wrong whatever AWS says.
+    /// Checks the options without AWS.
     pub(crate) fn check(&self) -> Result<(), PluginError> {
         slots::check_option(self.slots)?;
         if self.port == Some(0) {
@@ -79,14 +79,14 @@ impl Options {
                 "endpoint: {endpoint:?} is not http://... or https://..."
             ));
         }
-        let is_word = |region: &str| {
+        let is_name = |region: &str| {
             !region.is_empty()
                 && region
                     .bytes()
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
         };
         if let Some(region) = &self.region
-            && !is_word(region)
+            && !is_name(region)
         {
             return bad(format!(
                 "region: {region:?} is not a name such as eu-central-1"
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_a_command_line_is_read() {
+    fn strings_of_a_command_line_are_parsed() {
         let options = read(
             r#"{"name": "a, b,a", "use": "public", "port": "2222", "slots": "8", "complete_hook": "true"}"#,
         )
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn mistakes_are_named() {
         let refused = |json: &str| {
             let error = read(json).unwrap_err();
             assert_eq!(error.kind, ErrorKind::BadConfig, "{json}");

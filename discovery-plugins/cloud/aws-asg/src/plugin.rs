@@ -11,14 +11,14 @@ use elasticrun_plugin_sdk::{
 };
 
 use crate::{
-    Options, account::Account, groups, hooks::Hooks, host, machines::Machines, types::Types,
+    Options, account::Account, groups, hooks::Hooks, host, instances::Instances, types::Types,
 };
 
-/// From a poll to the next, at least.
+/// Minimum time from a poll to the next.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-/// At most so much is added to it, so that many jobs do not ask together.
+/// Maximum random addition, so that many jobs do not poll at the same time.
 const JITTER: Duration = Duration::from_secs(1);
-/// For reading the configuration; that of an instance asks its metadata service for the region.
+/// Time limit for the configuration. On an instance, it queries the metadata service for the region.
 const START: Duration = Duration::from_secs(15);
 
 /// The instances of Auto Scaling groups.
@@ -30,16 +30,16 @@ pub struct AwsAsg {
     event_loop: EventLoop,
 }
 
-/// What is remembered from poll to poll.
+/// State that is kept between polls.
 #[derive(Debug, Default)]
 struct State {
-    machines: Machines,
+    instances: Instances,
     types: Types,
     hooks: Hooks,
-    /// When the members were last looked at.
-    looked: Option<Instant>,
-    /// The hook of each group was found.
-    checked: bool,
+    /// Time of the last query of the members.
+    queried: Option<Instant>,
+    /// The hook of each group has been checked.
+    hooks_checked: bool,
 }
 
 impl Plugin for AwsAsg {
@@ -98,7 +98,11 @@ impl Plugin for AwsAsg {
         options.check()?;
         let names = options.groups()?;
         let event_loop = EventLoop::new()?;
-        let account = event_loop.within(START, "AWS's configuration", Account::of(&options))?;
+        let account = event_loop.within(
+            START,
+            "AWS's configuration",
+            Account::from_options(&options),
+        )?;
         Ok(Self {
             options,
             names,
@@ -111,7 +115,7 @@ impl Plugin for AwsAsg {
     fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
         let (state, account, options) = (&mut self.state, &self.account, &self.options);
         let poll = async {
-            let snapshot = look(state, account, &self.names, options).await?;
+            let snapshot = query(state, account, &self.names, options).await?;
             if options.complete_hook {
                 state.hooks.serve(account, options.hook.as_deref()).await;
             }
@@ -123,20 +127,20 @@ impl Plugin for AwsAsg {
     fn command(&mut self, command: Command, deadline: Duration) -> Result<(), PluginError> {
         match command {
             Command::Drained { host } if self.options.complete_hook => {
-                self.state.hooks.left(host);
-                let ours = self.options.hook.as_deref();
+                self.state.hooks.drained(host);
+                let hook = self.options.hook.as_deref();
                 let serve = async {
-                    self.state.hooks.serve(&self.account, ours).await;
+                    self.state.hooks.serve(&self.account, hook).await;
                     Ok(())
                 };
                 self.event_loop.within(deadline, &self.account.place, serve)
             }
-            // A look changes nothing.
+            // A query changes nothing.
             Command::SelfTest => {
                 let mut fresh = State::default();
-                let look = look(&mut fresh, &self.account, &self.names, &self.options);
+                let query = query(&mut fresh, &self.account, &self.names, &self.options);
                 self.event_loop
-                    .within(deadline, &self.account.place, look)
+                    .within(deadline, &self.account.place, query)
                     .map(|_| ())
             }
             _ => Ok(()),
@@ -153,8 +157,8 @@ impl fmt::Debug for AwsAsg {
     }
 }
 
-/// Asks AWS for the current hosts.
-async fn look(
+/// Queries AWS for the current hosts.
+async fn query(
     state: &mut State,
     account: &Account,
     names: &[String],
@@ -163,40 +167,40 @@ async fn look(
     let now = Instant::now();
     let groups = groups::describe(account, names).await?;
     let members = &groups.members;
-    if options.complete_hook && !state.checked {
+    if options.complete_hook && !state.hooks_checked {
         let names = names.iter().map(String::as_str);
-        state.hooks.learn(account, names).await?;
+        state.hooks.query(account, names).await?;
         state.hooks.check(options.hook.as_deref())?;
-        state.checked = true;
+        state.hooks_checked = true;
     }
 
     let ids = members.iter().map(|member| member.id.as_str());
-    state.machines.refresh(account, ids).await?;
+    state.instances.refresh(account, ids).await?;
 
     let mut kinds = Vec::new();
     for member in members {
-        let machine = state.machines.get(&member.id);
-        let told =
-            options.slots.is_some() || machine.is_some_and(|machine| machine.slots.is_some());
-        if !told {
-            kinds.extend(host::kind(member, machine));
+        let instance = state.instances.get(&member.id);
+        let has_slots =
+            options.slots.is_some() || instance.is_some_and(|instance| instance.slots.is_some());
+        if !has_slots {
+            kinds.extend(host::kind(member, instance));
         }
     }
-    state.types.learn(account, kinds.into_iter()).await?;
+    state.types.query(account, kinds.into_iter()).await?;
 
-    let before = state.looked.replace(now).unwrap_or(now);
-    state.hooks.see(members, before);
+    let before = state.queried.replace(now).unwrap_or(now);
+    state.hooks.update(members, before);
     let waiting = state.hooks.waiting_groups();
     let waiting = waiting.iter().map(String::as_str);
-    if let Err(error) = state.hooks.learn(account, waiting).await {
+    if let Err(error) = state.hooks.query(account, waiting).await {
         tracing::warn!("hosts drain without a known deadline: {error}");
     }
     let hosts: Result<Vec<Host>, _> = members
         .iter()
         .map(|member| {
-            let machine = state.machines.get(&member.id);
+            let instance = state.instances.get(&member.id);
             let deadline = state.hooks.deadline(&member.id);
-            host::host(member, machine, &state.types, options, deadline)
+            host::host(member, instance, &state.types, options, deadline)
         })
         .collect();
     let hosts = hosts?;

@@ -1,30 +1,30 @@
-//! How many accelerators an instance type has. That does not change, so each type is asked for once.
+//! Accelerators of instance types. They do not change, so each type is queried once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_ec2::types::{InstanceType, InstanceTypeInfo};
 use elasticrun_plugin_sdk::PluginError;
 
-use crate::{account::Account, failure};
+use crate::{account::Account, error::classify};
 
-/// The most types that a call takes.
+/// The maximum number of types of a call.
 const TYPES_PER_CALL: usize = 100;
 const CALL: &str = "DescribeInstanceTypes";
 
-/// Accelerators of the types that were asked for.
+/// Accelerators of the known types.
 #[derive(Debug, Default)]
 pub(crate) struct Types {
     known: BTreeMap<String, u32>,
 }
 
 impl Types {
-    /// The accelerators of a type; none if it has none, or is not known.
+    /// The accelerators of a type. `None` if it has none, or is unknown.
     pub(crate) fn accelerators(&self, kind: &str) -> Option<u32> {
         self.known.get(kind).copied().filter(|count| *count > 0)
     }
 
-    /// Asks for the types that are new.
-    pub(crate) async fn learn<'a>(
+    /// Queries new types.
+    pub(crate) async fn query<'a>(
         &mut self,
         account: &Account,
         kinds: impl Iterator<Item = &'a str>,
@@ -34,16 +34,16 @@ impl Types {
             .collect();
         let new: Vec<_> = new.into_iter().collect();
         for kinds in new.chunks(TYPES_PER_CALL) {
-            let asked = kinds.iter().map(|kind| InstanceType::from(*kind)).collect();
+            let types = kinds.iter().map(|kind| InstanceType::from(*kind)).collect();
             let mut pages = account
                 .ec2
                 .describe_instance_types()
-                .set_instance_types(Some(asked))
+                .set_instance_types(Some(types))
                 .into_paginator()
                 .items()
                 .send();
             while let Some(info) = pages.next().await {
-                let info = info.map_err(|error| failure::of(CALL, &account.place, error))?;
+                let info = info.map_err(|error| classify(CALL, &account.place, error))?;
                 if let Some(kind) = info.instance_type() {
                     self.known
                         .insert(kind.as_str().to_owned(), accelerators(&info));
@@ -54,7 +54,7 @@ impl Types {
     }
 }
 
-/// GPUs as programs see them, and Neuron cores. A type has the one or the other.
+/// GPUs as programs see them, and Neuron cores. A type has only one kind.
 fn accelerators(info: &InstanceTypeInfo) -> u32 {
     let gpus = info.gpu_info().map_or(&[][..], |info| info.gpus());
     let gpus = gpus

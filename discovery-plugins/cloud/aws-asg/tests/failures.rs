@@ -1,4 +1,4 @@
-//! What goes wrong on the way to AWS: one line each, with the right kind, and never too late.
+//! Failures of AWS: each is one line with the right kind, within the deadline.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +70,7 @@ fn throttling_is_obeyed_and_not_repeated() {
 }
 
 #[test]
-fn a_refusal_says_what_may_not_be_called() {
+fn a_refusal_names_the_denied_call() {
     let mut aws = Aws::start();
     aws.group("g", 1);
     for (action, code, kind) in [
@@ -118,7 +118,7 @@ fn a_wrong_tag_names_its_instance() {
 
 #[test]
 fn an_endpoint_that_never_answers_costs_no_more_than_the_deadline() {
-    // Its connections are taken by the kernel, and nobody reads them.
+    // The kernel accepts its connections, and no process reads them.
     let hole = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", hole.local_addr().unwrap());
     let mut plugin =
@@ -137,7 +137,7 @@ fn an_endpoint_that_never_answers_costs_no_more_than_the_deadline() {
 }
 
 #[test]
-fn an_endpoint_where_nobody_is_says_so() {
+fn an_endpoint_without_a_server_is_named() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", nobody.local_addr().unwrap());
     drop(nobody);

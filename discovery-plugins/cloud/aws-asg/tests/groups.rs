@@ -1,6 +1,6 @@
-//! Groups that grow, shrink and let instances go, as the plugin sees them. AWS is moto's.
+//! Groups that grow, shrink and remove instances, through the plugin. moto simulates AWS.
 //!
-//! A hook of 20 seconds is shorter than AWS allows, so that a heartbeat is due at the first sight of it.
+//! A hook of 20 seconds is shorter than AWS allows, so that a heartbeat is due at its first observation.
 
 #![allow(clippy::unwrap_used)]
 
@@ -91,7 +91,7 @@ fn an_instance_that_goes_is_draining_and_then_gone() {
 }
 
 #[test]
-fn a_hook_is_prolonged_until_the_host_is_drained_and_then_completed() {
+fn a_hook_is_extended_until_the_host_is_drained_and_then_completed() {
     let mut aws = Aws::start();
     let ids = aws.group("g", 2);
     aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 20}));
@@ -137,7 +137,7 @@ fn a_host_that_is_drained_before_its_wait_is_seen_waits_no_longer_than_a_poll() 
     aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 20}));
     let mut plugin = aws.plugin(json!({"name": "g", "complete_hook": true}));
     poll(&mut plugin);
-    // The host has seen it by itself and the job has left it.
+    // The host noticed it by itself, and the job has drained it.
     aws.life(&ids[0], "Terminating:Wait");
     plugin
         .command(
@@ -168,7 +168,7 @@ fn a_hook_that_cannot_be_reached_does_not_hide_that_a_host_goes() {
     );
     aws.life(&ids[0], "Terminating:Wait");
     assert_eq!(in_state(&poll(&mut plugin), HostState::Draining), ids);
-    // The next poll tries again.
+    // The next poll retries.
     aws.calls();
     poll(&mut plugin);
     assert!(

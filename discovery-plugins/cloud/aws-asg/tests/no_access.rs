@@ -1,4 +1,4 @@
-//! Without credentials, without a region: an environment of its own, so one test in a file of its own.
+//! No credentials and no region. The test changes the environment, so it is alone in this file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ fn what_is_missing_is_named_with_the_way_to_give_it() {
     let names: Vec<_> = std::env::vars_os().map(|(name, _)| name).collect();
     for name in names {
         if name.to_string_lossy().starts_with("AWS_") {
-            // SAFETY: this file has one test, and nothing of it reads the environment on another thread yet.
+            // SAFETY: this file has one test, and no other thread reads the environment yet.
             unsafe { std::env::remove_var(name) };
         }
     }

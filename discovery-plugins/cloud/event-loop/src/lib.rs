@@ -1,20 +1,20 @@
-//! Calls of an asynchronous SDK, from a plugin that is called by a thread and is given a time.
+//! Runs calls of an asynchronous SDK in the synchronous calls of a plugin, with a deadline.
 
 use std::{future::Future, time::Duration};
 
 use elasticrun_plugin_sdk::PluginError;
 use tokio::runtime::{Builder, Runtime};
 
-/// Runs futures on the thread that asks. Dropping it waits for nobody.
+/// Runs futures on the calling thread. Dropping it does not block.
 #[derive(Debug)]
 pub struct EventLoop {
-    /// Taken when it is dropped.
+    /// Taken on drop.
     runtime: Option<Runtime>,
 }
 
 impl EventLoop {
     /// # Errors
-    /// The system gives no event loop; a later try may have one.
+    /// The system refuses an event loop. The error is temporary.
     pub fn new() -> Result<Self, PluginError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime =
@@ -24,10 +24,10 @@ impl EventLoop {
         })
     }
 
-    /// Runs work to its end, but not beyond a time. `place` is who should have answered.
+    /// Runs work to its end or until a time limit. `place` names the server in the message.
     ///
     /// # Errors
-    /// Those of the work; a retryable one when the time is over.
+    /// Those of the work, and a retryable one at the time limit.
     pub fn within<T>(
         &self,
         limit: Duration,
@@ -47,7 +47,7 @@ impl EventLoop {
 
 impl Drop for EventLoop {
     fn drop(&mut self) {
-        // Looking up a name happens on a thread that cannot be interrupted; nobody waits for it.
+        // A thread that resolves a name cannot be interrupted, so this does not wait for it.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,4 +1,4 @@
-//! Access tokens: of a key file, of gcloud's login, or of the instance that this runs on.
+//! Access tokens from a key file, from the login of gcloud, or from the metadata service of the instance.
 
 use std::{
     env, fs,
@@ -16,33 +16,33 @@ use ring::{rand::SystemRandom, signature};
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use crate::failure::text;
+use crate::error::text;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/compute.readonly";
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
-/// A token is renewed so long before its end.
-const EARLY: Duration = Duration::from_secs(120);
+/// Time before its end at which a token is renewed.
+const RENEW_BEFORE: Duration = Duration::from_secs(120);
 
-/// Where tokens come from, and the last one.
+/// The source of tokens, with a cache of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
     token: Option<(String, Instant)>,
 }
 
 impl Access {
-    /// A token that is valid.
+    /// A valid token.
     ///
     /// # Errors
-    /// Nobody gives one.
+    /// No source gives a token.
     pub(crate) fn token(&mut self, agent: &Agent, until: Instant) -> Result<String, PluginError> {
         if let Some((token, end)) = &self.token
-            && Instant::now() + EARLY < *end
+            && Instant::now() + RENEW_BEFORE < *end
         {
             return Ok(token.clone());
         }
         let answer = match key_file() {
-            Some(path) => of_file(agent, &path, until)?,
-            None => of_instance(agent, until)?,
+            Some(path) => token_from_file(agent, &path, until)?,
+            None => token_from_metadata(agent, until)?,
         };
         if answer.status != 200 {
             let why = [
@@ -70,7 +70,7 @@ fn refused(why: impl Into<String>) -> PluginError {
     PluginError::new(ErrorKind::Auth, why)
 }
 
-/// `GOOGLE_APPLICATION_CREDENTIALS`, or where gcloud puts its login.
+/// `GOOGLE_APPLICATION_CREDENTIALS`, or the file of gcloud's login.
 fn key_file() -> Option<PathBuf> {
     if let Some(path) =
         env::var_os("GOOGLE_APPLICATION_CREDENTIALS").filter(|path| !path.is_empty())
@@ -84,7 +84,7 @@ fn key_file() -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-fn of_file(agent: &Agent, path: &PathBuf, until: Instant) -> Result<Answer, PluginError> {
+fn token_from_file(agent: &Agent, path: &PathBuf, until: Instant) -> Result<Answer, PluginError> {
     let bad = |why: &str| PluginError::bad_config(format!("credentials {}: {why}", path.display()));
     let key = fs::read(path).map_err(|error| bad(&error.to_string()))?;
     let key: Value = serde_json::from_slice(&key).map_err(|error| bad(&error.to_string()))?;
@@ -115,7 +115,7 @@ fn of_file(agent: &Agent, path: &PathBuf, until: Instant) -> Result<Answer, Plug
     }
 }
 
-/// What a service account signs to get a token (RFC 7523).
+/// The signed assertion by which a service account gets a token (RFC 7523).
 fn assertion(key: &Value, uri: &str) -> Result<String, &'static str> {
     const BAD: &str = "private_key is no RSA key in PEM (PKCS #8)";
     let pem = text(key, "private_key");
@@ -145,12 +145,12 @@ fn assertion(key: &Value, uri: &str) -> Result<String, &'static str> {
     Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-fn of_instance(agent: &Agent, until: Instant) -> Result<Answer, PluginError> {
-    // Elsewhere the name leads nowhere, which is soon known.
-    const PATIENCE: Duration = Duration::from_secs(3);
+fn token_from_metadata(agent: &Agent, until: Instant) -> Result<Answer, PluginError> {
+    // Outside of Google Cloud the name does not resolve, which fails soon.
+    const TIMEOUT: Duration = Duration::from_secs(3);
     let host = env::var("GCE_METADATA_HOST").unwrap_or_else(|_| "metadata.google.internal".into());
     let url = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token");
-    let until = until.min(Instant::now() + PATIENCE);
+    let until = until.min(Instant::now() + TIMEOUT);
     ask(
         agent,
         &url,
@@ -173,7 +173,7 @@ mod tests {
     use std::{fs, process::Command};
 
     #[test]
-    fn a_service_account_signs_who_it_is() {
+    fn a_service_account_signs_its_identity() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let openssl = |words: &[&str]| {
@@ -229,10 +229,10 @@ mod tests {
         assert!(super::assertion(&json!({"private_key": "x"}), TOKEN_URI).is_err());
     }
 
-    /// Gets a token in an environment of its own; gives it and what the stand-in was asked.
+    /// Gets a token in its own environment. Returns it and the calls on the test server.
     fn token(gce: &mut StandIn, name: &str, value: &str) -> (Result<String, PluginError>, Value) {
         for other in ["GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"] {
-            // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.
+            // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
             unsafe { env::remove_var(other) };
         }
         // SAFETY: as above.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn without_credentials_it_is_said_how_to_get_some() {
+    fn without_credentials_the_message_has_a_remedy() {
         let mut gce = StandIn::gce();
         let (got, _) = token(&mut gce, "GCE_METADATA_HOST", "127.0.0.1:1");
         let error = got.unwrap_err();

@@ -1,4 +1,4 @@
-//! The parts of Compute Engine that are asked, and what they answer.
+//! Requests to Compute Engine and their answers.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -9,46 +9,46 @@ use ureq::Agent;
 
 use crate::{
     access::Access,
-    failure::{self, text},
+    error::{classify, text},
     group::Group,
 };
 
-const USUAL: &str = "https://compute.googleapis.com";
-/// With so many new instances in a zone its list is asked for, and not each of them.
-const MANY: usize = 10;
-/// What of an instance is wanted: the rest of a list need not travel.
+const DEFAULT_ENDPOINT: &str = "https://compute.googleapis.com";
+/// With this many new instances in a zone, one request lists the zone instead of a request per instance.
+const LIST_FROM: usize = 10;
+/// The requested fields of an instance.
 const FIELDS: &str = "id,name,machineType,labels,scheduling(provisioningModel,preemptible),\
                       guestAccelerators(acceleratorCount),networkInterfaces(networkIP,ipv6Address,accessConfigs(natIP))";
 
-/// An instance, as its group sees it.
+/// An instance of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Member {
-    /// Its number; empty until it is made.
+    /// Its number. Empty until it is created.
     pub(crate) number: String,
     pub(crate) name: String,
     pub(crate) zone: String,
     pub(crate) status: String,
-    /// What the group is doing with it.
+    /// The current action of the group.
     pub(crate) action: String,
-    /// As the health checks say; empty without one.
+    /// The states of health checks. Empty without a check.
     pub(crate) health: Vec<String>,
 }
 
-/// What does not change while an instance lives.
+/// Properties that do not change during the life of an instance.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Machine {
+pub(crate) struct Instance {
     pub(crate) internal: Option<String>,
     pub(crate) external: Option<String>,
     pub(crate) ipv6: Option<String>,
-    /// Type of machine.
+    /// The machine type.
     pub(crate) kind: String,
     pub(crate) spot: bool,
     pub(crate) label: Option<String>,
-    /// Accelerators that were attached.
+    /// Attached accelerators.
     pub(crate) attached: u32,
 }
 
-/// The way to Compute Engine.
+/// A client of Compute Engine.
 #[derive(Debug)]
 pub(crate) struct Compute {
     endpoint: String,
@@ -62,7 +62,7 @@ impl Compute {
     /// # Errors
     /// The endpoint is no URL.
     pub(crate) fn new(endpoint: Option<String>) -> Result<Self, PluginError> {
-        let endpoint = endpoint.unwrap_or_else(|| USUAL.into());
+        let endpoint = endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into());
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             let why = format!("endpoint: {endpoint:?} is not http://... or https://...");
             return Err(PluginError::bad_config(why));
@@ -104,7 +104,7 @@ impl Compute {
                 )));
             }
             if answer.status != 200 {
-                return Err(failure::of(
+                return Err(classify(
                     &format!("listManagedInstances of {group}"),
                     &answer,
                 ));
@@ -121,25 +121,25 @@ impl Compute {
         }
     }
 
-    /// Instances of a zone, by number. Those that are gone in the meantime are not there.
-    pub(crate) fn machines(
+    /// Instances of a zone, by number. Deleted instances are left out.
+    pub(crate) fn instances(
         &mut self,
         project: &str,
         zone: &str,
         names: &[&str],
         until: Instant,
-    ) -> Result<BTreeMap<String, Machine>, PluginError> {
+    ) -> Result<BTreeMap<String, Instance>, PluginError> {
         let place = format!("projects/{project}/zones/{zone}/instances");
         let mut found = BTreeMap::new();
-        if names.len() < MANY {
+        if names.len() < LIST_FROM {
             for name in names {
                 let answer =
                     self.ask(&format!("{place}/{name}?fields={FIELDS}"), &Ask::Get, until)?;
                 match answer.status {
-                    200 => found.extend(machine(&answer.body)),
+                    200 => found.extend(instance(&answer.body)),
                     404 => {}
                     _ => {
-                        return Err(failure::of(
+                        return Err(classify(
                             &format!("instance {name} in zone {zone}"),
                             &answer,
                         ));
@@ -154,14 +154,14 @@ impl Compute {
                 format!("{place}?maxResults=500&fields=nextPageToken,items({FIELDS}){token}");
             let answer = self.ask(&path, &Ask::Get, until)?;
             if answer.status != 200 {
-                return Err(failure::of(&format!("instances of zone {zone}"), &answer));
+                return Err(classify(&format!("instances of zone {zone}"), &answer));
             }
             found.extend(
                 answer.body["items"]
                     .as_array()
                     .into_iter()
                     .flatten()
-                    .filter_map(machine),
+                    .filter_map(instance),
             );
             token = match text(&answer.body, "nextPageToken") {
                 "" => return Ok(found),
@@ -170,7 +170,7 @@ impl Compute {
         }
     }
 
-    /// Accelerators that a machine type has by itself.
+    /// Accelerators of a machine type.
     pub(crate) fn accelerators(
         &mut self,
         project: &str,
@@ -188,7 +188,7 @@ impl Compute {
             200 => sum(&answer.body["accelerators"], "guestAcceleratorCount"),
             404 => 0,
             _ => {
-                return Err(failure::of(
+                return Err(classify(
                     &format!("machine type {kind} in zone {zone}"),
                     &answer,
                 ));
@@ -217,13 +217,13 @@ fn member(value: &Value) -> Option<Member> {
     })
 }
 
-fn machine(value: &Value) -> Option<(String, Machine)> {
+fn instance(value: &Value) -> Option<(String, Instance)> {
     let number = value["id"].as_str()?.to_owned();
     let network = &value["networkInterfaces"][0];
     let owned = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let scheduling = &value["scheduling"];
     let spot = scheduling["preemptible"] == true || scheduling["provisioningModel"] == "SPOT";
-    let machine = Machine {
+    let instance = Instance {
         internal: owned(text(network, "networkIP")),
         external: owned(text(&network["accessConfigs"][0], "natIP")),
         ipv6: owned(text(network, "ipv6Address")),
@@ -238,7 +238,7 @@ fn machine(value: &Value) -> Option<(String, Machine)> {
             .map(str::to_owned),
         attached: sum(&value["guestAccelerators"], "acceleratorCount"),
     };
-    Some((number, machine))
+    Some((number, instance))
 }
 
 fn sum(list: &Value, field: &str) -> u32 {
@@ -247,7 +247,7 @@ fn sum(list: &Value, field: &str) -> u32 {
     counts.fold(0, u32::saturating_add)
 }
 
-/// A page token in a query: letters and digits as they are.
+/// A page token, percent-encoded for a query.
 fn encoded(token: &str) -> String {
     let byte = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {

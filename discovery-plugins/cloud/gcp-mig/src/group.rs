@@ -1,4 +1,4 @@
-//! The name of a group: project, place and name. Pure.
+//! The name of a group: project, location and name. Pure.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use elasticrun_plugin_sdk::PluginError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) project: String,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     pub(crate) name: String,
 }
 
-/// Where a group is.
+/// The location of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Zone(String),
     Region(String),
 }
 
 impl Group {
-    /// Reads `PROJECT/ZONE/NAME` or `PROJECT/REGION/NAME`. A zone's name is its region's and a letter.
+    /// Parses `PROJECT/ZONE/NAME` or `PROJECT/REGION/NAME`. The name of a zone is that of its region and a letter.
     pub(crate) fn read(text: &str) -> Result<Self, PluginError> {
         let bad = || {
             PluginError::bad_config(format!(
@@ -28,7 +28,7 @@ impl Group {
             ))
         };
         let parts: Vec<_> = text.split('/').collect();
-        let [project, place, name] = parts[..] else {
+        let [project, location, name] = parts[..] else {
             return Err(bad());
         };
         // A project may belong to a domain: example.com:lab.
@@ -38,35 +38,35 @@ impl Group {
             };
             !word.is_empty() && word.chars().all(fits)
         };
-        if !is_word(project, "-.:") || !is_word(place, "-") || !is_word(name, "-") {
+        if !is_word(project, "-.:") || !is_word(location, "-") || !is_word(name, "-") {
             return Err(bad());
         }
-        let last = place.rsplit('-').next().unwrap_or_default();
+        let last = location.rsplit('-').next().unwrap_or_default();
         let is_zone = last.len() == 1 && last.bytes().all(|byte| byte.is_ascii_lowercase());
-        let place = place.to_owned();
+        let location = location.to_owned();
         Ok(Self {
             project: project.to_owned(),
-            place: if is_zone {
-                Place::Zone(place)
+            location: if is_zone {
+                Location::Zone(location)
             } else {
-                Place::Region(place)
+                Location::Region(location)
             },
             name: name.to_owned(),
         })
     }
 
-    /// Its path behind `/compute/v1/`.
+    /// Its path below `/compute/v1/`.
     pub(crate) fn path(&self) -> String {
         let Self {
             project,
-            place,
+            location,
             name,
         } = self;
-        match place {
-            Place::Zone(zone) => {
+        match location {
+            Location::Zone(zone) => {
                 format!("projects/{project}/zones/{zone}/instanceGroupManagers/{name}")
             }
-            Place::Region(region) => {
+            Location::Region(region) => {
                 format!("projects/{project}/regions/{region}/instanceGroupManagers/{name}")
             }
         }
@@ -77,12 +77,12 @@ impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             project,
-            place,
+            location,
             name,
         } = self;
-        match place {
-            Place::Zone(zone) => write!(f, "{name} in zone {zone} of project {project}"),
-            Place::Region(region) => write!(f, "{name} in region {region} of project {project}"),
+        match location {
+            Location::Zone(zone) => write!(f, "{name} in zone {zone} of project {project}"),
+            Location::Region(region) => write!(f, "{name} in region {region} of project {project}"),
         }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_zone_or_a_region() {
+    fn a_location_is_a_zone_or_a_region() {
         let path = |text| Group::read(text).unwrap().path();
         assert_eq!(
             path("lab/europe-west4-a/gpus"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_group_is_refused_with_the_form() {
+    fn an_invalid_group_is_refused_with_the_form() {
         for text in [
             "gpus",
             "lab/gpus",

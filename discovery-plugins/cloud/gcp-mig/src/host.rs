@@ -1,4 +1,4 @@
-//! From what the group says of an instance, and the instance of itself, to a host. Pure.
+//! Converts an instance and its state in the group to a host. Pure.
 
 use elasticrun_plugin_sdk::{
     Host, HostState, PluginError, SlotsFrom, hosts::MAX_SLOTS, slots::from_label,
@@ -6,24 +6,24 @@ use elasticrun_plugin_sdk::{
 
 use crate::{
     AddressKind, Options,
-    compute::{Machine, Member},
+    compute::{Instance, Member},
 };
 
-/// The label that says how many workers an instance takes. (Labels of this cloud have no colons.)
+/// The label with the number of workers of an instance. (Labels of this cloud have no colons.)
 pub(crate) const SLOTS_LABEL: &str = "elasticrun-slots";
 
-/// The host that an instance is; `accelerators` are those of its machine type.
+/// The host of an instance. `accelerators` are those of its machine type.
 pub(crate) fn host(
     member: &Member,
-    machine: Option<&Machine>,
+    instance: Option<&Instance>,
     accelerators: u32,
     group: &str,
     options: &Options,
 ) -> Result<Host, PluginError> {
     let (mut state, mut reason) = life(member);
-    let address = machine.and_then(|machine| match options.address {
-        AddressKind::Internal => machine.internal.as_deref().or(machine.ipv6.as_deref()),
-        AddressKind::External => machine.external.as_deref(),
+    let address = instance.and_then(|instance| match options.address {
+        AddressKind::Internal => instance.internal.as_deref().or(instance.ipv6.as_deref()),
+        AddressKind::External => instance.external.as_deref(),
     });
     if state == HostState::Ready && address.is_none() {
         state = HostState::Pending;
@@ -34,8 +34,8 @@ pub(crate) fn host(
             }
         });
     }
-    let slots = slots(member, machine, accelerators, options)?;
-    let all = machine.map(|machine| [&machine.internal, &machine.external, &machine.ipv6]);
+    let slots = slots(member, instance, accelerators, options)?;
+    let all = instance.map(|instance| [&instance.internal, &instance.external, &instance.ipv6]);
     let others = all.into_iter().flatten().flatten();
     let others = others
         .filter(|other| Some(other.as_str()) != address)
@@ -52,15 +52,15 @@ pub(crate) fn host(
         slots_from: slots.map(|(_, from)| from),
         state,
         reason,
-        spot: machine.is_some_and(|machine| machine.spot),
+        spot: instance.is_some_and(|instance| instance.spot),
         zone: Some(member.zone.clone()),
-        kind: machine.map(|machine| machine.kind.clone()),
+        kind: instance.map(|instance| instance.kind.clone()),
         labels: labels.into(),
         ..Host::new(format!("{}.{}", member.name, member.number))
     })
 }
 
-/// The state, and why it is that.
+/// The state and its reason.
 fn life(member: &Member) -> (HostState, Option<String>) {
     let because = |state, why: &str| (state, Some(why.to_owned()));
     match member.status.as_str() {
@@ -82,7 +82,7 @@ fn life(member: &Member) -> (HostState, Option<String>) {
         return because(HostState::Pending, &member.status);
     }
     if let Some(sick) = member.health.iter().find(|state| *state != "HEALTHY") {
-        // Unknown is what comes before the first check.
+        // The state is unknown before the first check.
         let state = if sick == "UNKNOWN" {
             HostState::Pending
         } else {
@@ -95,22 +95,22 @@ fn life(member: &Member) -> (HostState, Option<String>) {
 
 fn slots(
     member: &Member,
-    machine: Option<&Machine>,
+    instance: Option<&Instance>,
     accelerators: u32,
     options: &Options,
 ) -> Result<Option<(u32, SlotsFrom)>, PluginError> {
     if let Some(slots) = options.slots {
         return Ok(Some((slots, SlotsFrom::Explicit)));
     }
-    let Some(machine) = machine else {
+    let Some(instance) = instance else {
         return Ok(None);
     };
-    if let Some(text) = &machine.label {
+    if let Some(text) = &instance.label {
         let what = format!("the label {SLOTS_LABEL} of {}", member.name);
         return Ok(Some((from_label(text, &what)?, SlotsFrom::Label)));
     }
-    let count = if machine.attached > 0 {
-        machine.attached
+    let count = if instance.attached > 0 {
+        instance.attached
     } else {
         accelerators
     };
@@ -165,36 +165,36 @@ mod tests {
             |json: &str| elasticrun_plugin_sdk::from_options::<Options>(json.as_bytes()).unwrap();
         let plain = options(r#"{"group": "p/r/n"}"#);
         let member = member("RUNNING", "NONE", &[]);
-        let of = |label: Option<&str>, attached, accelerators, options: &Options| {
-            let machine = Machine {
+        let slots_of = |label: Option<&str>, attached, accelerators, options: &Options| {
+            let instance = Instance {
                 internal: Some("10.0.0.1".into()),
                 label: label.map(str::to_owned),
                 attached,
-                ..Machine::default()
+                ..Instance::default()
             };
-            let host = host(&member, Some(&machine), accelerators, "g", options)?;
+            let host = host(&member, Some(&instance), accelerators, "g", options)?;
             Ok::<_, PluginError>((host.slots, host.slots_from))
         };
-        assert_eq!(of(None, 0, 0, &plain).unwrap(), (None, None));
+        assert_eq!(slots_of(None, 0, 0, &plain).unwrap(), (None, None));
         assert_eq!(
-            of(None, 0, 8, &plain).unwrap(),
+            slots_of(None, 0, 8, &plain).unwrap(),
             (Some(8), Some(SlotsFrom::Accelerators))
         );
         assert_eq!(
-            of(None, 2, 8, &plain).unwrap(),
+            slots_of(None, 2, 8, &plain).unwrap(),
             (Some(2), Some(SlotsFrom::Accelerators))
         );
         assert_eq!(
-            of(Some("3"), 2, 8, &plain).unwrap(),
+            slots_of(Some("3"), 2, 8, &plain).unwrap(),
             (Some(3), Some(SlotsFrom::Label))
         );
         let explicit = options(r#"{"group": "p/r/n", "slots": 1}"#);
         assert_eq!(
-            of(Some("3"), 2, 8, &explicit).unwrap(),
+            slots_of(Some("3"), 2, 8, &explicit).unwrap(),
             (Some(1), Some(SlotsFrom::Explicit))
         );
         assert_eq!(
-            of(Some("all"), 0, 0, &plain).unwrap_err().message,
+            slots_of(Some("all"), 0, 0, &plain).unwrap_err().message,
             r#"the label elasticrun-slots of gpus-x1 is "all"; it must be a number from 1 to 1024"#
         );
     }

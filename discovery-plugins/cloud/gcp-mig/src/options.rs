@@ -1,44 +1,44 @@
-//! What `--discovery gcp-mig:...` takes.
+//! The options of `--discovery gcp-mig:...`.
 
 use elasticrun_plugin_sdk::{PluginError, slots};
 use serde::Deserialize;
 
-/// Which group, and how its instances are reached.
+/// The options of the plugin.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
     /// `PROJECT/ZONE/NAME`, or `PROJECT/REGION/NAME`.
     pub group: String,
-    /// Another endpoint, such as a stand-in; else `ELASTICRUN_GCE_ENDPOINT`, if set.
+    /// Another endpoint, such as a test server, else `ELASTICRUN_GCE_ENDPOINT`, if set.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// Which address of an instance is used.
+    /// The kind of address to use.
     #[serde(default, rename = "use")]
     pub address: AddressKind,
-    /// Who logs in there.
+    /// The user for ssh.
     #[serde(default)]
     pub user: Option<String>,
     /// Port of the ssh servers.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Slots of every instance, whatever labels and types say.
+    /// Slots of each instance. It overrides labels and types.
     #[serde(default)]
     pub slots: Option<u32>,
 }
 
-/// Which address of an instance is used.
+/// The kind of address to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AddressKind {
-    /// That of its network.
+    /// The address in its network.
     #[default]
     Internal,
-    /// That of the internet.
+    /// The external address.
     External,
 }
 
 impl Options {
-    /// What is wrong whatever the cloud says.
+    /// Checks the options without the cloud.
     pub(crate) fn check(&self) -> Result<(), PluginError> {
         slots::check_option(self.slots)?;
         if self.port == Some(0) {

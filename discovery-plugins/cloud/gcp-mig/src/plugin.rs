@@ -10,14 +10,14 @@ use elasticrun_plugin_sdk::{Command, Manifest, Plugin, PluginError, Snapshot, ji
 
 use crate::{
     Options,
-    compute::{Compute, Machine, Member},
+    compute::{Compute, Instance, Member},
     group::Group,
     host::host,
 };
 
-/// From a poll to the next, at least.
+/// Minimum time from a poll to the next.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-/// At most so much is added to it, so that many jobs do not ask together.
+/// Maximum random addition, so that many jobs do not poll at the same time.
 const JITTER: Duration = Duration::from_secs(1);
 
 /// The instances of a managed instance group.
@@ -27,7 +27,7 @@ pub struct GcpMig {
     group: Group,
     compute: Compute,
     /// Instances by number.
-    machines: BTreeMap<String, Machine>,
+    instances: BTreeMap<String, Instance>,
 }
 
 impl Plugin for GcpMig {
@@ -66,7 +66,7 @@ impl Plugin for GcpMig {
             group: Group::read(&options.group)?,
             compute: Compute::new(endpoint.filter(|endpoint| !endpoint.is_empty()))?,
             options,
-            machines: BTreeMap::new(),
+            instances: BTreeMap::new(),
         })
     }
 
@@ -76,33 +76,34 @@ impl Plugin for GcpMig {
         self.refresh(&members, until)?;
         let mut hosts = Vec::new();
         for member in &members {
-            // Before it has a number it is a plan.
+            // Without a number the instance is only planned.
             if member.number.is_empty() {
                 continue;
             }
-            let machine = self.machines.get(&member.number);
-            let asks_type = |machine: &&Machine| {
-                self.options.slots.is_none() && machine.label.is_none() && machine.attached == 0
+            let instance = self.instances.get(&member.number);
+            let needs_type = |instance: &&Instance| {
+                self.options.slots.is_none() && instance.label.is_none() && instance.attached == 0
             };
-            let accelerators = match machine.filter(asks_type) {
-                Some(machine) => self.compute.accelerators(
+            let accelerators = match instance.filter(needs_type) {
+                Some(instance) => self.compute.accelerators(
                     &self.group.project,
                     &member.zone,
-                    &machine.kind,
+                    &instance.kind,
                     until,
                 )?,
                 None => 0,
             };
             hosts.push(host(
                 member,
-                machine,
+                instance,
                 accelerators,
                 &self.group.name,
                 &self.options,
             )?);
         }
-        let leaves = |member: &&Member| matches!(member.action.as_str(), "DELETING" | "ABANDONING");
-        let target = members.len() - members.iter().filter(leaves).count();
+        let is_leaving =
+            |member: &&Member| matches!(member.action.as_str(), "DELETING" | "ABANDONING");
+        let target = members.len() - members.iter().filter(is_leaving).count();
         Ok(Snapshot {
             next_poll: Some(INTERVAL + jitter(JITTER)),
             target_size: u32::try_from(target).ok(),
@@ -119,31 +120,32 @@ impl Plugin for GcpMig {
 }
 
 impl GcpMig {
-    /// Asks for the instances that are new, and forgets those that are no members any more.
+    /// Queries new instances, and forgets those that are no longer members.
     fn refresh(&mut self, members: &[Member], until: Instant) -> Result<(), PluginError> {
         let numbers: BTreeSet<_> = members
             .iter()
             .map(|member| member.number.as_str())
             .collect();
-        self.machines
+        self.instances
             .retain(|number, _| numbers.contains(number.as_str()));
         let mut new: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for member in members {
-            let known = self.machines.get(&member.number);
-            // An address comes with the start.
-            if !member.number.is_empty() && known.is_none_or(|machine| machine.internal.is_none()) {
+            let known = self.instances.get(&member.number);
+            // An instance has no address before its start.
+            if !member.number.is_empty() && known.is_none_or(|instance| instance.internal.is_none())
+            {
                 new.entry(&member.zone).or_default().push(&member.name);
             }
         }
         for (zone, names) in new {
             let found = self
                 .compute
-                .machines(&self.group.project, zone, &names, until)?;
-            // A list has the whole zone, and an instance that was made anew another number.
+                .instances(&self.group.project, zone, &names, until)?;
+            // A list has all instances of the zone, and a recreated instance has another number.
             let found = found
                 .into_iter()
                 .filter(|(number, _)| numbers.contains(number.as_str()));
-            self.machines.extend(found);
+            self.instances.extend(found);
         }
         Ok(())
     }

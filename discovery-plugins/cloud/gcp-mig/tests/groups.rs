@@ -1,4 +1,4 @@
-//! Groups that grow, shrink and let instances go, and what goes wrong, as the plugin sees it.
+//! Groups that grow, shrink and remove instances, and failures, through the plugin.
 
 #![allow(clippy::unwrap_used)]
 
@@ -91,7 +91,7 @@ fn a_regional_group_has_many_instances_in_several_zones() {
     assert_eq!(snapshot.hosts[1].zone.as_deref(), Some("europe-west4-b"));
     let calls = gce.calls();
     let count = |action: &str| calls.iter().filter(|call| *call == action).count();
-    // 1,100 in pages of 200; 366 or 367 a zone; one type in each of three zones.
+    // 1,100 in pages of 200; 366 or 367 per zone; one type in each of three zones.
     assert_eq!(
         (
             count("managed"),
@@ -124,7 +124,7 @@ fn an_instance_that_goes_is_draining_and_then_gone() {
 }
 
 #[test]
-fn an_instance_that_is_made_anew_is_another_host() {
+fn a_recreated_instance_is_another_host() {
     let (mut gce, members, mut plugin) = zonal(1, json!({}));
     let before = poll(&mut plugin).hosts;
     let anew = gce.order(json!({"do": "recreate", "id": members[0]}));
@@ -261,7 +261,7 @@ fn a_server_that_never_answers_costs_no_more_than_the_deadline() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn mistakes_are_named() {
     let refused = |options: Value| {
         let error = make(&options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::BadConfig);

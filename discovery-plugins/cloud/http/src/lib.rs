@@ -1,9 +1,9 @@
-//! Requests of plugins: each within what is left of the poll's deadline, and what it means that no answer came.
+//! HTTP requests of plugins, each within the rest of the poll's deadline.
 //!
-//! TLS trusts what the system trusts. Nothing is retried: a failure goes to the job, which backs off.
+//! TLS trusts the system's certificates. Nothing is retried. The job backs off after a failure.
 
-mod failure;
+mod error;
 mod request;
 
-pub use failure::{late, unreachable};
+pub use error::{late, unreachable};
 pub use request::{Answer, Ask, agent, ask};

@@ -1,4 +1,4 @@
-//! Requests within a deadline, and what their failures mean.
+//! Requests with a deadline.
 
 use std::{sync::Arc, time::Instant};
 
@@ -9,10 +9,10 @@ use ureq::{
     tls::{Certificate, RootCerts, TlsConfig, TlsProvider},
 };
 
-use crate::failure;
+use crate::error::{late, unreachable};
 
-/// The most that is read of an answer: 500 instances of a list are about 2 MiB.
-const MOST: u64 = 64 << 20;
+/// Size limit of an answer. A list of 500 instances has about 2 MiB.
+const MAX_BODY: u64 = 64 << 20;
 
 /// A client with the system's root certificates.
 pub fn agent() -> Agent {
@@ -34,32 +34,32 @@ pub fn agent() -> Agent {
         .into()
 }
 
-/// What is sent.
+/// The method and body of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
-    /// Nothing but the address.
+    /// GET.
     Get,
-    /// With no body.
+    /// POST without a body.
     Post,
-    /// Fields as of a form.
+    /// POST of form fields.
     Form(&'a [(&'a str, &'a str)]),
 }
 
-/// An answer that came.
+/// An answer of a server.
 #[derive(Debug)]
 pub struct Answer {
-    /// Of HTTP.
+    /// The HTTP status.
     pub status: u16,
-    /// Seconds to wait, if the server says so.
+    /// The requested pause in seconds, if any.
     pub retry_after: Option<u64>,
-    /// Null if it is not JSON.
+    /// The JSON body, or null.
     pub body: Value,
 }
 
-/// Asks, and waits no longer than `until`.
+/// Sends a request and waits for the answer until `until`.
 ///
 /// # Errors
-/// No answer came.
+/// The server did not answer.
 pub fn ask(
     agent: &Agent,
     url: &str,
@@ -69,7 +69,7 @@ pub fn ask(
 ) -> Result<Answer, PluginError> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err(failure::late(url));
+        return Err(late(url));
     }
     let answer = match ask {
         Ask::Get => {
@@ -92,11 +92,15 @@ pub fn ask(
             }
         }
     };
-    let mut answer = answer.map_err(|error| failure::unreachable(url, &error))?;
+    let mut answer = answer.map_err(|error| unreachable(url, &error))?;
     let retry_after = answer.headers().get("retry-after");
     let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let body = answer.body_mut().with_config().limit(MOST).read_to_vec();
-    let body = body.map_err(|error| failure::unreachable(url, &error))?;
+    let body = answer
+        .body_mut()
+        .with_config()
+        .limit(MAX_BODY)
+        .read_to_vec();
+    let body = body.map_err(|error| unreachable(url, &error))?;
     Ok(Answer {
         status: answer.status().as_u16(),
         retry_after,

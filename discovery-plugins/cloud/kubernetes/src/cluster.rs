@@ -1,42 +1,42 @@
-//! The way to the pods.
+//! Access to the pods.
 
 use elasticrun_plugin_sdk::{PluginError, text::with_causes};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Config, api::ListParams};
 
-use crate::{Options, failure};
+use crate::{Options, error::classify};
 
-/// The most pods of a page.
+/// The maximum number of pods of a page.
 const PAGE: u32 = 500;
 
-/// The pods that a selector chooses in a namespace.
+/// The pods of a selector in a namespace.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) pods: Api<Pod>,
     pub(crate) selector: String,
-    /// For messages.
+    /// Selector and namespace, for messages.
     pub(crate) place: String,
 }
 
 /// A list of pods.
 pub(crate) struct Pods {
     pub(crate) pods: Vec<Pod>,
-    /// From where a watch goes on.
+    /// The version at which a watch continues.
     pub(crate) version: String,
 }
 
 impl Cluster {
-    /// By the configuration of this environment: the pod's own, or that of kubectl.
-    pub(crate) async fn of(options: &Options) -> Result<Self, PluginError> {
+    /// Uses the configuration of this environment: that of the pod, or that of kubectl.
+    pub(crate) async fn from_options(options: &Options) -> Result<Self, PluginError> {
         let mut config = Config::infer().await.map_err(|error| {
             PluginError::bad_config(format!(
                 "no Kubernetes configuration; run in a pod, or set KUBECONFIG ({})",
                 with_causes(&error)
             ))
         })?;
-        // A watch is silent for as long as nothing happens; a poll has its deadline.
+        // A watch may be silent for long, and a poll has its own deadline.
         config.read_timeout = None;
-        // The job has a back-off of its own, and a throttled server must not be asked again at once.
+        // No retries: the job backs off by itself, and a throttled server must not be called again at once.
         config.default_retry = false;
         let namespace = options
             .namespace
@@ -53,13 +53,13 @@ impl Cluster {
         })
     }
 
-    /// All current pods. A list that expires between two pages is begun anew, once.
+    /// All current pods. A list that expires between two pages is restarted once.
     pub(crate) async fn list(&self) -> Result<Pods, PluginError> {
         match self.pages().await {
             Err(kube::Error::Api(status)) if status.code == 410 => self.pages().await,
             result => result,
         }
-        .map_err(|error| failure::of(&self.place, &error))
+        .map_err(|error| classify(&self.place, &error))
     }
 
     async fn pages(&self) -> kube::Result<Pods> {

@@ -1,4 +1,4 @@
-//! From a pod to a host. Pure, but for the clock that is handed in.
+//! Converts a pod to a host. Pure: the caller passes the time.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
 use crate::Options;
 
-/// The label that says how many workers a pod takes. (A label's name has no colon.)
+/// The label with the number of workers of a pod. (The name of a label has no colon.)
 pub(crate) const SLOTS_LABEL: &str = "elasticrun-slots";
-/// Resources that are accelerators.
+/// Resource names of accelerators.
 const ACCELERATORS: [&str; 3] = ["nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuroncore"];
 
-/// The host that a pod is; none if it has no name. `now` is seconds since 1970.
+/// The host of a pod. `None` if it has no name. `now` is in seconds since 1970.
 pub(crate) fn host(pod: &Pod, options: &Options, now: i64) -> Result<Option<Host>, PluginError> {
     let meta = &pod.metadata;
     let (Some(name), Some(uid)) = (&meta.name, &meta.uid) else {
@@ -22,11 +22,11 @@ pub(crate) fn host(pod: &Pod, options: &Options, now: i64) -> Result<Option<Host
     };
     let empty = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&empty);
-    let going = meta
+    let deletion = meta
         .deletion_timestamp
         .as_ref()
         .map(|time| time.0.as_second());
-    let (mut state, mut reason) = life(status, going.is_some());
+    let (mut state, mut reason) = life(status, deletion.is_some());
     let address = status.pod_ip.clone().filter(|address| !address.is_empty());
     if state == HostState::Ready && address.is_none() {
         (state, reason) = (HostState::Pending, Some("has no address".into()));
@@ -53,21 +53,21 @@ pub(crate) fn host(pod: &Pod, options: &Options, now: i64) -> Result<Option<Host
         slots_from: slots.map(|(_, from)| from),
         state,
         reason,
-        // The time of deletion is that at which the grace period ends.
-        deadline: going.map(left).filter(|_| state == HostState::Draining),
+        // The deletion timestamp is the end of the grace period.
+        deadline: deletion.map(left).filter(|_| state == HostState::Draining),
         labels: labels.collect(),
         ..Host::new(id(name, uid))
     }))
 }
 
-/// The name and the first part of the uid, as an agent can make it of `$POD_NAME.uid-${POD_UID%%-*}`. That part may be all
-/// digits, and a name that ends with a number would be taken for an address.
+/// The name and the first part of the uid. An agent uses `$POD_NAME.uid-${POD_UID%%-*}`. The `uid-` is needed since that part
+/// may be all digits, and a name that ends with a number would count as an address.
 fn id(name: &str, uid: &str) -> String {
     format!("{name}.uid-{}", uid.split('-').next().unwrap_or_default())
 }
 
-/// The state, and why it is that.
-fn life(status: &PodStatus, going: bool) -> (HostState, Option<String>) {
+/// The state and its reason.
+fn life(status: &PodStatus, is_deleted: bool) -> (HostState, Option<String>) {
     let because = |state, why: &str| (state, Some(why.to_owned()));
     let phase = status.phase.as_deref().unwrap_or("Pending");
     let condition = |kind: &str| {
@@ -77,7 +77,7 @@ fn life(status: &PodStatus, going: bool) -> (HostState, Option<String>) {
     if matches!(phase, "Succeeded" | "Failed") {
         return because(HostState::Gone, status.reason.as_deref().unwrap_or(phase));
     }
-    if going {
+    if is_deleted {
         return because(HostState::Draining, "is being deleted");
     }
     let disrupted = condition("DisruptionTarget").filter(|condition| condition.status == "True");

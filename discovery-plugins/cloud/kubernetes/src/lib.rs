@@ -1,16 +1,16 @@
 //! Discovery plugin `kubernetes`: the pods that a label selector chooses.
 //!
-//! A list of the pods is a poll. Beside it a thread watches them and only says that something has changed, and then
-//! the next poll comes at once; so what a watch misses (it expires, the connection ends) is found late and not never.
-//! Agents run in the pods and register themselves: docs/kubernetes.md, examples/kubernetes.
+//! Each poll lists the pods. In addition, a thread watches them and requests a poll after each change. Regular polls find
+//! changes that the watch misses, as when it expires or its connection ends. Agents run in the pods and register themselves:
+//! docs/kubernetes.md, examples/kubernetes.
 //!
 //! # Invariants
-//! - A host's id has the pod's uid in it: a pod that is made anew under the old name is another host.
-//! - Ready means: the pod runs and is ready, and nobody has asked for its deletion.
-//! - A poll is back within its deadline. The watch ends with the plugin.
+//! - A host's id contains the pod's uid, so that a pod that is recreated under the same name is another host.
+//! - Ready means: the pod is running and ready, and is not being deleted.
+//! - A poll returns within its deadline. The watch ends with the plugin.
 
 mod cluster;
-mod failure;
+mod error;
 mod host;
 mod options;
 mod plugin;

@@ -1,26 +1,26 @@
-//! What `--discovery kubernetes:...` takes.
+//! The options of `--discovery kubernetes:...`.
 
 use elasticrun_plugin_sdk::{PluginError, slots};
 use serde::Deserialize;
 
-/// Which pods.
+/// The options of the plugin.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
     /// A label selector: `app=train`, `app=train,tier in (gpu)`.
     pub selector: String,
-    /// Their namespace; else that of the configuration.
+    /// The namespace, else that of the configuration.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Slots of every pod, whatever labels and resources say.
+    /// Slots of each pod. It overrides labels and resources.
     #[serde(default)]
     pub slots: Option<u32>,
 }
 
 impl Options {
-    /// What is wrong whatever the cluster says.
+    /// Checks the options without the cluster.
     pub(crate) fn check(&self) -> Result<(), PluginError> {
-        // All pods of a namespace are never meant.
+        // An empty selector would select all pods of the namespace.
         if self.selector.trim().is_empty() {
             return Err(PluginError::bad_config(
                 "selector: is empty; give labels, such as app=train",

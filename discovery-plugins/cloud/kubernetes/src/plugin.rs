@@ -6,16 +6,18 @@ use std::{
 };
 
 use elasticrun_plugin_event_loop::EventLoop;
-use elasticrun_plugin_sdk::{Changed, Command, Host, Manifest, Plugin, PluginError, Snapshot};
+use elasticrun_plugin_sdk::{
+    ChangeNotifier, Command, Host, Manifest, Plugin, PluginError, Snapshot,
+};
 
 use crate::{Options, cluster::Cluster, host::host, watch::Watch};
 
-/// From a poll to the next, when no change is said.
+/// From a poll to the next, without a change.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// For reading the configuration, which may start a program that gives credentials.
+/// Time limit for the configuration, which may run a program for credentials.
 const START: Duration = Duration::from_secs(15);
 
-/// The pods that a label selector chooses.
+/// The pods of a label selector.
 pub struct Kubernetes {
     options: Options,
     cluster: Cluster,
@@ -52,7 +54,7 @@ impl Plugin for Kubernetes {
         options.check()?;
         let event_loop = EventLoop::new()?;
         let place = "the Kubernetes configuration";
-        let cluster = event_loop.within(START, place, Cluster::of(&options))?;
+        let cluster = event_loop.within(START, place, Cluster::from_options(&options))?;
         Ok(Self {
             options,
             cluster,
@@ -78,7 +80,7 @@ impl Plugin for Kubernetes {
         })
     }
 
-    fn watch(&mut self, changed: Changed) -> Result<(), PluginError> {
+    fn watch(&mut self, changed: ChangeNotifier) -> Result<(), PluginError> {
         let watch = Watch::start(self.options.clone(), changed)
             .map_err(|error| PluginError::retryable(format!("no thread to watch by: {error}")))?;
         self.watch = Some(watch);

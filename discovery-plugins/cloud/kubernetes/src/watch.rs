@@ -1,30 +1,30 @@
-//! The thread that watches the pods and says that something has changed.
+//! The thread that watches the pods and notifies of changes.
 
 use std::{io, thread, time::Duration};
 
-use elasticrun_plugin_sdk::{Changed, text::with_causes, tracing};
+use elasticrun_plugin_sdk::{ChangeNotifier, text::with_causes, tracing};
 use futures_util::{StreamExt, pin_mut};
 use kube::api::{WatchEvent, WatchParams};
 use tokio::{sync::oneshot, time::sleep};
 
 use crate::{Options, cluster::Cluster};
 
-/// How long the server holds a watch; then another one goes on from there.
-const HELD: u32 = 240;
-/// From a failure to the next try, doubled with each up to the longest.
-const FIRST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(30);
+/// How long the server keeps a watch open, in seconds. Another watch continues after it.
+const WATCH_SECONDS: u32 = 240;
+/// Pause after the first failure. Each further failure doubles it, up to the maximum.
+const MIN_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// A watch that ends with this.
+/// A watch, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Dropping it is the order to end.
+    /// Dropping it ends the thread.
     _open: oneshot::Sender<()>,
 }
 
 impl Watch {
-    /// Begins to watch.
-    pub(crate) fn start(options: Options, changed: Changed) -> io::Result<Self> {
+    /// Starts the thread.
+    pub(crate) fn start(options: Options, changed: ChangeNotifier) -> io::Result<Self> {
         let (open, closed) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -44,41 +44,47 @@ impl Watch {
     }
 }
 
-/// Watches for ever. Clients are of this thread's event loop, so it has its own.
-async fn watch(options: &Options, changed: &Changed) {
-    let mut pause = FIRST;
+/// Watches forever. A client belongs to the event loop of its thread, so this creates its own.
+async fn watch(options: &Options, changed: &ChangeNotifier) {
+    let mut pause = MIN_PAUSE;
     loop {
         match follow(options, changed, &mut pause).await {
-            // It has expired: what happened in between is unknown, so it is said and begun anew.
+            // The watch has expired, and changes may be lost. So notify and restart.
             Ok(()) => {
                 changed.notify();
-                sleep(FIRST).await;
+                sleep(MIN_PAUSE).await;
             }
             Err(why) => {
                 tracing::debug!("the watch of the pods pauses for {pause:?}: {why}");
                 sleep(pause).await;
-                pause = (2 * pause).min(LONGEST);
+                pause = (2 * pause).min(MAX_PAUSE);
             }
         }
     }
 }
 
 /// Follows the pods from their current list until that is too old to continue from.
-async fn follow(options: &Options, changed: &Changed, pause: &mut Duration) -> Result<(), String> {
-    let cluster = Cluster::of(options).await.map_err(|error| error.message)?;
+async fn follow(
+    options: &Options,
+    changed: &ChangeNotifier,
+    pause: &mut Duration,
+) -> Result<(), String> {
+    let cluster = Cluster::from_options(options)
+        .await
+        .map_err(|error| error.message)?;
     let list = cluster.list().await.map_err(|error| error.message)?;
-    // What happened between the plugin's own list and this one.
+    // Changes between the list of the last poll and this one.
     changed.notify();
     let params = WatchParams::default()
         .labels(&cluster.selector)
-        .timeout(HELD);
+        .timeout(WATCH_SECONDS);
     let mut version = list.version;
     loop {
         let events = match cluster.pods.watch(&params, &version).await {
             Err(error) if is_expired(&error) => return Ok(()),
             events => events.map_err(|error| with_causes(&error))?,
         };
-        *pause = FIRST;
+        *pause = MIN_PAUSE;
         pin_mut!(events);
         while let Some(event) = events.next().await {
             let event = match event {
@@ -95,12 +101,13 @@ async fn follow(options: &Options, changed: &Changed, pause: &mut Duration) -> R
                 WatchEvent::Error(status) => return Err(status.message),
             }
         }
-        // It was held long enough, or its connection broke. A server that ends each at once is not asked in a circle.
-        sleep(FIRST).await;
+        // The watch has timed out, or its connection broke. The pause avoids a busy loop if the server ends each watch at
+        // once.
+        sleep(MIN_PAUSE).await;
     }
 }
 
-/// Whether the server no longer knows what happened since a version.
+/// Whether the server no longer has the changes since a version.
 fn is_expired(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 410)
 }

@@ -1,4 +1,4 @@
-//! Pods that come and go, and what goes wrong, as the plugin sees it.
+//! Pods that come and go, and failures, through the plugin.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const PLENTY: Duration = Duration::from_secs(20);
 
-/// A cluster, and the configuration of it in this environment.
+/// A cluster and its configuration in this environment.
 struct Cluster {
     server: StandIn,
     _directory: TempDir,
@@ -34,7 +34,7 @@ impl Cluster {
         }
     }
 
-    /// A pod that is ready, in the namespace of the configuration, with more fields; gives the host's id.
+    /// Creates a ready pod in the namespace of the configuration, with more fields. Returns the host's id.
     fn pod(&mut self, name: &str, more: Value) -> String {
         let mut order = json!({"do": "pod", "name": name, "namespace": "lab"});
         order
@@ -50,7 +50,7 @@ fn configure(kubeconfig: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     fs::write(&path, kubeconfig).unwrap();
-    // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.
+    // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
     unsafe { std::env::set_var("KUBECONFIG", path) };
     directory
 }
@@ -153,7 +153,7 @@ fn many_pods_come_in_pages() {
     let mut plugin = plugin();
     assert_eq!(poll(&mut plugin).len(), 1100);
     assert_eq!(cluster.server.calls(), ["list", "list", "list"]);
-    // The list expires between two pages, and is begun anew.
+    // The list expires between two pages, and is restarted.
     cluster
         .server
         .order(json!({"do": "fail", "action": "list", "status": 410, "reason": "Expired"}));
@@ -161,7 +161,7 @@ fn many_pods_come_in_pages() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn mistakes_are_named() {
     let mut cluster = Cluster::start();
     let mut plugin = plugin();
     for (status, reason, kind) in [
@@ -205,7 +205,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn without_a_configuration_it_is_said_what_to_set() {
+fn without_a_configuration_the_message_has_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     // SAFETY: as in `configure`.
     unsafe {

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use elasticrun_plugin_sdk::HostState;
 use serde::Deserialize;
 
-use crate::lent::{Lent, Resource, gpus};
+use crate::executor_resources::{ExecutorResources, Resource, gpus};
 
-/// One of those that a page shows.
+/// An application in the list of a page.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Application {
     pub(crate) id: String,
 }
 
-/// What the application was started with.
+/// The settings of the application.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Environment {
     #[serde(rename = "sparkProperties")]
@@ -21,7 +21,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// A number among Spark's settings.
+    /// The value of a numeric setting.
     pub(crate) fn number(&self, key: &str) -> Option<u32> {
         let (_, value) = self.properties.iter().find(|(name, _)| name == key)?;
         value.parse().ok()
@@ -32,11 +32,11 @@ impl Environment {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Executor {
     id: String,
-    /// Of the driver, and of an executor that has gone, it may be anything.
+    /// May be arbitrary for the driver and for an executor that has ended.
     host_port: String,
     is_active: bool,
     total_cores: u32,
-    /// By too many failures, with `spark.excludeOnFailure.enabled`.
+    /// Excluded after too many failures, with `spark.excludeOnFailure.enabled`.
     #[serde(default)]
     is_excluded: bool,
     #[serde(default)]
@@ -44,8 +44,8 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// What it lends; the driver lends nothing.
-    pub(crate) fn lent(self) -> Option<Lent> {
+    /// Its resources. `None` for the driver and for an inactive executor.
+    pub(crate) fn into_resources(self) -> Option<ExecutorResources> {
         if self.id == "driver" || !self.is_active {
             return None;
         }
@@ -57,7 +57,7 @@ impl Executor {
                 Some(format!("Spark excludes its executor {}", self.id)),
             ),
         };
-        Some(Lent {
+        Some(ExecutorResources {
             host: host.trim_matches(['[', ']']).to_owned(),
             cores: self.total_cores,
             gpus: gpus(&self.resources),

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use elasticrun_plugin_sdk::HostState;
 use serde::Deserialize;
 
-use crate::lent::{Lent, Resource, gpus};
+use crate::executor_resources::{ExecutorResources, Resource, gpus};
 
-/// What the master's page says.
+/// The page of the master.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Master {
     workers: Vec<Worker>,
@@ -23,9 +23,9 @@ struct Worker {
 }
 
 impl Master {
-    /// What each worker lends. One that has gone, or left and come back, is listed with a state for a while.
-    pub(crate) fn lent(self) -> Vec<Lent> {
-        let lent = |worker: Worker| {
+    /// The resources of each worker. The master lists ended workers for a while, with a state that is skipped here.
+    pub(crate) fn resources(self) -> Vec<ExecutorResources> {
+        let resources = |worker: Worker| {
             let (state, reason) = match worker.state.as_str() {
                 "ALIVE" => (HostState::Ready, None),
                 "DECOMMISSIONED" => (HostState::Draining, Some("its worker is decommissioned")),
@@ -35,7 +35,7 @@ impl Master {
                 ),
                 _ => return None,
             };
-            Some(Lent {
+            Some(ExecutorResources {
                 host: worker.host,
                 cores: worker.cores,
                 gpus: gpus(&worker.resources),
@@ -43,6 +43,6 @@ impl Master {
                 reason: reason.map(str::to_owned),
             })
         };
-        self.workers.into_iter().filter_map(lent).collect()
+        self.workers.into_iter().filter_map(resources).collect()
     }
 }

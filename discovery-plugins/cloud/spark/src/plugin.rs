@@ -9,25 +9,25 @@ use serde::Deserialize;
 
 use crate::{
     application::{Application, Environment, Executor},
-    lent::{Lent, PerTask, hosts},
+    executor_resources::{ExecutorResources, PerTask, hosts},
     master::Master,
     server::Server,
 };
 
-/// From a poll to the next: one small answer.
+/// From a poll to the next. A poll is one small request.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Whose hosts, and how they are used.
+/// The options of the plugin.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// The page of a standalone master.
+    /// The web page of a standalone master.
     pub master: Option<String>,
-    /// The page of an application.
+    /// The web page of an application.
     pub ui: Option<String>,
     /// Cores of a slot.
     pub cpus: Option<u32>,
-    /// Slots of every host.
+    /// Slots of each host.
     pub slots: Option<u32>,
 }
 
@@ -43,14 +43,14 @@ enum Source {
     Master(Server),
     Application {
         page: Server,
-        /// Once it was asked for.
-        known: Option<Known>,
+        /// Set after the first query.
+        properties: Option<Properties>,
     },
 }
 
-/// What does not change while an application runs.
+/// Properties that do not change while an application runs.
 #[derive(Debug)]
-struct Known {
+struct Properties {
     id: String,
     per_task: PerTask,
 }
@@ -89,7 +89,7 @@ impl Plugin for Spark {
             (Some(url), None) => Source::Master(Server::new("master", url)?),
             (None, Some(url)) => Source::Application {
                 page: Server::new("ui", url)?,
-                known: None,
+                properties: None,
             },
             _ => {
                 return Err(PluginError::bad_config(
@@ -102,41 +102,45 @@ impl Plugin for Spark {
 
     fn poll(&mut self, deadline: Duration) -> Result<Snapshot, PluginError> {
         let until = Instant::now() + deadline;
-        let (lent, mut per_task) = self.source.lent(until)?;
+        let (resources, mut per_task) = self.source.resources(until)?;
         per_task.cpus = self.options.cpus.unwrap_or(per_task.cpus);
         Ok(Snapshot {
             next_poll: Some(INTERVAL),
-            ..Snapshot::new(hosts(lent, per_task, self.options.slots))
+            ..Snapshot::new(hosts(resources, per_task, self.options.slots))
         })
     }
 }
 
 impl Source {
-    fn lent(&mut self, until: Instant) -> Result<(Vec<Lent>, PerTask), PluginError> {
+    fn resources(
+        &mut self,
+        until: Instant,
+    ) -> Result<(Vec<ExecutorResources>, PerTask), PluginError> {
         match self {
             Self::Master(page) => {
                 let master: Master = page.get("/json/", until)?;
-                Ok((master.lent(), PerTask { cpus: 1, gpus: 1 }))
+                Ok((master.resources(), PerTask { cpus: 1, gpus: 1 }))
             }
-            Self::Application { page, known } => {
-                let found = match known.take() {
-                    Some(found) => found,
-                    None => Known::ask(page, until)?,
+            Self::Application { page, properties } => {
+                let current = match properties.take() {
+                    Some(known) => known,
+                    None => Properties::query(page, until)?,
                 };
-                let path = format!("/api/v1/applications/{}/executors", found.id);
-                // Another application may be there at the next poll, as where a notebook began anew.
+                let path = format!("/api/v1/applications/{}/executors", current.id);
+                // A failure leaves the properties unset, since the page may have a new application, as after the restart of a
+                // notebook.
                 let executors: Vec<Executor> = page.get(&path, until)?;
-                let per_task = found.per_task;
-                *known = Some(found);
-                let lent = executors.into_iter().filter_map(Executor::lent);
-                Ok((lent.collect(), per_task))
+                let per_task = current.per_task;
+                *properties = Some(current);
+                let resources = executors.into_iter().filter_map(Executor::into_resources);
+                Ok((resources.collect(), per_task))
             }
         }
     }
 }
 
-impl Known {
-    fn ask(page: &Server, until: Instant) -> Result<Self, PluginError> {
+impl Properties {
+    fn query(page: &Server, until: Instant) -> Result<Self, PluginError> {
         let applications: Vec<Application> = page.get("/api/v1/applications", until)?;
         let Some(Application { id }) = applications.into_iter().next() else {
             let why = format!("{page} shows no application");
@@ -169,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn mistakes_are_named() {
         let refused = |options: Value| {
             let error = Spark::create(serde_json::from_value(options).unwrap()).unwrap_err();
             assert_eq!(error.kind, ErrorKind::BadConfig);

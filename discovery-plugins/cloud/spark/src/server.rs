@@ -1,4 +1,4 @@
-//! A page of Spark's, asked for JSON.
+//! A web page of Spark, which answers in JSON.
 
 use std::{fmt, time::Instant};
 
@@ -7,17 +7,17 @@ use elasticrun_plugin_sdk::{ErrorKind, PluginError};
 use serde::de::DeserializeOwned;
 use ureq::Agent;
 
-/// See the module.
+/// A web page of Spark.
 #[derive(Debug)]
 pub(crate) struct Server {
     agent: Agent,
-    /// Without a slash at its end.
+    /// The address, without a trailing slash.
     url: String,
 }
 
 impl Server {
     /// # Errors
-    /// The address is none of http.
+    /// The address is no HTTP URL.
     pub(crate) fn new(option: &str, url: &str) -> Result<Self, PluginError> {
         let url = url.trim_end_matches('/');
         let after = (url.strip_prefix("http://")).or_else(|| url.strip_prefix("https://"));
@@ -32,10 +32,10 @@ impl Server {
         })
     }
 
-    /// The answer at a path, which begins with a slash.
+    /// The answer at a path, which starts with a slash.
     ///
     /// # Errors
-    /// No answer, one that refuses, or one that is not of this form.
+    /// There is no answer, it is an error, or it cannot be parsed.
     pub(crate) fn get<T: DeserializeOwned>(
         &self,
         path: &str,

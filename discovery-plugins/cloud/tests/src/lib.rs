@@ -1,4 +1,4 @@
-//! Stand-ins for clouds: each is a program that speaks the cloud's interface on a port and takes orders from a test.
+//! Test servers for clouds: each is a program that serves the cloud's interface on a port and takes orders from a test.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -8,18 +8,18 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// A stand-in in a process of its own, which ends with this.
+/// A test server in its own process, which ends when this is dropped.
 #[derive(Debug)]
 pub struct StandIn {
     process: Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// Where it listens on 127.0.0.1.
+    /// Its port on 127.0.0.1.
     pub port: u16,
 }
 
 impl StandIn {
-    /// AWS: moto and what it lacks.
+    /// AWS: moto with additions.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -34,7 +34,7 @@ impl StandIn {
         Self::start(python.trim(), &tests.join("aws_stand_in.py"))
     }
 
-    /// Compute Engine: the part of it that managed instance groups need.
+    /// Compute Engine: the part for managed instance groups.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -52,7 +52,7 @@ impl StandIn {
         Self::start("python3", &tests.join("kubernetes_stand_in.py"))
     }
 
-    /// A configuration of kubectl for a Kubernetes stand-in. (JSON is YAML.)
+    /// A configuration of kubectl for a Kubernetes test server. (JSON is YAML.)
     pub fn kubeconfig(&self) -> String {
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -65,7 +65,7 @@ impl StandIn {
 
     fn start(python: &str, script: &Path) -> Self {
         let mut process = Command::new(python)
-            // No compiled files beside what it imports.
+            // Without compiled files beside its imports.
             .arg("-B")
             .arg(script)
             .arg("0")
@@ -88,10 +88,10 @@ impl StandIn {
         stand_in
     }
 
-    /// Gives an order of its script, and gives what it answers.
+    /// Sends an order and returns the answer.
     ///
     /// # Panics
-    /// When it cannot be followed.
+    /// The order fails.
     pub fn order(&mut self, order: Value) -> Value {
         let orders = self.orders.as_mut().expect("open until the end");
         writeln!(orders, "{order}").expect("the stand-in reads");
@@ -108,7 +108,7 @@ impl StandIn {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    /// The operations that were called since the last time.
+    /// The operations that were called since the last call.
     pub fn calls(&mut self) -> Vec<String> {
         let calls = self.order(json!({"do": "calls"}));
         let calls = calls.as_array().into_iter().flatten();
@@ -117,7 +117,7 @@ impl StandIn {
             .collect()
     }
 
-    /// Where a client finds it.
+    /// Its address for clients.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -126,15 +126,15 @@ impl StandIn {
 impl Drop for StandIn {
     fn drop(&mut self) {
         drop(self.orders.take());
-        // It ends with its input.
+        // It ends at the end of its input.
         let _ = self.process.wait();
     }
 }
 
-/// The ids that an order gave.
+/// The ids in an answer.
 ///
 /// # Panics
-/// When they are none.
+/// The answer is no list of ids.
 pub fn ids(value: Value) -> Vec<String> {
     serde_json::from_value(value).expect("a list of ids")
 }

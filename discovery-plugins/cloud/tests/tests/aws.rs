@@ -1,6 +1,6 @@
-//! Jobs on an Auto Scaling group: real driver, agents and workers, the plugin as a library; AWS is moto's.
+//! Jobs on an Auto Scaling group: real driver, agents and workers, the plugin as a library. moto simulates AWS.
 //!
-//! The instances' addresses are made up, so the agents are started on this machine; each is a host of its own.
+//! The addresses of the instances are invented, so the agents run on this machine. Each is its own host.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,18 +8,18 @@ use elasticrun_cloud_tests::{StandIn, ids};
 use elasticrun_process_tests::{Job, Running};
 use serde_json::json;
 
-/// A job on the group `g` that needs so many workers.
+/// A job on the group `g` with a minimum of workers.
 fn start(aws: &StandIn, min_np: u32, more: &str) -> Running {
     for (name, value) in [
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
         ("AWS_EC2_METADATA_DISABLED", "true"),
     ] {
-        // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.
+        // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
         unsafe { std::env::set_var(name, value) };
     }
-    let own = std::env::current_exe().unwrap();
-    let plugins = own.ancestors().nth(2).unwrap().display().to_string();
+    let program = std::env::current_exe().unwrap();
+    let plugins = program.ancestors().nth(2).unwrap().display().to_string();
     let source = format!(
         "aws-asg:name=g,region=eu-central-1,endpoint={}{more}",
         aws.endpoint()
@@ -50,7 +50,7 @@ fn a_job_grows_and_shrinks_with_its_group() {
 }
 
 #[test]
-fn a_job_leaves_an_instance_that_waits_to_be_terminated() {
+fn a_job_drains_an_instance_that_waits_to_be_terminated() {
     let mut aws = StandIn::aws();
     let members = ids(aws.order(json!({"do": "group", "name": "g", "desired": 3})));
     aws.order(json!({"do": "hook", "group": "g", "name": "drain", "seconds": 60}));
@@ -59,7 +59,7 @@ fn a_job_leaves_an_instance_that_waits_to_be_terminated() {
     aws.order(json!({"do": "life", "id": members[0], "state": "Terminating:Wait"}));
     let two = job.wait_training(2, three[0].step);
     assert!(two.iter().all(|event| event.host != members[0]));
-    // The wait ends by the job's own doing, a long time before it would by itself.
+    // The job ends the wait, long before its timeout.
     job.wait_for("the hook is completed", |_| {
         aws.calls()
             .contains(&"CompleteLifecycleAction".to_owned())
@@ -86,7 +86,7 @@ fn a_job_that_ends_while_an_instance_waits_completes_its_hook() {
     job.wait_training(2, 3);
     aws.order(json!({"do": "life", "id": members[0], "state": "Terminating:Wait"}));
     job.wait_said(&format!("host {} will go away", members[0]));
-    // Nobody else could go on, so its worker still trains when the job ends.
+    // No other worker could continue, so this one still trains when the job ends.
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);

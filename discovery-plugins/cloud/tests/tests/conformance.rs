@@ -1,4 +1,4 @@
-//! The cloud plugins keep the rules of plugins, as the libraries that users get; each against its stand-in.
+//! The libraries of the cloud plugins pass the conformance suite, each with its test server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,15 +8,15 @@ use elasticrun_cloud_tests::{StandIn, ids};
 use elasticrun_process_tests::assert_conforms;
 use serde_json::json;
 
-/// Where cargo puts the libraries of the workspace.
+/// The directory of the libraries of the workspace.
 fn libraries() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.ancestors().nth(2).unwrap().to_owned()
+    let program = std::env::current_exe().unwrap();
+    program.ancestors().nth(2).unwrap().to_owned()
 }
 
 fn set(variables: &[(&str, &str)]) {
     for (name, value) in variables {
-        // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.
+        // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
         unsafe { std::env::set_var(name, value) };
     }
 }

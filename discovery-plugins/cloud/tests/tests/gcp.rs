@@ -1,6 +1,6 @@
 //! A job on a managed instance group: real driver, agents and workers, the plugin as a library.
 //!
-//! The instances' addresses are made up, so the agents are started on this machine; each is a host of its own.
+//! The addresses of the instances are invented, so the agents run on this machine. Each is its own host.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,8 +14,8 @@ const GROUP: &str = "projects/lab/zones/europe-west4-a/instanceGroupManagers/gpu
 fn a_job_grows_drains_and_shrinks_with_its_group() {
     let mut gce = StandIn::gce();
     gce.order(json!({"do": "group", "path": GROUP, "zones": ["europe-west4-a"], "desired": 2}));
-    let own = std::env::current_exe().unwrap();
-    let plugins = own.ancestors().nth(2).unwrap().display().to_string();
+    let program = std::env::current_exe().unwrap();
+    let plugins = program.ancestors().nth(2).unwrap().display().to_string();
     let source = format!("lab/europe-west4-a/gpus:endpoint={}", gce.endpoint());
     let mut job = Job::new("-np 2 --min-np 1 --max-np 4 --launcher local --slots-per-host 1")
         .flag(["--plugin-dir", &plugins, "--gcp-mig", &source])

@@ -1,6 +1,6 @@
 //! A job on pods: real driver, agents and workers, the plugin as a library.
 //!
-//! The pods are of a stand-in, so the agents are started on this machine; each is a host of its own.
+//! The pods are those of a test server, so the agents run on this machine. Each is its own host.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use elasticrun_cloud_tests::StandIn;
 use elasticrun_process_tests::Job;
 use serde_json::json;
 
-/// Less than from a poll to the next, which would find a change as well.
+/// Shorter than the poll interval, so that a poll does not find the change.
 const PUSHED: Duration = Duration::from_secs(7);
 
 #[test]
@@ -22,14 +22,14 @@ fn a_job_follows_its_pods_as_they_change_and_through_watches_that_end() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("config");
     fs::write(&config, cluster.kubeconfig()).unwrap();
-    // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.
+    // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
     unsafe { std::env::set_var("KUBECONFIG", &config) };
     let pod = |cluster: &mut StandIn, name: &str| {
         let id = cluster.order(json!({"do": "pod", "name": name, "namespace": "lab"}));
         id.as_str().unwrap().to_owned()
     };
-    let own = std::env::current_exe().unwrap();
-    let plugins = own.ancestors().nth(2).unwrap().display().to_string();
+    let program = std::env::current_exe().unwrap();
+    let plugins = program.ancestors().nth(2).unwrap().display().to_string();
     let first = pod(&mut cluster, "train-0");
     let mut job = Job::new("-np 1 --min-np 1 --max-np 4 --launcher local --slots-per-host 1")
         .flag(["--plugin-dir", &plugins, "--k8s", "app=train"])
@@ -42,7 +42,7 @@ fn a_job_follows_its_pods_as_they_change_and_through_watches_that_end() {
     let two = job.wait_training(2, one[0].step);
     assert!(started.elapsed() < PUSHED, "{:?}", started.elapsed());
 
-    // A watch that ends, and one that expires, are begun anew.
+    // A watch that ends, and one that expires, are restarted.
     for (order, name) in [("breaks", "train-2"), ("expire", "train-3")] {
         cluster.order(json!({"do": order}));
         pod(&mut cluster, name);

@@ -1,4 +1,4 @@
-//! examples/kubernetes/train.yaml: each field is one of Kubernetes, and the commands in it make a job.
+//! examples/kubernetes/train.yaml: Kubernetes knows each field, and the commands run a job.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,18 +25,18 @@ fn manifest() -> Vec<Value> {
     serde_saphyr::from_multiple(&text).unwrap()
 }
 
-fn of_kind<T: DeserializeOwned>(kind: &str) -> T {
+fn with_kind<T: DeserializeOwned>(kind: &str) -> T {
     let found = manifest().into_iter().find(|item| item["kind"] == kind);
     serde_json::from_value(found.unwrap()).unwrap()
 }
 
-/// What Kubernetes makes of an item: fields that it does not know are lost.
+/// An item as Kubernetes parses it, without unknown fields.
 fn understood<T: DeserializeOwned + Serialize>(item: &Value) -> Value {
     let typed: T = serde_json::from_value(item.clone()).unwrap();
     serde_json::to_value(typed).unwrap()
 }
 
-/// Fails where `given` has something that `known` has not.
+/// Fails if `given` has a field that `known` lacks.
 #[track_caller]
 fn assert_within(given: &Value, known: &Value, at: &str) {
     match (given, known) {
@@ -53,7 +53,7 @@ fn assert_within(given: &Value, known: &Value, at: &str) {
                 assert_within(given, known, &format!("{at}[{place}]"));
             }
         }
-        // A quantity may be written as a number and is text.
+        // A quantity may be a number and becomes a string.
         (Value::Number(number), Value::String(text)) => {
             assert_eq!(&number.to_string(), text, "{at}")
         }
@@ -89,13 +89,13 @@ fn every_field_is_one_of_kubernetes() {
     assert_eq!(kinds, all);
 }
 
-/// The container that the manifest runs, with its own command line.
+/// The command line of a container of the manifest.
 fn words(container: &Container) -> Vec<String> {
     container.command.clone().unwrap()
 }
 
 fn driver() -> Container {
-    let job: BatchJob = of_kind("Job");
+    let job: BatchJob = with_kind("Job");
     job.spec
         .unwrap()
         .template
@@ -106,12 +106,12 @@ fn driver() -> Container {
 }
 
 fn agent() -> Container {
-    let deployment: Deployment = of_kind("Deployment");
+    let deployment: Deployment = with_kind("Deployment");
     let mut spec = deployment.spec.template.spec.unwrap();
     spec.containers.remove(0)
 }
 
-/// An agent as the container of a pod starts it.
+/// Starts an agent as the container of a pod does.
 fn start(host: &str, port: u16, token: &Path, job: &elasticrun_process_tests::Tag) -> Child {
     let line = words(&agent()).join("\n");
     let here = line
@@ -127,10 +127,10 @@ fn start(host: &str, port: u16, token: &Path, job: &elasticrun_process_tests::Ta
     let (name, uid) = host.split_once(".uid-").unwrap();
     let mut line = here.split('\n');
     let (variable, value) = job.variable();
-    let own = binaries::elasticrun();
+    let program = binaries::elasticrun();
     let path = format!(
         "{}:{}",
-        own.parent().unwrap().display(),
+        program.parent().unwrap().display(),
         std::env::var("PATH").unwrap()
     );
     Command::new(line.next().unwrap())
@@ -158,7 +158,7 @@ fn its_commands_make_a_job_that_grows_with_its_pods() {
         std::os::unix::fs::PermissionsExt::from_mode(0o600),
     )
     .unwrap();
-    // SAFETY: nextest runs each test in a process of its own, and no other thread is there yet.
+    // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
     unsafe { std::env::set_var("KUBECONFIG", file("config")) };
     let mut pod = |name: &str| {
         let order = json!({"do": "pod", "name": name, "namespace": "lab", "labels": {"app": "train-agent"},
@@ -175,8 +175,8 @@ fn its_commands_make_a_job_that_grows_with_its_pods() {
         flag.replace("0.0.0.0:7070", "127.0.0.1:0")
             .replace("/etc/join/token", token.to_str().unwrap())
     };
-    let own = std::env::current_exe().unwrap();
-    let plugins = own.ancestors().nth(2).unwrap().display().to_string();
+    let program = std::env::current_exe().unwrap();
+    let plugins = program.ancestors().nth(2).unwrap().display().to_string();
     let job = Job::new("").flag(["--plugin-dir", &plugins, "--log-level", "debug"]);
     let job = flags
         .iter()

@@ -1,43 +1,42 @@
-//! Why a host list is refused: where, which text, what is allowed.
+//! Errors of host lists: position, text, and what is allowed.
 
 use std::fmt;
 
 use super::MAX_SLOTS;
 
-/// A host list that is refused, with the place and the text that are to blame.
+/// Why a host list is refused, with the position and the text of the mistake.
 ///
-/// It reads `line 3, "b:0": slots must be a number from 1 to 1024`; who knows the name of the file or of the
-/// flag puts it in front.
+/// It reads `line 3, "b:0": slots must be a number from 1 to 1024`. The caller prepends the name of the file or flag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}{}: {problem}", Quoted(.text))]
+#[error("{position}{}: {problem}", Quoted(.text))]
 pub struct HostsError {
-    /// Where it is.
-    pub place: Place,
-    /// The text that is to blame, cut to 80 characters; empty if there is none.
+    /// The position of the mistake.
+    pub position: Position,
+    /// The text of the mistake, truncated to 80 characters. Empty if there is none.
     pub text: String,
     /// What is wrong, and what is allowed.
     pub problem: Problem,
 }
 
 impl HostsError {
-    pub(super) fn new(place: Place, text: &str, problem: Problem) -> Self {
-        const LONGEST: usize = 80;
-        let text = match text.char_indices().nth(LONGEST) {
+    pub(super) fn new(position: Position, text: &str, problem: Problem) -> Self {
+        const MAX_CHARS: usize = 80;
+        let text = match text.char_indices().nth(MAX_CHARS) {
             Some((end, _)) => format!("{}...", &text[..end]),
             None => text.to_owned(),
         };
         Self {
-            place,
+            position,
             text,
             problem,
         }
     }
 }
 
-/// Where in a list something is. Counted from 1.
+/// A position in a list, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The whole of it.
+pub enum Position {
+    /// The whole list.
     List,
     /// An entry between commas.
     Entry(usize),
@@ -45,7 +44,7 @@ pub enum Place {
     Line(usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::List => f.write_str("the list"),
@@ -61,7 +60,7 @@ pub enum Problem {
     /// No host at all where at least one is needed.
     #[error("names no host")]
     Empty,
-    /// Nothing between two commas, or no name in front of `:`.
+    /// An empty entry, or no name before `:`.
     #[error("a host is missing; allowed is host, host:slots or user@host:slots")]
     NoHost,
     /// Not a host name and not an address.
@@ -85,14 +84,14 @@ pub enum Problem {
     /// A port that is not a number from 1 to 65535, or given twice.
     #[error("port must be one number from 1 to 65535")]
     BadPort,
-    /// A word after the host that means nothing.
+    /// An unknown word after the host.
     #[error("unknown word after the host; allowed are slots=N and port=N")]
     UnknownWord,
-    /// The host is there already.
+    /// The host is repeated.
     #[error("the host is named before, in {first}; name it once, with all of its slots")]
     Repeated {
-        /// Where it is named first.
-        first: Place,
+        /// Its first position.
+        first: Position,
     },
     /// Not text.
     #[error("not UTF-8 text")]

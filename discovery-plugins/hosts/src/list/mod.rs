@@ -1,7 +1,7 @@
-//! Host lists as people write them: `-H a:4,b:4`, a hostfile, the output of a discovery script.
+//! Host lists in text: `-H a:4,b:4`, a hostfile, the output of a discovery script.
 //!
-//! One grammar serves all three, so that the command line, the static plugin and the script plugin agree
-//! on what a host is and say the same when it is none:
+//! All three share one grammar, so that the command line, the static plugin and the script plugin accept the same hosts and
+//! give the same errors:
 //!
 //! ```text
 //! host      = [user "@"] name [":" slots]
@@ -11,22 +11,22 @@
 //! line      = host *(("slots=" slots) | ("port=" 1 to 65535)) ["#" comment]
 //! ```
 //!
-//! Lines end with LF or CRLF; empty ones count for nothing. Order is kept.
+//! Lines end with LF or CRLF. Empty lines are ignored. Order is kept.
 //!
 //! # Invariants
-//! - A list that is accepted names each host once; a host is known by its [`HostSpec::id`].
-//! - What is accepted can be handed to ssh as an argument: no name and no user begins with `-`, and none
-//!   holds white space, control characters or a shell's quotes.
-//! - A [`HostSpec`] that is printed and parsed again is the same.
+//! - An accepted list names each host once. [`HostSpec::id`] identifies a host.
+//! - Accepted names and users are safe arguments of ssh: they do not start with `-`, and have no white space, control
+//!   characters or quotes of a shell.
+//! - Parsing a printed [`HostSpec`] gives the same value.
 //!
 //! # Not promised
-//! Names are not looked up: `localhost` and `127.0.0.1` are two hosts.
+//! Names are not resolved: `localhost` and `127.0.0.1` are two hosts.
 
 mod error;
 mod name;
 mod parse;
 mod spec;
 
-pub use error::{HostsError, Place, Problem};
+pub use error::{HostsError, Position, Problem};
 pub use parse::{parse_host_list, parse_hostfile, parse_lines};
 pub use spec::{HostSpec, MAX_SLOTS};

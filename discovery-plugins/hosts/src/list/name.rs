@@ -1,13 +1,13 @@
-//! What may stand for a host and for a user.
+//! Validation of host names, addresses and user names.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Problem;
 
-/// The longest name that DNS can hold.
+/// The length limit of names in DNS.
 const LONGEST_NAME: usize = 253;
 
-/// A host name or an IPv4 address, as it was written.
+/// Validates a host name or an IPv4 address.
 pub(super) fn host(text: &str) -> Result<String, Problem> {
     if text.is_empty() {
         return Err(Problem::NoHost);
@@ -15,7 +15,7 @@ pub(super) fn host(text: &str) -> Result<String, Problem> {
     if text.len() > LONGEST_NAME || !text.split('.').all(label) {
         return Err(Problem::BadHost);
     }
-    // A name whose last label is a number is an address (or a slip: `-H 4`, 10.0.0.256).
+    // A name whose last label is a number must be an address. `-H 4` and 10.0.0.256 are mistakes.
     let last = text.rsplit('.').next().unwrap_or(text);
     let numeric = last.bytes().all(|byte| byte.is_ascii_digit());
     if numeric && text.parse::<Ipv4Addr>().is_err() {
@@ -32,7 +32,7 @@ fn label(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// What stands between brackets: an IPv6 address, perhaps with a zone (`fe80::1%eth0`), in its shortest form.
+/// Validates the text in brackets: an IPv6 address, optionally with a zone (`fe80::1%eth0`). Returns its shortest form.
 pub(super) fn ipv6(text: &str) -> Result<String, Problem> {
     let (address, zone) = match text.split_once('%') {
         Some((address, zone)) => (address, Some(zone)),
@@ -46,7 +46,7 @@ pub(super) fn ipv6(text: &str) -> Result<String, Problem> {
     }
 }
 
-/// A user of the host.
+/// Validates a user name.
 pub(super) fn user(text: &str) -> Result<String, Problem> {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'+');

@@ -1,18 +1,18 @@
-//! Lists and lines of hosts.
+//! Parsers of host lists and lines.
 
 use std::collections::BTreeMap;
 
-use super::{HostSpec, HostsError, Place, Problem, spec::host_and_slots};
+use super::{HostSpec, HostsError, Position, Problem, spec::host_and_slots};
 
-/// Parses `a:4,b:4`. At least one host; white space around an entry is allowed.
+/// Parses `a:4,b:4`. There must be at least one host. White space around an entry is allowed.
 pub fn parse_host_list(text: &str) -> Result<Vec<HostSpec>, HostsError> {
     if text.trim_ascii().is_empty() {
-        return Err(HostsError::new(Place::List, "", Problem::Empty));
+        return Err(HostsError::new(Position::List, "", Problem::Empty));
     }
     let mut list = List::default();
     for (index, entry) in text.split(',').enumerate() {
-        let (place, entry) = (Place::Entry(index + 1), entry.trim_ascii());
-        list.add(place, entry, host_and_slots(entry))?;
+        let (position, entry) = (Position::Entry(index + 1), entry.trim_ascii());
+        list.add(position, entry, host_and_slots(entry))?;
     }
     Ok(list.hosts)
 }
@@ -21,52 +21,52 @@ pub fn parse_host_list(text: &str) -> Result<Vec<HostSpec>, HostsError> {
 pub fn parse_hostfile(content: impl AsRef<[u8]>) -> Result<Vec<HostSpec>, HostsError> {
     let hosts = parse_lines(content)?;
     if hosts.is_empty() {
-        return Err(HostsError::new(Place::List, "", Problem::Empty));
+        return Err(HostsError::new(Position::List, "", Problem::Empty));
     }
     Ok(hosts)
 }
 
-/// Parses lines of hosts, as a script prints them; no line at all is an empty list.
+/// Parses lines of hosts, as a script prints them. No line gives an empty list.
 pub fn parse_lines(content: impl AsRef<[u8]>) -> Result<Vec<HostSpec>, HostsError> {
     let content = content.as_ref();
     let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
     let mut list = List::default();
     for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
-        let place = Place::Line(index + 1);
+        let position = Position::Line(index + 1);
         let line = std::str::from_utf8(line).map_err(|_| {
-            HostsError::new(place, &String::from_utf8_lossy(line), Problem::NotUtf8)
+            HostsError::new(position, &String::from_utf8_lossy(line), Problem::NotUtf8)
         })?;
         let line = line.strip_suffix('\r').unwrap_or(line);
         if line.contains(|character: char| character.is_control() && character != '\t') {
-            return Err(HostsError::new(place, line, Problem::Control));
+            return Err(HostsError::new(position, line, Problem::Control));
         }
         let host = line.split('#').next().unwrap_or_default().trim_ascii();
         if !host.is_empty() {
-            list.add(place, host, host.parse())?;
+            list.add(position, host, host.parse())?;
         }
     }
     Ok(list.hosts)
 }
 
-/// Hosts in order, each once.
+/// Hosts in order, without repetition.
 #[derive(Default)]
 struct List {
     hosts: Vec<HostSpec>,
-    places: BTreeMap<String, Place>,
+    positions: BTreeMap<String, Position>,
 }
 
 impl List {
     fn add(
         &mut self,
-        place: Place,
+        position: Position,
         text: &str,
         host: Result<HostSpec, Problem>,
     ) -> Result<(), HostsError> {
-        let refuse = |problem| HostsError::new(place, text, problem);
+        let refuse = |problem| HostsError::new(position, text, problem);
         let host = host.map_err(refuse)?;
-        // Names do not differ by case.
+        // Names are case-insensitive.
         let key = host.id().to_ascii_lowercase();
-        if let Some(first) = self.places.insert(key, place) {
+        if let Some(first) = self.positions.insert(key, position) {
             return Err(refuse(Problem::Repeated { first }));
         }
         self.hosts.push(host);

@@ -4,27 +4,27 @@ use std::{fmt, str::FromStr};
 
 use super::{Problem, name};
 
-/// The most slots that a host may have.
+/// The maximum number of slots of a host.
 pub const MAX_SLOTS: u32 = 1024;
 
-/// One host of a list, as a person wrote it.
+/// One host of a list.
 ///
 /// It prints as a line of a hostfile: `user@host:4 port=2222`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSpec {
-    /// Who logs in there; `None`: as ssh decides.
+    /// The user for ssh. `None` if ssh decides.
     pub user: Option<String>,
-    /// Name or address; an IPv6 address is in its shortest form and without brackets.
+    /// Name or address. An IPv6 address is in its shortest form and without brackets.
     pub host: String,
-    /// Port of its ssh server; `None`: as ssh decides.
+    /// Port of its ssh server. `None` if ssh decides.
     pub port: Option<u16>,
-    /// Workers it takes, 1 to [`MAX_SLOTS`]; `None`: not told.
+    /// Number of workers, 1 to [`MAX_SLOTS`]. `None` if not given.
     pub slots: Option<u32>,
 }
 
 impl HostSpec {
-    /// What the host is known by: its name as written, with the port behind it if one is given (so that two
-    /// ssh servers behind one address are two hosts).
+    /// The identity of the host: its name, followed by the port if one is given. So two ssh servers at one address are two
+    /// hosts.
     pub fn id(&self) -> String {
         match self.port {
             None => self.host.clone(),
@@ -57,7 +57,7 @@ impl fmt::Display for HostSpec {
     }
 }
 
-/// A host with its words (`slots=4`, `port=22`) behind it.
+/// Parses a host, followed by words (`slots=4`, `port=22`).
 impl FromStr for HostSpec {
     type Err = Problem;
 

@@ -1,4 +1,5 @@
-//! The process of an isolated plugin, for tests and for who embeds this library: the binary `elasticrun` is its own.
+//! The process of an isolated plugin, for tests and for programs that embed this library. The binary `elasticrun` serves its
+//! own plugins.
 
 use std::{env, path::Path, process::ExitCode};
 

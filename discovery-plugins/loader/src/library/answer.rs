@@ -1,4 +1,4 @@
-//! What a plugin answers, before anyone trusts it (invariant D5).
+//! Validation of a plugin's answers (invariant D5).
 
 use std::{collections::BTreeSet, slice};
 
@@ -8,19 +8,19 @@ use elasticrun_plugin_sdk::{
     hosts::MAX_SLOTS,
 };
 
-/// The largest answer, in bytes.
+/// The size limit of an answer, in bytes.
 pub(crate) const MAX_ANSWER: usize = 4 << 20;
-/// The longest id, address or user.
+/// The length limit of an id, address or user, in bytes.
 const MAX_NAME: usize = 256;
 
-/// Bytes that the plugin made. They go back to it when this is dropped.
+/// Bytes that the plugin allocated. Dropping this frees them through the plugin.
 pub(super) struct Answer {
     buffer: RawBuffer,
     free: Free,
 }
 
 impl Answer {
-    /// An empty answer, to be filled by a call of the plugin that `free` belongs to.
+    /// An empty answer, to be filled by a call of the plugin that owns `free`.
     pub(super) fn empty(free: Free) -> Self {
         Self {
             buffer: RawBuffer::EMPTY,
@@ -28,7 +28,7 @@ impl Answer {
         }
     }
 
-    pub(super) fn place(&mut self) -> *mut RawBuffer {
+    pub(super) fn as_mut_ptr(&mut self) -> *mut RawBuffer {
         &raw mut self.buffer
     }
 
@@ -37,7 +37,7 @@ impl Answer {
             0 => Ok(&[]),
             len if len > MAX_ANSWER => Err(BadAnswer::TooLarge { len }),
             _ if self.buffer.data.is_null() => Err(BadAnswer::NoData),
-            // SAFETY: the plugin says that so many bytes are there until they are freed.
+            // SAFETY: the plugin guarantees that many bytes until they are freed.
             len => Ok(unsafe { slice::from_raw_parts(self.buffer.data, len) }),
         }
     }
@@ -46,18 +46,18 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         if !self.buffer.data.is_null() {
-            // SAFETY: it is the plugin's own buffer, given back once.
+            // SAFETY: the buffer is of this plugin and is freed once.
             unsafe { (self.free)(self.buffer) };
         }
     }
 }
 
-/// Reads bytes as text.
+/// Checks that bytes are UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, BadAnswer> {
     str::from_utf8(bytes).map_err(|_| BadAnswer::NotUtf8)
 }
 
-/// Reads and checks a snapshot.
+/// Parses and validates a snapshot.
 pub(crate) fn snapshot(bytes: &[u8]) -> Result<Snapshot, BadAnswer> {
     let snapshot: Snapshot = serde_json::from_str(text(bytes)?)
         .map_err(|error| BadAnswer::NotASnapshot(error.to_string()))?;
@@ -88,14 +88,14 @@ pub(crate) fn snapshot(bytes: &[u8]) -> Result<Snapshot, BadAnswer> {
     Ok(snapshot)
 }
 
-/// It can be an argument of ssh and a word in a log.
+/// Whether a text is safe as an argument of ssh and as a word in a log.
 fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len())
         && !text.starts_with('-')
         && !text.contains(|character: char| character.is_whitespace() || character.is_control())
 }
 
-/// Which rule an answer breaks.
+/// The rule that an answer breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadAnswer {
     #[error("the plugin's answer has {len} bytes; at most {} MiB are allowed", MAX_ANSWER >> 20)]

@@ -1,7 +1,7 @@
-//! Whether bytes are a dynamic library for this machine, and all of it.
+//! Checks that bytes are a complete dynamic library for this machine.
 //!
-//! The system's loader says little about the first and crashes on the second: it maps what the headers promise,
-//! and a part that is not there is a bus error.
+//! The system's loader gives poor messages about a wrong file and crashes on a truncated one: it maps all that the headers
+//! declare, and access to a missing part is a bus error.
 
 use super::error::BadImage;
 
@@ -23,7 +23,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), BadImage> {
     let bytes = Bytes(bytes);
     let (class, order) = (bytes.byte(4)?, bytes.byte(5)?);
     let machine = bytes.u16(18)?;
-    // 64 bits, the low byte first. For a processor that is not in the list above only the system's loader knows.
+    // 64 bits, little-endian. For a processor without a constant above, the system's loader decides.
     if MACHINE != 0 && (class, order, machine) != (2, 1, MACHINE) {
         return Err(BadImage::OtherMachine { machine });
     }
@@ -35,18 +35,18 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), BadImage> {
     }
     let (start, each, count) = (bytes.u64(32)?, bytes.u16(54)?, bytes.u16(56)?);
     for index in 0..u64::from(count) {
-        let at = start
+        let pos = start
             .checked_add(index * u64::from(each))
             .ok_or(BadImage::Truncated)?;
-        if bytes.u32(at)? == LOADED_SEGMENT {
-            let (offset, length) = (bytes.u64_after(at, 8)?, bytes.u64_after(at, 32)?);
+        if bytes.u32(pos)? == LOADED_SEGMENT {
+            let (offset, length) = (bytes.u64_after(pos, 8)?, bytes.u64_after(pos, 32)?);
             let end = offset.checked_add(length).ok_or(BadImage::Truncated)?;
             if end > bytes.0.len() as u64 {
                 return Err(BadImage::Truncated);
             }
         }
     }
-    // The table of sections is the end of the file; if it is there, so is what comes before it.
+    // The table of sections is the end of the file. If it is complete, so is the rest.
     let (start, each, count) = (bytes.u64(40)?, bytes.u16(58)?, bytes.u16(60)?);
     let end = start.checked_add(u64::from(each) * u64::from(count));
     if end.is_none_or(|end| end > bytes.0.len() as u64) {
@@ -58,7 +58,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), BadImage> {
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
-    fn at<const N: usize>(&self, offset: u64) -> Result<[u8; N], BadImage> {
+    fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N], BadImage> {
         let start = usize::try_from(offset).ok();
         let bytes = start.and_then(|start| self.0.get(start..start.checked_add(N)?));
         bytes
@@ -67,19 +67,19 @@ impl Bytes<'_> {
     }
 
     fn byte(&self, offset: u64) -> Result<u8, BadImage> {
-        self.at(offset).map(u8::from_le_bytes)
+        self.array(offset).map(u8::from_le_bytes)
     }
 
     fn u16(&self, offset: u64) -> Result<u16, BadImage> {
-        self.at(offset).map(u16::from_le_bytes)
+        self.array(offset).map(u16::from_le_bytes)
     }
 
     fn u32(&self, offset: u64) -> Result<u32, BadImage> {
-        self.at(offset).map(u32::from_le_bytes)
+        self.array(offset).map(u32::from_le_bytes)
     }
 
     fn u64(&self, offset: u64) -> Result<u64, BadImage> {
-        self.at(offset).map(u64::from_le_bytes)
+        self.array(offset).map(u64::from_le_bytes)
     }
 
     fn u64_after(&self, base: u64, offset: u64) -> Result<u64, BadImage> {
@@ -120,9 +120,9 @@ mod tests {
             let mut image = vec![0; 4096];
             image[..6].copy_from_slice(b"\x7fELF\x02\x01");
             image[16..20].copy_from_slice(&[3, 0, MACHINE as u8, 0]);
-            for (at, byte) in head.into_iter().enumerate().skip(20) {
-                if keep[at] {
-                    image[at] = byte;
+            for (pos, byte) in head.into_iter().enumerate().skip(20) {
+                if keep[pos] {
+                    image[pos] = byte;
                 }
             }
             let _ = check(&image);

@@ -9,19 +9,19 @@ use crate::Hash;
 /// Why a plugin cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody has a plugin of that name.
+    /// There is no plugin of that name.
     #[error(
         "no discovery plugin {name:?}: linked in are {linked}; no {file} and no elasticrun-plugin-{name} in \
          {searched}. Give its directory with --plugin-dir"
     )]
     NotFound {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The names of those linked in.
+        /// The names of the linked-in plugins.
         linked: String,
-        /// The file that was looked for.
+        /// The file that was searched.
         file: String,
-        /// Where.
+        /// The searched directories.
         searched: String,
     },
     /// The name of the file is not that of a plugin.
@@ -30,27 +30,27 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// The file cannot be read.
+    /// The file is unreadable.
     #[error("{}: cannot be read: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// Not a plain file.
     #[error("{}: not a file", path.display())]
     NotAFile {
-        /// What it is not.
+        /// The path.
         path: PathBuf,
     },
-    /// Everyone may write to it, so that anyone could run code in the job.
+    /// It is world-writable, so that any user could run code in the job.
     #[error("{}: everyone may write to it; try chmod o-w on it, or move the plugin", path.display())]
     WorldWritable {
-        /// The file, or the directory that it is in.
+        /// The file, or its directory.
         path: PathBuf,
     },
-    /// Not an image that this machine can run, or not all of it.
+    /// Not a complete image for this machine.
     #[error("{}: {source}", path.display())]
     BadImage {
         /// The file.
@@ -63,7 +63,7 @@ pub enum Error {
     NotLoaded {
         /// The file.
         path: PathBuf,
-        /// In the loader's words.
+        /// The message of the loader.
         why: String,
     },
     /// It is a library, but not a plugin.
@@ -74,10 +74,10 @@ pub enum Error {
     NoSymbol {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing symbol.
         symbol: String,
     },
-    /// What it exports is not a table that we understand.
+    /// Its exported table is invalid.
     #[error("{}: {source}", path.display())]
     BadTable {
         /// The file.
@@ -85,39 +85,39 @@ pub enum Error {
         /// What is wrong.
         source: BadTable,
     },
-    /// Some plugins are allowed by name and hash, and this is none of them.
+    /// The plugin is not in the list of allowed plugins.
     #[error(
         "{}: not allowed: it is not on the list of --plugin-allow, which needs {name}={hash} for it", path.display()
     )]
     NotAllowed {
         /// The file.
         path: PathBuf,
-        /// The name under which it is wanted.
+        /// The requested name.
         name: String,
-        /// What is in it.
+        /// The hash of the file.
         hash: Hash,
     },
-    /// A program that cannot be run.
+    /// The program is not executable.
     #[error("{}: not executable; try chmod +x", path.display())]
     NotExecutable {
         /// The file.
         path: PathBuf,
     },
-    /// Its process did not say who it is.
+    /// Its process did not send a hello.
     #[error("{}: no plugin that can be used: {why}", path.display())]
     Unfit {
         /// The file.
         path: PathBuf,
-        /// What its process did instead.
+        /// What the process did instead.
         why: String,
     },
-    /// Its process says that it cannot be loaded.
+    /// Its process cannot load it.
     #[error("{0}")]
     Refused(String),
     /// `exec` without a program.
     #[error("exec: which program? write exec:path=PROGRAM")]
     NoProgram,
-    /// The plugin has another name than its file.
+    /// The name of the plugin differs from that of its file.
     #[error("{}: the plugin in it is named {name:?}; name the file lib{}.so, or elasticrun-plugin-{name} if it is \
         a program", path.display(), super::symbol_for(name))]
     OtherName {
@@ -128,16 +128,16 @@ pub enum Error {
     },
 }
 
-/// Why a file is no image that can be loaded.
+/// Why a file is no loadable image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadImage {
-    /// Some other file.
+    /// Another kind of file.
     #[error("not a dynamic library")]
     NotALibrary,
     /// A program or an object file.
     #[error("an ELF file, but not a dynamic library")]
     OtherType,
-    /// For another processor.
+    /// A library for another processor.
     #[error("a dynamic library for another machine (ELF machine {machine})")]
     OtherMachine {
         /// Its number in the ELF header.
@@ -151,10 +151,10 @@ pub enum BadImage {
 /// Why a table is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTable {
-    /// It does not begin as one.
+    /// It has no magic number.
     #[error("not a plugin: what it exports does not begin with ERUNPLUG")]
     Magic,
-    /// It was built for another generation of the interface.
+    /// It was built for another major version of the interface.
     #[error(
         "built for version {major}.{minor} of the plugin interface, this is \
          {ABI_MAJOR}.{ABI_MINOR}; build it with a matching SDK"
@@ -165,20 +165,20 @@ pub enum BadTable {
         /// Its minor version.
         minor: u16,
     },
-    /// It is too short for what every plugin has.
+    /// It is too short for the required fields.
     #[error(
         "its table has {size} bytes, of which {needed} are needed; build it with a matching SDK"
     )]
     Size {
-        /// What it says.
+        /// Its declared size.
         size: u32,
-        /// What is needed.
+        /// The required size.
         needed: usize,
     },
-    /// It does not poll.
+    /// It does not support polls.
     #[error("it does not say that it can be polled (flags {flags:#x}), which every plugin must")]
     NoPoll {
-        /// What it can do.
+        /// Its flags.
         flags: u64,
     },
     /// A function is missing.

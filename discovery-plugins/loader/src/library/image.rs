@@ -1,7 +1,6 @@
-//! The copy of a library that is loaded in its place: in memory, sealed.
+//! A sealed copy of a library in memory, which is loaded instead of the file.
 //!
-//! A file that is mapped by the loader is not safe from who writes to it: the running code changes, or the
-//! process gets a bus error. A sealed memory file cannot change.
+//! A write to a mapped file would change the running code, or cause a bus error. A sealed memory file cannot change.
 
 use std::{
     ffi::CString,
@@ -23,7 +22,7 @@ use nix::{
 use super::{Error, elf};
 use crate::Hash;
 
-/// No plugin is that large; it bounds the memory that a wrong path costs.
+/// The size limit of a plugin. It bounds the memory that a wrong path costs.
 const MAX_IMAGE: u64 = 1 << 30;
 
 /// A sealed copy of a library.
@@ -31,7 +30,7 @@ const MAX_IMAGE: u64 = 1 << 30;
 pub(crate) struct Image(File);
 
 impl From<File> for Image {
-    /// A copy that another process made.
+    /// A copy that another process has sealed.
     fn from(copy: File) -> Self {
         Self(copy)
     }
@@ -53,20 +52,20 @@ pub(crate) fn sealed_copy(
         path: path.to_owned(),
         source,
     })?;
-    allow(Hash::of(&bytes))?;
+    allow(Hash::digest(&bytes))?;
     seal(path, &bytes).map(Image).map_err(|source| Error::Io {
         path: path.to_owned(),
         source,
     })
 }
 
-/// What is in a plain file that not everyone may write to.
+/// The content of a plain file that is not world-writable.
 pub(crate) fn trusted(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Io {
         path: path.to_owned(),
         source,
     };
-    // Not to wait for a writer, should it be a pipe.
+    // Non-blocking, so that the open of a pipe does not wait for a writer.
     let open = OpenOptions::new()
         .read(true)
         .custom_flags(OFlag::O_NONBLOCK.bits())
@@ -84,7 +83,7 @@ pub(crate) fn trusted(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Everyone may write to the file, or put another one in its place.
+/// Refuses a file that any user may write or replace.
 fn refuse_world_writable(path: &Path, file: &fs::Metadata) -> Result<(), Error> {
     const OTHERS_WRITE: u32 = 0o002;
     const STICKY: u32 = 0o1000;
@@ -110,7 +109,7 @@ fn refuse_world_writable(path: &Path, file: &fs::Metadata) -> Result<(), Error> 
 }
 
 fn seal(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    // The name shows in /proc/PID/maps.
+    // The name appears in /proc/PID/maps.
     let name = path
         .file_name()
         .unwrap_or_default()
@@ -118,7 +117,7 @@ fn seal(path: &Path, bytes: &[u8]) -> io::Result<File> {
         .replace('\0', "");
     let name = CString::new(name)?;
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    // Kernels that can forbid executable memory files want to be asked; older ones do not know the question.
+    // Newer kernels require MFD_EXEC if executable memory files are restricted. Older ones do not know it.
     let fd = match memfd_create(
         name.as_c_str(),
         flags | MFdFlags::from_bits_retain(libc::MFD_EXEC),
@@ -137,15 +136,15 @@ fn seal(path: &Path, bytes: &[u8]) -> io::Result<File> {
 }
 
 impl Image {
-    /// A path to it, for the loader of this process.
+    /// A path to the image for the loader of this process.
     pub(super) fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 
-    /// A message of the loader with the name of the file in it.
-    pub(super) fn named(&self, message: &str, path: &Path) -> String {
-        let ours = self.path();
-        message.replace(&*ours.to_string_lossy(), &path.to_string_lossy())
+    /// Replaces the path of the image in a message of the loader by that of the file.
+    pub(super) fn with_file_path(&self, message: &str, path: &Path) -> String {
+        let image = self.path();
+        message.replace(&*image.to_string_lossy(), &path.to_string_lossy())
     }
 
     pub(super) fn into_fd(self) -> OwnedFd {

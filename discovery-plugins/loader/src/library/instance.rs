@@ -14,18 +14,18 @@ use super::{
 };
 use crate::{Failure, FailureKind};
 
-/// One instance of a plugin. Its calls block for as long as the plugin takes; dropping it destroys it.
+/// One instance of a plugin. Its calls block while the plugin works. Dropping it destroys the instance.
 pub struct Instance {
     table: Table,
     pointer: *mut c_void,
-    /// What the plugin may call until it is destroyed; never moved.
-    nudge: Option<Box<Nudge>>,
+    /// The plugin may call it until the instance is destroyed, so it never moves.
+    signal: Option<Box<ChangeSignal>>,
 }
 
-/// What is done when a plugin says that it has something new. It may be called from any thread, and must not block.
-pub type Nudge = Box<dyn Fn() + Send + Sync>;
+/// Called when the hosts of a plugin may have changed, from any thread. It must not block.
+pub type ChangeSignal = Box<dyn Fn() + Send + Sync>;
 
-// SAFETY: the interface allows calls from any thread as long as they do not overlap, and they take `&mut self`.
+// SAFETY: the interface allows calls from any thread that do not overlap. They take `&mut self`.
 unsafe impl Send for Instance {}
 
 impl Instance {
@@ -37,85 +37,86 @@ impl Instance {
         let config = serde_json::to_vec(options).expect("a JSON object is always JSON");
         let mut pointer = ptr::null_mut();
         let mut answer = Answer::empty(table.free);
-        // SAFETY: the table was checked; every pointer is valid during the call.
+        // SAFETY: the table was checked. Each pointer is valid during the call.
         let number = unsafe {
             (table.create)(
                 host,
                 config.as_ptr(),
                 config.len(),
                 &mut pointer,
-                answer.place(),
+                answer.as_mut_ptr(),
             )
         };
         if number != code::OK {
-            return Err(PluginError::of_answer(number, answer.bytes()?).into());
+            return Err(PluginError::from_answer(number, answer.bytes()?).into());
         }
         Ok(Self {
             table,
             pointer,
-            nudge: None,
+            signal: None,
         })
     }
 
-    /// The hosts as they are now. After [`FailureKind::Panicked`] the instance is of no use.
+    /// Polls the current hosts. After [`FailureKind::Panicked`] the instance is unusable.
     pub fn poll(&mut self, deadline: Duration) -> Result<Snapshot, Failure> {
         self.poll_raw(deadline, |bytes| Ok(answer::snapshot(bytes)?))
     }
 
-    /// A poll whose answer is read by somebody else.
+    /// A poll whose answer `read` parses.
     pub(crate) fn poll_raw<T>(
         &mut self,
         deadline: Duration,
         read: impl FnOnce(&[u8]) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let mut answer = Answer::empty(self.table.free);
-        // SAFETY: `create` gave the pointer, it is not destroyed, and calls do not overlap.
-        let number = unsafe { (self.table.poll)(self.pointer, millis(deadline), answer.place()) };
+        // SAFETY: `create` returned the pointer, it is not destroyed, and calls do not overlap.
+        let number =
+            unsafe { (self.table.poll)(self.pointer, millis(deadline), answer.as_mut_ptr()) };
         match (number, answer.bytes()?) {
             (code::OK, bytes) => read(bytes),
-            (number, bytes) => Err(PluginError::of_answer(number, bytes).into()),
+            (number, bytes) => Err(PluginError::from_answer(number, bytes).into()),
         }
     }
 
-    /// Whether the plugin says by itself when it has something new.
+    /// Whether the plugin pushes changes.
     pub fn watches(&self) -> bool {
         self.table.watch.is_some()
     }
 
-    /// Has the plugin say when it has something new, if it can. To be called once.
-    pub fn watch(&mut self, nudge: Nudge) -> Result<(), Failure> {
+    /// Enables the change signal, if the plugin supports it. Call it once.
+    pub fn watch(&mut self, signal: ChangeSignal) -> Result<(), Failure> {
         let Some(watch) = self.table.watch else {
             return Ok(());
         };
-        let nudge: *const Nudge = &raw const **self.nudge.insert(Box::new(nudge));
+        let signal: *const ChangeSignal = &raw const **self.signal.insert(Box::new(signal));
         let mut answer = Answer::empty(self.table.free);
-        // SAFETY: as in `poll_raw`; the nudge is dropped after the instance is destroyed.
+        // SAFETY: as in `poll_raw`. The signal is dropped after the instance is destroyed.
         let number = unsafe {
             watch(
                 self.pointer,
                 changed,
-                nudge.cast_mut().cast(),
-                answer.place(),
+                signal.cast_mut().cast(),
+                answer.as_mut_ptr(),
             )
         };
         outcome(number, &answer)
     }
 
-    /// Tells the plugin something, if it listens.
+    /// Sends a command to the plugin, if it takes commands.
     pub fn command(&mut self, command: &Command, deadline: Duration) -> Result<(), Failure> {
         let Some(call) = self.table.command else {
             return Ok(());
         };
         let json = serde_json::to_vec(command).expect("a command is always JSON");
         let mut answer = Answer::empty(self.table.free);
-        // SAFETY: as in `poll_raw`; the text is there during the call.
+        // SAFETY: as in `poll_raw`. The text is valid during the call.
         let number = unsafe {
             call(
                 self.pointer,
                 json.as_ptr(),
                 json.len(),
                 millis(deadline),
-                answer.place(),
+                answer.as_mut_ptr(),
             )
         };
         outcome(number, &answer)
@@ -129,20 +130,20 @@ fn millis(deadline: Duration) -> u64 {
 fn outcome(number: i32, answer: &Answer) -> Result<(), Failure> {
     match number {
         code::OK => Ok(()),
-        number => Err(PluginError::of_answer(number, answer.bytes()?).into()),
+        number => Err(PluginError::from_answer(number, answer.bytes()?).into()),
     }
 }
 
-/// What the plugin calls.
-unsafe extern "C" fn changed(nudge: *mut c_void) {
-    // SAFETY: `watch` made it, and it is dropped after `destroy` has returned.
-    let nudge = unsafe { &*nudge.cast::<Nudge>() };
-    nudge();
+/// The callback for the plugin.
+unsafe extern "C" fn changed(signal: *mut c_void) {
+    // SAFETY: `watch` created it, and it is dropped after `destroy` has returned.
+    let signal = unsafe { &*signal.cast::<ChangeSignal>() };
+    signal();
 }
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // SAFETY: the last call on it.
+        // SAFETY: this is the last call on the instance.
         let number = unsafe { (self.table.destroy)(self.pointer) };
         if number != code::OK {
             tracing::warn!(

@@ -1,4 +1,4 @@
-//! A plugin in this process, the driver's or one that was made for it: from a file or a linked-in table to an instance that answers polls.
+//! A plugin in this process, from a file or a linked-in table. The process is that of the driver, or the plugin's own.
 
 mod answer;
 mod elf;
@@ -16,27 +16,27 @@ use serde_json::{Map, Value};
 pub(crate) use answer::{MAX_ANSWER, snapshot, text};
 pub use error::Error;
 pub(crate) use image::{Image, sealed_copy, trusted};
-pub use instance::{Instance, Nudge};
+pub use instance::{ChangeSignal, Instance};
 pub use table::Manifest;
 
 use table::Table;
 
 use crate::{Failure, builtin, log};
 
-/// A plugin that is in this process, for ever (invariant D3). Cheap to clone.
+/// A plugin in this process. It is never unloaded (invariant D3). Cheap to clone.
 #[derive(Clone)]
 pub struct Library {
     table: Table,
     manifest: Arc<Manifest>,
     origin: Origin,
-    /// The name for its log; none if it shares ours.
+    /// The name for its log. `None` if it shares the log of this process.
     logs_as: Option<&'static String>,
 }
 
-/// Where a plugin came from.
+/// The origin of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It is part of this program.
+    /// It is linked into this program.
     Linked,
     /// A file.
     File(PathBuf),
@@ -45,24 +45,24 @@ pub enum Origin {
 impl Library {
     /// Loads `libelasticrun_plugin_NAME.so`. A second call loads a second copy.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        symbol_of(path)?;
+        expected_symbol(path)?;
         Self::open_image(path, sealed_copy(path, |_| Ok(()))?)
     }
 
     /// Loads an image of the library at `path`.
     pub(crate) fn open_image(path: &Path, image: Image) -> Result<Self, Error> {
-        let symbol = symbol_of(path)?;
-        // SAFETY: constructors of the library run, with the trust that its user put in it by naming it; its
-        // image is complete and cannot change (D1, D2). Everything else is checked before it is called.
+        let symbol = expected_symbol(path)?;
+        // SAFETY: constructors of the library run. The user trusts it by naming it. Its image is complete and cannot
+        // change (D1, D2). Everything else is checked before it is called.
         let handle = unsafe { Handle::open(Some(image.path()), RTLD_NOW | RTLD_LOCAL) };
         let handle = handle.map_err(|error| Error::NotLoaded {
             path: path.to_owned(),
-            why: image.named(&reason(&error), path),
+            why: image.with_file_path(&reason(&error), path),
         })?;
-        // The system's loader knows a library by the path it was loaded from, and ours ends in the number of
-        // the open file: it must stay taken, or the next library would be taken for this one.
+        // The system's loader identifies a library by its path, which ends in the number of this descriptor. The number
+        // must stay in use, or the loader would return this library for the next one.
         let _ = image.into_fd().into_raw_fd();
-        // SAFETY: the pointer is not read before `Table::read` has checked where it leads.
+        // SAFETY: `Table::read` checks the pointer before it reads it.
         let found = unsafe { handle.get::<*const RawPlugin>(symbol.as_bytes()) };
         let pointer = found.map(|found| found.as_raw_ptr().cast::<RawPlugin>());
         std::mem::forget(handle);
@@ -72,7 +72,7 @@ impl Library {
                 symbol,
             });
         };
-        // SAFETY: the symbol's name says that a table is there, and the library stays loaded.
+        // SAFETY: the symbol's name declares a table, and the library stays loaded.
         let table = unsafe { Table::read(pointer) };
         let found = table.and_then(|table| Ok((table.manifest()?, table)));
         let (manifest, table) = found.map_err(|source| Error::BadTable {
@@ -89,7 +89,7 @@ impl Library {
         tracing::info!(%name, %version, path = %path.display(), "loaded a discovery plugin");
         Ok(Self {
             table,
-            // A library stays for ever, and so does its name.
+            // A library is never unloaded, and its name is kept as well.
             logs_as: Some(Box::leak(Box::new(manifest.name.clone()))),
             manifest: manifest.into(),
             origin: Origin::File(path.to_owned()),
@@ -99,7 +99,7 @@ impl Library {
     /// A plugin that is linked in.
     pub fn linked(name: &str) -> Option<Self> {
         let (_, raw) = builtin::LINKED.iter().find(|(linked, _)| *linked == name)?;
-        // SAFETY: it is a table, and a constant.
+        // SAFETY: it is a constant table.
         let table = unsafe { Table::read(*raw) }.expect("a linked table is of this build");
         let manifest = table.manifest().expect("the SDK made the manifest");
         Some(Self {
@@ -110,23 +110,23 @@ impl Library {
         })
     }
 
-    /// What the plugin says of itself.
+    /// Its manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Where it came from.
+    /// Its origin.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Makes an instance. Blocks for as long as the plugin takes.
+    /// Creates an instance. Blocks while the plugin works.
     pub fn create(&self, options: &Map<String, Value>) -> Result<Instance, Failure> {
         let host = self.logs_as.map_or(RawHost::THIS, log::host);
         self.create_for(&host, options)
     }
 
-    /// Makes an instance that sees this host.
+    /// Creates an instance with this host.
     pub(crate) fn create_for(
         &self,
         host: &RawHost,
@@ -135,7 +135,7 @@ impl Library {
         Instance::create(self.table, host, options)
     }
 
-    /// Whether its instances say by themselves when they have something new.
+    /// Whether its instances push changes.
     pub fn watches(&self) -> bool {
         self.table.watch.is_some()
     }
@@ -153,20 +153,20 @@ impl fmt::Debug for Library {
     }
 }
 
-/// What the system's loader says, which is in the cause of the error.
+/// The message of the system's loader, which is the source of the error.
 fn reason(error: &dyn std::error::Error) -> String {
     error
         .source()
         .map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// The symbol, and the name of the library, of a plugin.
+/// The symbol of a plugin, which is also the name of its library.
 pub(crate) fn symbol_for(name: &str) -> String {
     format!("{SYMBOL_PREFIX}{}", name.replace('-', "_"))
 }
 
 /// The symbol that a file must export.
-fn symbol_of(path: &Path) -> Result<String, Error> {
+fn expected_symbol(path: &Path) -> Result<String, Error> {
     let name = path
         .file_name()
         .and_then(|name| name.to_str())

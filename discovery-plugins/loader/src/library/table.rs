@@ -1,4 +1,4 @@
-//! A plugin's table, checked.
+//! Validation of a plugin's table.
 
 use std::{mem::MaybeUninit, ptr, slice};
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::error::BadTable;
 
-/// What a plugin says of itself.
+/// The description of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The name in `--discovery NAME`.
@@ -20,21 +20,21 @@ pub struct Manifest {
     /// An SPDX expression.
     #[serde(default)]
     pub license: String,
-    /// One line for a person.
+    /// One line for the user.
     #[serde(default)]
     pub description: String,
-    /// A JSON schema of its options; empty: it tells none.
+    /// A JSON schema of its options. Empty if the plugin has none.
     #[serde(default)]
     pub config: Map<String, Value>,
-    /// The variables of the environment that it needs.
+    /// The environment variables that it needs.
     #[serde(default)]
     pub environment: Vec<String>,
-    /// What it must be allowed to do at its source, for people.
+    /// The permissions that it needs at its source, for the user.
     #[serde(default)]
     pub permissions: Vec<String>,
 }
 
-/// The functions of a plugin that was checked. They may be called for ever.
+/// The functions of a checked plugin. They are valid until the process ends.
 #[derive(Clone, Copy)]
 pub(super) struct Table {
     pub(super) create: Create,
@@ -46,23 +46,23 @@ pub(super) struct Table {
     manifest: &'static [u8],
 }
 
-/// A manifest has a few lines.
+/// The size limit of a manifest.
 const MAX_MANIFEST: usize = 64 << 10;
 
 impl Table {
-    /// Reads a table, each part only after what comes before it says that it is there.
+    /// Reads a table. Each part is read only after the part before it has declared it.
     ///
     /// # Safety
-    /// The pointer leads to a constant that was meant to be a table, and so does what that points to, for ever.
+    /// The pointer refers to a constant that is meant as a table. The table and its targets are never freed.
     pub(super) unsafe fn read(raw: *const RawPlugin) -> Result<Self, BadTable> {
         if raw.is_null() || !raw.is_aligned() {
             return Err(BadTable::Magic);
         }
-        // SAFETY: the least that an exported symbol leads to is looked at first.
+        // SAFETY: the first bytes of an exported symbol are readable.
         if unsafe { ptr::read(&raw const (*raw).magic) } != MAGIC {
             return Err(BadTable::Magic);
         }
-        // SAFETY: the magic says that versions and size follow; that holds for every version to come.
+        // SAFETY: versions and size follow the magic number, in all versions.
         let (major, minor, size) = unsafe { ((*raw).abi_major, (*raw).abi_minor, (*raw).size) };
         if major != ABI_MAJOR {
             return Err(BadTable::Version { major, minor });
@@ -71,16 +71,16 @@ impl Table {
         if (size as usize) < needed {
             return Err(BadTable::Size { size, needed });
         }
-        // What was appended later is there if the size covers it; else it is nothing (invariant of the interface).
+        // Appended fields exist if the size covers them, else they are zero (invariant of the interface).
         let mut whole = MaybeUninit::<RawPlugin>::zeroed();
         let covered = (size as usize).min(size_of::<RawPlugin>());
-        // SAFETY: that many bytes are there on both sides; functions that are zero are none.
+        // SAFETY: both sides have that many bytes. A zero function is `None`.
         let raw = unsafe {
             ptr::copy_nonoverlapping(raw.cast::<u8>(), whole.as_mut_ptr().cast(), covered);
             whole.assume_init()
         };
         let flagged = |flag| raw.flags & flag != 0;
-        // The flag of watching was reserved in 1.0.
+        // 1.0 reserved the flag of watching.
         let later = raw.abi_minor >= 1;
         let watch = raw.watch.filter(|_| later && flagged(flag::WATCH));
         let command = raw.command.filter(|_| later && flagged(flag::COMMAND));
@@ -103,7 +103,7 @@ impl Table {
             free: raw.free.ok_or(BadTable::NoFunction("free"))?,
             watch,
             command,
-            // SAFETY: a constant of that length, says a table whose magic, version and size are right.
+            // SAFETY: the checked table declares a constant of that length.
             manifest: unsafe { slice::from_raw_parts(raw.manifest, raw.manifest_len) },
         })
     }

@@ -1,4 +1,4 @@
-//! One run of a plugin's process, and the calls on it.
+//! A running plugin process, and the calls on it.
 
 use std::{
     io::Write,
@@ -17,41 +17,41 @@ use serde_json::{Map, Value};
 
 use super::{
     Program,
-    ears::{Ears, Heard},
     ending::{self, Process},
+    frame_reader::{FrameReader, PluginMessage},
     lines::Lines,
     spawn::spawn,
 };
 use crate::{
-    Failure, FailureKind, Nudge,
+    ChangeSignal, Failure, FailureKind,
     frames::{self, Call, Hello},
     log,
 };
 
-/// A plugin that keeps its deadline by itself (it kills a program, say) is back a little after it.
+/// Time past the deadline of a call. A plugin that enforces its deadline, as by killing a program, needs a little longer.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
-/// What a plugin gets to end when it is told to. Nobody waits for that, but who wants to know.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a destroyed plugin may take to end before it is killed.
+const DESTROY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// See the module. Dropping it destroys the instance, if there is one, and ends the process.
+/// A running plugin process. Dropping it destroys the instance, if there is one, and ends the process.
 #[derive(Debug)]
 pub(crate) struct Child {
-    /// None once it is over.
+    /// `None` after its end.
     process: Option<Process>,
     connection: UnixStream,
-    heard: Receiver<Heard>,
+    messages: Receiver<PluginMessage>,
     printed: Arc<AtomicU64>,
     calls: u64,
 }
 
 impl Child {
-    /// Starts it with the variables that `needed` names. The thread that calls must outlive the child.
+    /// Starts the process with the variables that `needed` names. The calling thread must outlive the child.
     pub(crate) fn start(
         program: &Program,
         name: &str,
         needed: &[String],
-        nudge: Nudge,
+        signal: ChangeSignal,
     ) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::new(
@@ -62,28 +62,28 @@ impl Child {
         let (mut child, connection) = spawn(program, needed).map_err(failed)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let process = Process::new(child).map_err(failed)?;
-        let (sender, heard) = sync_channel(16);
+        let (sender, messages) = sync_channel(16);
         let printed = Arc::new(AtomicU64::new(0));
         let pipes = stdout.zip(stderr);
         let (stdout, stderr) = pipes.ok_or_else(|| failed(std::io::ErrorKind::Other.into()))?;
-        let ears = Ears {
+        let reader = FrameReader {
             connection: connection.try_clone().map_err(failed)?,
             stdout,
             stderr,
             lines: Lines::new(name),
-            heard: sender,
-            nudge: Arc::new(nudge),
+            messages: sender,
+            signal: Arc::new(signal),
             printed: printed.clone(),
         };
-        let named = thread::Builder::new().name(format!("ears {name}"));
+        let named = thread::Builder::new().name(format!("frames {name}"));
         let mut child = Self {
             process: Some(process),
             connection,
-            heard,
+            messages,
             printed,
             calls: 0,
         };
-        if let Err(error) = named.spawn(move || ears.run()) {
+        if let Err(error) = named.spawn(move || reader.run()) {
             child.kill();
             return Err(failed(error));
         }
@@ -92,9 +92,9 @@ impl Child {
 
     /// Waits for the first frame.
     pub(crate) fn hello(&mut self, time: Duration) -> Result<Hello, Failure> {
-        match self.heard.recv_timeout(time) {
-            Ok(Heard::Hello(hello)) if hello.frames == frames::VERSION => Ok(*hello),
-            Ok(Heard::Hello(hello)) => {
+        match self.messages.recv_timeout(time) {
+            Ok(PluginMessage::Hello(hello)) if hello.frames == frames::VERSION => Ok(*hello),
+            Ok(PluginMessage::Hello(hello)) => {
                 let why = format!(
                     "it speaks version {} of the frames, this is {}",
                     hello.frames,
@@ -102,12 +102,14 @@ impl Child {
                 );
                 Err(self.broke(&why))
             }
-            Ok(Heard::Refused(why)) => {
+            Ok(PluginMessage::Refused(why)) => {
                 self.kill();
                 Err(Failure::new(FailureKind::BadConfig, why))
             }
-            Ok(Heard::Answer(..)) => Err(self.broke("it answered before it said who it is")),
-            Ok(Heard::Gone { broken, last_words }) => Err(self.gone(broken, last_words)),
+            Ok(PluginMessage::Answer(..)) => {
+                Err(self.broke("it answered before it said who it is"))
+            }
+            Ok(PluginMessage::Gone { broken, last_line }) => Err(self.gone(broken, last_line)),
             Err(RecvTimeoutError::Timeout) => Err(self.hung(&format!(
                 "the plugin's process did not say who it is within {time:?} and was killed"
             ))),
@@ -125,7 +127,7 @@ impl Child {
             id,
             deadline_ms,
             config,
-            log: log::most(),
+            log: log::max_level(),
         })
         .map(drop)
     }
@@ -155,17 +157,17 @@ impl Child {
         .map(drop)
     }
 
-    /// Bytes that it wrote to standard output so far.
+    /// Bytes that it has written to standard output.
     pub(crate) fn printed(&self) -> u64 {
         self.printed.load(Ordering::Relaxed)
     }
 
-    /// Its number, as long as it was not ended.
+    /// Its process id, until it was ended.
     pub(crate) fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }
 
-    /// Destroys the instance and ends the process. Says whether it ended by itself.
+    /// Destroys the instance and ends the process. Returns whether it ended by itself.
     pub(crate) fn end(&mut self) -> bool {
         if self.process.is_none() {
             return false;
@@ -174,7 +176,7 @@ impl Child {
         let sent = self.send(&Call::Destroy { id: self.calls }, GRACE);
         let process = self.process.take();
         process.is_some_and(|process| {
-            let by_itself = sent.is_ok() && process.ends_within(FAREWELL);
+            let by_itself = sent.is_ok() && process.ends_within(DESTROY_TIMEOUT);
             let ended = process.end();
             by_itself && ended.is_ok()
         })
@@ -195,21 +197,21 @@ impl Child {
         let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         let call = call(self.calls, millis);
         let limit = Instant::now() + deadline + GRACE;
-        // If it cannot be sent the process is gone or deaf; which of them is heard below.
+        // If the call cannot be sent, the process has ended or does not read. The messages below tell which.
         let sent = self.send(&call, deadline + GRACE);
         loop {
             let left = match &sent {
                 Ok(()) => limit.saturating_duration_since(Instant::now()),
                 Err(_) => GRACE,
             };
-            match self.heard.recv_timeout(left) {
-                Ok(Heard::Answer(id, result)) if id == self.calls => return result,
-                Ok(Heard::Answer(..)) => {}
-                Ok(Heard::Hello(_) | Heard::Refused(_)) => {
+            match self.messages.recv_timeout(left) {
+                Ok(PluginMessage::Answer(id, result)) if id == self.calls => return result,
+                Ok(PluginMessage::Answer(..)) => {}
+                Ok(PluginMessage::Hello(_) | PluginMessage::Refused(_)) => {
                     return Err(self.broke("it said twice who it is"));
                 }
-                Ok(Heard::Gone { broken, last_words }) => {
-                    return Err(self.gone(broken, last_words));
+                Ok(PluginMessage::Gone { broken, last_line }) => {
+                    return Err(self.gone(broken, last_line));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let why = format!("the plugin was not back after {deadline:?} and was killed");
@@ -221,7 +223,7 @@ impl Child {
     }
 
     fn send(&mut self, call: &Call, time: Duration) -> std::io::Result<()> {
-        // A process that hangs does not read either.
+        // A hanging process does not read.
         self.connection
             .set_write_timeout(Some(time.max(Duration::from_millis(1))))?;
         self.connection.write_all(&frames::frame(call))
@@ -240,8 +242,8 @@ impl Child {
         )
     }
 
-    /// The connection is over: because the process is, or because it broke a rule.
-    fn gone(&mut self, broken: Option<String>, last_words: Option<String>) -> Failure {
+    /// The failure at the end of the connection: the process has ended, or broke a rule.
+    fn gone(&mut self, broken: Option<String>, last_line: Option<String>) -> Failure {
         if let Some(why) = broken {
             return self.broke(&why);
         }
@@ -250,7 +252,7 @@ impl Child {
         };
         let by_itself = process.ends_within(GRACE);
         let message = match (by_itself, process.end()) {
-            (true, Ok(status)) => ending::told(status, last_words.as_deref()),
+            (true, Ok(status)) => ending::describe(status, last_line.as_deref()),
             (true, Err(error)) => format!("the plugin's process has ended: {error}"),
             (false, _) => {
                 "the plugin closed its connection to the driver and was killed".to_owned()
@@ -261,7 +263,7 @@ impl Child {
 
     fn kill(&mut self) {
         if let Some(process) = self.process.take() {
-            // Reaped or not, there is nothing to be done about it.
+            // There is no remedy if it cannot be reaped.
             let _ = process.end();
         }
     }

@@ -1,4 +1,4 @@
-//! The end of a plugin's process: waited for within a time, enforced, and told to a person.
+//! The end of a plugin's process: waits for it with a timeout, enforces it, and describes it.
 
 use std::{
     io,
@@ -17,11 +17,11 @@ use nix::{
     unistd::Pid,
 };
 
-/// A process in a group of its own that was not reaped yet.
+/// A process in its own group that is not reaped.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
-    /// Readable when it has ended.
+    /// A pidfd: readable after the end of the process.
     ended: OwnedFd,
 }
 
@@ -41,7 +41,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it ends by itself within a time.
+    /// Waits for its end. Returns whether it ended within `time`.
     pub(super) fn ends_within(&self, time: Duration) -> bool {
         let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
         loop {
@@ -53,27 +53,27 @@ impl Process {
         }
     }
 
-    /// Kills what is left of its group and reaps it. The group's number is the process's, which stays taken until it
-    /// is reaped; so nobody else can be hit.
+    /// Kills its process group and reaps it. The id of the group is that of the process, which the kernel does not reuse
+    /// before it is reaped. So no other process can be hit.
     pub(super) fn end(mut self) -> io::Result<ExitStatus> {
-        // It fails only if nobody is left.
+        // Fails only if the group is empty.
         let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
         self.child.wait()
     }
 }
 
 fn pidfd(child: &Child) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; the process is our child and not reaped, so the number is its own.
+    // SAFETY: no pointers. The process is an unreaped child, so the id is its own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id() as libc::pid_t, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given it to us alone.
+    // SAFETY: the kernel has just created it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// How it ended, with what it said last.
-pub(super) fn told(status: ExitStatus, last_words: Option<&str>) -> String {
+/// How the process ended, with its last output.
+pub(super) fn describe(status: ExitStatus, last_line: Option<&str>) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with code {code}, which nobody asked for"),
         (None, Some(number)) => match Signal::try_from(number) {
@@ -82,8 +82,8 @@ pub(super) fn told(status: ExitStatus, last_words: Option<&str>) -> String {
         },
         (None, None) => "ended".to_owned(),
     };
-    match last_words {
-        Some(words) => format!("the plugin {how}: {words}"),
+    match last_line {
+        Some(line) => format!("the plugin {how}: {line}"),
         None => format!("the plugin {how}"),
     }
 }
@@ -93,15 +93,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_told_with_what_was_said_last() {
-        let of = |raw: i32| told(ExitStatus::from_raw(raw), None);
+    fn an_end_has_a_cause_and_the_last_output() {
+        let end = |raw: i32| describe(ExitStatus::from_raw(raw), None);
         assert_eq!(
-            of(0),
+            end(0),
             "the plugin exited with code 0, which nobody asked for"
         );
-        assert_eq!(of(11), "the plugin was killed by signal 11 (SIGSEGV)");
+        assert_eq!(end(11), "the plugin was killed by signal 11 (SIGSEGV)");
         assert_eq!(
-            told(ExitStatus::from_raw(3 << 8), Some("no such file")),
+            describe(ExitStatus::from_raw(3 << 8), Some("no such file")),
             "the plugin exited with code 3, which nobody asked for: no such file"
         );
     }

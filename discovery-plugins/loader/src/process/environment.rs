@@ -1,10 +1,9 @@
-//! What of the driver's environment a plugin's process sees.
+//! Selects the variables of the driver's environment for a plugin's process.
 
 use std::ffi::{OsStr, OsString};
 
-/// What a program needs to run at all, to speak the user's language and to get out of the house. A `*` at the end
-/// stands for any rest.
-const EVERYONE: [&str; 20] = [
+/// Variables for all plugins: for execution, locale, certificates and proxies. A name that ends with `*` is a prefix.
+const COMMON: [&str; 20] = [
     "PATH",
     "HOME",
     "USER",
@@ -27,20 +26,20 @@ const EVERYONE: [&str; 20] = [
     "RUST_BACKTRACE",
 ];
 
-/// What is left of an environment for a plugin whose manifest names `needed`, in the same form.
-pub(super) fn of(
+/// The variables for a plugin whose manifest names `needed`.
+pub(super) fn select(
     all: impl IntoIterator<Item = (OsString, OsString)>,
     needed: &[String],
 ) -> Vec<(OsString, OsString)> {
     let named = |name: &OsStr| {
         let needed = needed.iter().map(String::as_str);
-        let mut patterns = EVERYONE.into_iter().chain(needed);
+        let mut patterns = COMMON.into_iter().chain(needed);
         patterns.any(|pattern| matches(pattern, name.as_encoded_bytes()))
     };
     all.into_iter().filter(|(name, _)| named(name)).collect()
 }
 
-/// A `*` alone is no name: who wants everything has to name it.
+/// Whether a pattern matches a name. A `*` alone matches nothing, so that a plugin must name its variables.
 fn matches(pattern: &str, name: &[u8]) -> bool {
     match pattern.strip_suffix('*') {
         Some("") => false,
@@ -59,7 +58,7 @@ mod tests {
         let all = all.map(|name| (OsString::from(name), OsString::from("x")));
         let seen = |needed: &[&str]| -> Vec<String> {
             let needed: Vec<_> = needed.iter().map(|name| (*name).to_owned()).collect();
-            let left = of(all.clone(), &needed).into_iter();
+            let left = select(all.clone(), &needed).into_iter();
             left.map(|(name, _)| name.into_string().unwrap()).collect()
         };
         assert_eq!(seen(&[]), ["PATH", "LC_ALL"]);

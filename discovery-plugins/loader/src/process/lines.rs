@@ -1,22 +1,22 @@
-//! What a plugin's process says for people, as lines of the driver's log: no longer and no more than a log can bear.
+//! Output and log lines of a plugin's process, as lines of the driver's log. Length and rate are limited.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// Lines in a second; what is beyond is counted.
-const MOST: u32 = 100;
-/// Bytes in a line.
-const LONGEST: usize = 2000;
+/// Lines per second. Further lines are only counted.
+const MAX_LINES: u32 = 100;
+/// Length limit of a line, in bytes.
+const MAX_LENGTH: usize = 2000;
 
-/// See the module.
+/// The log lines of one plugin.
 #[derive(Debug)]
 pub(super) struct Lines {
     plugin: String,
-    /// The beginning of a line on standard output and on standard error.
-    begun: [Vec<u8>; 2],
-    /// The last lines on standard error, for who asks why it died.
+    /// Incomplete lines on standard output and on standard error.
+    partial: [Vec<u8>; 2],
+    /// The last lines on standard error, for the cause of its end.
     last: VecDeque<String>,
     since: Instant,
     count: u32,
@@ -26,7 +26,7 @@ impl Lines {
     pub(super) fn new(plugin: &str) -> Self {
         Self {
             plugin: plugin.to_owned(),
-            begun: [Vec::new(), Vec::new()],
+            partial: [Vec::new(), Vec::new()],
             last: VecDeque::new(),
             since: Instant::now(),
             count: 0,
@@ -34,35 +34,35 @@ impl Lines {
     }
 
     /// Bytes from standard output (0) or standard error (1).
-    pub(super) fn printed(&mut self, place: usize, bytes: &[u8]) {
+    pub(super) fn printed(&mut self, stream: usize, bytes: &[u8]) {
         for byte in bytes {
-            if *byte == b'\n' || self.begun[place].len() == LONGEST {
-                self.end_line(place);
+            if *byte == b'\n' || self.partial[stream].len() == MAX_LENGTH {
+                self.end_line(stream);
             }
             if *byte != b'\n' {
-                self.begun[place].push(*byte);
+                self.partial[stream].push(*byte);
             }
         }
     }
 
-    fn end_line(&mut self, place: usize) {
+    fn end_line(&mut self, stream: usize) {
         let line = clean(&String::from_utf8_lossy(&std::mem::take(
-            &mut self.begun[place],
+            &mut self.partial[stream],
         )));
         if line.is_empty() {
             return;
         }
         let plugin = self.plugin.clone();
-        if place == 0 {
-            if self.may_say() {
+        if stream == 0 {
+            if self.may_log() {
                 tracing::warn!(%plugin, "printed to standard output: {line}");
             }
             return;
         }
-        if self.may_say() {
+        if self.may_log() {
             tracing::info!(%plugin, "{line}");
         }
-        if !of_trace(&line) {
+        if !is_backtrace(&line) {
             self.last.push_back(line);
         }
         if self.last.len() > 8 {
@@ -70,9 +70,9 @@ impl Lines {
         }
     }
 
-    /// A line that the plugin logged.
+    /// Logs a line of the plugin's log.
     pub(super) fn logged(&mut self, level: &str, text: &str) {
-        if !self.may_say() {
+        if !self.may_log() {
             return;
         }
         let plugin = &self.plugin;
@@ -86,26 +86,26 @@ impl Lines {
         }
     }
 
-    /// What it said last on standard error, if it said anything that tells why it ended.
-    pub(super) fn last_words(&mut self) -> Option<String> {
+    /// The last informative line on standard error.
+    pub(super) fn last_line(&mut self) -> Option<String> {
         self.end_line(1);
         Some(self.last.back()?.chars().take(300).collect())
     }
 
-    fn may_say(&mut self) -> bool {
+    fn may_log(&mut self) -> bool {
         if self.since.elapsed() >= Duration::from_secs(1) {
-            if let Some(more) = self.count.checked_sub(MOST).filter(|more| *more > 0) {
+            if let Some(more) = self.count.checked_sub(MAX_LINES).filter(|more| *more > 0) {
                 tracing::warn!(plugin = %self.plugin, "{more} more lines that are not shown");
             }
             (self.since, self.count) = (Instant::now(), 0);
         }
         self.count += 1;
-        self.count <= MOST
+        self.count <= MAX_LINES
     }
 }
 
-/// A line of a trace or of how to get one; what stands above it says more.
-fn of_trace(line: &str) -> bool {
+/// Whether a line belongs to a backtrace or a hint about one. The line above it says more.
+fn is_backtrace(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("note: ")
         || line.starts_with("at ")
@@ -115,7 +115,7 @@ fn of_trace(line: &str) -> bool {
 }
 
 fn clean(text: &str) -> String {
-    let short: String = text.trim_end().chars().take(LONGEST).collect();
+    let short: String = text.trim_end().chars().take(MAX_LENGTH).collect();
     short.replace(char::is_control, " ")
 }
 
@@ -124,26 +124,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_are_what_tells_most() {
+    fn the_last_line_is_informative() {
         let mut lines = Lines::new("p");
-        assert_eq!(lines.last_words(), None);
+        assert_eq!(lines.last_line(), None);
         lines.printed(
             1,
             b"fatal: no such thing\nnote: run with RUST_BACKTRACE=1\n  0: main\n",
         );
-        assert_eq!(lines.last_words().as_deref(), Some("fatal: no such thing"));
+        assert_eq!(lines.last_line().as_deref(), Some("fatal: no such thing"));
         lines.printed(1, b"and no newline");
         lines.printed(0, b"on stdout\n");
-        assert_eq!(lines.last_words().as_deref(), Some("and no newline"));
+        assert_eq!(lines.last_line().as_deref(), Some("and no newline"));
     }
 
     #[test]
-    fn a_line_has_an_end_and_a_log_a_measure() {
+    fn length_and_rate_are_limited() {
         let mut lines = Lines::new("p");
-        lines.printed(1, &[b'x'; 3 * LONGEST]);
+        lines.printed(1, &[b'x'; 3 * MAX_LENGTH]);
         assert_eq!(lines.last.len(), 2);
-        assert!(lines.last.iter().all(|line| line.len() == LONGEST));
-        let said = (0..300).filter(|_| lines.may_say()).count();
-        assert!(said < MOST as usize, "{said}");
+        assert!(lines.last.iter().all(|line| line.len() == MAX_LENGTH));
+        let logged = (0..300).filter(|_| lines.may_log()).count();
+        assert!(logged < MAX_LINES as usize, "{logged}");
     }
 }

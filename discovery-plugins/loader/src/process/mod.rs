@@ -1,27 +1,27 @@
-//! A plugin in a process of its own, which is the rule: nothing that it does can end the driver.
+//! A plugin in its own process, which is the default. No action of the plugin can end the driver.
 //!
 //! ```text
-//!   driver                                     plugin's process (a group of its own)
-//!   Program: what to run, found and checked    `elasticrun __plugin-host` with a sealed image of the library,
-//!   Child: one run of it                       or a program that speaks the frames by itself
-//!     caller  -- call ---> connection (3) ---> create, watch, poll, command, destroy
-//!     ears    <-- answer, changed, log --------
-//!     ears    <-- what it prints -------------- standard output, standard error
+//!   driver                                          plugin's process (in its own group)
+//!   Program: a checked file                         `elasticrun __plugin-host` with a sealed image of the library,
+//!   Child: a running process                        or a program that exchanges frames by itself
+//!     poll thread   -- call ---> connection (3) --> create, watch, poll, command, destroy
+//!     frame reader  <-- answer, changed, log ------
+//!     frame reader  <-- output -------------------- standard output, standard error
 //! ```
 //!
 //! # Invariants
-//! - A call ends: with an answer, with the end of the process, or by killing it half a second past the deadline.
-//! - A process that did something that no plugin may do is killed, and never asked again.
+//! - Each call ends: by an answer, by the end of the process, or by killing the process half a second past the deadline.
+//! - A process that breaks a rule is killed and gets no further call.
 //! - No code of the plugin runs in the driver, not even a constructor of its library.
 //!
 //! # Not promised
-//! What a plugin's process starts in a session of its own outlives it. If the driver is killed, what else the plugin
-//! started outlives it too.
+//! Children of the plugin in their own session outlive its process. If the driver is killed, its other children outlive it
+//! as well.
 
 mod child;
-mod ears;
 mod ending;
 mod environment;
+mod frame_reader;
 mod lines;
 mod spawn;
 
@@ -31,73 +31,75 @@ pub(crate) use child::{Child, GRACE};
 
 use crate::{Error, Manifest, frames::Hello, library::Image};
 
-/// How long a process may take to say who it is.
+/// How long a process may take to send its hello.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// The program that loads a library and speaks for it, `elasticrun __plugin-host` or a stand-in.
+/// The program that loads a library and exchanges frames for it: `elasticrun __plugin-host`, or another one in tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostProgram {
     /// Its path.
     pub program: PathBuf,
-    /// What stands in front of the path of the library.
+    /// Arguments before the path of the library.
     pub arguments: Vec<String>,
 }
 
-/// A plugin that can be run.
+/// A checked plugin file.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// Of the library or the executable.
+    /// Path of the library or the executable.
     pub(crate) path: PathBuf,
-    pub(crate) what: What,
+    pub(crate) kind: ProgramKind,
 }
 
-/// What is run.
+/// How the process of a plugin is started.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum ProgramKind {
     /// A host with an image of the library.
     Library { image: Image, host: HostProgram },
-    /// A program that speaks the frames by itself.
+    /// A program that exchanges frames by itself.
     Executable,
 }
 
-/// A program that has said who it is.
+/// A program with the hello that it sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct IdentifiedProgram {
     pub(crate) program: Arc<Program>,
     pub(crate) hello: Arc<Hello>,
 }
 
 impl Program {
-    /// Runs it to learn who it is, with the environment that everyone gets.
-    pub(crate) fn ask(self) -> Result<Known, Error> {
+    /// Runs the program to get its hello, with the variables that all plugins get.
+    pub(crate) fn identify(self) -> Result<IdentifiedProgram, Error> {
         let unfit = |why: String| Error::Unfit {
             path: self.path.clone(),
             why,
         };
         let mut child = Child::start(&self, &self.name(), &[], Box::new(|| ()))
             .map_err(|failure| unfit(failure.message))?;
-        let hello = child.hello(HELLO).map_err(|failure| match &self.what {
-            // The host's words begin with the path.
-            What::Library { .. } if failure.message.contains(&*self.path.to_string_lossy()) => {
+        let hello = child.hello(HELLO).map_err(|failure| match &self.kind {
+            // The host's message starts with the path.
+            ProgramKind::Library { .. }
+                if failure.message.contains(&*self.path.to_string_lossy()) =>
+            {
                 Error::Refused(failure.message)
             }
             _ => unfit(failure.message),
         })?;
         child.end();
-        Ok(Known {
+        Ok(IdentifiedProgram {
             hello: Arc::new(hello),
             program: Arc::new(self),
         })
     }
 
-    /// For messages before the plugin has said its name.
+    /// The name for messages before the hello.
     fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 }
 
-impl Known {
+impl IdentifiedProgram {
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.hello.manifest
     }

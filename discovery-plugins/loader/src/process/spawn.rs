@@ -1,9 +1,9 @@
 //! Starts a plugin's process.
 //!
 //! # Invariants
-//! - It dies with the thread that started it, and so with the driver, however that ends (PR_SET_PDEATHSIG).
-//! - It leads a process group of its own: a Ctrl-C at the terminal is the driver's, and what it starts ends with it.
-//! - It inherits its connection as descriptor 3, an image of its library as 4, and no other.
+//! - It dies with the thread that started it, and so with the driver, however the driver ends (PR_SET_PDEATHSIG).
+//! - It leads its own process group: a Ctrl-C at the terminal reaches only the driver, and its children end with it.
+//! - It inherits its connection as descriptor 3, an image of its library as 4, and no other descriptor.
 
 use std::{
     fs::File,
@@ -17,20 +17,20 @@ use std::{
 
 use nix::fcntl::{FcntlArg, fcntl};
 
-use super::{Program, What, environment};
+use super::{Program, ProgramKind, environment};
 use crate::{frames::CONNECTION, serve::IMAGE};
 
-/// Starts it with what of this process's environment `needed` names.
+/// Starts the process with the variables that `needed` names.
 pub(super) fn spawn(program: &Program, needed: &[String]) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
-    let connection = away(&theirs)?;
-    let (mut command, image) = match &program.what {
-        What::Library { image, host } => {
+    let connection = duplicate_high(&theirs)?;
+    let (mut command, image) = match &program.kind {
+        ProgramKind::Library { image, host } => {
             let mut command = Command::new(&host.program);
             command.args(&host.arguments).arg(&program.path);
-            (command, Some(away(image)?))
+            (command, Some(duplicate_high(image)?))
         }
-        What::Executable => (Command::new(&program.path), None),
+        ProgramKind::Executable => (Command::new(&program.path), None),
     };
     let parent = std::process::id() as libc::pid_t;
     let targets = [
@@ -39,42 +39,42 @@ pub(super) fn spawn(program: &Program, needed: &[String]) -> io::Result<(Child, 
     ];
     command
         .env_clear()
-        .envs(environment::of(std::env::vars_os(), needed))
+        .envs(environment::select(std::env::vars_os(), needed))
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // SAFETY: `enter` makes system calls only, as is needed between fork and exec.
-    unsafe { command.pre_exec(move || enter(parent, targets)) };
-    // The library behind `Command` has a descriptor of its own in the child; it must be none of the targets.
-    let _taken = taken()?;
+    // SAFETY: `prepare_child` makes system calls only, as required between fork and exec.
+    unsafe { command.pre_exec(move || prepare_child(parent, targets)) };
+    // The child has an internal descriptor of `Command`, which must not have the number of a target.
+    let _reserved = reserve_targets()?;
     Ok((command.spawn()?, ours))
 }
 
-/// A copy of a descriptor that is none of the targets.
-fn away(fd: &impl AsRawFd) -> io::Result<OwnedFd> {
-    // SAFETY: it is open as long as what it was taken from.
+/// Duplicates a descriptor to a number above the targets.
+fn duplicate_high(fd: &impl AsRawFd) -> io::Result<OwnedFd> {
+    // SAFETY: it is open as long as its owner.
     let fd = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
     let copy = fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(16))?;
-    // SAFETY: the kernel has just given it to us alone.
+    // SAFETY: the kernel has just created it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Files that keep the numbers of the targets taken in this process.
-fn taken() -> io::Result<Vec<File>> {
-    let mut taken = Vec::new();
+/// Opens files until no number of a target is free in this process.
+fn reserve_targets() -> io::Result<Vec<File>> {
+    let mut reserved = Vec::new();
     loop {
         let file = File::open("/dev/null")?;
         let beyond = file.as_raw_fd() > IMAGE;
-        taken.push(file);
+        reserved.push(file);
         if beyond {
-            return Ok(taken);
+            return Ok(reserved);
         }
     }
 }
 
-/// In the forked child. System calls only.
-fn enter(parent: libc::pid_t, targets: [(i32, i32); 2]) -> io::Result<()> {
+/// Runs in the forked child. Makes system calls only.
+fn prepare_child(parent: libc::pid_t, targets: [(i32, i32); 2]) -> io::Result<()> {
     let check = |result: libc::c_int| match result {
         ..0 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -82,11 +82,11 @@ fn enter(parent: libc::pid_t, targets: [(i32, i32); 2]) -> io::Result<()> {
     // SAFETY: system calls with integers and a pointer to a live local.
     unsafe {
         check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-        // The parent may have died before the call, and then no signal comes.
+        // If the parent died before the call, no signal follows.
         if libc::getppid() != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        // A crash of a plugin is told, not dumped into the job's directory.
+        // A crash is logged. It must not dump core into the job's directory.
         let none = libc::rlimit {
             rlim_cur: 0,
             rlim_max: 0,

@@ -1,19 +1,19 @@
-//! A source of hosts: a plugin that is polled from threads of its own.
+//! A source of hosts: a plugin and the two threads that poll it.
 //!
 //! ```text
-//!   caller thread                         supervisor thread
-//!   create, poll, destroy  <-- poll ---   when the schedule or the plugin says so
-//!   (may hang)             -- result -->  waits for it, but not beyond the deadline
-//!                                         hands an Update to the sink
+//!   poll thread                           poll timer
+//!   create, poll, destroy  <-- poll ---   by schedule, or after a change signal
+//!   (may hang)             -- result -->  waits for the result until the deadline
+//!                                         passes an Update to the sink
 //!   any thread of the plugin -- changed -->
 //! ```
 //!
-//! Invariants D6 and D7 of the crate live here: the supervisor never calls the plugin, and asks the caller for one
-//! thing at a time. The process of an isolated plugin is started by the caller, and ends with it.
+//! This module keeps the invariants D6 and D7 of the crate. The poll timer never calls the plugin, and requests one call at a
+//! time. The poll thread starts the process of an isolated plugin, which ends with that thread.
 
-mod caller;
+mod poll_thread;
+mod poll_timer;
 mod schedule;
-mod supervisor;
 
 use std::{
     fmt, io,
@@ -31,32 +31,32 @@ use serde_json::{Map, Value};
 
 pub use schedule::Backoff;
 
-use self::{schedule::Schedule, supervisor::Signal};
+use self::{poll_thread::PollThread, poll_timer::TimerEvent, schedule::Schedule};
 use crate::{Failure, Isolation, Plugin};
 
-/// What a poll gave.
+/// The result of a poll.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The name that the source was given.
+    /// The name of the source.
     pub source: String,
-    /// A whole snapshot, or why there is none.
+    /// A valid snapshot, or the failure.
     pub result: Result<Snapshot, Failure>,
-    /// When it was known.
+    /// The time of the result.
     pub at: Instant,
 }
 
-/// Takes each update, on a thread of the source. It may block, and then polls wait.
+/// Takes each update, on a thread of the source. Polls wait while it blocks.
 pub type Sink = Box<dyn FnMut(Update) + Send>;
 
-/// Numbers that are spread evenly over all of `u64`.
+/// A generator of uniformly distributed numbers.
 pub type Random = Box<dyn FnMut() -> u64 + Send>;
 
-/// When to poll.
+/// Timing of polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// From a good answer to the next poll, if the plugin does not say when it wants to be asked again.
+    /// From an answer to the next poll, unless the plugin sets that time.
     pub interval: Duration,
-    /// The time that a plugin gets for a call; half a second later it counts as hung.
+    /// Time limit of a call. Half a second later the plugin counts as hung.
     pub deadline: Duration,
     /// From a failure to the next poll.
     pub backoff: Backoff,
@@ -72,7 +72,7 @@ impl Default for Settings {
     }
 }
 
-/// A source of hosts that does not run yet.
+/// A source of hosts that is not started.
 pub struct Source {
     name: String,
     plugin: Plugin,
@@ -82,7 +82,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source with default settings and the system's random numbers. The name is what its updates carry.
+    /// A source with default settings and the system's random numbers. Its updates carry the name.
     pub fn new(
         name: impl Into<String>,
         plugin: impl Into<Plugin>,
@@ -107,17 +107,21 @@ impl Source {
         Self { random, ..self }
     }
 
-    /// Starts to poll, at once. An error is one of starting a thread.
+    /// Starts the threads and the first poll. Fails if a thread cannot be started.
     pub fn start(self, sink: Sink) -> io::Result<Running> {
-        let (signals, inbox) = channel();
+        let (events, inbox) = channel();
         let (calls, outbox) = channel();
-        let nudges = Arc::new(AtomicBool::new(false));
+        let signal_queued = Arc::new(AtomicBool::new(false));
         let may_hang = self.plugin.isolation() == Isolation::Thread;
-        let caller =
-            caller::Caller::new(self.plugin, self.options, signals.clone(), nudges.clone());
+        let poll_thread = PollThread::new(
+            self.plugin,
+            self.options,
+            events.clone(),
+            signal_queued.clone(),
+        );
         let named = |role: &str| thread::Builder::new().name(format!("{role} {}", self.name));
-        named("plugin").spawn(move || caller.run(&outbox))?;
-        let supervisor = supervisor::Supervisor {
+        named("plugin").spawn(move || poll_thread.run(&outbox))?;
+        let poll_timer = poll_timer::PollTimer {
             deadline: self.settings.deadline,
             may_hang,
             schedule: Schedule::new(&self.settings),
@@ -126,14 +130,14 @@ impl Source {
             calls,
             inbox,
             source: self.name.clone(),
-            untold: Default::default(),
-            telling: false,
+            pending_commands: Default::default(),
+            command_running: false,
             finishing: None,
-            nudged: false,
-            nudges,
+            has_changed: false,
+            signal_queued,
         };
-        named("discovery").spawn(move || supervisor.run())?;
-        Ok(Running { signals })
+        named("discovery").spawn(move || poll_timer.run())?;
+        Ok(Running { events })
     }
 }
 
@@ -157,36 +161,35 @@ impl fmt::Debug for Source {
 
 /// A source that is polled until this is dropped.
 ///
-/// Dropping it does not wait: an update that is under way may still arrive, and the plugin is destroyed when the
-/// call that it is in comes back.
+/// Dropping it does not wait. One more update may still arrive. The plugin is destroyed after its current call returns.
 #[derive(Debug)]
 pub struct Running {
-    signals: Sender<Signal>,
+    events: Sender<TimerEvent>,
 }
 
 impl Running {
-    /// Tells the plugin something, when it is not busy. What comes of it is in the log.
+    /// Queues a command for the plugin. A failure is logged.
     pub fn command(&self, command: Command) {
-        // It fails if the supervisor has ended.
-        let _ = self.signals.send(Signal::Command(command));
+        // Fails after the end of the poll timer.
+        let _ = self.events.send(TimerEvent::Command(command));
     }
 
-    /// Stops to poll once the plugin has been told everything, but waits for that only until `deadline`.
+    /// Stops after the plugin has received all commands. Waits for that until `deadline`.
     pub fn finish(self, deadline: Instant) {
         let (done, finished) = channel();
-        if self.signals.send(Signal::Finish(done)).is_ok() {
-            // Nothing is ever sent: it comes back when the other end is gone, or the time is over.
+        if self.events.send(TimerEvent::Finish(done)).is_ok() {
+            // Nothing is sent: this returns when the sender is dropped, or at the deadline.
             let _ = finished.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         }
     }
 
-    /// Stops to poll; the same as dropping it.
+    /// Stops polling; the same as dropping it.
     pub fn stop(self) {}
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It fails if the supervisor has ended.
-        let _ = self.signals.send(Signal::Stop);
+        // Fails after the end of the poll timer.
+        let _ = self.events.send(TimerEvent::Stop);
     }
 }

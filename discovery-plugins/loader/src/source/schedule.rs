@@ -1,4 +1,4 @@
-//! When the next poll is. Pure: random numbers are handed in.
+//! The time of the next poll. Pure: the caller passes random numbers.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use elasticrun_plugin_sdk::Snapshot;
 use super::Settings;
 use crate::Failure;
 
-/// From an answer to the next poll, however much the plugin has to say.
-pub(super) const SHORTEST: Duration = Duration::from_millis(10);
+/// The minimum pause from an answer to the next poll.
+pub(super) const MIN_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long to wait after failures: a random time from nothing to a limit, which doubles with each failure in a
-/// row (full jitter), so that many jobs that lost the same source do not return to it together.
+/// The pause after failures: a random time up to a limit, which doubles with each consecutive failure (full jitter). So
+/// many jobs that lost the same source do not return to it at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The limit after the first failure.
     pub first: Duration,
-    /// The limit that it does not grow beyond.
-    pub most: Duration,
+    /// The maximum of the limit.
+    pub max: Duration,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),
-            most: Duration::from_secs(60),
+            max: Duration::from_secs(60),
         }
     }
 }
 
 impl Backoff {
-    /// The time after so many failures in a row.
+    /// The pause after a number of consecutive failures.
     fn time(self, failures: u32, random: u64) -> Duration {
         let doubled = 1u32
             .checked_shl(failures.saturating_sub(1))
             .unwrap_or(u32::MAX);
-        let limit = self.first.saturating_mul(doubled).min(self.most);
+        let limit = self.first.saturating_mul(doubled).min(self.max);
         let share = random as f64 / u64::MAX as f64;
         limit.mul_f64(share.min(1.0))
     }
 }
 
-/// When the next poll is.
+/// Computes the time of the next poll.
 #[derive(Debug)]
 pub(super) struct Schedule {
     interval: Duration,
@@ -58,8 +58,8 @@ impl Schedule {
         }
     }
 
-    /// The time from this result to the next poll. A failing source is not asked more often than a good one, and
-    /// a good one never without a pause.
+    /// The time from this result to the next poll. A failing source is polled no more often than a healthy one. There is
+    /// always a pause.
     pub(super) fn after(
         &mut self,
         result: &Result<Snapshot, Failure>,
@@ -79,7 +79,7 @@ impl Schedule {
                 time.max(failure.retry_after.unwrap_or_default())
             }
         };
-        time.max(SHORTEST)
+        time.max(MIN_PAUSE)
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
         #[test]
         fn a_wait_is_within_its_limits(failures in 1u32..100, random: u64) {
             let time = Backoff::default().time(failures, random);
-            prop_assert!(time <= Backoff::default().most);
+            prop_assert!(time <= Backoff::default().max);
             prop_assert!(failures > 1 || time <= SECOND);
         }
     }

@@ -1,7 +1,7 @@
 //! Plugin files for the tests.
 //!
-//! Cargo builds a dependency with all of its crate types, so the libraries of the plugins that this package
-//! depends on lie beside the test's own program, and are never older than it.
+//! Cargo builds a dependency with all of its crate types. So the libraries of this package's plugins are beside the test's
+//! program, and are not older.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ pub(crate) fn bundled(name: &str) -> Library {
     Library::open(&built().join(file_of(name))).unwrap()
 }
 
-/// A directory that only its owner may write to, with a copy of a bundled plugin.
+/// A directory that only its owner may write, with a copy of a bundled plugin.
 pub(crate) fn copied(name: &str) -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(file_of(name));
@@ -51,7 +51,7 @@ pub(crate) fn written(name: &str, content: &[u8]) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Compiles `plugin.c` with the header that plugin authors get. `defines` says how it differs from a good one.
+/// Compiles `plugin.c` with the header for plugin authors. `defines` select its mistakes.
 pub(crate) fn compiled(defines: &[&str]) -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(file_of("c"));
@@ -94,7 +94,7 @@ pub(crate) fn instance(library: &Library, json: Value) -> Instance {
     library.create(&options(json)).unwrap()
 }
 
-/// The message, without the path that it begins with.
+/// The message, without its leading path.
 pub(crate) fn refused(path: &Path) -> String {
     let message = Library::open(path).unwrap_err().to_string();
     let prefix = format!("{}: ", path.display());
@@ -115,19 +115,19 @@ pub(crate) fn wait_until(mut condition: impl FnMut() -> bool, what: &str) {
 
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Settings of a source that is asked often.
+/// Settings with frequent polls.
 pub(crate) fn quick() -> Settings {
     Settings {
         interval: 10 * MILLISECOND,
         deadline: PLENTY,
         backoff: Backoff {
             first: MILLISECOND,
-            most: 20 * MILLISECOND,
+            max: 20 * MILLISECOND,
         },
     }
 }
 
-/// A source that runs, and what it says.
+/// A running source and its updates.
 pub(crate) struct Watched {
     pub(crate) running: Running,
     pub(crate) updates: Receiver<Update>,

@@ -14,14 +14,14 @@ use tempfile::TempDir;
 
 pub(crate) const PLENTY: Duration = Duration::from_secs(20);
 
-/// A cluster that ends with this.
+/// A cluster, which ends when this is dropped.
 pub(crate) struct Cluster {
     directory: TempDir,
     process: Child,
 }
 
 impl Cluster {
-    /// A cluster, or a line that says why there can be none and which test is skipped for that.
+    /// A cluster. If it is impossible, prints the reason and the skipped test.
     pub(crate) fn start_for(test: &str) -> Option<Self> {
         let cluster = Self::start();
         cluster
@@ -53,7 +53,7 @@ impl Cluster {
             .unwrap();
         assert_eq!(line, "ready\n");
         let cluster = Self { directory, process };
-        // SAFETY: this file's tests run each in a process of its own, and no other thread is there yet.
+        // SAFETY: nextest runs each test in its own process, and there is no other thread yet.
         unsafe { std::env::set_var("SLURM_CONF", cluster.path("slurm.conf")) };
         Ok(cluster)
     }
@@ -62,13 +62,13 @@ impl Cluster {
         self.directory.path().join(name)
     }
 
-    /// Runs a command of Slurm; gives what it prints.
+    /// Runs a Slurm command and returns its output.
     pub(crate) fn run(&self, words: &str) -> String {
-        // Where scontrol may leave what it writes when a job is resized.
+        // scontrol writes files there when it resizes a job.
         self.run_in(self.directory.path(), words)
     }
 
-    /// The same in a directory.
+    /// Runs a Slurm command in a directory.
     pub(crate) fn run_in(&self, directory: &Path, words: &str) -> String {
         let mut words = words.split_whitespace();
         let output = Command::new(words.next().unwrap())
@@ -84,7 +84,7 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A job on all nodes that runs; gives its number. Its environment becomes ours.
+    /// Starts a job on all nodes and returns its id. Its environment becomes that of this process.
     pub(crate) fn job(&self) -> String {
         let environment = self.path("environment");
         let script = self.path("job.sh");

@@ -111,7 +111,7 @@ fn of_plugin(flags: &str, behaviour: &str) -> Job {
     let file = |name: &str| job.directory().join(name).display().to_string();
     std::fs::write(file("host"), "localhost").expect("a file can be written");
     let spec = format!(
-        "trouble:watched={},gate={},{behaviour}",
+        "misbehaving:watched={},gate={},{behaviour}",
         file("host"),
         file("gate")
     );
@@ -125,7 +125,7 @@ fn a_plugin_that_crashes_holds_up_nobody_and_is_started_again() {
     let mut job = of_plugin("", "poll=segfault_once").start();
     let before = job.wait_training(2, 3);
     job.touch("gate");
-    job.wait_said("trouble: the plugin was killed by signal 11 (SIGSEGV)");
+    job.wait_said("misbehaving: the plugin was killed by signal 11 (SIGSEGV)");
     job.wait_training(2, before[0].step + 20);
     // It is asked again: the next crash is told too.
     let gate = job.path("gate");
@@ -153,7 +153,7 @@ fn what_a_plugin_prints_is_in_the_log_and_not_in_the_output() {
 
 #[test]
 fn a_plugin_that_is_not_allowed_ends_the_job_before_it_begins() {
-    let hash = format!("trouble=sha256:{}", "0".repeat(64));
+    let hash = format!("misbehaving=sha256:{}", "0".repeat(64));
     let ended = of_plugin(&format!("--plugin-allow {hash}"), "poll=fine").run();
-    ended.expect(2, &["not allowed", "--plugin-allow", "trouble=sha256:"]);
+    ended.expect(2, &["not allowed", "--plugin-allow", "misbehaving=sha256:"]);
 }

@@ -1,4 +1,4 @@
-//! The stand-in for AWS, and a plugin that talks to it.
+//! The test server for AWS, and a plugin that uses it.
 
 #![allow(clippy::unwrap_used, dead_code)]
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub(crate) const PLENTY: Duration = Duration::from_secs(30);
 
-/// The stand-in, and its orders by name.
+/// The test server, with a method per order.
 pub(crate) struct Aws(StandIn);
 
 impl Aws {
@@ -22,22 +22,22 @@ impl Aws {
         Self(StandIn::aws())
     }
 
-    /// A group; gives the ids of its instances.
+    /// Creates a group. Returns the ids of its instances.
     pub(crate) fn group(&mut self, name: &str, desired: u32) -> Vec<String> {
         ids(self.order(json!({"do": "group", "name": name, "desired": desired})))
     }
 
-    /// A new size of a group; gives the ids of its instances.
+    /// Sets the size of a group. Returns the ids of its instances.
     pub(crate) fn desired(&mut self, name: &str, count: u32) -> Vec<String> {
         ids(self.order(json!({"do": "desired", "name": name, "count": count})))
     }
 
-    /// Another lifecycle state of an instance.
+    /// Sets the lifecycle state of an instance.
     pub(crate) fn life(&mut self, id: &str, state: &str) {
         self.order(json!({"do": "life", "id": id, "state": state}));
     }
 
-    /// A plugin of this AWS with more options.
+    /// A plugin for this server with more options.
     pub(crate) fn plugin(&self, mut options: Value) -> AwsAsg {
         options["endpoint"] = self.endpoint().into();
         options["region"] = "eu-central-1".into();
@@ -59,15 +59,14 @@ impl DerefMut for Aws {
     }
 }
 
-/// A plugin from its options. It has credentials, which moto does not look at.
+/// A plugin with these options, and with credentials, which moto ignores.
 pub(crate) fn make(options: &Value) -> Result<AwsAsg, PluginError> {
     for (name, value) in [
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
         ("AWS_EC2_METADATA_DISABLED", "true"),
     ] {
-        // SAFETY: the tests of this crate are run by nextest, each in a process of its own, and nothing of this
-        // one's reads the environment on another thread yet.
+        // SAFETY: nextest runs each test in its own process, and no other thread reads the environment yet.
         unsafe { std::env::set_var(name, value) };
     }
     AwsAsg::create(from_options(options.to_string().as_bytes())?)

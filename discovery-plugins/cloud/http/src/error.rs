@@ -1,8 +1,8 @@
-//! What it means that no answer came.
+//! Errors of requests without an answer.
 
 use elasticrun_plugin_sdk::{PluginError, text::one_line};
 
-/// No answer came.
+/// The server did not answer.
 pub fn unreachable(url: &str, error: &ureq::Error) -> PluginError {
     if matches!(error, ureq::Error::Timeout(_)) {
         return late(url);
@@ -14,14 +14,14 @@ pub fn unreachable(url: &str, error: &ureq::Error) -> PluginError {
     ))
 }
 
-/// The time is over.
+/// The deadline has passed.
 pub fn late(url: &str) -> PluginError {
     PluginError::retryable(format!("{} has not answered in time", server(url)))
 }
 
-/// Scheme, host and port: what follows may hold more than a message should.
+/// Scheme, host and port of a URL. The rest may be confidential.
 fn server(url: &str) -> &str {
-    let from = url.find("://").map_or(0, |at| at + 3);
-    let to = url[from..].find('/').map_or(url.len(), |at| from + at);
+    let from = url.find("://").map_or(0, |pos| pos + 3);
+    let to = url[from..].find('/').map_or(url.len(), |pos| from + pos);
     &url[..to]
 }

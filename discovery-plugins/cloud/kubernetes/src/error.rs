@@ -1,4 +1,4 @@
-//! What a failed request asks of the job.
+//! Classification of failed requests.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use elasticrun_plugin_sdk::{
     text::{one_line, with_causes},
 };
 
-/// A request that failed; `what` was asked for.
-pub(crate) fn of(what: &str, error: &kube::Error) -> PluginError {
+/// The error of a failed request. `what` is the requested object.
+pub(crate) fn classify(what: &str, error: &kube::Error) -> PluginError {
     let kube::Error::Api(status) = error else {
         return PluginError::retryable(format!("{what}: no answer: {}", with_causes(error)));
     };

@@ -1,19 +1,19 @@
-//! The leader of a program's process group: a process between the job and the program that waits for either's end.
+//! The leader of a program's process group: a process between the job and the program that waits for the end of either.
 //!
 //! ```text
-//!   job --fork--> keeper (leads the group) --fork, exec--> program --> what it starts
+//!   job --fork--> group leader --fork, exec--> program --> its children
 //! ```
-//! The kernel can kill a child when its parent dies, but not the child's children. So the kernel only tells
-//! the keeper, and the keeper kills the group. It ends as the program does, so who waits for the one has
-//! waited for the other. It is never executed: it makes system calls only, on the memory of the fork.
+//! The kernel can signal a child when its parent dies, but not the child's children. So the kernel signals the leader, and
+//! the leader kills the group. The leader ends with the status of the program, so waiting for the leader is waiting for the
+//! program. It executes no other program: it makes only system calls, on the memory of the fork.
 
 use std::io;
 
-/// In the forked child: stays behind as the keeper and returns in a child of its own, which is to become the program.
+/// Runs in the forked child, which becomes the leader. Returns only in a child of the leader, which executes the program.
 ///
-/// `parent` is the process that forked; its *thread* must live as long as the program may.
-pub(crate) fn enter(parent: u32) -> io::Result<()> {
-    // SAFETY: system calls with integers and pointers to live locals; all may be made after a fork.
+/// `parent` is the forking process. Its calling *thread* must outlive the program.
+pub(crate) fn fork_program(parent: u32) -> io::Result<()> {
+    // SAFETY: system calls with integers and pointers to live locals. All are allowed after a fork.
     unsafe {
         let mut waited: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -26,7 +26,7 @@ pub(crate) fn enter(parent: u32) -> io::Result<()> {
             &raw mut before,
         ))?;
         check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM))?;
-        // The parent may have died before the call, and then no signal comes.
+        // If the parent died before the call, no signal follows.
         if libc::getppid() as u32 != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
@@ -39,24 +39,25 @@ pub(crate) fn enter(parent: u32) -> io::Result<()> {
                 ))?;
                 Ok(())
             }
-            program => keep(program, &waited),
+            program => supervise(program, &waited),
         }
     }
 }
 
-/// Waits for the end of the program, or of the parent, and ends likewise.
+/// Waits for the end of the program, and ends with its status. Kills the group at the end of the parent.
 ///
 /// # Safety
-/// Only in a process that was forked and has one thread.
-unsafe fn keep(program: libc::pid_t, waited: &libc::sigset_t) -> ! {
-    // SAFETY: as in `enter`. No descriptor is used any more; who reads the program's output must see its end.
+/// Only in a forked process with one thread.
+unsafe fn supervise(program: libc::pid_t, waited: &libc::sigset_t) -> ! {
+    // SAFETY: as in `fork_program`. No descriptor is used from here on. They are closed so that the reader of the program's
+    // output sees its end.
     unsafe {
         libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
-        // It may end by the program's signal, and the core would be the job's.
+        // It may end by the program's signal, and must not dump core.
         libc::prctl(libc::PR_SET_DUMPABLE, 0);
         loop {
             if libc::sigwaitinfo(waited, std::ptr::null_mut()) == libc::SIGTERM {
-                // The group is led by this process, which goes with it.
+                // This process is a member of the group and dies as well.
                 libc::kill(0, libc::SIGKILL);
             }
             let mut status = 0;
@@ -66,9 +67,9 @@ unsafe fn keep(program: libc::pid_t, waited: &libc::sigset_t) -> ! {
             if libc::WIFSIGNALED(status) {
                 let signal = libc::WTERMSIG(status);
                 libc::signal(signal, libc::SIG_DFL);
-                let mut own: libc::sigset_t = std::mem::zeroed();
-                libc::sigemptyset(&raw mut own);
-                libc::sigprocmask(libc::SIG_SETMASK, &raw const own, std::ptr::null_mut());
+                let mut empty: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&raw mut empty);
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const empty, std::ptr::null_mut());
                 libc::raise(signal);
             }
             libc::_exit(libc::WEXITSTATUS(status));

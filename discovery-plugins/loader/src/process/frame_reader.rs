@@ -1,6 +1,6 @@
-//! The thread that listens to a plugin's process: its frames, and what it prints.
+//! The thread that reads frames and output of a plugin's process.
 //!
-//! What it prints, on standard output too, is for the driver's log and never for the job's output.
+//! Output, also that on standard output, goes to the driver's log and never to the job's output.
 
 use std::{
     io::{self, Read},
@@ -25,58 +25,60 @@ use nix::{
 
 use super::lines::Lines;
 use crate::{
-    Failure, FailureKind, Nudge,
-    frames::{self, Hello, Said},
+    ChangeSignal, Failure, FailureKind,
+    frames::{self, Hello, PluginFrame},
     library::snapshot,
 };
 
-/// What the caller of a plugin's process waits for.
+/// A message for the caller of a plugin's process.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum PluginMessage {
     Hello(Box<Hello>),
-    /// It cannot be loaded.
+    /// The plugin cannot be loaded.
     Refused(String),
-    /// A call is over; a snapshot only from a poll.
+    /// The result of a call. Only polls have a snapshot.
     Answer(u64, Result<Option<Snapshot>, Failure>),
-    /// Nothing more will come: the end of the connection, or something that is no frame.
+    /// The last message: the connection has ended, or a frame was invalid.
     Gone {
+        /// The rule that the process broke.
         broken: Option<String>,
-        last_words: Option<String>,
+        /// The last informative line on standard error.
+        last_line: Option<String>,
     },
 }
 
-/// See the module.
-pub(super) struct Ears {
+/// Reads frames and output of a plugin's process.
+pub(super) struct FrameReader {
     pub(super) connection: UnixStream,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
     pub(super) lines: Lines,
-    /// Bounded: who answers what nobody asked is not read any more until somebody asks.
-    pub(super) heard: SyncSender<Heard>,
-    /// Something may have changed; also when the process is gone, which somebody should look at.
-    pub(super) nudge: Arc<Nudge>,
-    /// Bytes on standard output.
+    /// Bounded: while unrequested answers fill it, the connection is not read until the next call.
+    pub(super) messages: SyncSender<PluginMessage>,
+    /// Called when the hosts may have changed, and at the end of the process, so that the next poll notices it.
+    pub(super) signal: Arc<ChangeSignal>,
+    /// Count of bytes on standard output.
     pub(super) printed: Arc<AtomicU64>,
 }
 
-/// Who is gone does not come back.
+/// The connection is closed.
 struct Closed;
 
-impl Ears {
-    /// Listens until the connection ends.
+impl FrameReader {
+    /// Reads until the connection ends.
     pub(super) fn run(mut self) {
-        let broken = self.listen().err().map(|why| why.to_string());
-        // Its last words may still be in the pipe.
-        self.print();
-        let last_words = self.lines.last_words();
-        let gone = Heard::Gone { broken, last_words };
-        // Nobody listens any more if the plugin was told to end.
-        if self.heard.send(gone).is_ok() {
-            (self.nudge)();
+        let broken = self.read_all().err().map(|why| why.to_string());
+        // Its last output may still be in the pipe.
+        self.log_output();
+        let last_line = self.lines.last_line();
+        let gone = PluginMessage::Gone { broken, last_line };
+        // Fails if the plugin was ended by the driver.
+        if self.messages.send(gone).is_ok() {
+            (self.signal)();
         }
     }
 
-    fn listen(&mut self) -> io::Result<()> {
+    fn read_all(&mut self) -> io::Result<()> {
         let nonblocking = |fd: BorrowedFd<'_>| -> io::Result<()> {
             let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
             fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
@@ -85,10 +87,10 @@ impl Ears {
         nonblocking(self.stdout.as_fd())?;
         nonblocking(self.stderr.as_fd())?;
         let mut frames = Vec::new();
-        let mut prints = true;
+        let mut pipes_open = true;
         loop {
             let mut fds = vec![PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
-            if prints {
+            if pipes_open {
                 fds.push(PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN));
                 fds.push(PollFd::new(self.stderr.as_fd(), PollFlags::POLLIN));
             }
@@ -96,28 +98,28 @@ impl Ears {
                 Err(Errno::EINTR) => continue,
                 result => result?,
             };
-            let (speaks, printed) = (
+            let (has_frames, has_output) = (
                 fds[0].any().unwrap_or(true),
                 fds[1..].iter().any(|fd| fd.any().unwrap_or(true)),
             );
-            // First what it printed: the log is in the order of what happened, as far as one can tell.
-            if printed {
-                prints = self.print();
+            // Output first, so that the log keeps the order of events as far as possible.
+            if has_output {
+                pipes_open = self.log_output();
             }
-            if speaks && self.read(&mut frames)?.is_err() {
+            if has_frames && self.read(&mut frames)?.is_err() {
                 return Ok(());
             }
         }
     }
 
-    /// Passes on what was printed; says whether more may come.
-    fn print(&mut self) -> bool {
+    /// Logs the output that is there. Returns whether both pipes are open.
+    fn log_output(&mut self) -> bool {
         let mut chunk = [0; 4096];
         let mut open = [true; 2];
-        // A process that prints without end does not keep us here.
+        // Bounded, so that endless output does not block the frames.
         for _ in 0..64 {
             let mut quiet = true;
-            for (place, pipe) in [
+            for (stream, pipe) in [
                 &mut self.stdout as &mut dyn Read,
                 &mut self.stderr as &mut dyn Read,
             ]
@@ -125,34 +127,34 @@ impl Ears {
             .enumerate()
             {
                 match pipe.read(&mut chunk) {
-                    Ok(0) => open[place] = false,
+                    Ok(0) => open[stream] = false,
                     Ok(length) => {
                         quiet = false;
-                        if place == 0 {
+                        if stream == 0 {
                             self.printed.fetch_add(length as u64, Ordering::Relaxed);
                         }
-                        self.lines.printed(place, &chunk[..length]);
+                        self.lines.printed(stream, &chunk[..length]);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => open[place] = false,
+                    Err(_) => open[stream] = false,
                 }
             }
             if quiet {
                 break;
             }
         }
-        // A closed pipe is always ready, so both are left alone once one of them is closed and silent.
+        // A closed pipe is always ready, so no pipe is polled after one of them is closed.
         open == [true; 2]
     }
 
-    /// Reads what is there of the connection.
+    /// Reads the received part of the connection.
     fn read(&mut self, frames: &mut Vec<u8>) -> io::Result<Result<(), Closed>> {
         let mut chunk = [0; 64 << 10];
         let length = match self.connection.read(&mut chunk) {
             Ok(0) => return Ok(Err(Closed)),
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Ok(())),
-            // It ended with something of ours unread.
+            // The process ended before it read all calls.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 return Ok(Err(Closed));
             }
@@ -160,12 +162,12 @@ impl Ears {
         };
         frames.extend_from_slice(&chunk[..length]);
         while let Some(body) = frames::take(frames).map_err(io::Error::other)? {
-            let heard = match str::from_utf8(&body) {
-                Ok(text) => self.hear(text).map_err(io::Error::other)?,
+            let message = match str::from_utf8(&body) {
+                Ok(text) => self.parse(text).map_err(io::Error::other)?,
                 Err(_) => return Err(io::Error::other("a frame that is not UTF-8")),
             };
-            if let Some(heard) = heard
-                && self.heard.send(heard).is_err()
+            if let Some(message) = message
+                && self.messages.send(message).is_err()
             {
                 return Ok(Err(Closed));
             }
@@ -173,37 +175,38 @@ impl Ears {
         Ok(Ok(()))
     }
 
-    fn hear(&mut self, body: &str) -> Result<Option<Heard>, String> {
-        let said: Said<'_> = serde_json::from_str(body)
+    /// Handles logs and change signals, and returns a message for the caller.
+    fn parse(&mut self, body: &str) -> Result<Option<PluginMessage>, String> {
+        let frame: PluginFrame<'_> = serde_json::from_str(body)
             .map_err(|error| format!("a frame that is not understood: {error}"))?;
-        if let (Some(level), Some(text)) = (&said.log, &said.text) {
+        if let (Some(level), Some(text)) = (&frame.log, &frame.text) {
             self.lines.logged(level, text);
         }
-        if said.changed {
-            (self.nudge)();
+        if frame.changed {
+            (self.signal)();
         }
-        if let Some(hello) = said.hello {
-            return Ok(Some(Heard::Hello(Box::new(hello))));
+        if let Some(hello) = frame.hello {
+            return Ok(Some(PluginMessage::Hello(Box::new(hello))));
         }
-        if let Some(why) = said.refused {
-            return Ok(Some(Heard::Refused(why)));
+        if let Some(why) = frame.refused {
+            return Ok(Some(PluginMessage::Refused(why)));
         }
-        let Some(id) = said.answer else {
-            // Something that a newer plugin says.
+        let Some(id) = frame.answer else {
+            // A message of a newer plugin.
             return Ok(None);
         };
-        let result = match (said.error, said.snapshot) {
+        let result = match (frame.error, frame.snapshot) {
             (Some(word), _) => {
-                let message = said
+                let message = frame
                     .message
                     .unwrap_or_else(|| format!("the plugin says {word}"));
-                Err(frames::failure(&word, message, said.retry_after_ms))
+                Err(frames::failure(&word, message, frame.retry_after_ms))
             }
             (None, None) => Ok(None),
             (None, Some(json)) => snapshot(json.get().as_bytes())
                 .map(Some)
                 .map_err(|error| Failure::new(FailureKind::BadAnswer, error.to_string())),
         };
-        Ok(Some(Heard::Answer(id, result)))
+        Ok(Some(PluginMessage::Answer(id, result)))
     }
 }

@@ -1,26 +1,28 @@
-//! What EC2 says of the instances: addresses, state, tags.
+//! Instances in EC2: addresses, state, tags.
 
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
 
-use aws_sdk_ec2::types::{Filter, Instance, InstanceLifecycleType, InstanceStateName};
+use aws_sdk_ec2::types::{
+    Filter, Instance as Ec2Instance, InstanceLifecycleType, InstanceStateName,
+};
 use elasticrun_plugin_sdk::PluginError;
 
-use crate::{account::Account, failure};
+use crate::{account::Account, error::classify};
 
-/// How long an answer about a running instance is believed.
-pub(crate) const FRESH: Duration = Duration::from_secs(30);
-/// The tag that says how many workers an instance takes.
+/// How long an answer about a running instance is cached.
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(30);
+/// The tag with the number of workers of an instance.
 pub(crate) const SLOTS_TAG: &str = "elasticrun:slots";
-/// The most values that a filter takes.
+/// The maximum number of values of a filter.
 const IDS_PER_CALL: usize = 200;
 const CALL: &str = "DescribeInstances";
 
-/// An instance, as EC2 sees it.
+/// An instance in EC2.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct Instance {
     pub(crate) state: InstanceStateName,
     pub(crate) private: Option<String>,
     pub(crate) public: Option<String>,
@@ -32,22 +34,21 @@ pub(crate) struct Machine {
     pub(crate) slots: Option<String>,
 }
 
-/// The instances that were asked for, with the time of the answer.
+/// The known instances, with the time of the answer.
 #[derive(Debug, Default)]
-pub(crate) struct Machines {
-    known: BTreeMap<String, (Machine, Instant)>,
+pub(crate) struct Instances {
+    known: BTreeMap<String, (Instance, Instant)>,
 }
 
-impl Machines {
-    /// The instance of that id, if EC2 knows it.
-    pub(crate) fn get(&self, id: &str) -> Option<&Machine> {
-        self.known.get(id).map(|(machine, _)| machine)
+impl Instances {
+    /// The instance with that id, if EC2 knows it.
+    pub(crate) fn get(&self, id: &str) -> Option<&Instance> {
+        self.known.get(id).map(|(instance, _)| instance)
     }
 
-    /// Asks for those of `ids` that are new, do not run, or were not asked for lately; forgets all others.
+    /// Queries instances of `ids` that are new, not running, or whose answer is old. Forgets all others.
     ///
-    /// It asks by filter: an id that EC2 does not know yet (or any more) is then missing from the answer,
-    /// and does not turn it into an error.
+    /// It queries by filter, so that an id that EC2 does not know is missing in the answer, and is no error.
     pub(crate) async fn refresh<'a>(
         &mut self,
         account: &Account,
@@ -55,16 +56,16 @@ impl Machines {
     ) -> Result<(), PluginError> {
         let now = Instant::now();
         let mut before = std::mem::take(&mut self.known);
-        let mut asked = Vec::new();
+        let mut to_query = Vec::new();
         for id in ids {
             match before.remove(id) {
-                Some((machine, at)) if is_settled(&machine, now - at) => {
-                    self.known.insert(id.to_owned(), (machine, at));
+                Some((instance, time)) if is_settled(&instance, now - time) => {
+                    self.known.insert(id.to_owned(), (instance, time));
                 }
-                _ => asked.push(id.to_owned()),
+                _ => to_query.push(id.to_owned()),
             }
         }
-        for ids in asked.chunks(IDS_PER_CALL) {
+        for ids in to_query.chunks(IDS_PER_CALL) {
             let filter = Filter::builder()
                 .name("instance-id")
                 .set_values(Some(ids.to_vec()))
@@ -78,7 +79,7 @@ impl Machines {
                     .set_next_token(token)
                     .send()
                     .await
-                    .map_err(|error| failure::of(CALL, &account.place, error))?;
+                    .map_err(|error| classify(CALL, &account.place, error))?;
                 token = page
                     .next_token()
                     .filter(|token| !token.is_empty())
@@ -86,7 +87,7 @@ impl Machines {
                 let found = page.reservations().iter().flat_map(|some| some.instances());
                 for instance in found {
                     if let Some(id) = instance.instance_id() {
-                        self.known.insert(id.to_owned(), (machine(instance), now));
+                        self.known.insert(id.to_owned(), (read(instance), now));
                     }
                 }
                 if token.is_none() {
@@ -98,16 +99,16 @@ impl Machines {
     }
 }
 
-/// Whether nothing new is expected of it: it is gone for good, or it runs and was asked for lately.
-fn is_settled(machine: &Machine, age: Duration) -> bool {
-    match machine.state {
+/// Whether an answer is still valid: the instance is terminated, or it is running and the answer is recent.
+fn is_settled(instance: &Instance, age: Duration) -> bool {
+    match instance.state {
         InstanceStateName::Terminated => true,
-        InstanceStateName::Running => age < FRESH,
+        InstanceStateName::Running => age < MAX_AGE,
         _ => false,
     }
 }
 
-fn machine(instance: &Instance) -> Machine {
+fn read(instance: &Ec2Instance) -> Instance {
     let owned = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
     let state = instance.state().and_then(|state| state.name()).cloned();
     let tag = |name: &str| {
@@ -117,7 +118,7 @@ fn machine(instance: &Instance) -> Machine {
             .find_map(|tag| tag.value());
         found.map(str::to_owned)
     };
-    Machine {
+    Instance {
         state: state.unwrap_or(InstanceStateName::Pending),
         private: owned(instance.private_ip_address()),
         public: owned(instance.public_ip_address()),

@@ -1,15 +1,15 @@
-//! When to be asked again.
+//! Jitter for the time of the next poll.
 
 use std::{
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
 
-/// Some time up to a limit, to add to [`Snapshot::next_poll`](crate::Snapshot::next_poll) so that many jobs do not ask the
-/// same source together. The seed of a hash map is random enough for it.
-pub fn jitter(most: Duration) -> Duration {
+/// A random time up to `max`. Add it to [`Snapshot::next_poll`](crate::Snapshot::next_poll), so that many jobs do not poll the
+/// same source at the same time. The random number is the seed of a hash map.
+pub fn jitter(max: Duration) -> Duration {
     let share = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
-    most.mul_f64(share.min(1.0))
+    max.mul_f64(share.min(1.0))
 }
 
 #[cfg(test)]

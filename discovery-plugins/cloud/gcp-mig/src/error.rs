@@ -1,4 +1,4 @@
-//! What a failed request asks of the job.
+//! Classification of failed requests.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use elasticrun_plugin_http::Answer;
 
 use crate::plugin::INTERVAL;
 
-/// An answer that is no success. `what` was asked for.
-pub(crate) fn of(what: &str, answer: &Answer) -> PluginError {
+/// The error of an unsuccessful answer. `what` is the requested object.
+pub(crate) fn classify(what: &str, answer: &Answer) -> PluginError {
     let error = &answer.body["error"];
     let reason = error["errors"][0]["reason"].as_str().unwrap_or_default();
     let message = error["message"].as_str();
@@ -31,7 +31,7 @@ pub(crate) fn of(what: &str, answer: &Answer) -> PluginError {
     failure
 }
 
-/// Compute Engine says that it is asked too often by 429, or by 403 with a reason.
+/// Compute Engine reports a rate limit by 429, or by 403 with a reason.
 fn kind(status: u16, reason: &str) -> ErrorKind {
     match (status, reason) {
         (429, _) => ErrorKind::Throttled,
@@ -45,7 +45,7 @@ fn kind(status: u16, reason: &str) -> ErrorKind {
     }
 }
 
-/// A field of an answer as text, empty if it is not there.
+/// A string field of an answer. Empty if it is missing.
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }

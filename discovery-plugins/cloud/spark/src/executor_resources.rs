@@ -1,27 +1,27 @@
-//! Hosts of what workers and executors lend.
+//! Resources of Spark workers and executors, and their hosts.
 
 use std::collections::BTreeMap;
 
 use elasticrun_plugin_sdk::{Host, HostState, SlotsFrom};
 use serde::Deserialize;
 
-/// GPUs and such, by their addresses.
+/// A resource such as GPUs, with its addresses.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Resource {
     #[serde(default)]
     addresses: Vec<String>,
 }
 
-/// What a slot takes.
+/// Resources of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerTask {
     pub(crate) cpus: u32,
     pub(crate) gpus: u32,
 }
 
-/// What a worker or an executor lends.
+/// The resources of a worker or an executor.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct ExecutorResources {
     pub(crate) host: String,
     pub(crate) cores: u32,
     pub(crate) gpus: u32,
@@ -29,25 +29,33 @@ pub(crate) struct Lent {
     pub(crate) reason: Option<String>,
 }
 
-/// How many GPUs are among resources.
+/// The number of GPUs among resources.
 pub(crate) fn gpus(resources: &BTreeMap<String, Resource>) -> u32 {
     resources
         .get("gpu")
         .map_or(0, |gpu| gpu.addresses.len() as u32)
 }
 
-/// Hosts of what is lent: one host for all that is of one, with so many slots as were given, if any were.
-pub(crate) fn hosts(lent: Vec<Lent>, per_task: PerTask, given: Option<u32>) -> Vec<Host> {
-    let mut hosts: BTreeMap<String, Vec<Lent>> = BTreeMap::new();
-    for each in lent {
+/// Groups resources by host. `slots` overrides the slots of each host.
+pub(crate) fn hosts(
+    resources: Vec<ExecutorResources>,
+    per_task: PerTask,
+    slots: Option<u32>,
+) -> Vec<Host> {
+    let mut hosts: BTreeMap<String, Vec<ExecutorResources>> = BTreeMap::new();
+    for each in resources {
         hosts.entry(each.host.clone()).or_default().push(each);
     }
-    let host = |(name, lent): (String, Vec<Lent>)| {
-        // What is best: a host with two workers stays while one of them is usable.
-        let best = lent.iter().map(|each| each.state).min().unwrap_or_default();
-        let usable = || lent.iter().filter(|each| each.state == best);
+    let host = |(name, resources): (String, Vec<ExecutorResources>)| {
+        // The best state counts: a host with two workers stays while one of them is usable.
+        let best = resources
+            .iter()
+            .map(|each| each.state)
+            .min()
+            .unwrap_or_default();
+        let usable = || resources.iter().filter(|each| each.state == best);
         let gpus: u32 = usable().map(|each| each.gpus).sum();
-        let (slots, from) = match (given, gpus / per_task.gpus) {
+        let (slots, from) = match (slots, gpus / per_task.gpus) {
             (Some(slots), _) => (slots, SlotsFrom::Explicit),
             (None, 0) => (
                 usable().map(|each| each.cores / per_task.cpus).sum(),
@@ -86,9 +94,9 @@ mod tests {
         })
     }
 
-    fn of_master(workers: &[Value], cpus: u32, given: Option<u32>) -> Vec<Host> {
+    fn master_hosts(workers: &[Value], cpus: u32, slots: Option<u32>) -> Vec<Host> {
         let master: Master = serde_json::from_value(json!({"workers": workers})).unwrap();
-        hosts(master.lent(), PerTask { cpus, gpus: 1 }, given)
+        hosts(master.resources(), PerTask { cpus, gpus: 1 }, slots)
     }
 
     fn seen(hosts: &[Host]) -> Vec<(&str, Option<u32>, HostState)> {
@@ -104,12 +112,12 @@ mod tests {
             worker("a", "ALIVE", &[]),
             worker("b", "DECOMMISSIONED", &[]),
             worker("c", "DEAD", &[]),
-            // It was restarted, and the master still lists the one before.
+            // It was restarted, and the master still lists the old entry.
             worker("d", "DEAD", &[]),
             worker("d", "ALIVE", &["0", "1"]),
         ];
         use HostState::{Draining, Ready};
-        let found = of_master(&workers, 2, None);
+        let found = master_hosts(&workers, 2, None);
         assert_eq!(
             seen(&found),
             [
@@ -124,11 +132,14 @@ mod tests {
             Some("its worker is decommissioned")
         );
         assert!(
-            (of_master(&workers, 2, Some(4)).iter())
+            (master_hosts(&workers, 2, Some(4)).iter())
                 .all(|host| host.slots == Some(4) && host.slots_from == Some(SlotsFrom::Explicit))
         );
-        // What has no room for a slot is no host.
-        assert_eq!(seen(&of_master(&workers, 6, None)), [("d", Some(2), Ready)]);
+        // A worker without resources for a slot is no host.
+        assert_eq!(
+            seen(&master_hosts(&workers, 6, None)),
+            [("d", Some(2), Ready)]
+        );
     }
 
     #[test]
@@ -142,8 +153,11 @@ mod tests {
             executor("8", "c:4000", 2, &["0", "1"]),
         ]);
         let executors: Vec<Executor> = serde_json::from_value(executors).unwrap();
-        let lent: Vec<Lent> = executors.into_iter().filter_map(Executor::lent).collect();
-        let found = hosts(lent, PerTask { cpus: 2, gpus: 2 }, None);
+        let resources: Vec<ExecutorResources> = executors
+            .into_iter()
+            .filter_map(Executor::into_resources)
+            .collect();
+        let found = hosts(resources, PerTask { cpus: 2, gpus: 2 }, None);
         use HostState::{Pending, Ready};
         assert_eq!(
             seen(&found),

@@ -1,4 +1,4 @@
-//! What a failed call asks of the job.
+//! Classification of failed calls.
 
 use std::{error::Error, time::Duration};
 
@@ -14,7 +14,7 @@ use elasticrun_plugin_sdk::{
 
 use crate::plugin::INTERVAL;
 
-/// A code with which a service answers, and what it means.
+/// Error codes of denied access.
 const AUTH: &[&str] = &[
     "AccessDenied",
     "AccessDeniedException",
@@ -33,6 +33,7 @@ const AUTH: &[&str] = &[
     "UnauthorizedOperation",
     "UnrecognizedClientException",
 ];
+/// Error codes of rate limits.
 const THROTTLED: &[&str] = &[
     "EC2ThrottledException",
     "RequestLimitExceeded",
@@ -45,8 +46,8 @@ const THROTTLED: &[&str] = &[
     "TooManyRequestsException",
 ];
 
-/// What a failed call asks of the job. `call` is the operation, `place` where it was asked.
-pub(crate) fn of<E>(call: &str, place: &str, error: SdkError<E, HttpResponse>) -> PluginError
+/// The error of a failed call. `call` is the operation, `place` the region.
+pub(crate) fn classify<E>(call: &str, place: &str, error: SdkError<E, HttpResponse>) -> PluginError
 where
     E: aws_sdk_ec2::error::ProvideErrorMetadata + Error + 'static,
 {
@@ -54,8 +55,8 @@ where
         SdkError::ServiceError(service) => {
             let (code, message) = (service.err().code(), service.err().message());
             let code = code.unwrap_or("an error without a code");
-            let kind = kind_of(code);
-            let why = said(message.unwrap_or_default());
+            let kind = error_kind(code);
+            let why = short_message(message.unwrap_or_default());
             let advice = match kind {
                 ErrorKind::Auth => "; see docs/aws.md for the permissions that are needed",
                 _ => "",
@@ -63,7 +64,7 @@ where
             let mut failure =
                 PluginError::new(kind, format!("{call} in {place}: {code}: {why}{advice}"));
             if kind == ErrorKind::Throttled {
-                failure.retry_after = Some(asked_pause(service.raw()).unwrap_or(INTERVAL));
+                failure.retry_after = Some(requested_pause(service.raw()).unwrap_or(INTERVAL));
             }
             failure
         }
@@ -74,7 +75,7 @@ where
     }
 }
 
-fn kind_of(code: &str) -> ErrorKind {
+fn error_kind(code: &str) -> ErrorKind {
     if AUTH.contains(&code) {
         ErrorKind::Auth
     } else if THROTTLED.contains(&code) {
@@ -93,7 +94,7 @@ fn no_credentials(why: &CredentialsError) -> PluginError {
             "no AWS credentials were found; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run where an instance \
              role is",
         ),
-        // A provider is there but not well: its server may be.
+        // A provider exists but fails. The failure may be temporary.
         CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_) => {
             PluginError::retryable(format!(
                 "AWS credentials cannot be had: {}",
@@ -117,14 +118,14 @@ fn unreachable(call: &str, place: &str, error: &(dyn Error + 'static)) -> Plugin
     ))
 }
 
-/// The pause that a throttling service asks for: AWS's own header is in milliseconds, HTTP's in seconds.
-fn asked_pause(response: &HttpResponse) -> Option<Duration> {
+/// The pause that a throttling service requests. AWS's header is in milliseconds, HTTP's in seconds.
+fn requested_pause(response: &HttpResponse) -> Option<Duration> {
     let number = |name: &str| response.headers().get(name)?.trim().parse().ok();
     let millis = number("x-amz-retry-after").map(Duration::from_millis);
     millis.or_else(|| number("retry-after").map(Duration::from_secs))
 }
 
-/// The first of its causes that is of a type, the error itself among them.
+/// The first error of a type, among the error and its causes.
 fn cause<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -136,8 +137,8 @@ fn cause<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a
     None
 }
 
-/// One line of what a service said: EC2 adds a coded message of a thousand letters to a refusal.
-fn said(text: &str) -> String {
+/// The message of a service as one line. EC2 appends an encoded message of a thousand characters to a refusal.
+fn short_message(text: &str) -> String {
     let coded = text.find("Encoded authorization failure message");
     one_line(&text[..coded.unwrap_or(text.len())])
 }
@@ -158,14 +159,17 @@ mod tests {
             ("InternalFailure", ErrorKind::Retryable),
             ("ServiceUnavailable", ErrorKind::Retryable),
         ] {
-            assert_eq!(kind_of(code), kind, "{code}");
+            assert_eq!(error_kind(code), kind, "{code}");
         }
     }
 
     #[test]
-    fn a_message_is_one_bearable_line() {
+    fn a_message_is_one_short_line() {
         let long = "You are not authorized.\nEncoded authorization failure message: xK3".to_owned();
-        assert_eq!(said(&(long + &"x".repeat(900))), "You are not authorized.");
-        assert_eq!(said(&"é".repeat(400)).chars().count(), 303);
+        assert_eq!(
+            short_message(&(long + &"x".repeat(900))),
+            "You are not authorized."
+        );
+        assert_eq!(short_message(&"é".repeat(400)).chars().count(), 303);
     }
 }
