@@ -1,10 +1,10 @@
-//! Addresses in orders, as the agent that gets them can use them.
+//! Rewrites addresses in orders, so that the receiving agent can use them.
 //!
-//! An agent that reached the driver over loopback is on the driver's machine, and a loopback address is all that is known of
-//! it. Neighbours on its machine use that. To any other host the driver names its own address on the route to
-//! that host, which is an address of the same machine; workers of such an agent listen at all of them.
+//! An agent that connects over loopback is on the driver's machine, and the driver knows only its loopback address. Agents
+//! on the same machine use that address. For any other host the driver inserts its own address on the route to that
+//! host. That address is of the same machine, and workers of local agents listen at all addresses.
 //!
-//! Invariant: no order to a host of another machine holds a loopback address.
+//! Invariant: no order to a host on another machine holds a loopback address.
 
 use std::{
     collections::BTreeMap,
@@ -14,77 +14,81 @@ use std::{
 use elasticrun_core::Command;
 use elasticrun_protocol::{AgentCommand, HostId};
 
-/// Where agents are, by the addresses of their hosts.
+/// Addresses of the connected agents.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     by_host: BTreeMap<HostId, IpAddr>,
-    /// How many of them are loopback addresses.
+    /// How many addresses are loopback addresses.
     loopback: usize,
 }
 
 impl Addresses {
-    /// An agent has connected whose host others reach there.
+    /// Adds an agent. Other hosts reach its host at `address`.
     pub(crate) fn connected(&mut self, host: HostId, address: IpAddr) {
         self.loopback += usize::from(address.is_loopback());
-        let before = self.by_host.insert(host, address);
-        self.forget(before);
+        let replaced = self.by_host.insert(host, address);
+        self.uncount(replaced);
     }
 
-    /// The agent of a host is gone.
-    pub(crate) fn left(&mut self, host: &HostId) {
-        let before = self.by_host.remove(host);
-        self.forget(before);
+    /// Removes the agent of a host.
+    pub(crate) fn disconnected(&mut self, host: &HostId) {
+        let removed = self.by_host.remove(host);
+        self.uncount(removed);
     }
 
-    fn forget(&mut self, address: Option<IpAddr>) {
+    fn uncount(&mut self, address: Option<IpAddr>) {
         self.loopback -= usize::from(address.is_some_and(|address| address.is_loopback()));
     }
 
-    /// Whether there are hosts on this machine and others: only then an address may need a rewrite.
+    /// Whether there are hosts on this machine and on others. Only then an address may need a rewrite.
     fn is_mixed(&self) -> bool {
         self.loopback > 0 && self.loopback < self.by_host.len()
     }
 
-    /// Rewrites orders; `own` gives the address of this machine on the route to another one. All orders that start one
-    /// round, or one group, come in one batch.
-    pub(crate) fn view(&self, commands: &mut [Command], own: impl Fn(IpAddr) -> Option<IpAddr>) {
+    /// Rewrites orders. `local_toward` returns the address of this machine on the route to another one. All orders that
+    /// start one round, or one group, must be in one batch.
+    pub(crate) fn rewrite(
+        &self,
+        commands: &mut [Command],
+        local_toward: impl Fn(IpAddr) -> Option<IpAddr>,
+    ) {
         if !self.is_mixed() {
             return;
         }
-        // The coordinator is one for all members: also those of this machine use the address that others can.
-        let away = commands.iter().find_map(|command| match command {
+        // All members share one coordinator address, so members on this machine use the one that other machines reach.
+        let remote = commands.iter().find_map(|command| match command {
             Command::Send {
                 host,
                 order: AgentCommand::Start(_),
-            } => self.away(host),
+            } => self.remote_address(host),
             Command::Send {
                 host,
                 order: AgentCommand::Spawn(spawn),
-            } if spawn.restarts.is_some() => self.away(host),
+            } if spawn.restarts.is_some() => self.remote_address(host),
             _ => None,
         });
         for command in commands {
             let Command::Send { host, order } = command else {
                 continue;
             };
-            let to = self.away(host);
+            let to = self.remote_address(host);
             match order {
                 AgentCommand::Spawn(spawn) if spawn.restarts.is_some() => {
-                    rewrite(&mut spawn.coordinator, to.or(away), &own);
+                    rewrite(&mut spawn.coordinator, to.or(remote), &local_toward);
                 }
-                AgentCommand::Spawn(spawn) => rewrite(&mut spawn.coordinator, to, &own),
+                AgentCommand::Spawn(spawn) => rewrite(&mut spawn.coordinator, to, &local_toward),
                 AgentCommand::Start(start) => {
-                    rewrite(&mut start.coordinator, to.or(away), &own);
+                    rewrite(&mut start.coordinator, to.or(remote), &local_toward);
                     for peer in start.peers.values_mut() {
-                        rewrite(peer, to, &own);
+                        rewrite(peer, to, &local_toward);
                     }
                     if let Some(keeper) = &mut start.keeper {
-                        rewrite(&mut keeper.address, to, &own);
+                        rewrite(&mut keeper.address, to, &local_toward);
                     }
                 }
                 AgentCommand::Probe { hosts, .. } => {
                     for probed in hosts {
-                        rewrite(&mut probed.address, to, &own);
+                        rewrite(&mut probed.address, to, &local_toward);
                     }
                 }
                 _ => {}
@@ -93,18 +97,22 @@ impl Addresses {
     }
 
     /// The address of a host, unless it is on this machine.
-    fn away(&self, host: &HostId) -> Option<IpAddr> {
+    fn remote_address(&self, host: &HostId) -> Option<IpAddr> {
         let address = self.by_host.get(host).copied();
         address.filter(|address| !address.is_loopback())
     }
 }
 
-fn rewrite(address: &mut SocketAddr, to: Option<IpAddr>, own: &impl Fn(IpAddr) -> Option<IpAddr>) {
+fn rewrite(
+    address: &mut SocketAddr,
+    to: Option<IpAddr>,
+    local_toward: &impl Fn(IpAddr) -> Option<IpAddr>,
+) {
     let Some(to) = to.filter(|_| address.ip().is_loopback()) else {
         return;
     };
-    match own(to) {
-        Some(own) => address.set_ip(own),
+    match local_toward(to) {
+        Some(local) => address.set_ip(local),
         None => tracing::warn!(%to, "this machine has no route to a host of the job"),
     }
 }
@@ -140,7 +148,7 @@ mod tests {
     }
 
     /// One address of this machine in each network.
-    fn own(to: IpAddr) -> Option<IpAddr> {
+    fn local_toward(to: IpAddr) -> Option<IpAddr> {
         match to {
             IpAddr::V4(to) => {
                 let [a, b, ..] = to.octets();
@@ -184,8 +192,8 @@ mod tests {
         }
     }
 
-    /// Peers, keeper and coordinator of each start.
-    fn told(commands: &[Command]) -> Vec<String> {
+    /// Addresses in each start: peers, keeper and coordinator.
+    fn addresses_in(commands: &[Command]) -> Vec<String> {
         let words = |command: &Command| match command {
             Command::Send {
                 order: AgentCommand::Start(start),
@@ -207,9 +215,9 @@ mod tests {
             start("b", &["127.0.0.1:5", "10.2.0.3:5"], "127.0.0.1:9"),
             start("c", &["127.0.0.1:5", "10.1.0.2:5"], "127.0.0.1:9"),
         ];
-        addresses().view(&mut commands, own);
+        addresses().rewrite(&mut commands, local_toward);
         assert_eq!(
-            told(&commands),
+            addresses_in(&commands),
             [
                 "10.1.0.2:5 10.2.0.3:5 | 127.0.0.1:70 | 10.1.0.1:9",
                 "10.1.0.1:5 10.2.0.3:5 | 10.1.0.1:70 | 10.1.0.1:9",
@@ -229,9 +237,9 @@ mod tests {
                 restarts,
             }),
         };
-        let told = |restarts| {
+        let coordinators = |restarts| {
             let mut commands = ["here", "b"].map(|host| spawn(host, restarts));
-            addresses().view(&mut commands, own);
+            addresses().rewrite(&mut commands, local_toward);
             commands.map(|command| match command {
                 Command::Send {
                     order: AgentCommand::Spawn(spawn),
@@ -240,12 +248,16 @@ mod tests {
                 other => panic!("{other:?}"),
             })
         };
-        assert_eq!(told(None), ["127.0.0.1:9", "10.1.0.1:9"]);
+        assert_eq!(coordinators(None), ["127.0.0.1:9", "10.1.0.1:9"]);
         let group = Some(Restarts {
             used: 0,
             allowed: 0,
         });
-        assert_eq!(told(group), ["10.1.0.1:9"; 2], "one for all of a group");
+        assert_eq!(
+            coordinators(group),
+            ["10.1.0.1:9"; 2],
+            "one for all of a group"
+        );
     }
 
     #[test]
@@ -257,15 +269,15 @@ mod tests {
         let mut addresses = addresses();
         addresses.connected(HostId::new("there"), "127.0.0.1".parse().unwrap());
         let mut commands = before.clone();
-        addresses.view(&mut commands, own);
+        addresses.rewrite(&mut commands, local_toward);
         assert_eq!(commands, before);
-        // Nor does a job care whose agent has gone.
-        addresses.left(&HostId::new("b"));
-        addresses.left(&HostId::new("here"));
-        addresses.left(&HostId::new("there"));
+        // Agents that have disconnected do not count.
+        addresses.disconnected(&HostId::new("b"));
+        addresses.disconnected(&HostId::new("here"));
+        addresses.disconnected(&HostId::new("there"));
         let mut commands = [start("c", &["127.0.0.1:5"], "127.0.0.1:9")];
         let before = commands.clone();
-        addresses.view(&mut commands, own);
+        addresses.rewrite(&mut commands, local_toward);
         assert_eq!(commands, before);
     }
 }

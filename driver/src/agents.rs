@@ -1,4 +1,4 @@
-//! The connections of agents, and orders to them. The job decides which of them are the agents of their hosts.
+//! The connections of agents, and orders to them. The job decides which connection is that of its host's agent.
 
 use std::{collections::BTreeMap, mem, net::IpAddr};
 
@@ -7,16 +7,16 @@ use elasticrun_protocol::{AgentCommand, DriverEpoch, HostId, ToAgent, control::S
 
 use crate::{addresses::Addresses, control::Writer, launch, store};
 
-/// See the module. Its store is told which agents there are.
+/// The connections of agents. Keeps the store informed about admitted agents.
 #[derive(Debug)]
 pub(crate) struct Agents {
     epoch: DriverEpoch,
     /// Connections that the job has not admitted yet, by instance.
-    arrived: BTreeMap<u64, Agent>,
+    pending: BTreeMap<u64, Agent>,
     admitted: BTreeMap<HostId, Agent>,
-    /// Hosts with orders that are queued and not sent, in the order of their first one.
+    /// Hosts with queued orders, in the order of their first one.
     unsent: Vec<HostId>,
-    /// Where they all are.
+    /// Addresses of all connected hosts.
     addresses: Addresses,
     store: store::Handle,
 }
@@ -26,16 +26,16 @@ struct Agent {
     instance: u64,
     address: IpAddr,
     writer: Writer,
-    /// Frames of orders that are queued.
+    /// Queued orders, as frames.
     frames: Vec<u8>,
 }
 
 impl Agents {
-    /// None yet.
+    /// Without connections.
     pub(crate) fn new(epoch: DriverEpoch, store: store::Handle) -> Self {
         Self {
             epoch,
-            arrived: BTreeMap::new(),
+            pending: BTreeMap::new(),
             admitted: BTreeMap::new(),
             unsent: Vec::new(),
             addresses: Addresses::default(),
@@ -48,23 +48,23 @@ impl Agents {
         self.epoch
     }
 
-    /// An agent has connected, and the job is told next.
-    pub(crate) fn arrive(&mut self, agent: &AgentConnected, writer: Writer) {
+    /// Adds the connection of an agent, before the job decides on it.
+    pub(crate) fn connected(&mut self, agent: &AgentConnected, writer: Writer) {
         let (instance, address) = (agent.instance, agent.address);
-        // The orders that follow its admission are written with it.
+        // Orders that follow its admission need the address.
         self.addresses.connected(agent.host.clone(), address);
-        let arrived = Agent {
+        let pending = Agent {
             instance,
             address,
             writer,
             frames: Vec::new(),
         };
-        self.arrived.insert(instance, arrived);
+        self.pending.insert(instance, pending);
     }
 
-    /// A connection that has arrived is that of its host. Its agent is set up.
+    /// Admits a pending connection as that of its host, and sends the setup to its agent.
     pub(crate) fn admit(&mut self, host: HostId, instance: u64, setup: &Setup) {
-        let Some(agent) = self.arrived.remove(&instance) else {
+        let Some(agent) = self.pending.remove(&instance) else {
             return;
         };
         self.store.agent_connected(&host, instance);
@@ -80,9 +80,9 @@ impl Agents {
         self.admitted.insert(host, agent);
     }
 
-    /// A connection that has arrived is not wanted: its agent ends with all it has.
+    /// Refuses a pending connection. Its agent kills its workers and ends.
     pub(crate) fn refuse(&mut self, host: &HostId, instance: u64) {
-        let Some(agent) = self.arrived.remove(&instance) else {
+        let Some(agent) = self.pending.remove(&instance) else {
             return;
         };
         agent.writer.send(&ToAgent {
@@ -92,27 +92,28 @@ impl Agents {
         agent.writer.close();
         match self.admitted.get(host) {
             Some(other) => self.addresses.connected(host.clone(), other.address),
-            None => self.addresses.left(host),
+            None => self.addresses.disconnected(host),
         }
     }
 
-    /// Closes the connection of a host's agent; a newer one stays.
+    /// Closes the connection of a host's agent, unless it is a newer one.
     pub(crate) fn disconnect(&mut self, host: &HostId, instance: u64) {
         let admitted = self.admitted.get(host);
         if admitted.is_none_or(|agent| agent.instance != instance) {
             return;
         }
         if let Some(mut agent) = self.admitted.remove(host) {
-            self.addresses.left(host);
+            self.addresses.disconnected(host);
             self.store.agent_lost(host);
             agent.send_queued();
             agent.writer.close();
         }
     }
 
-    /// Rewrites addresses of this machine for agents that are on others.
-    pub(crate) fn view(&self, commands: &mut [Command]) {
-        self.addresses.view(commands, launch::own_address);
+    /// Replaces loopback addresses in orders to agents on other machines.
+    pub(crate) fn rewrite_addresses(&self, commands: &mut [Command]) {
+        self.addresses
+            .rewrite(commands, launch::local_address_toward);
     }
 
     /// Queues an order for the agent of a host, if there is one. [`Agents::flush`] sends it.
@@ -133,22 +134,22 @@ impl Agents {
         })
     }
 
-    /// Sends what is queued, to each agent at once. Gives those that do not read their orders.
+    /// Sends the queued orders, in one write for each agent. Returns the agents that do not read their orders.
     pub(crate) fn flush(&mut self) -> Vec<(HostId, u64)> {
-        let mut unheard = Vec::new();
+        let mut unresponsive = Vec::new();
         for host in mem::take(&mut self.unsent) {
             if let Some(agent) = self.admitted.get_mut(&host)
                 && !agent.send_queued()
             {
-                unheard.push((host, agent.instance));
+                unresponsive.push((host, agent.instance));
             }
         }
-        unheard
+        unresponsive
     }
 }
 
 impl Agent {
-    /// Gives whether the agent still takes orders.
+    /// Returns whether the agent still takes orders.
     fn send_queued(&mut self) -> bool {
         let frames = mem::take(&mut self.frames);
         frames.is_empty() || self.writer.send_frames(frames)

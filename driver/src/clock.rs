@@ -1,4 +1,4 @@
-//! The driver's clock, as all its tasks read it.
+//! The driver's clock, which all its tasks share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,10 +6,10 @@ use elasticrun_core::{RunningTime, Time};
 use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-/// Counts the time in which the driver ran ([`RunningTime`]). Cheap to clone.
+/// Counts the time during which the driver ran ([`RunningTime`]). Cheap to clone.
 ///
-/// The run loop ticks it on the runtime of the tasks that read from agents: what keeps these from reading, keeps the
-/// clock from counting.
+/// The run loop ticks it on the runtime of the tasks that read from agents. While these tasks cannot read, the clock
+/// stands still.
 #[derive(Clone, Debug)]
 pub struct Clock {
     began: Instant,
@@ -19,7 +19,7 @@ pub struct Clock {
 #[derive(Debug)]
 struct State {
     time: RunningTime,
-    /// A stall of which nobody has been told.
+    /// A stall that is not yet reported.
     stall: Option<Duration>,
 }
 
@@ -42,19 +42,19 @@ impl Clock {
         state.time.now()
     }
 
-    /// How long the driver stood still, if it did and that was not asked for before.
+    /// How long the driver stood still, if it did since the last call.
     pub fn take_stall(&self) -> Option<Duration> {
         self.now();
         let mut state = self.time.lock().unwrap_or_else(PoisonError::into_inner);
         state.stall.take()
     }
 
-    /// When a time will have come, if the driver runs until then. A driver that stood still looks again.
+    /// When the clock reaches a time, if the driver does not stall until then. After a stall, the caller asks again.
     pub fn instant(&self, time: Time) -> Option<Instant> {
         Instant::now().checked_add(time.since(self.now()))
     }
 
-    /// How often to look.
+    /// The interval at which the clock must be read.
     pub fn ticks(&self) -> Interval {
         let state = self.time.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ticks = interval(state.time.interval());

@@ -1,5 +1,5 @@
-//! Discovery as the run loop sees it: the sources of the settings, each of which answers or fails with an event. What
-//! becomes of the answers is decided in the core ([`elasticrun_core::sources`]).
+//! The sources of hosts. Each answer or failure of a source is an event for the run loop. The core decides what follows
+//! ([`elasticrun_core::sources`]).
 
 use std::{
     path::PathBuf,
@@ -19,18 +19,18 @@ use tokio::sync::mpsc;
 
 use crate::config;
 
-/// Sources that run; dropping it ends them.
+/// Running sources. Dropping it ends them.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     running: Vec<Running>,
 }
 
-/// How long sources may take at the end to hear what they were not told yet.
-const LAST_COMMANDS: Duration = Duration::from_secs(10);
+/// How long sources may take at the end to receive their pending commands.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Sources {
-    /// Tells all sources what becomes of a host. Those that do not know it do nothing.
-    pub(crate) fn tell(&self, host: &HostId, state: Departure) {
+    /// Sends the state of a departing host to all sources. A source ignores a host that it does not know.
+    pub(crate) fn notify(&self, host: &HostId, state: Departure) {
         let host = host.to_string();
         let command = match state {
             Departure::Draining => Command::Draining { host },
@@ -41,9 +41,9 @@ impl Sources {
         }
     }
 
-    /// Ends them once they have heard everything. It may block for [`LAST_COMMANDS`].
+    /// Ends the sources after they received all commands. May block for [`FINISH_TIMEOUT`].
     pub(crate) fn finish(self) {
-        let deadline = Instant::now() + LAST_COMMANDS;
+        let deadline = Instant::now() + FINISH_TIMEOUT;
         for source in self.running {
             source.finish(deadline);
         }
@@ -53,7 +53,7 @@ impl Sources {
 /// The first word of the command line of a plugin's process.
 pub(crate) const PLUGIN_HOST: &str = "__plugin-host";
 
-/// Where plugins are found, and how they run.
+/// The catalog of plugins: their directories, isolation and allowed hashes.
 pub(crate) fn catalog(
     directories: &[PathBuf],
     isolation: Isolation,
@@ -64,7 +64,7 @@ pub(crate) fn catalog(
     let catalog = Catalog::new(path).allow(allowed.to_vec());
     match isolation {
         Isolation::Thread => catalog,
-        // This very program, even if its file was replaced since it was started.
+        // The running program, even if its file was replaced since its start.
         Isolation::Process => catalog.isolated(HostProgram {
             program: "/proc/self/exe".into(),
             arguments: vec![PLUGIN_HOST.to_owned()],
@@ -72,10 +72,10 @@ pub(crate) fn catalog(
     }
 }
 
-/// The plugin behind a source, and its options; none for a source that has none.
+/// The plugin of a source, and its options. `None` for a source without a plugin.
 ///
 /// # Errors
-/// A path that is not text.
+/// A path is not UTF-8.
 pub(crate) fn spec(source: &config::Source) -> anyhow::Result<Option<Spec>> {
     Ok(match source {
         config::Source::Fixed(_) | config::Source::Registration => None,
@@ -92,7 +92,7 @@ pub(crate) fn spec(source: &config::Source) -> anyhow::Result<Option<Spec>> {
     })
 }
 
-/// When sources are asked.
+/// When sources are polled.
 pub(crate) fn timing(settings: &config::Hosts) -> Settings {
     Settings {
         interval: settings.interval,
@@ -103,7 +103,7 @@ pub(crate) fn timing(settings: &config::Hosts) -> Settings {
 /// Starts the sources of the settings.
 ///
 /// # Errors
-/// When a plugin cannot be found or loaded.
+/// A plugin cannot be found or loaded.
 pub(crate) fn start(
     settings: &config::Hosts,
     sender: mpsc::Sender<Event>,
@@ -139,12 +139,12 @@ pub(crate) fn start(
                     },
                     Err(failure) => Event::SourceFailed {
                         source: index,
-                        // A script that has never worked says that its configuration is bad.
+                        // A script that never worked reports a bad configuration.
                         fatal: failure.kind.is_fatal(),
                         why: format!("{}: {failure}", update.source),
                     },
                 };
-                // The run loop is gone when the job is.
+                // Fails after the end of the run loop.
                 let _ = sender.blocking_send(event);
             }));
         running.push(polled.with_context(|| format!("--discovery {name}"))?);

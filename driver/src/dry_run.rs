@@ -1,4 +1,4 @@
-//! `--dry-run`: what would run where. Nothing is started and no host is asked.
+//! `--dry-run`: prints the plan of a job. It starts nothing and contacts no host.
 
 use std::fmt::Write;
 
@@ -8,28 +8,28 @@ use crate::config::{
     Config, Mode, RestartMode, Settings, SlotsPerHost, Source, Workers, launcher_of,
 };
 
-/// The place of a worker in the first round.
+/// The ranks of a worker in the first round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct RankAssignment {
     /// Index of its host in the list.
     pub host: usize,
     /// 0 to size - 1.
     pub rank: u32,
     /// Its slot on the host.
     pub local_rank: u32,
-    /// Its host's place among the hosts that have this local rank.
+    /// Index of its host among the hosts with this local rank.
     pub cross_rank: u32,
 }
 
-/// The first round on hosts with these slots: host by host, slot by slot, up to `most` workers.
+/// The first round on hosts with these slots: host by host, slot by slot, up to `max` workers.
 #[must_use]
-pub fn places(slots: &[u32], most: u32) -> Vec<Place> {
-    let mut seats: Vec<_> = slots
+pub fn assign_ranks(slots: &[u32], max: u32) -> Vec<RankAssignment> {
+    let mut workers: Vec<_> = slots
         .iter()
         .enumerate()
         .flat_map(|(host, slots)| (0..*slots).map(move |local_rank| (host, local_rank)))
-        .take(usize::try_from(most).unwrap_or(usize::MAX))
-        .map(|(host, local_rank)| Place {
+        .take(usize::try_from(max).unwrap_or(usize::MAX))
+        .map(|(host, local_rank)| RankAssignment {
             host,
             rank: 0,
             local_rank,
@@ -37,19 +37,19 @@ pub fn places(slots: &[u32], most: u32) -> Vec<Place> {
         })
         .collect();
     let mut hosts_with = Vec::new();
-    for (rank, seat) in (0_u32..).zip(&mut seats) {
-        seat.rank = rank;
-        let slot = usize::try_from(seat.local_rank).unwrap_or(usize::MAX);
+    for (rank, worker) in (0_u32..).zip(&mut workers) {
+        worker.rank = rank;
+        let slot = usize::try_from(worker.local_rank).unwrap_or(usize::MAX);
         if slot >= hosts_with.len() {
             hosts_with.push(0);
         }
-        seat.cross_rank = hosts_with[slot];
+        worker.cross_rank = hosts_with[slot];
         hosts_with[slot] += 1;
     }
-    seats
+    workers
 }
 
-/// What a job would do, for people.
+/// Describes the plan of a job.
 #[must_use]
 pub fn describe(settings: &Settings, config: &Config, notes: &[String]) -> String {
     let mut text = String::new();
@@ -87,9 +87,9 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
 
 fn headline(text: &mut String, settings: &Settings) {
     let workers = settings.workers;
-    let most = workers
+    let max = workers
         .max_np
-        .map_or("every slot".to_owned(), |most| format!("at most {most}"));
+        .map_or("every slot".to_owned(), |max| format!("at most {max}"));
     match settings.mode {
         Mode::Standard => line(
             text,
@@ -101,7 +101,7 @@ fn headline(text: &mut String, settings: &Settings) {
         Mode::Elastic => line(
             text,
             format_args!(
-                "elastic job: starts with {} workers, goes on with at least {}, uses {most}{}",
+                "elastic job: starts with {} workers, goes on with at least {}, uses {max}{}",
                 workers.np,
                 workers.min_np,
                 match workers.spares {
@@ -113,7 +113,7 @@ fn headline(text: &mut String, settings: &Settings) {
     }
 }
 
-/// What a failure or a change does to the workers' processes.
+/// Describes the effect of a failure or a change on the workers' processes.
 fn restarts(text: &mut String, settings: &Settings) {
     let failures = &settings.failures;
     if settings.mode == Mode::Standard {
@@ -160,18 +160,18 @@ fn fixed(text: &mut String, settings: &Settings, hosts: &[HostSpec]) {
         );
         return;
     };
-    let most = settings
+    let max = settings
         .workers
         .max_np
         .map_or(u32::MAX, std::num::NonZeroU32::get);
     line(text, format_args!("\n  rank  local_rank  cross_rank  host"));
-    for place in places(&slots, most) {
-        let (rank, local, cross) = (place.rank, place.local_rank, place.cross_rank);
+    for worker in assign_ranks(&slots, max) {
+        let (rank, local, cross) = (worker.rank, worker.local_rank, worker.cross_rank);
         line(
             text,
             format_args!(
                 "  {rank:>4}  {local:>10}  {cross:>10}  {}",
-                hosts[place.host].id()
+                hosts[worker.host].id()
             ),
         );
     }
@@ -191,19 +191,19 @@ fn sources(text: &mut String, settings: &Settings) {
             Source::Script(path) => line(text, format_args!("  script: {}", path.display())),
             Source::Plugin(plugin) => line(text, format_args!("  plugin: {plugin}")),
             Source::Registration => match &settings.launch.spark {
-                Some(master) => slots_of_spark(text, &settings.workers, master),
+                Some(master) => spark_slots(text, &settings.workers, master),
                 None => line(text, format_args!("  agents that register themselves")),
             },
         }
     }
 }
 
-fn slots_of_spark(text: &mut String, workers: &Workers, master: &str) {
+fn spark_slots(text: &mut String, workers: &Workers, master: &str) {
     let spares = workers.spares;
     match workers.max_np {
-        Some(most) => line(
+        Some(max) => line(
             text,
-            format_args!("  Spark: {} slots of {master}", most.get() + spares),
+            format_args!("  Spark: {} slots of {master}", max.get() + spares),
         ),
         None => line(
             text,
@@ -215,7 +215,7 @@ fn slots_of_spark(text: &mut String, workers: &Workers, master: &str) {
     }
 }
 
-/// A word as a shell would take it.
+/// Quotes a word for a shell, if it needs that.
 fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -233,9 +233,16 @@ mod tests {
 
     #[test]
     fn host_by_host_and_slot_by_slot() {
-        let table: Vec<_> = places(&[2, 1, 3], 5)
+        let table: Vec<_> = assign_ranks(&[2, 1, 3], 5)
             .iter()
-            .map(|place| (place.host, place.rank, place.local_rank, place.cross_rank))
+            .map(|worker| {
+                (
+                    worker.host,
+                    worker.rank,
+                    worker.local_rank,
+                    worker.cross_rank,
+                )
+            })
             .collect();
         assert_eq!(
             table,
@@ -258,16 +265,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranks_are_dense_and_places_distinct(slots in prop::collection::vec(0_u32..9, 0..9), most in 0_u32..40) {
-            let table = places(&slots, most);
-            prop_assert_eq!(table.len() as u32, slots.iter().sum::<u32>().min(most));
-            let mut seats = std::collections::BTreeSet::new();
-            let mut crosses = std::collections::BTreeSet::new();
-            for (rank, place) in (0..).zip(&table) {
-                prop_assert_eq!(place.rank, rank);
-                prop_assert!(place.local_rank < slots[place.host]);
-                prop_assert!(seats.insert((place.host, place.local_rank)));
-                prop_assert!(crosses.insert((place.local_rank, place.cross_rank)));
+        fn ranks_are_dense_and_slots_distinct(slots in prop::collection::vec(0_u32..9, 0..9), max in 0_u32..40) {
+            let table = assign_ranks(&slots, max);
+            prop_assert_eq!(table.len() as u32, slots.iter().sum::<u32>().min(max));
+            let mut used = std::collections::BTreeSet::new();
+            let mut cross_ranks = std::collections::BTreeSet::new();
+            for (rank, worker) in (0..).zip(&table) {
+                prop_assert_eq!(worker.rank, rank);
+                prop_assert!(worker.local_rank < slots[worker.host]);
+                prop_assert!(used.insert((worker.host, worker.local_rank)));
+                prop_assert!(cross_ranks.insert((worker.local_rank, worker.cross_rank)));
             }
         }
     }

@@ -1,14 +1,14 @@
-//! Which of the driver's variables workers on other hosts get.
+//! Selects the variables of the driver that workers on other hosts get.
 //!
-//! What is sent crosses the network as it is until connections are encrypted, and a user's environment holds credentials
-//! of clouds, registries and trackers. So only variables that training is set up by are sent, and those that the user
-//! names by `--env`. A worker on this machine is started by a child of the driver and inherits everything.
+//! The network carries them unencrypted, and a user's environment holds credentials of clouds, registries and trackers.
+//! So the driver sends only variables that configure training, and those that the user names by `--env`. Workers on this
+//! machine inherit the whole environment.
 
 use std::{collections::BTreeMap, env};
 
 use crate::config::Variable;
 
-/// Variables that are sent. A name that ends with `*` stands for all that begin so.
+/// Variables that are sent. A name that ends with `*` is a prefix.
 const SENT: [&str; 47] = [
     "PATH",
     "PYTHON*",
@@ -59,7 +59,7 @@ const SENT: [&str; 47] = [
     "_ELASTICRUN_*",
 ];
 
-/// Parts of names whose values are nobody else's: such a variable is sent only if the user names it.
+/// Parts of names of secrets. Such a variable is sent only if the user names it.
 const PRIVATE: [&str; 7] = [
     "TOKEN",
     "SECRET",
@@ -70,26 +70,26 @@ const PRIVATE: [&str; 7] = [
     "API_KEY",
 ];
 
-/// What is sent, and how many variables stay here.
+/// The variables that are sent, and how many are not.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) withheld: usize,
 }
 
-/// Of the environment of this process.
+/// Selects from the environment of this process.
 pub(crate) fn sent(named: &[Variable]) -> Sent {
-    let own = env::vars_os()
+    let all = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    choose(own, named)
+    choose(all, named)
 }
 
-fn choose(own: impl Iterator<Item = (String, String)>, named: &[Variable]) -> Sent {
+fn choose(all: impl Iterator<Item = (String, String)>, named: &[Variable]) -> Sent {
     let mut variables = BTreeMap::new();
     let mut withheld = 0;
-    for (name, value) in own {
-        let asked = |variable: &Variable| variable.name == name && variable.value.is_none();
-        if is_sent(&name) || named.iter().any(asked) {
+    for (name, value) in all {
+        let is_named = |variable: &Variable| variable.name == name && variable.value.is_none();
+        if is_sent(&name) || named.iter().any(is_named) {
             variables.insert(name, value);
         } else if !name.starts_with("ELASTICRUN_") {
             withheld += 1;
@@ -118,8 +118,8 @@ fn is_sent(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn chosen(own: &[&str], named: &[(&str, Option<&str>)]) -> (Vec<String>, usize) {
-        let own = own
+    fn chosen(names: &[&str], named: &[(&str, Option<&str>)]) -> (Vec<String>, usize) {
+        let all = names
             .iter()
             .map(|name| ((*name).to_owned(), format!("own {name}")));
         let named: Vec<_> = named
@@ -129,7 +129,7 @@ mod tests {
                 value: value.map(str::to_owned),
             })
             .collect();
-        let sent = choose(own, &named);
+        let sent = choose(all, &named);
         let pairs = sent.variables.iter();
         (
             pairs
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn what_training_is_set_up_by_is_sent_and_credentials_are_not() {
-        let own = [
+    fn variables_of_training_are_sent_and_credentials_are_not() {
+        let names = [
             "PATH",
             "OMP_NUM_THREADS",
             "NCCL_DEBUG",
@@ -151,7 +151,7 @@ mod tests {
             "HOME",
             "ELASTICRUN_NP",
         ];
-        let (sent, withheld) = chosen(&own, &[]);
+        let (sent, withheld) = chosen(&names, &[]);
         assert_eq!(
             sent,
             [
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_names_is_sent_whatever_it_is() {
+    fn variables_that_the_user_names_are_always_sent() {
         let named = [
             ("HF_TOKEN", None),
             ("MODE", Some("fast")),

@@ -1,7 +1,7 @@
 //! Exit codes of `elasticrun`, as documented constants.
 //!
-//! A script may rely on them: they are part of the contract, are never renumbered, and each has a section
-//! in `docs/errors.md`. The last line of stderr says in words what the code says as a number.
+//! They are part of the contract and are never renumbered. Each has a section in `docs/errors.md`. The last line of stderr
+//! states the same outcome in words.
 
 /// The job succeeded: all members of its last round ended with 0.
 pub const SUCCESS: u8 = 0;
@@ -9,10 +9,10 @@ pub const SUCCESS: u8 = 0;
 /// A worker failed the job.
 pub const WORKER_FAILED: u8 = 1;
 
-/// Wrong usage or configuration; nothing was started.
+/// Wrong usage or configuration. Nothing was started.
 pub const USAGE: u8 = 2;
 
-/// Fewer than min-np workers were there for longer than the elastic timeout.
+/// There were fewer than min-np workers for longer than the elastic timeout.
 pub const TOO_FEW_WORKERS: u8 = 3;
 
 /// The reset limit was reached.
@@ -21,15 +21,15 @@ pub const RESET_LIMIT: u8 = 4;
 /// The first discovery of hosts failed for a permanent reason.
 pub const DISCOVERY_FAILED: u8 = 5;
 
-/// No worker survived and no committed state is left to go on from.
+/// No worker survived and no committed state is left.
 pub const STATE_LOST: u8 = 6;
 
-/// Of `task-service`: its driver was lost, or what it was started under is gone.
+/// Of `task-service`: its driver was lost, or the process that it depends on has ended.
 pub const TASK_ABANDONED: u8 = 8;
 
-/// The code of a job that was told to stop by a signal: 128 + its number.
+/// The code of a job that a signal stopped: 128 + the number of the signal.
 ///
-/// Numbers outside of 1..=127 are no signals; they give 255.
+/// A number outside of 1..=127 is no signal and gives 255.
 #[must_use]
 pub fn stopped_by(signal: i32) -> u8 {
     u8::try_from(signal)

@@ -1,4 +1,4 @@
-//! `elasticrun agent`: this process becomes the agent of a host.
+//! `elasticrun agent`: runs the agent of a host in this process.
 
 use std::{
     fs,
@@ -13,16 +13,16 @@ use crate::{
     cli::{AgentStart, JoinRequest},
     config::SlotsPerHost,
     exit,
-    logging::Careless,
+    logging::BestEffortStderr,
 };
 
 /// Runs the agent until its end and returns the exit code.
-pub fn run(how: AgentStart) -> u8 {
+pub fn run(mode: AgentStart) -> u8 {
     // A launcher on this host executes /proc/self/exe, and the kernel takes the name of the process from that.
     if let Err(error) = nix::sys::prctl::set_name(c"elasticrun") {
         tracing::debug!(%error, "cannot set the name of the process");
     }
-    let options = match how {
+    let options = match mode {
         AgentStart::Launched => Launch::read(&mut io::stdin().lock())
             .map(AgentOptions::launched)
             .map_err(|error| error.to_string()),
@@ -38,18 +38,18 @@ pub fn run(how: AgentStart) -> u8 {
     }
 }
 
-/// Warnings of an agent go to its stderr.
+/// Logs warnings of the agent to stderr.
 pub(crate) fn log() {
     let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
     let _ = log
-        .with_writer(|| Careless)
+        .with_writer(|| BestEffortStderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .without_time()
         .try_init();
 }
 
-/// Is an agent with these options until its end.
+/// Runs an agent with these options until its end.
 pub(crate) fn serve(mut options: AgentOptions) -> Result<Ended, String> {
     let given_here = options.self_registered && options.slots > 0;
     options.detected_slots = if given_here {
@@ -85,7 +85,7 @@ fn joining(request: &JoinRequest) -> Result<AgentOptions, String> {
     ))
 }
 
-/// The GPUs of this host; none if it shows none of a kind that is known here.
+/// The number of NVIDIA GPUs of this host. `None` if there are none.
 fn gpus() -> Option<u32> {
     let devices = fs::read_dir("/dev").into_iter().flatten().flatten();
     let is_gpu = |name: &str| {

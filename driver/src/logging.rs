@@ -1,6 +1,6 @@
 //! The log of the driver, on standard error: `--log-level`, `--log-format`.
 //!
-//! What an operator acts on is told by the reporter in plain lines; the log is for who looks closer.
+//! The reporter prints in plain lines what an operator acts on. The log holds the details.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,7 +11,7 @@ use crate::{
     report::Terminal,
 };
 
-/// Begins to log. A second call changes nothing.
+/// Starts the log. A second call changes nothing.
 pub(crate) fn start(output: &Output, terminal: Terminal) {
     let level = match output.log_level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -25,18 +25,17 @@ pub(crate) fn start(output: &Output, terminal: Terminal) {
         .with_writer(terminal)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
-    let begun = match output.log_format {
+    let started = match output.log_format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
-    drop(begun);
+    drop(started);
 }
 
-/// Standard error for the log of a process whose reader may be gone: a log that cannot be written is lost,
-/// where [`io::Stderr`] would have its writer panic.
-pub(crate) struct Careless;
+/// Standard error that drops what cannot be written. With [`io::Stderr`] the log would panic if its reader is gone.
+pub(crate) struct BestEffortStderr;
 
-impl Write for Careless {
+impl Write for BestEffortStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = io::stderr().lock().write_all(bytes);
         Ok(bytes.len())

@@ -1,4 +1,4 @@
-//! The binary `elasticrun`: reads its command line and does what that asks for.
+//! The binary `elasticrun`: parses its command line and runs the command.
 
 use std::{
     io::{self, Write},
@@ -7,33 +7,36 @@ use std::{
 };
 
 use elasticrun::{
+    admin_socket,
     cli::{self, Invocation, RunRequest},
-    exit, host_agent, operator, plugins, python, spark, start, task_service,
+    exit, host_agent, plugins, python_exec, spark_exec, start, task_service,
 };
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().skip(1), std::env::vars_os()) {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Run(request)) => run(*request),
-        Ok(Invocation::Plugin(request)) => end(plugins::run(&request)),
-        Ok(Invocation::Hosts(request)) => end(plugins::hosts(&request)),
+        Ok(Invocation::Plugin(request)) => exit_code(plugins::run(&request)),
+        Ok(Invocation::Hosts(request)) => exit_code(plugins::hosts(&request)),
         Ok(Invocation::PluginHost(path)) => plugin_host(&path),
-        Ok(Invocation::Data(words)) => ExitCode::from(python::data(words)),
-        Ok(Invocation::Agent(how)) => ExitCode::from(host_agent::run(how)),
-        Ok(Invocation::Spark(request)) => ExitCode::from(spark::run(&request)),
+        Ok(Invocation::Data(words)) => ExitCode::from(python_exec::data(words)),
+        Ok(Invocation::Agent(mode)) => ExitCode::from(host_agent::run(mode)),
+        Ok(Invocation::Spark(request)) => ExitCode::from(spark_exec::run(&request)),
         Ok(Invocation::TaskService) => ExitCode::from(task_service::run()),
-        Ok(Invocation::Drain(asked)) => match operator::ask(asked.run.as_deref(), &asked.request) {
-            Ok(line) => print(&format!("{line}\n")),
-            Err(error) => complain(&format!("{error:#}")),
-        },
-        Err(error) => complain(&format!("{error} [{}]", error.code())),
+        Ok(Invocation::Drain(drain)) => {
+            match admin_socket::request(drain.run.as_deref(), &drain.request) {
+                Ok(line) => print(&format!("{line}\n")),
+                Err(error) => fail(&format!("{error:#}")),
+            }
+        }
+        Err(error) => fail(&format!("{error} [{}]", error.code())),
     }
 }
 
 fn plugin_host(path: &Path) -> ExitCode {
     match elasticrun_plugin_loader::serve(path) {
         Ok(code) => ExitCode::from(code),
-        Err(error) => complain(&format!("__plugin-host: {error}")),
+        Err(error) => fail(&format!("__plugin-host: {error}")),
     }
 }
 
@@ -44,30 +47,30 @@ fn run(request: RunRequest) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let ended = runtime.map_err(Into::into).and_then(|runtime| {
-        let ended = runtime.block_on(start::run(request.settings));
-        // A thread that waits for a plugin or a terminal holds up no one any more.
+    let result = runtime.map_err(Into::into).and_then(|runtime| {
+        let result = runtime.block_on(start::run(request.settings));
+        // Does not wait for threads that block on a plugin or a terminal.
         runtime.shutdown_background();
-        ended
+        result
     });
-    end(ended)
+    exit_code(result)
 }
 
-fn end(ended: anyhow::Result<u8>) -> ExitCode {
-    match ended {
+fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
+    match result {
         Ok(code) => ExitCode::from(code),
-        Err(error) if gone(&error) => ExitCode::from(exit::SUCCESS),
-        Err(error) => complain(&format!("{error:#}")),
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(exit::SUCCESS),
+        Err(error) => fail(&format!("{error:#}")),
     }
 }
 
-/// The reader of our output went away, which is no failure.
-fn gone(error: &anyhow::Error) -> bool {
+/// Whether the reader of the output has closed it, which is no failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<io::Error>();
     io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// A reader that went away (`elasticrun --help | head -1`) is no failure.
+/// Prints text. A closed reader (`elasticrun --help | head -1`) is no failure.
 fn print(text: &str) -> ExitCode {
     let mut stdout = io::stdout().lock();
     match stdout
@@ -75,14 +78,14 @@ fn print(text: &str) -> ExitCode {
         .and_then(|()| stdout.flush())
     {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(&format!("stdout: {error}"))
+            fail(&format!("stdout: {error}"))
         }
         _ => ExitCode::from(exit::SUCCESS),
     }
 }
 
-fn complain(line: &str) -> ExitCode {
-    // Nobody is left to tell if stderr is gone.
+fn fail(line: &str) -> ExitCode {
+    // If stderr is closed, there is no other place for the message.
     let _ = writeln!(io::stderr(), "elasticrun: {line}");
     ExitCode::from(exit::USAGE)
 }

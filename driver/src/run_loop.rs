@@ -1,8 +1,8 @@
-//! The main loop of the driver: the whole outside world is folded into events, [`Job`] decides, the commands are executed.
-//! Nothing else decides anything. The job receives what agents have sent by now, up to [`BATCH`] inputs, and then plans once.
+//! The main loop of the driver. It turns all inputs into events, [`Job`] answers with commands, and the loop executes them.
+//! No other code decides anything. The job receives what agents have sent by now, up to [`BATCH`] inputs, and then plans once.
 //!
-//! The loop never waits for a peer, a disk or a terminal: agents have a task each ([`crate::control`]),
-//! launches too ([`crate::launch`]), and what workers print goes to a thread ([`crate::console`]).
+//! The loop never waits for a peer, a disk or a terminal. Each agent has its tasks ([`crate::control`]), each launch has
+//! one ([`crate::launch`]), and a thread writes the output of workers ([`crate::console`]).
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use tokio::{
 };
 
 use crate::{
+    admin_socket,
     agents::Agents,
     clock::Clock,
     control,
     discovery::Sources,
     launch::{self, Launcher},
-    operator,
     report::Reporter,
     signals::Signals,
     store,
@@ -28,21 +28,21 @@ use crate::{
 /// Inputs of agents that the job receives before it plans.
 const BATCH: usize = 4096;
 
-/// How long what was launched may take to be gone once its agents are.
-const LAST_LAUNCHES: Duration = Duration::from_secs(10);
+/// How long launched processes may take to end after their agents.
+const LAUNCHES_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where everything comes from.
+/// The inputs of the loop.
 #[derive(Debug)]
 pub struct Inputs {
-    /// Agents.
+    /// Messages of agents.
     pub control: mpsc::Receiver<control::Input>,
     /// Launches that ended.
     pub launches: mpsc::Receiver<launch::Ended>,
-    /// Sources of hosts.
+    /// Answers of sources.
     pub discovery: mpsc::Receiver<Event>,
-    /// What people ask of the job.
-    pub operator: mpsc::Receiver<operator::Asked>,
-    /// The user.
+    /// Requests to the admin socket.
+    pub admin: mpsc::Receiver<admin_socket::AdminRequest>,
+    /// Signals of the user.
     pub signals: Signals,
 }
 
@@ -55,18 +55,18 @@ pub struct Driver {
     pub(crate) reporter: Reporter,
     pub(crate) agents: Agents,
     pub(crate) sources: Sources,
-    pub(crate) requests: operator::Pending,
+    pub(crate) requests: admin_socket::Pending,
     pub(crate) store: store::Handle,
     pub(crate) clock: Clock,
-    /// Set when the job has nothing more to do: until then launched processes may end.
+    /// Set when the job is over: the deadline for launched processes.
     pub(crate) exits_by: Option<Instant>,
 }
 
 impl Driver {
-    /// Runs the job until it says that the driver ends, and gives its outcome.
+    /// Runs the job until it ends the driver. Returns its outcome.
     pub async fn run(&mut self, mut inputs: Inputs) -> Outcome {
-        let mut beat = interval(self.setup.heartbeat_interval);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heartbeat = interval(self.setup.heartbeat_interval);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ticks = self.clock.ticks();
         let never = Instant::now();
         let mut batch = Vec::new();
@@ -75,23 +75,23 @@ impl Driver {
             let due = due.and_then(|due| self.clock.instant(due));
             tokio::select! {
                 Some(()) = received(&mut inputs.control, &mut batch) => {
-                    self.agents(&mut batch);
+                    self.on_agents(&mut batch);
                 }
                 Some(event) = inputs.discovery.recv() => self.step(event),
-                Some(ended) = inputs.launches.recv() => self.launch_ended(ended),
-                Some(asked) = inputs.operator.recv() => {
-                    let event = self.requests.ask(asked);
+                Some(ended) = inputs.launches.recv() => self.on_launch_ended(ended),
+                Some(request) = inputs.admin.recv() => {
+                    let event = self.requests.register(request);
                     self.step(event);
                 }
-                signal = inputs.signals.next() => self.signalled(signal),
-                _ = beat.tick() => self.beat(),
-                _ = ticks.tick() => self.watch_clock(),
+                signal = inputs.signals.next() => self.on_signal(signal),
+                _ = heartbeat.tick() => self.on_heartbeat(),
+                _ = ticks.tick() => self.check_clock(),
                 () = sleep_until(due.unwrap_or(never)), if due.is_some() => {
-                    // What has come by now has come in time.
+                    // Messages that have arrived by now are in time.
                     while batch.len() < BATCH && let Ok(input) = inputs.control.try_recv() {
                         batch.push(input);
                     }
-                    self.agents(&mut batch);
+                    self.on_agents(&mut batch);
                     self.tick();
                 }
                 () = sleep_until(self.exits_by.unwrap_or(never)), if self.exits_by.is_some() => {
@@ -110,8 +110,8 @@ impl Driver {
         self.clock.now()
     }
 
-    /// Says that the driver stood still, if it did.
-    fn watch_clock(&mut self) {
+    /// Reports a stall of the driver.
+    fn check_clock(&mut self) {
         if let Some(stall) = self.clock.take_stall() {
             self.reporter.warn(&format!(
                 "the driver stood still for {:.1} s (suspended, or its machine was too busy); no host is blamed for that time",
@@ -121,10 +121,10 @@ impl Driver {
     }
 
     /// Receives what agents have sent, and plans once.
-    fn agents(&mut self, inputs: &mut Vec<control::Input>) {
+    fn on_agents(&mut self, inputs: &mut Vec<control::Input>) {
         let mut commands = Vec::new();
         for input in inputs.drain(..) {
-            self.agent(input, &mut commands);
+            self.on_agent(input, &mut commands);
         }
         self.job.settle(self.now(), &mut commands);
         self.execute(commands);
@@ -148,7 +148,7 @@ impl Driver {
         self.execute(commands);
     }
 
-    fn agent(&mut self, input: control::Input, commands: &mut Vec<Command>) {
+    fn on_agent(&mut self, input: control::Input, commands: &mut Vec<Command>) {
         match input {
             control::Input::Connected {
                 agent,
@@ -157,12 +157,12 @@ impl Driver {
             } => {
                 let host = agent.host.clone();
                 if software != env!("CARGO_PKG_VERSION") {
-                    let own = env!("CARGO_PKG_VERSION");
+                    let this = env!("CARGO_PKG_VERSION");
                     self.reporter.warn(&format!(
-                        "host {host} runs elasticrun {software}, this is {own}"
+                        "host {host} runs elasticrun {software}, this is {this}"
                     ));
                 }
-                self.agents.arrive(&agent, writer);
+                self.agents.connected(&agent, writer);
                 self.launcher.connected(&host);
                 self.receive(Event::AgentConnected(agent), commands);
             }
@@ -200,8 +200,8 @@ impl Driver {
         }
     }
 
-    fn launch_ended(&mut self, ended: launch::Ended) {
-        // One that was abandoned says nothing of the host any more.
+    fn on_launch_ended(&mut self, ended: launch::Ended) {
+        // The end of an abandoned launch says nothing about the host.
         if self.launcher.ended(&ended) {
             self.step(Event::LaunchFailed {
                 host: ended.host,
@@ -210,27 +210,27 @@ impl Driver {
         }
     }
 
-    fn signalled(&mut self, signal: i32) {
+    fn on_signal(&mut self, signal: i32) {
         if self.job.results().outcome().is_none() {
             self.reporter.stopping(signal);
         }
         self.step(Event::StopRequested { signal });
     }
 
-    fn beat(&mut self) {
-        self.reporter.beat(&self.job);
+    fn on_heartbeat(&mut self) {
+        self.reporter.on_heartbeat(&self.job);
     }
 
     fn execute(&mut self, mut commands: Vec<Command>) {
-        self.agents.view(&mut commands);
-        let (mut unheard, mut notes) = (Vec::new(), Vec::new());
+        self.agents.rewrite_addresses(&mut commands);
+        let (mut unresponsive, mut notes) = (Vec::new(), Vec::new());
         for command in commands {
             match command {
                 Command::Launch { host } => self.launcher.launch(&host, self.job.sources()),
                 Command::Send { host, order } => {
                     tracing::trace!(%host, ?order);
                     if let Err(instance) = self.agents.queue(&host, order) {
-                        unheard.push((host, instance));
+                        unresponsive.push((host, instance));
                     }
                 }
                 Command::Admit { host, instance } => {
@@ -248,18 +248,18 @@ impl Driver {
                     self.store.round_started(self.agents.epoch(), round);
                 }
                 Command::Answer { id, answer } => self.requests.answer(id, answer),
-                Command::TellSources { host, state } => self.sources.tell(&host, state),
-                // People are told once agents are.
+                Command::TellSources { host, state } => self.sources.notify(&host, state),
+                // Reported after the agents have their commands.
                 Command::Announce(note) => notes.push(note),
                 Command::End(_) => self.launcher.end(),
-                Command::Exit => self.exits_by = Some(Instant::now() + LAST_LAUNCHES),
+                Command::Exit => self.exits_by = Some(Instant::now() + LAUNCHES_TIMEOUT),
             }
         }
-        unheard.extend(self.agents.flush());
+        unresponsive.extend(self.agents.flush());
         for note in notes {
             self.reporter.note(&note, &self.job);
         }
-        for (host, instance) in unheard {
+        for (host, instance) in unresponsive {
             let why = "its agent does not read its orders".to_owned();
             self.step(Event::AgentLost {
                 host,

@@ -1,56 +1,56 @@
-//! What tells the driver to end: SIGINT, SIGTERM, SIGHUP, and the end of the program that lends it hosts, as a SIGHUP.
+//! Signals that end the driver: SIGINT, SIGTERM, SIGHUP. The end of the embedder counts as SIGHUP.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// How often the end of the parent is told: the second time kills, since there is no time to end in good order.
-const TOLD: u32 = 2;
+/// How many SIGHUPs the end of the embedder stands for. The second one kills, since there is no time for an orderly end.
+const HANGUPS: u32 = 2;
 
-/// The signals of the user. From its making on they do not end the process.
+/// The signals of the user. Once this exists, they do not end the process.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
-    parent_gone: CancellationToken,
-    /// How often the end of the parent is still to be told.
-    untold: u32,
+    embedder_gone: CancellationToken,
+    /// SIGHUPs of the embedder's end that are not yet reported.
+    hangups_left: u32,
 }
 
 impl Signals {
-    /// Begins to listen.
+    /// Installs the handlers.
     ///
     /// # Errors
-    /// When the system refuses a handler.
+    /// The system refuses a handler.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
-            parent_gone: CancellationToken::new(),
-            untold: TOLD,
+            embedder_gone: CancellationToken::new(),
+            hangups_left: HANGUPS,
         })
     }
 
-    /// Says when the program that lends the hosts is gone.
+    /// Also reports the end of the embedder.
     #[must_use]
-    pub fn with_parent(self, gone: CancellationToken) -> Self {
+    pub fn with_embedder(self, gone: CancellationToken) -> Self {
         Self {
-            parent_gone: gone,
+            embedder_gone: gone,
             ..self
         }
     }
 
-    /// The number of the next one. Cancel-safe.
+    /// The number of the next signal. Cancel-safe.
     pub async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => libc::SIGINT,
             _ = self.terminate.recv() => libc::SIGTERM,
             _ = self.hangup.recv() => libc::SIGHUP,
-            () = self.parent_gone.cancelled(), if self.untold > 0 => {
-                self.untold -= 1;
+            () = self.embedder_gone.cancelled(), if self.hangups_left > 0 => {
+                self.hangups_left -= 1;
                 libc::SIGHUP
             }
         }

@@ -1,4 +1,4 @@
-//! Puts the driver of a job together from its settings, runs it, and says how it ended.
+//! Builds the driver of a job from its settings, runs it, and reports the outcome.
 
 use std::{
     collections::BTreeMap,
@@ -19,15 +19,16 @@ use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    admin_socket,
     agents::Agents,
-    call,
+    call_key,
     clock::Clock,
-    config::{self, Launcher as By, Settings, Source, launcher_of},
+    config::{self, Launcher as LauncherKind, Settings, Source, launcher_of},
     console::Console,
     control::{self, Port},
-    discovery, environment, exit, join,
+    discovery, embedder, environment, exit, join_token,
     launch::Launcher,
-    logging, operator, parent,
+    logging,
     report::{Reporter, Terminal},
     run_loop::{Driver, Inputs},
     signals::Signals,
@@ -37,37 +38,37 @@ use crate::{
 /// The first and only driver of a job.
 const EPOCH: DriverEpoch = DriverEpoch(1);
 
-/// Between SIGTERM and SIGKILL, as Horovod has it.
+/// Time between SIGTERM and SIGKILL, as in Horovod.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How many times the orphan timeout agents keep the workers of a driver that is silent and perhaps only suspended (a
-/// paused virtual machine, a network that is gone).
-const KEEP: u32 = 12;
+/// How long agents keep the workers of a silent driver, as a multiple of the orphan timeout. The driver may only be
+/// suspended, as by a paused virtual machine or a network interruption.
+const KEEP_FACTOR: u32 = 12;
 
-/// How many messages of agents may wait for the run loop.
+/// Capacity of the channels of agents and launches to the run loop.
 const INPUTS: usize = 4096;
 
-/// How many pieces of workers' output may wait for the console.
+/// Capacity of the channel of workers' output to the console.
 const LINES: usize = 1024;
 
-/// How many requests of people may wait for the run loop.
-const ASKED: usize = 16;
+/// Capacity of the channel of admin requests to the run loop.
+const ADMIN_REQUESTS: usize = 16;
 
-/// How long the console may take to write what is left at the end.
-const LAST_LINES: Duration = Duration::from_secs(3);
+/// How long the console may take at the end to write the remaining output.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Runs a job to its end and gives the exit code.
+/// Runs a job to its end and returns the exit code.
 ///
 /// # Errors
-/// What keeps the driver from starting at all: a port, a directory, a file.
+/// The driver cannot start: a port, a directory or a file is not usable.
 pub async fn run(settings: Settings) -> anyhow::Result<u8> {
-    // The first thing of all: a signal that comes while the job begins must end it in order.
+    // First of all: a signal during the start must end the job in order.
     let signals = Signals::listen()?;
     let terminal = Terminal::new(!settings.output.quiet, settings.output.log_format)
         .context("cannot start a thread")?;
     logging::start(&settings.output, terminal.clone());
     let console = Console::new(&settings.output, terminal.clone())?;
-    let (secret, token) = join::open(settings.launch.join.as_ref())?;
+    let (secret, token) = join_token::open(settings.launch.join.as_ref())?;
     let listener = listen(&settings).await?;
     let address = listener.local_addr()?;
     let run_id = run_id()?;
@@ -77,10 +78,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     }
 
     if let Some(fd) = settings.launch.call {
-        call::tell_key(fd, &secret, &run_id).with_context(|| format!("--call-fd {fd}"))?;
+        call_key::write_key(fd, &secret, &run_id).with_context(|| format!("--call-fd {fd}"))?;
     }
     let sent = environment::sent(&settings.launch.env);
-    // A parent chooses what its driver, and so its workers, have of its own environment.
+    // An embedder chooses the environment of its driver, and thereby that of the workers.
     if !is_local(&settings) && settings.launch.parent.is_none() && sent.withheld > 0 {
         terminal.line(&format!(
             "{} variables of this environment are not sent to other hosts; --env NAME sends one",
@@ -109,16 +110,16 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         tasks: tasks.clone(),
     };
     tasks.spawn(control::serve(listener, port));
-    let (asked_in, operator) = mpsc::channel(ASKED);
-    let socket = operator::serve(&run_id, asked_in.clone(), stop.clone(), &tasks);
+    let (admin_in, admin) = mpsc::channel(ADMIN_REQUESTS);
+    let socket = admin_socket::serve(&run_id, admin_in.clone(), stop.clone(), &tasks);
     let socket =
         socket.inspect_err(|error| tracing::warn!("nobody can drain hosts of this job: {error:#}"));
     let signals = match settings.launch.parent {
         None => signals,
         Some(fd) => {
             let listening = (run_id.as_str(), address.port(), &secret);
-            let gone = parent::serve(fd, listening, asked_in, stop.clone(), &tasks).await;
-            signals.with_parent(gone.with_context(|| format!("--parent-fd {fd}"))?)
+            let gone = embedder::serve(fd, listening, admin_in, stop.clone(), &tasks).await;
+            signals.with_embedder(gone.with_context(|| format!("--parent-fd {fd}"))?)
         }
     };
     let sources = discovery::start(&settings.hosts, discovery_in)?;
@@ -136,34 +137,34 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         reporter: Reporter::new(terminal.clone(), settings.output.quiet, run_id),
         agents: Agents::new(EPOCH, store.clone()),
         sources,
-        requests: operator::Pending::default(),
+        requests: admin_socket::Pending::default(),
         store,
         clock,
         exits_by: None,
     };
-    short_slices();
+    request_short_slices();
     let outcome = driver
         .run(Inputs {
             control,
             launches,
             discovery: discovered,
-            operator,
+            admin,
             signals,
         })
         .await;
     drop(socket);
     let sources = std::mem::take(&mut driver.sources);
-    let told = tokio::task::spawn_blocking(move || sources.finish());
+    let finished = tokio::task::spawn_blocking(move || sources.finish());
     stop.cancel();
     tasks.close();
-    // Agents' last lines are on their way through their connections and the console.
-    let _ = timeout(LAST_LINES, tasks.wait()).await;
-    let _ = timeout(LAST_LINES, written).await;
-    // It has a deadline of its own.
-    let _ = told.await;
+    // The last lines of agents still pass their connections and the console.
+    let _ = timeout(DRAIN_TIMEOUT, tasks.wait()).await;
+    let _ = timeout(DRAIN_TIMEOUT, written).await;
+    // `finish` has its own deadline.
+    let _ = finished.await;
     let code = code(&outcome);
     driver.reporter.finish(&outcome, code, &driver.job);
-    terminal.flush(LAST_LINES);
+    terminal.flush(DRAIN_TIMEOUT);
     Ok(code)
 }
 
@@ -180,7 +181,7 @@ fn code(outcome: &Outcome) -> u8 {
     }
 }
 
-/// A thread that writes workers' output; the receiver hears when it has written all.
+/// Starts the thread that writes workers' output. The receiver completes when all output is written.
 fn write_lines(
     console: Console,
     lines: mpsc::Receiver<control::Lines>,
@@ -193,18 +194,18 @@ fn write_lines(
     written
 }
 
-/// Whether all hosts are this machine, and none can come from elsewhere.
+/// Whether all hosts are this machine, and no other host can join.
 fn is_local(settings: &Settings) -> bool {
     let local = settings.launch.join.is_none()
         && (settings.hosts.fixed()).is_some_and(|hosts| {
             hosts
                 .iter()
-                .all(|host| launcher_of(settings.launch.launcher, host) == By::Local)
+                .all(|host| launcher_of(settings.launch.launcher, host) == LauncherKind::Local)
         });
-    local || settings.launch.launcher == Some(By::Local)
+    local || settings.launch.launcher == Some(LauncherKind::Local)
 }
 
-/// Loopback is enough when all hosts are local.
+/// Opens the control port: on loopback if all hosts are local.
 async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
     let ip = if is_local(settings) {
         Ipv4Addr::LOCALHOST
@@ -234,7 +235,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
         interrupt_timeout: timeouts.interrupt,
         exit_timeout: timeouts.exit,
         fence: lease_of(settings).fence(),
-        // A standard job forms no other round.
+        // A standard job has only one round.
         lease: match settings.mode {
             config::Mode::Elastic => lease_of(settings).length(),
             config::Mode::Standard => lease::UNLIMITED,
@@ -261,7 +262,7 @@ fn job_settings(settings: &Settings) -> core::Settings {
             config::SlotsPerHost::Fixed(slots) => Some(slots),
             config::SlotsPerHost::Auto => None,
         },
-        self_registration: settings.launch.launcher == Some(By::Agent)
+        self_registration: settings.launch.launcher == Some(LauncherKind::Agent)
             || settings
                 .hosts
                 .sources
@@ -292,7 +293,7 @@ fn setup(
         run_id: run_id.to_owned(),
         command: settings.command.clone(),
         env: variables,
-        // Hosts that are lent have directories of their own.
+        // Hosts of an embedder have their own directories.
         directory: match settings.launch.parent {
             None => env::current_dir()?.to_str().map(str::to_owned),
             Some(_) => None,
@@ -300,17 +301,17 @@ fn setup(
         heartbeat_interval: settings.timeouts.heartbeat_interval,
         heartbeat_timeout: settings.timeouts.heartbeat,
         orphan_timeout: settings.timeouts.orphan,
-        keep_timeout: settings.timeouts.orphan * KEEP,
+        keep_timeout: settings.timeouts.orphan * KEEP_FACTOR,
         abort_timeout: settings.timeouts.abort,
         grace: GRACE,
-        // In a standard job nobody could go on elsewhere.
+        // In a standard job no other worker could continue.
         drain_timeout: if settings.mode == config::Mode::Elastic {
             settings.timeouts.drain
         } else {
             Duration::ZERO
         },
         notice_file: settings.launch.notice_file.clone(),
-        // Each connection has its own.
+        // Set for each connection.
         instance: 0,
         groups: settings.mode == config::Mode::Elastic,
     })
@@ -326,8 +327,8 @@ fn seed() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Asks the kernel to run this thread soon after it wakes (a short EEVDF slice, Linux 6.12): it is on the
-/// way of every recovery, and workers may keep all processors busy. Elsewhere nothing changes.
-fn short_slices() {
+/// Requests short scheduler slices for this thread (EEVDF, Linux 6.12), so that the kernel runs it soon after it wakes.
+/// Each recovery passes through it while workers may keep all processors busy. Other kernels ignore the request.
+fn request_short_slices() {
     elasticrun_agent::use_short_time_slices();
 }

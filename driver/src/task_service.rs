@@ -1,4 +1,4 @@
-//! `elasticrun task-service`: this process becomes an agent with one slot under a task of a cluster.
+//! `elasticrun task-service`: runs an agent with one slot under a task of a cluster.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{exit, host_agent};
 
-/// Is the task service until its end; gives the exit code.
+/// Runs the task service until its end and returns the exit code.
 pub fn run() -> u8 {
     host_agent::log();
     match serve() {

@@ -1,4 +1,4 @@
-//! `elasticrun plugin` and `elasticrun hosts`, by the real binary.
+//! `elasticrun plugin` and `elasticrun hosts`, with the real binary.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The binary, as in a shell in this directory.
+/// A command of the binary in this directory.
 fn elasticrun(directory: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elasticrun"));
     command
@@ -44,7 +44,7 @@ fn refused(directory: &Path, words: &[&str]) -> String {
     line
 }
 
-/// Makes a project, builds it as its README says, tests it, and runs a job on it.
+/// Creates a project, builds it as in its README, tests it, and runs a job with it.
 fn from_new_to_a_job(language: &str, sdk: &[&str], build: impl FnOnce(&Path) -> Option<Command>) {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
@@ -90,7 +90,7 @@ fn from_new_to_a_job(language: &str, sdk: &[&str], build: impl FnOnce(&Path) -> 
 fn a_new_plugin_in_rust_builds_and_keeps_the_rules() {
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../discovery-plugins/sdk");
     let sdk = sdk.canonicalize().unwrap().display().to_string();
-    // What it depends on is here already, and what was built once is built for the next run as well.
+    // Uses the dependencies and build outputs of this workspace.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-new");
     from_new_to_a_job("rust", &["--sdk", &sdk], |project| {
         fs::create_dir_all(&target).unwrap();
@@ -207,7 +207,7 @@ fn changes_are_shown_while_one_watches() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
     fs::write(dir.join("list"), "a:2\n").unwrap();
-    // Polled hardly ever: what is seen was pushed.
+    // Polls are rare, so a change was pushed.
     let words = [
         "hosts",
         "--watch",

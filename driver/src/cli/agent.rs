@@ -1,4 +1,4 @@
-//! `elasticrun agent`: how an agent is told what to do.
+//! `elasticrun agent`: the options.
 
 use std::{fmt, path::PathBuf};
 
@@ -12,31 +12,31 @@ use crate::config::{Error, Setting, SlotsPerHost};
 /// How an agent starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AgentStart {
-    /// By a launcher: its settings are the first line of stdin, a JSON object.
+    /// A launcher starts it. Its settings are the first line of stdin, a JSON object.
     Launched,
-    /// By itself, to register at a driver.
+    /// It registers itself at a driver.
     Join(JoinRequest),
 }
 
 /// What an agent needs to register itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinRequest {
-    /// The driver.
+    /// The address of the driver.
     pub driver: Endpoint,
     /// The file that holds the join token.
     pub token_file: PathBuf,
     /// Slots that it offers.
     pub slots: SlotsPerHost,
-    /// The host's id; none: the name of the machine.
+    /// The host's id. `None` stands for the name of the machine.
     pub host: Option<HostId>,
 }
 
 /// A name or an address, and a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// An IPv6 address is without brackets.
+    /// The name or address. An IPv6 address has no brackets.
     pub host: String,
-    /// Never 0.
+    /// The port. Never 0.
     pub port: u16,
 }
 
@@ -82,7 +82,7 @@ struct Options {
 const ABOUT: &str = "Registers this host with a driver that runs with --launcher agent, and runs the workers of this host.\n\n\
     Without --join, a launcher of elasticrun starts this command and sends its settings as one line on stdin.";
 
-/// Reads the words behind `agent`.
+/// Parses the words after `agent`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
     let command = Options::augment_args(Command::new("elasticrun agent"))
         .about(ABOUT)

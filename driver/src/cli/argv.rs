@@ -1,7 +1,7 @@
-//! Takes the words of a command line apart before clap sees them: our options, and COMMAND.
+//! Splits a command line into options and COMMAND before clap parses it.
 //!
-//! clap knows no long option behind a single dash, but horovodrun's `-np 4` is in everybody's scripts. So such
-//! options are rewritten here, and only in front of COMMAND, whose own `-np` is its own business.
+//! clap supports no long option with a single dash, but scripts for horovodrun use `-np 4`. This module rewrites such
+//! options in front of COMMAND. It leaves the options of COMMAND alone.
 
 use std::{collections::BTreeMap, ffi::OsString};
 
@@ -9,16 +9,16 @@ use clap::{Arg, Command};
 
 use crate::config::Error;
 
-/// Options with their values, in clap's spelling, and what is to be run.
+/// Options with their values, in clap's spelling, and COMMAND.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Words {
     pub(super) options: Vec<String>,
     pub(super) command: Vec<String>,
-    /// How the user spelled an option, by the id that it has in clap; of several the last.
+    /// How the user spelled an option, by its id in clap. The last spelling counts.
     pub(super) spelled: BTreeMap<String, String>,
 }
 
-/// horovodrun's long options with one dash, and what they are called here.
+/// horovodrun's long options with one dash, and their names here.
 const SINGLE_DASH: [(&str, &str); 4] = [
     ("-np", "--num-proc"),
     ("-hostfile", "--hostfile"),
@@ -29,7 +29,7 @@ const SINGLE_DASH: [(&str, &str); 4] = [
 /// Splits words at the start of COMMAND.
 ///
 /// # Errors
-/// Words that are not UTF-8, and words with one dash that are no option.
+/// A word is not UTF-8, or a word with one dash is no option.
 pub(super) fn split(
     words: impl IntoIterator<Item = OsString>,
     clap: &Command,
@@ -37,7 +37,7 @@ pub(super) fn split(
     let mut words = words
         .into_iter()
         .enumerate()
-        .map(|(place, word)| text(place + 1, word));
+        .map(|(index, word)| text(index + 1, word));
     let mut options = Vec::new();
     let mut command = Vec::new();
     let mut spelled = BTreeMap::new();
@@ -60,7 +60,7 @@ pub(super) fn split(
             spelled.insert(arg.get_id().to_string(), name(&word, &option));
         }
         options.push(option);
-        for value in words.by_ref().take(found.values_behind) {
+        for value in words.by_ref().take(found.value_words) {
             options.push(value?);
         }
     }
@@ -74,16 +74,16 @@ pub(super) fn split(
     })
 }
 
-fn text(place: usize, word: OsString) -> Result<String, Error> {
+fn text(number: usize, word: OsString) -> Result<String, Error> {
     word.into_string().map_err(|word| Error::Usage {
         message: format!(
-            "{}: argument {place} is not UTF-8; expected text",
+            "{}: argument {number} is not UTF-8; expected text",
             word.to_string_lossy()
         ),
     })
 }
 
-/// An option with one dash as clap knows it.
+/// An option with one dash, in clap's spelling.
 fn one_dash(word: &str, clap: &Command) -> Result<String, Error> {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
@@ -124,23 +124,23 @@ fn no_such_option(word: &str, clap: &Command) -> String {
     format!("{word}: no such option; {remedy}")
 }
 
-/// The name of an option as it was written, without its value.
+/// The name of an option as the user wrote it, without its value.
 fn name(written: &str, option: &str) -> String {
     let end = if option.starts_with("--") {
         written.find('=').unwrap_or(written.len())
     } else {
-        // One letter, and perhaps its value.
+        // One letter, possibly followed by its value.
         1 + written[1..].chars().next().map_or(0, char::len_utf8)
     };
     written[..end].to_owned()
 }
 
-/// An option as clap knows it.
+/// An option as clap defines it.
 struct Found<'a> {
-    /// None if there is no such option.
+    /// `None` if there is no such option.
     arg: Option<&'a Arg>,
-    /// How many of the words that follow are its values; 0 if its value is attached.
-    values_behind: usize,
+    /// How many of the following words are its values. 0 if its value is attached.
+    value_words: usize,
 }
 
 impl<'a> Found<'a> {
@@ -158,7 +158,7 @@ impl<'a> Found<'a> {
         };
         Self {
             arg,
-            values_behind: if attached { 0 } else { arg.map_or(0, values) },
+            value_words: if attached { 0 } else { arg.map_or(0, values) },
         }
     }
 }

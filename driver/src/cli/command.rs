@@ -1,4 +1,4 @@
-//! The options of a run as clap knows them, made from the table of settings.
+//! The options of a run for clap, built from the table of settings.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -31,12 +31,12 @@ time, 4 reset limit, 5 first discovery failed, 6 no committed state left, 128+N 
 /// The options of `run` and of `config show`.
 ///
 /// # Errors
-/// None in fact: the defaults of the table are sound.
+/// None in practice: the defaults of the table are valid.
 pub(super) fn options() -> Result<Command, Error> {
     options_and([])
 }
 
-/// The same, and more options.
+/// The same, with more options.
 pub(super) fn options_and(more: impl IntoIterator<Item = Arg>) -> Result<Command, Error> {
     let defaults = defaults()?;
     let settings = KEYS.iter().map(|key| argument(key, defaults.get(key.name)));
@@ -50,16 +50,16 @@ pub(super) fn options_and(more: impl IntoIterator<Item = Arg>) -> Result<Command
         .about(ABOUT)
         .after_help(AFTER)
         .args(settings)
-        .args(ours())
+        .args(other_options())
         .args(horovod::arguments())
         .args(more);
-    // Adds --help, which the split of the words must know.
+    // Adds --help, which the split of the command line needs.
     command.build();
     Ok(command)
 }
 
 /// Options that are no settings.
-fn ours() -> [Arg; 4] {
+fn other_options() -> [Arg; 4] {
     [
         Arg::new("config")
             .long("config")
@@ -83,7 +83,7 @@ fn ours() -> [Arg; 4] {
     ]
 }
 
-/// The default of each setting that has one, as a person would write it.
+/// The default of each setting that has one, in the syntax of the command line.
 fn defaults() -> Result<BTreeMap<&'static str, String>, Error> {
     let config = Sources::default().read()?;
     Ok(config
@@ -127,7 +127,7 @@ fn argument(key: &Key, default: Option<&String>) -> Arg {
     (key.spelling)(arg)
 }
 
-/// The words of each setting that was given as an option, with its name as the user spelled it.
+/// The words of each setting that is given as an option, with its name as the user spelled it.
 pub(super) fn flags(
     matches: &ArgMatches,
     spelled: &BTreeMap<String, String>,

@@ -7,16 +7,16 @@ use elasticrun_protocol::HostId;
 
 use super::{Invocation, refusal};
 use crate::{
+    admin_socket::Request,
     config::{Error, duration},
-    operator::Request,
 };
 
-/// What `drain` asks for.
+/// The command `drain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainRequest {
-    /// Of which run; the only one if none is named.
+    /// The id of the run. `None` stands for the only run.
     pub run: Option<String>,
-    /// What to ask.
+    /// The request to the driver.
     pub request: Request,
 }
 
@@ -34,7 +34,7 @@ struct Options {
 
 const ABOUT: &str = "Drains a host: its workers leave at a common commit, and the job does not use it again. Run this on the driver's machine.";
 
-/// Reads the words behind `drain`.
+/// Parses the words after `drain`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
     let command = Options::augment_args(Command::new("elasticrun drain"))
         .about(ABOUT)

@@ -1,5 +1,5 @@
-//! Options of horovodrun that tune what is not there in elasticrun: they are accepted, so that a script needs no
-//! change, and named in one line, so that nobody believes that they did something.
+//! Options of horovodrun that have no effect in elasticrun. They are accepted, so that scripts need no change. One line
+//! lists them, so that users know that they have no effect.
 
 use clap::{Arg, ArgAction, ArgMatches};
 
@@ -24,8 +24,8 @@ const WITH_VALUE: [&str; 17] = [
     "timeline-filename",
 ];
 
-/// Options that stand alone.
-const ALONE: [&str; 23] = [
+/// Options without a value.
+const FLAGS: [&str; 23] = [
     "autotune",
     "disable-cache",
     "gloo",
@@ -51,7 +51,7 @@ const ALONE: [&str; 23] = [
     "torus-allreduce",
 ];
 
-/// The options for clap. None is shown by `--help`.
+/// The options for clap. `--help` does not list them.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     let with_value = WITH_VALUE.into_iter().map(|name| {
         argument(name)
@@ -59,7 +59,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
             .allow_hyphen_values(true)
     });
     with_value.chain(
-        ALONE
+        FLAGS
             .into_iter()
             .map(|name| argument(name).action(ArgAction::SetTrue)),
     )
@@ -69,21 +69,21 @@ fn argument(name: &'static str) -> Arg {
     Arg::new(name).long(name).hide(true)
 }
 
-/// Whether an option, with its dashes, is one of these: nobody is advised to use them.
+/// Whether an option, with its dashes, is one of these. Suggestions leave them out.
 pub(super) fn is_inert(option: &str) -> bool {
     let name = option
         .trim_start_matches('-')
         .split([' ', '='])
         .next()
         .unwrap_or_default();
-    WITH_VALUE.contains(&name) || ALONE.contains(&name)
+    WITH_VALUE.contains(&name) || FLAGS.contains(&name)
 }
 
-/// The line that names those that were given; none if there are none.
+/// The line that lists the given options. `None` if there are none.
 pub(super) fn note(matches: &ArgMatches) -> Option<String> {
     let mut given: Vec<_> = WITH_VALUE
         .iter()
-        .chain(&ALONE)
+        .chain(&FLAGS)
         .filter(|name| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine))
         .map(|name| format!("--{name}"))
         .collect();

@@ -1,4 +1,4 @@
-//! What a command line asks for.
+//! The commands of the command line.
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
@@ -14,72 +14,72 @@ use crate::{
     discovery, dry_run,
 };
 
-/// What is to be done.
+/// A parsed command line.
 #[derive(Clone, Debug)]
 pub enum Invocation {
-    /// Print this on stdout and end with success.
+    /// Print this to stdout and exit with success.
     Print(String),
     /// Run a job.
     Run(Box<RunRequest>),
     /// Run a job on the executors of Spark.
     Spark(Box<SparkRequest>),
-    /// Be the agent of a host.
+    /// Run the agent of a host.
     Agent(AgentStart),
-    /// Answer a question about a data set: the words behind `data`, which the Python package reads.
+    /// Answer a question about a data set. The Python package parses the words after `data`.
     Data(Vec<OsString>),
-    /// Be an agent under a task of a cluster; started by a bridge only.
+    /// Run an agent under a task of a cluster. Only a bridge starts it.
     TaskService,
-    /// Ask a running job to leave a host.
+    /// Request a running job to drain a host.
     Drain(DrainRequest),
-    /// Find, describe, test or begin plugins.
+    /// List, inspect, test or create plugins.
     Plugin(PluginRequest),
-    /// Ask sources for their hosts.
+    /// Poll sources for their hosts.
     Hosts(HostsRequest),
-    /// Be the process of a plugin that came from this file; started by a driver only.
+    /// Run the plugin in this file. Only a driver starts it.
     PluginHost(PathBuf),
 }
 
-/// What is asked of the sources of a job.
+/// The command `hosts`.
 #[derive(Clone, Debug)]
 pub struct HostsRequest {
     /// The sources.
     pub hosts: Hosts,
-    /// Not once, but until somebody ends it.
+    /// Poll until the process is ended, not only once.
     pub watch: bool,
-    /// Answer in JSON, a line for each answer of a source.
+    /// Print JSON, one line for each answer of a source.
     pub json: bool,
 }
 
-/// A job on the executors of Spark, whose settings are sound.
+/// A job on the executors of Spark, with valid settings.
 #[derive(Clone, Debug)]
 pub struct SparkRequest {
-    /// The cluster, as Spark names it.
+    /// The master URL of the cluster.
     pub master: String,
-    /// How many workers; with no bound on them, what Spark's configuration says bounds them.
+    /// Numbers of workers. Without a maximum, Spark's configuration sets the maximum.
     pub workers: Workers,
-    /// The other options, as they were given.
+    /// The other options, as given.
     pub options: Vec<String>,
-    /// What each worker runs.
+    /// The command of each worker.
     pub command: Vec<String>,
 }
 
-/// A job that can be started.
+/// The command `run`, with valid settings.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
-    /// What the driver runs by.
+    /// The settings of the driver.
     pub settings: Settings,
-    /// The settings with their origins, for the record.
+    /// The settings with their origins.
     pub config: Config,
-    /// Lines for stderr before the job starts: what was accepted and does nothing.
+    /// Lines for stderr before the start of the job, about options without effect.
     pub notes: Vec<String>,
 }
 
-/// Reads a command line, without the name of the program, and the environment.
+/// Parses a command line, without the name of the program, and the environment.
 ///
-/// Names that start with `ELASTICRUN_` and are settings are looked at, nothing else of the environment.
+/// It reads only variables that start with `ELASTICRUN_` and are settings.
 ///
 /// # Errors
-/// The first thing that is wrong; nothing was started.
+/// The first mistake. Nothing was started.
 pub fn parse(
     words: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -105,7 +105,7 @@ pub fn parse(
     }
 }
 
-/// All that it must know comes by stdin.
+/// `task-service` takes no options. Its settings come by stdin.
 fn task_service(words: Vec<String>) -> Result<Invocation, Error> {
     match words.first() {
         None => Ok(Invocation::TaskService),
@@ -167,7 +167,7 @@ fn run(
     })))
 }
 
-/// The options for a driver whose hosts Spark lends.
+/// The options for a driver whose hosts Spark provides.
 fn without_spark(options: Vec<String>) -> Vec<String> {
     let mut kept = Vec::new();
     let mut words = options.into_iter();
@@ -181,7 +181,7 @@ fn without_spark(options: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// `config show`: what the same options would mean to a run. A COMMAND may stand behind them and is not looked at.
+/// `config show`: prints the settings of a run with the same options. A COMMAND after them is ignored.
 fn config(
     mut words: impl Iterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -208,7 +208,7 @@ fn config(
     }
 }
 
-/// `hosts`: what the same options would give a run. A COMMAND may stand behind them and is not looked at.
+/// `hosts`: polls the sources of a run with the same options. A COMMAND after them is ignored.
 fn hosts(
     words: impl Iterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -259,7 +259,7 @@ fn sources(
     }
 }
 
-/// Flags that say what happens after a failure say nothing to a job that ends at the first one.
+/// A note about flags that only affect elastic jobs. A standard job ends at its first failure.
 fn standard_note(config: &Config, mode: Mode) -> Option<String> {
     const ONLY_ELASTIC: [&str; 9] = [
         "elastic-timeout",

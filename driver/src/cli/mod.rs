@@ -4,10 +4,10 @@
 //! Parsing is a function of the arguments and the environment; it starts nothing and prints nothing.
 //!
 //! # Invariants
-//! - COMMAND starts at the first word that is neither an option nor an option's value, or behind `--`; nothing of
-//!   it is ever read as ours. `run`, `agent`, `config`, `data`, `drain`, `hosts`, `plugin` and `task-service` are subcommands
-//!   only as the very first word.
-//! - Whatever is wrong is one [`Error`](crate::config::Error), one line.
+//! - COMMAND starts at the first word that is neither an option nor an option's value, or after `--`. Its words are
+//!   never parsed. `run`, `agent`, `config`, `data`, `drain`, `hosts`, `plugin` and `task-service` are subcommands only as
+//!   the first word.
+//! - Each mistake is one [`Error`](crate::config::Error) of one line.
 
 mod agent;
 mod argv;

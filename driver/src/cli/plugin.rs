@@ -1,4 +1,4 @@
-//! `elasticrun plugin ...`: what is asked of the plugins of this machine.
+//! `elasticrun plugin ...`: the options.
 
 use std::path::PathBuf;
 
@@ -8,46 +8,46 @@ use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 use super::{Invocation, refusal};
 use crate::config::{Error, Setting};
 
-/// What is asked of plugins.
+/// The command `plugin`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PluginRequest {
-    /// What.
-    pub what: PluginCommand,
-    /// Where to look for them first.
+    /// The subcommand.
+    pub command: PluginCommand,
+    /// Directories that are searched first.
     pub directories: Vec<PathBuf>,
-    /// Where they run that are not built in.
+    /// Where plugins run that are not built in.
     pub isolation: Isolation,
-    /// The only ones that may run beside those built in; empty: all.
+    /// The plugins that may run in addition to those built in. Empty stands for all.
     pub allowed: Vec<Allowed>,
-    /// Answer in JSON.
+    /// Print JSON.
     pub json: bool,
 }
 
-/// One of the commands.
+/// A subcommand of `plugin`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum PluginCommand {
-    /// Which there are.
+    /// List all plugins.
     List,
-    /// What one says of itself.
+    /// Print the manifest of a plugin.
     Inspect(String),
-    /// Whether one keeps the rules.
+    /// Run the conformance suite on a plugin.
     Test(Spec),
-    /// A project for a new one.
+    /// Create a project for a new plugin.
     New(NewPlugin),
 }
 
 /// A project for a new plugin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewPlugin {
-    /// Small letters, digits and `-`; also the name of the directory that is made.
+    /// Lower-case letters, digits and `-`. Also the name of the new directory.
     pub name: String,
-    /// In which language.
+    /// The language.
     pub language: Language,
-    /// Where the SDK's sources are; none: the published ones.
+    /// The directory of the SDK's sources. `None` stands for the published version.
     pub sdk: Option<PathBuf>,
 }
 
-/// A language that there is a template for.
+/// A language with a template.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Language {
     /// A library, built with the SDK.
@@ -112,7 +112,7 @@ enum What {
 
 const ABOUT: &str = "Lists, describes, tests and creates discovery plugins.";
 
-/// Reads the words behind `plugin`.
+/// Parses the words after `plugin`.
 pub(super) fn parse(words: Vec<String>) -> Result<Invocation, Error> {
     let command = Options::augment_args(Command::new("elasticrun plugin"))
         .about(ABOUT)
@@ -145,7 +145,7 @@ impl Options {
                 .map_err(|allowed| usage(format!("--plugin-allow {word}: expected {allowed}")))
         };
         Ok(PluginRequest {
-            what: self.what.command()?,
+            command: self.what.command()?,
             directories: plugin_dir,
             isolation,
             allowed: plugin_allow
@@ -159,14 +159,14 @@ impl Options {
 
 impl What {
     fn command(self) -> Result<PluginCommand, Error> {
-        let name_of = |text: String| match text.parse::<Spec>() {
+        let plain_name = |text: String| match text.parse::<Spec>() {
             Ok(spec) if spec.options.is_empty() => Ok(spec.name),
             Ok(_) => Err(usage(format!("{text}: expected a name without options"))),
             Err(error) => Err(usage(error.to_string())),
         };
         Ok(match self {
             Self::List => PluginCommand::List,
-            Self::Inspect { name } => PluginCommand::Inspect(name_of(name)?),
+            Self::Inspect { name } => PluginCommand::Inspect(plain_name(name)?),
             Self::Test { spec } => PluginCommand::Test(
                 spec.parse()
                     .map_err(|error| usage(format!("plugin test {spec}: {error}")))?,
@@ -176,7 +176,7 @@ impl What {
                     return Err(usage("--sdk: only together with --lang rust".to_owned()));
                 }
                 PluginCommand::New(NewPlugin {
-                    name: name_of(name)?,
+                    name: plain_name(name)?,
                     language: lang,
                     sdk,
                 })

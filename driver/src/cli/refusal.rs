@@ -1,11 +1,11 @@
-//! What clap says, as one of our lines.
+//! Errors of clap as one line.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::{Invocation, horovod};
 use crate::config::Error;
 
-/// Help and version are what was asked for; all else is a mistake.
+/// Help and version are printed. All other errors of clap are mistakes in the command line.
 pub(super) fn answer(error: &clap::Error) -> Result<Invocation, Error> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Invocation::Print(format!(
@@ -26,13 +26,13 @@ fn message(error: &clap::Error) -> String {
             format!("{argument}: expected an option; see elasticrun --help")
         }
         ErrorKind::UnknownArgument => {
-            let meant = strings(error, ContextKind::SuggestedArg);
-            let remedy = meant
+            let suggestions = strings(error, ContextKind::SuggestedArg);
+            let remedy = suggestions
                 .iter()
-                .find(|meant| !horovod::is_inert(meant))
+                .find(|option| !horovod::is_inert(option))
                 .map_or_else(
                     || "see elasticrun --help".to_owned(),
-                    |meant| format!("did you mean {}?", option_name(meant)),
+                    |option| format!("did you mean {}?", option_name(option)),
                 );
             format!("{argument}: no such option; {remedy}")
         }
@@ -53,7 +53,7 @@ fn message(error: &clap::Error) -> String {
     }
 }
 
-/// `--min-np <N>` without its value names, and `-np` by the name that everybody knows.
+/// `--min-np <N>` without its value names. `--num-proc` is shown as `-np`.
 fn option_name(text: &str) -> &str {
     match text.split([' ', '=']).next() {
         Some("--num-proc") => "-np",
@@ -62,7 +62,7 @@ fn option_name(text: &str) -> &str {
     }
 }
 
-/// The option with its value names, as clap spells it, without brackets.
+/// The option with its value names, without clap's brackets.
 fn expected(error: &clap::Error) -> String {
     strings(error, ContextKind::InvalidArg).first().map_or_else(
         || "a value".to_owned(),

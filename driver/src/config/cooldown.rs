@@ -1,4 +1,4 @@
-//! How long what failed is left alone.
+//! The cooldown of failed hosts and slots.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ pub struct CooldownRange {
 }
 
 impl CooldownRange {
-    /// What failed may be used again at once.
+    /// A failed domain may be used again at once.
     pub const NONE: Self = Self {
         lo: Duration::ZERO,
         hi: Duration::ZERO,
     };
 
-    /// From `lo` to `hi`; none if `lo` is the longer one.
+    /// From `lo` to `hi`. `None` if `lo` is longer than `hi`.
     #[must_use]
     pub const fn new(lo: Duration, hi: Duration) -> Option<Self> {
         if lo.as_nanos() <= hi.as_nanos() {

@@ -1,4 +1,4 @@
-//! How many workers: np, min_np, max_np and spares, from what is given of them.
+//! Derives np, min_np, max_np and spares from those that are given.
 
 use std::num::NonZeroU32;
 
@@ -6,7 +6,7 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use super::{error::Error, kinds::SlotsPerHost, settings::Workers, table::Config};
 
-/// Completes and checks the counts. `discovers`: hosts may come that are not in `fixed`.
+/// Completes and checks the counts. With `discovers`, hosts may join that are not in `fixed`.
 pub(super) fn workers(
     config: &Config,
     fixed: Option<&[HostSpec]>,
@@ -47,7 +47,7 @@ pub(super) fn workers(
     })
 }
 
-/// None when the slots of a host are to be found on it.
+/// The slots of all hosts. `None` if the slots of a host are detected on it.
 fn total_slots(config: &Config, hosts: &[HostSpec]) -> Option<NonZeroU32> {
     let default = match config.slots_per_host.value {
         SlotsPerHost::Auto => None,
@@ -64,10 +64,10 @@ fn needed_workers(
     fixed: Option<&[HostSpec]>,
     slots: Option<NonZeroU32>,
 ) -> Result<NonZeroU32, Error> {
-    // On plain numbers: rustc 1.95.0 (LLVM 22.1.2) compiles the minimum of two NonZeroU32 inside an Option's
-    // map to one that is taken for set when it is not.
-    let most = config.max_np.value.map_or(u32::MAX, NonZeroU32::get);
-    let all_slots = slots.map_or(0, NonZeroU32::get).min(most);
+    // On plain numbers: rustc 1.95.0 (LLVM 22.1.2) miscompiles the minimum of two NonZeroU32 in a map of an Option. The
+    // result counts as Some although it is None.
+    let max = config.max_np.value.map_or(u32::MAX, NonZeroU32::get);
+    let all_slots = slots.map_or(0, NonZeroU32::get).min(max);
     config
         .np
         .value

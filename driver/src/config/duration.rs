@@ -1,14 +1,14 @@
-//! Durations as people write them: `50ms`, `5s`, `10m`, `1h`, `1.5h`; a bare number is seconds.
+//! Durations in text: `50ms`, `5s`, `10m`, `1h`, `1.5h`; a bare number is seconds.
 //!
-//! Exact: a text is never taken through floating point, and [`show`] writes what [`parse`] reads back
-//! to the same nanosecond. The longest duration is a year, so that deadlines can be added without care.
+//! Parsing is exact, without floating point. [`parse`] reads the output of [`show`] back to the same nanosecond. The longest
+//! duration is a year, so that adding deadlines cannot overflow.
 
 use std::time::Duration;
 
-/// The longest duration that may be asked for.
+/// The longest duration that is accepted.
 pub const LONGEST: Duration = Duration::from_hours(8760);
 
-/// What a duration may look like, for messages.
+/// The accepted forms, for messages.
 pub const ALLOWED: &str =
     "a duration such as 50ms, 5s, 10m or 1h, at most 8760h (a bare number is seconds)";
 
@@ -20,9 +20,9 @@ const UNITS: [(&str, u128); 5] = [
     ("", 1_000_000_000),
 ];
 
-/// Reads a duration; what is finer than a nanosecond is cut off.
+/// Parses a duration, truncated to nanoseconds.
 ///
-/// None if it is not a duration, is negative, or is longer than [`LONGEST`].
+/// `None` if it is not a duration, is negative, or is longer than [`LONGEST`].
 #[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -50,14 +50,14 @@ fn digits(text: &str) -> Option<u128> {
     }
 }
 
-/// `fraction` as the digits behind the point, in nanoseconds of a unit.
+/// The nanoseconds of a fraction of a unit. `fraction` holds the digits after the point.
 fn part(fraction: &str, unit_nanos: u128) -> Option<u128> {
     let kept = &fraction[..fraction.len().min(18)];
     let scale = 10_u128.pow(u32::try_from(kept.len()).ok()?);
     Some(digits(kept)? * unit_nanos / scale)
 }
 
-/// Writes a duration in the largest unit that needs no fraction; below a millisecond, as a fraction of one.
+/// Writes a duration in the largest unit that needs no fraction, else as a fraction of milliseconds.
 #[must_use]
 pub fn show(duration: Duration) -> String {
     let nanos = duration.as_nanos();

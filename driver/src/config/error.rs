@@ -1,11 +1,11 @@
-//! What is wrong with a command line, a file or a variable, in one line.
+//! Mistakes in a command line, a file or a variable, each as one line.
 
 use std::{fmt, path::PathBuf};
 
-/// Why nothing was started. Displayed it is one line, whatever the user wrote.
+/// Why nothing was started. It prints as one line, for any input.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// A value that its setting cannot have.
+    /// A value that its setting does not allow.
     #[error("{written}: expected {allowed}")]
     Value {
         /// The setting and its value, as the user wrote them.
@@ -13,7 +13,7 @@ pub enum Error {
         /// What is allowed, as the end of a sentence.
         allowed: String,
     },
-    /// Values that are right each by itself, but not together.
+    /// Valid values that contradict each other.
     #[error("{written}: {why}")]
     Combination {
         /// The setting to change and its value.
@@ -38,7 +38,7 @@ pub enum Error {
         line: usize,
         /// The key as written.
         key: String,
-        /// The setting that was probably meant.
+        /// The most similar setting.
         nearest: Option<String>,
     },
     /// A configuration file that is not TOML.
@@ -48,15 +48,15 @@ pub enum Error {
         path: PathBuf,
         /// Its line, from 1.
         line: usize,
-        /// What the parser says.
+        /// The message of the parser.
         message: String,
     },
-    /// A file that a setting names and that cannot be used.
+    /// An unusable file that a setting names.
     #[error("{written}: {}", OneLine(why))]
     File {
         /// The setting and the path.
         written: Written,
-        /// What the system or the parser of the file says.
+        /// The message of the system or of the file's parser.
         why: String,
     },
     /// An unparsable command line.
@@ -101,17 +101,17 @@ impl fmt::Display for Written {
     }
 }
 
-/// Text of unknown origin on one line: control characters escaped, and no longer than a line should be.
+/// Untrusted text on one line: control characters are escaped, and the length is limited.
 struct OneLine<'a>(&'a str);
 
-const LONGEST: usize = 300;
+const MAX_CHARS: usize = 300;
 
 impl fmt::Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
 
-        for (place, c) in self.0.chars().enumerate() {
-            if place == LONGEST {
+        for (index, c) in self.0.chars().enumerate() {
+            if index == MAX_CHARS {
                 return f.write_str("...");
             }
             if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {

@@ -1,4 +1,4 @@
-//! A configuration file: TOML, one key a setting, each value remembering its line.
+//! A configuration file: TOML with one key per setting. Each value keeps its line.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use super::{
     nearest::nearest,
 };
 
-/// Adds what the text of the file at `path` says.
+/// Adds the values in `text`, the content of the file at `path`.
 ///
 /// # Errors
-/// Text that is not TOML, a key that is no setting, a value that is neither a word nor a list of words.
+/// The text is not TOML, a key is no setting, or a value is neither a word nor a list of words.
 pub(super) fn add(
     layers: &mut Layers,
     path: &Path,
@@ -28,7 +28,7 @@ pub(super) fn add(
         line: error.span().map_or(1, |span| line(text, span.start)),
         message: error.message().to_owned(),
     })?;
-    // In the order of the file, so that its first mistake is the one that is named.
+    // In the order of the file, so that the error names its first mistake.
     let mut entries: Vec<_> = table.get_ref().iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in entries {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_line_key_and_remedy() {
+    fn mistakes_have_a_line_a_key_and_a_remedy() {
         for (text, message) in [
             (
                 "np = 1\nmin_np = 2",

@@ -1,4 +1,4 @@
-//! Sources of hosts that have a flag of their own: `--aws-asg NAME:K=V` is `--discovery aws-asg:name=NAME,K=V`.
+//! Sources of hosts with their own flag: `--aws-asg NAME:K=V` is `--discovery aws-asg:name=NAME,K=V`.
 
 use elasticrun_plugin_loader::Spec;
 use serde_json::Map;
@@ -6,29 +6,29 @@ use toml::Value;
 
 use super::{table::Config, value::Setting};
 
-/// A group of hosts at a source, and more options of the source's plugin.
+/// A group of hosts at a source, with options of the source's plugin.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
-    /// What the source calls it. It has no colon.
+    /// Its name at the source. It has no colon.
     name: String,
-    /// The options, with a name that is not said.
+    /// The options. The name in this spec is a placeholder.
     options: Spec,
 }
 
-/// The sources that a configuration names by flags of their own.
+/// The sources that a configuration names by their own flags.
 pub(super) fn specs(config: &Config) -> impl Iterator<Item = Spec> {
     let aws = config
         .aws_asg
         .value
         .iter()
-        .map(|group| group.of("aws-asg", "name"));
+        .map(|group| group.spec("aws-asg", "name"));
     let gcp = config
         .gcp_mig
         .value
         .iter()
-        .map(|group| group.of("gcp-mig", "group"));
+        .map(|group| group.spec("gcp-mig", "group"));
     let pods = config.k8s.value.iter();
-    let pods = pods.map(|group| group.of("kubernetes", "selector"));
+    let pods = pods.map(|group| group.spec("kubernetes", "selector"));
     let slurm = config.slurm.value.then(|| Spec {
         name: "slurm".to_owned(),
         options: Map::new(),
@@ -39,8 +39,8 @@ pub(super) fn specs(config: &Config) -> impl Iterator<Item = Spec> {
 const FORM: &str = "GROUP[:key=value,...]";
 
 impl Group {
-    /// The source: a plugin, one of whose options names the group.
-    fn of(&self, plugin: &str, option: &str) -> Spec {
+    /// The specification of the source, in which `option` names the group.
+    fn spec(&self, plugin: &str, option: &str) -> Spec {
         let mut spec = self.options.clone();
         plugin.clone_into(&mut spec.name);
         spec.options
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_group_is_an_option_of_its_plugin() {
         let group = read("gpus,more:region=eu-central-1,slots=8").expect("a group");
-        let spec = group.of("aws-asg", "name");
+        let spec = group.spec("aws-asg", "name");
         assert_eq!(spec.name, "aws-asg");
         assert_eq!(spec.options["name"], "gpus,more");
         assert_eq!(spec.options["slots"], "8");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn a_mistake_is_named() {
         assert_eq!(
             read("").expect_err("no name"),
             "GROUP[:key=value,...] (the group has no name)"

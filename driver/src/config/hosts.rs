@@ -1,15 +1,15 @@
-//! A fixed list of hosts as a setting. The grammar is that of the plugin SDK, shared with discovery.
+//! A fixed list of hosts as a setting. The plugin SDK defines the grammar, which discovery shares.
 
 use elasticrun_plugin_sdk::hosts::{HostSpec, parse_host_list};
 use toml::Value;
 
 use super::value::Setting;
 
-/// The hosts of `--hosts`: at least one, each once.
+/// The hosts of `--hosts`: at least one, without repetition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostList(pub Vec<HostSpec>);
 
-/// In a file the hosts may be a list instead of one text with commas.
+/// In a file the hosts may be a list instead of one string with commas.
 impl Setting for HostList {
     fn read(words: &[String]) -> Result<Self, String> {
         parse_host_list(&words.join(","))

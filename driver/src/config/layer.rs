@@ -1,17 +1,17 @@
-//! Where values come from, and which wins: defaults < file < environment < flags.
+//! The origins of values and their precedence: defaults < file < environment < flags.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use super::{error::Written, value::Shape};
 
-/// Who set a value. The order is the order of precedence; what is greater wins.
+/// The origin of a value. The order is that of precedence: the greater origin wins.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Origin {
-    /// Nobody: it is the default.
+    /// The value is the default.
     Default,
     /// A line of the file that `--config` names.
     File {
-        /// The file as it was named.
+        /// The file, as the user named it.
         path: PathBuf,
         /// Counted from 1.
         line: usize,
@@ -34,7 +34,7 @@ impl fmt::Display for Origin {
 }
 
 impl Origin {
-    /// The setting `key` with these words, as it stands at this origin.
+    /// The setting `key` with these words, in the syntax of this origin.
     pub(super) fn written(&self, key: &str, words: &[String]) -> Written {
         let shown = words
             .iter()
@@ -50,7 +50,7 @@ impl Origin {
         })
     }
 
-    /// The setting by the name it has at this origin, for a sentence about another one.
+    /// The name of the setting at this origin, for a message about another setting.
     pub(super) fn name(&self, key: &str) -> String {
         match self {
             Self::Default => flag(key),
@@ -59,7 +59,7 @@ impl Origin {
         }
     }
 
-    /// Two values of the same source contradict each other; else the greater source wins.
+    /// Whether both are of the same kind. Two values of the same kind contradict each other; else the greater one wins.
     pub(super) fn same_source(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -73,7 +73,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The canonical flag of a setting. All are their key, but for Horovod's `-np`.
+/// The canonical flag of a setting: its key, except for Horovod's `-np`.
 #[must_use]
 pub fn flag(key: &str) -> String {
     if key == "np" {
@@ -89,19 +89,19 @@ pub fn variable(key: &str) -> String {
     format!("ELASTICRUN_{}", key.replace('-', "_").to_ascii_uppercase())
 }
 
-/// A value as somebody wrote it.
+/// A value as the user wrote it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Given {
     pub(super) origin: Origin,
     pub(super) words: Vec<String>,
 }
 
-/// What all sources together say: for each key the words of the source that wins.
+/// The values of all sources: for each key the words of the source that wins.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Layers(BTreeMap<String, Given>);
 
 impl Layers {
-    /// Adds a value; it replaces one of a lesser or equal source.
+    /// Adds a value. It replaces a value of a lower or equal source.
     pub(super) fn add(&mut self, key: &str, origin: Origin, words: Vec<String>) {
         let wins = self
             .0
@@ -112,8 +112,8 @@ impl Layers {
         }
     }
 
-    /// Adds what the environment says of `keys`. An empty variable counts as unset; several values of
-    /// a setting that is a list are separated by `;`. Variables of no setting are other people's.
+    /// Adds the values of `keys` from the environment. An empty variable counts as unset. In the variable of a list, `;`
+    /// separates the values. Variables that are no settings are ignored.
     pub(super) fn add_environment<'a>(
         &mut self,
         keys: impl IntoIterator<Item = (&'a str, Shape)>,
@@ -158,8 +158,8 @@ mod tests {
         ];
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let mut layers = Layers::default();
-            for place in order {
-                layers.add("np", origins[place].clone(), vec![place.to_string()]);
+            for index in order {
+                layers.add("np", origins[index].clone(), vec![index.to_string()]);
             }
             assert_eq!(
                 layers.get("np").map(|given| given.words.as_slice()),

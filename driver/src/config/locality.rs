@@ -1,4 +1,4 @@
-//! Which hosts are this machine, and how each host's agent is started.
+//! Which hosts are this machine, and which launcher starts the agent of a host.
 
 use std::net::IpAddr;
 
@@ -6,20 +6,21 @@ use elasticrun_plugin_sdk::hosts::HostSpec;
 
 use super::kinds::Launcher;
 
-/// Whether a name or address is this machine, told without asking a name server: `localhost`, a loopback
-/// address, the name of the machine, an address of one of its interfaces.
+/// Whether a name or address is this machine: `localhost`, a loopback address, the name of the machine, or an address of
+/// one of its interfaces. Queries no name server.
 #[must_use]
 pub fn is_local(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(address) => {
-            address.to_canonical().is_loopback() || own_addresses().any(|own| own == address)
+            address.to_canonical().is_loopback()
+                || interface_addresses().any(|local| local == address)
         }
-        Err(_) => host.eq_ignore_ascii_case("localhost") || is_own_name(host),
+        Err(_) => host.eq_ignore_ascii_case("localhost") || is_hostname(host),
     }
 }
 
-/// How the agent of a host is started: as `choice` says for all hosts; else locally if the host is this
-/// machine and neither user nor port is named, by ssh if not.
+/// The launcher of a host's agent: `choice` if it is given. Else the local one if the host is this machine and has neither
+/// user nor port, else ssh.
 #[must_use]
 pub fn launcher_of(choice: Option<Launcher>, host: &HostSpec) -> Launcher {
     choice.unwrap_or_else(|| {
@@ -31,9 +32,9 @@ pub fn launcher_of(choice: Option<Launcher>, host: &HostSpec) -> Launcher {
     })
 }
 
-/// With or without the domain, as either side has it.
-fn is_own_name(host: &str) -> bool {
-    let Some(own) = nix::unistd::gethostname()
+/// Whether a name is that of this machine. Compares the domains only if both names have one.
+fn is_hostname(host: &str) -> bool {
+    let Some(hostname) = nix::unistd::gethostname()
         .ok()
         .and_then(|name| name.into_string().ok())
     else {
@@ -45,15 +46,15 @@ fn is_own_name(host: &str) -> bool {
             .unwrap_or_default()
             .to_ascii_lowercase()
     };
-    let both_full = host.contains('.') && own.contains('.');
+    let both_full = host.contains('.') && hostname.contains('.');
     if both_full {
-        host.eq_ignore_ascii_case(&own)
+        host.eq_ignore_ascii_case(&hostname)
     } else {
-        short(host) == short(&own)
+        short(host) == short(&hostname)
     }
 }
 
-fn own_addresses() -> impl Iterator<Item = IpAddr> {
+fn interface_addresses() -> impl Iterator<Item = IpAddr> {
     nix::ifaddrs::getifaddrs()
         .into_iter()
         .flatten()
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_a_user_or_a_port_means_ssh() {
+    fn a_host_with_a_user_or_a_port_uses_ssh() {
         let launcher = |host: &str| launcher_of(None, &host.parse().expect("a host"));
         assert_eq!(launcher("localhost:2"), Launcher::Local);
         assert_eq!(launcher("me@localhost:2"), Launcher::Ssh);

@@ -1,16 +1,15 @@
-//! One configuration is the truth: defaults < `--config FILE` < `ELASTICRUN_*` < flags.
+//! The configuration, merged from all sources: defaults < `--config FILE` < `ELASTICRUN_*` < flags.
 //!
-//! [`Sources`] gathers words, [`Config`] holds every setting with its origin, each right by itself, and
-//! [`Settings`] is the job they describe together: what the driver runs by. A setting is one entry of the
-//! table in `table.rs`.
+//! [`Sources`] collects words. [`Config`] holds each setting with its origin, and each value is valid by itself.
+//! [`Settings`] holds the complete and consistent settings of a job. A setting is one entry of the table in `table.rs`.
 //!
 //! # Invariants
-//! - A value means the same wherever it was written; a wrong one is one line that names the flag, key or
-//!   variable, the value, and what is allowed.
-//! - Nothing is started and nothing is written before [`Settings`] exists; only files are read.
+//! - A value has the same meaning in each source. An invalid value gives one line with the flag, key or variable, the
+//!   value, and what is allowed.
+//! - Nothing is started and nothing is written before [`Settings`] exists. Only files are read.
 //!
 //! # Not promised
-//! That what a path names is still there when the job starts.
+//! That a checked path still exists when the job starts.
 
 mod cooldown;
 mod counts;

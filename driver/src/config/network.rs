@@ -1,10 +1,10 @@
-//! Words that are handed to the network: interfaces, and options for ssh.
+//! Settings of the network: interfaces, and options for ssh.
 
 use toml::Value;
 
 use super::value::{Setting, Shape};
 
-/// Names of network interfaces, in order of preference; several in one word are separated by commas.
+/// Names of network interfaces, in order of preference. Commas separate several names in one word.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Interfaces(pub Vec<String>);
 
@@ -33,12 +33,12 @@ impl Setting for Interfaces {
     }
 }
 
-/// An option that ssh takes behind `-o`: `NAME=VALUE`.
+/// An option of ssh for `-o`: `NAME=VALUE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SshOption(String);
 
 impl SshOption {
-    /// As it stands behind `-o`.
+    /// The value for `-o`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! Files and directories that settings name, looked at before anything is started.
+//! Checks files and directories of settings before the start of the job.
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ use super::{
 /// The fixed hosts of `--hosts` or `--hostfile`, if there are any.
 ///
 /// # Errors
-/// A host file that cannot be read or that is none.
+/// The host file cannot be read or parsed.
 pub(super) fn fixed_hosts(config: &Config) -> Result<Option<Vec<HostSpec>>, Error> {
     if let Some(hosts) = &config.hosts.value {
         return Ok(Some(hosts.0.clone()));
@@ -32,10 +32,10 @@ pub(super) fn fixed_hosts(config: &Config) -> Result<Option<Vec<HostSpec>>, Erro
         .map_err(|error| refuse(error.to_string()))
 }
 
-/// That what must be there is there, and that what will be made can be.
+/// Checks that needed paths exist, and that new paths can be created.
 ///
 /// # Errors
-/// The first path that cannot be used as its setting needs it.
+/// The first path that its setting cannot use.
 pub(super) fn check(config: &Config) -> Result<(), Error> {
     check_one(
         &config.host_discovery_script,
@@ -45,7 +45,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     check_one(&config.ssh_identity_file, "ssh-identity-file", readable)?;
     check_one(&config.output_filename, "output-filename", directory_or_new)?;
     check_one(&config.join_token_file, "join-token-file", file_or_new)?;
-    check_one(&config.notice_file, "notice-file", the_same_everywhere)?;
+    check_one(&config.notice_file, "notice-file", absolute_utf8)?;
     for path in &config.plugin_dir.value {
         directory(path)
             .map_err(|why| refuse(&config.plugin_dir.origin, "plugin-dir", path, why))?;
@@ -53,7 +53,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same file, whatever the working directory and the search path of who uses it.
+/// The absolute path of a file, so that the working directory and the search path of its user do not matter.
 pub(super) fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
@@ -74,7 +74,7 @@ fn refuse(origin: &Origin, key: &str, path: &Path, why: String) -> Error {
     }
 }
 
-/// What the system says, without the number of the error.
+/// The message of the system, without the error number.
 pub(super) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),
@@ -95,7 +95,7 @@ fn program(path: &Path) -> Result<(), String> {
     }
 }
 
-fn the_same_everywhere(path: &Path) -> Result<(), String> {
+fn absolute_utf8(path: &Path) -> Result<(), String> {
     if path.is_absolute() && path.to_str().is_some() {
         Ok(())
     } else {

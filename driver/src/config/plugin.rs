@@ -1,5 +1,5 @@
-//! Plugins in settings: a source of hosts by the name of its plugin, where plugins run, which may run. The grammars
-//! are those of the plugin loader.
+//! Settings of plugins: sources by the name of their plugin, the isolation of plugins, and the allowed plugins. The plugin
+//! loader defines the grammars.
 
 use elasticrun_plugin_loader::{Allowed, Isolation, Spec};
 use toml::Value;

@@ -1,4 +1,4 @@
-//! From settings that are right each by itself to a job that can be started.
+//! From valid single settings to consistent settings of a job.
 
 use std::num::NonZeroU32;
 
@@ -34,7 +34,7 @@ impl Settings {
             });
         }
         exclusive_hosts(config)?;
-        spark::alone(config)?;
+        spark::check_no_other_source(config)?;
         paths::check(config)?;
         let fixed = paths::fixed_hosts(config)?;
         let sources = sources(config, fixed.as_deref());
@@ -46,9 +46,9 @@ impl Settings {
             command,
             mode: mode(config, discovers),
             hosts: if sources.is_empty() {
-                Hosts::of(config, vec![localhost(workers.np)?])
+                Hosts::new(config, vec![localhost(workers.np)?])
             } else {
-                Hosts::of(config, sources)
+                Hosts::new(config, sources)
             },
             workers,
             timeouts: timeouts(config)?,
@@ -60,10 +60,10 @@ impl Settings {
 }
 
 impl Hosts {
-    /// The hosts of a configuration, for who only wants to see them.
+    /// The sources of a configuration, without a job.
     ///
     /// # Errors
-    /// As [`Settings::resolve`]; and if there is no source at all.
+    /// As [`Settings::resolve`], and if there is no source.
     pub fn resolve(config: &Config) -> Result<Self, Error> {
         exclusive_hosts(config)?;
         paths::check(config)?;
@@ -73,11 +73,11 @@ impl Hosts {
                 flag: "--discovery",
                 why: "expected a source of hosts: -H, --hostfile, --host-discovery-script or --discovery NAME".to_owned(),
             }),
-            sources => Ok(Self::of(config, sources)),
+            sources => Ok(Self::new(config, sources)),
         }
     }
 
-    fn of(config: &Config, sources: Vec<Source>) -> Self {
+    fn new(config: &Config, sources: Vec<Source>) -> Self {
         Self {
             sources,
             slots_per_host: config.slots_per_host.value,
@@ -90,7 +90,7 @@ impl Hosts {
 }
 
 impl<T: Setting> Sourced<T> {
-    /// That this value, right by itself, does not go with another.
+    /// The error that this value contradicts another one.
     pub(super) fn contradicts(&self, key: &str, why: impl Into<String>) -> Error {
         let words = match self.value.show() {
             _ if T::SHAPE == Shape::Switch && matches!(self.origin, Origin::Flag(_)) => Vec::new(),
@@ -141,7 +141,7 @@ fn exclusive_hosts(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// In the order in which hosts are numbered: fixed ones first.
+/// The sources, in the order in which hosts are numbered: fixed hosts first.
 fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
     let mut sources = Vec::new();
     sources.extend(fixed.map(|hosts| Source::Fixed(hosts.to_vec())));
@@ -179,7 +179,7 @@ fn mode(config: &Config, discovers: bool) -> Mode {
     }
 }
 
-/// The options say so; sources of hosts may say so as well.
+/// Whether options let the members change. Sources of hosts may do so as well.
 fn members_may_change(config: &Config) -> bool {
     config.min_np.is_given() || config.max_np.is_given() || config.spares.value > 0
 }
@@ -220,7 +220,7 @@ fn failures(config: &Config, discovers: bool) -> Result<Failures, Error> {
         return Err(range.contradicts("blacklist-cooldown-range", why));
     }
     let restart_mode = restart_mode(config, discovers);
-    // All workers are needed and only the count of restarts bounds failures, as with torchrun.
+    // As with torchrun, all workers are needed, and only the number of restarts limits failures.
     let fixed = !discovers && !members_may_change(config);
     let at_once = fixed && restart_mode == RestartMode::Process;
     let cooldown = if at_once && !range.is_given() {
@@ -243,7 +243,7 @@ fn failures(config: &Config, discovers: bool) -> Result<Failures, Error> {
     })
 }
 
-/// `--max-restarts` alone means what it means to torchrun.
+/// `--max-restarts` alone has the meaning of torchrun.
 fn restart_mode(config: &Config, discovers: bool) -> RestartMode {
     let alone = config.max_restarts.value > 0 && !discovers && !members_may_change(config);
     if alone && !config.restart_mode.is_given() {
@@ -253,10 +253,13 @@ fn restart_mode(config: &Config, discovers: bool) -> RestartMode {
     }
 }
 
-/// Who has a parent gets its hosts from there, and Spark's bridge is one.
+/// The launcher. With an embedder, hosts register themselves. The bridge of Spark is an embedder.
 fn launcher(config: &Config) -> Option<Launcher> {
-    let lent = config.parent_fd.value.is_some() || config.spark.value.is_some();
-    config.launcher.value.or(lent.then_some(Launcher::Agent))
+    let embedded = config.parent_fd.value.is_some() || config.spark.value.is_some();
+    config
+        .launcher
+        .value
+        .or(embedded.then_some(Launcher::Agent))
 }
 
 fn launch(config: &Config) -> Result<Launch, Error> {
@@ -276,9 +279,9 @@ fn launch(config: &Config) -> Result<Launch, Error> {
             "needs --join-token-file FILE or --print-join-token, so that agents can show the token",
         ));
     }
-    let is_there = |name: &str| std::env::var(name).is_ok();
+    let is_set = |name: &str| std::env::var(name).is_ok();
     if let Some(missing) = (config.env.value.iter())
-        .find(|variable| variable.value.is_none() && !is_there(&variable.name))
+        .find(|variable| variable.value.is_none() && !is_set(&variable.name))
     {
         let name = &missing.name;
         return Err(config.env.contradicts(
@@ -318,7 +321,7 @@ fn output(config: &Config) -> Result<Output, Error> {
             format!("not together with {}", verbose.origin.name("verbose")),
         ));
     }
-    // Of two sources the greater one is meant.
+    // Of two origins the greater one wins.
     let quiet_wins = quiet.value && (!verbose.value || quiet.origin > verbose.origin);
     let verbose_wins = verbose.value && !quiet_wins;
     let (no_prefix, time) = (&config.no_prefix, &config.prefix_output_with_timestamp);

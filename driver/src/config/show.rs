@@ -1,12 +1,12 @@
-//! `elasticrun config show`: every setting, its value and who set it, in a form that `--config` reads.
+//! `elasticrun config show`: each setting with its value and origin, in the syntax of `--config`.
 
 use std::fmt::Write;
 
 use super::table::{Config, Row};
 
 impl Config {
-    /// All settings, one a line: `key = value  # origin`. What is not set is a comment. The text is
-    /// itself a configuration file that gives the same values.
+    /// All settings, one per line: `key = value  # origin`. A setting without a value is a comment. The text is a
+    /// configuration file with the same values.
     #[must_use]
     pub fn show(&self) -> String {
         let rows = self.rows();
@@ -29,7 +29,7 @@ impl Config {
         text
     }
 
-    /// The settings that are other than their default, as [`show`](Self::show) prints them.
+    /// The settings that differ from their defaults, in the format of [`show`](Self::show).
     #[must_use]
     pub fn differences(&self) -> Vec<String> {
         let rows = self.rows();

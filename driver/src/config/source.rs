@@ -14,18 +14,18 @@ use super::{
     table::{Config, KEYS},
 };
 
-/// Where values may come from, in the order of precedence.
+/// The sources of values, in the order of precedence.
 #[derive(Clone, Default, Debug)]
 pub struct Sources {
-    /// `--config FILE`; else the variable `ELASTICRUN_CONFIG`.
+    /// `--config FILE`, else the variable `ELASTICRUN_CONFIG`.
     pub file: Option<PathBuf>,
-    /// The environment. Only the variables of settings are looked at.
+    /// The environment. Only variables of settings are read.
     pub environment: BTreeMap<String, String>,
     /// Flags by the key of their setting.
     pub flags: BTreeMap<&'static str, FlagWords>,
 }
 
-/// A flag as it was given.
+/// A flag as the user gave it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlagWords {
     /// Its name, as the user spelled it: `-H`, `--slots`.
@@ -35,10 +35,10 @@ pub struct FlagWords {
 }
 
 impl Sources {
-    /// Defaults, then the file, then the environment, then the flags.
+    /// Merges defaults, the file, the environment and the flags.
     ///
     /// # Errors
-    /// The first value that its setting cannot have, a file that cannot be read or that is wrong.
+    /// The first invalid value, or a file that cannot be read or parsed.
     pub fn read(&self) -> Result<Config, Error> {
         let mut layers = Layers::default();
         if let Some((path, origin)) = self.named_file() {

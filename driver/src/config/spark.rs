@@ -1,15 +1,15 @@
-//! The cluster of Spark that `--spark` names.
+//! The Spark cluster of `--spark`.
 
 use toml::Value;
 
 use super::{error::Error, group, table::Config, value::Setting};
 
-/// A master, as Spark names it.
+/// The master URL of a Spark cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Master(pub(super) String);
 
-/// How names of masters begin that need more than a word, and those that are one.
-const BEGINNINGS: [&str; 4] = ["spark://", "k8s://", "local-cluster[", "local["];
+/// Prefixes of master URLs, and complete ones.
+const PREFIXES: [&str; 4] = ["spark://", "k8s://", "local-cluster[", "local["];
 const WORDS: [&str; 2] = ["yarn", "local"];
 
 impl Setting for Master {
@@ -19,7 +19,7 @@ impl Setting for Master {
                 word.strip_prefix(*start)
                     .is_some_and(|rest| !rest.is_empty())
             };
-            WORDS.contains(&word) || BEGINNINGS.iter().any(named)
+            WORDS.contains(&word) || PREFIXES.iter().any(named)
         };
         match words {
             [word] if known(word.trim()) => Ok(Self(word.trim().to_owned())),
@@ -32,11 +32,11 @@ impl Setting for Master {
     }
 }
 
-/// Spark brings all hosts: no other source is named.
+/// Checks that `--spark` is the only source of hosts.
 ///
 /// # Errors
-/// One is.
-pub(super) fn alone(config: &Config) -> Result<(), Error> {
+/// There is another source.
+pub(super) fn check_no_other_source(config: &Config) -> Result<(), Error> {
     if config.spark.value.is_none() {
         return Ok(());
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masters_are_told_from_slips() {
+    fn masters_are_recognized() {
         let read = |word: &str| Master::read(&[word.to_owned()]);
         for word in [
             "spark://a:7077",

@@ -1,7 +1,7 @@
-//! How the value of a setting is read from words and shown again.
+//! Parsing and printing of setting values.
 //!
-//! All sources (file, environment, flags) hand over words, so a value means the same wherever it was
-//! written, and a wrong one is refused in the same sentence.
+//! All sources (file, environment, flags) pass words, so a value has the same meaning in each, and an invalid one gives the
+//! same message.
 
 use std::{
     net::SocketAddr,
@@ -17,32 +17,32 @@ use super::duration;
 /// How many words a setting takes on the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// None: the flag stands for `true`.
+    /// No word: the flag stands for `true`.
     Switch,
-    /// One; the last one given wins.
+    /// One word. The last one given wins.
     One,
-    /// Two behind one flag.
+    /// Two words after one flag.
     Pair,
-    /// One, and the flag may be repeated.
+    /// One word, and the flag may be repeated.
     Many,
 }
 
-/// A type that a setting can have.
+/// A type of settings.
 pub trait Setting: Sized {
-    /// How many words it takes.
+    /// The number of words.
     const SHAPE: Shape = Shape::One;
 
-    /// Reads it from the words of its source.
+    /// Parses the words of a source.
     ///
     /// # Errors
     /// What is allowed, as the end of a sentence that starts with "expected".
     fn read(words: &[String]) -> Result<Self, String>;
 
-    /// As it would be written in a file; none if the setting is not set.
+    /// The value in a file. `None` if the setting is not set.
     fn show(&self) -> Option<Value>;
 }
 
-/// The one word of a setting that has one.
+/// The word of a setting that takes one.
 fn single(words: &[String]) -> Option<&str> {
     match words {
         [word] => Some(word.trim()),
@@ -132,7 +132,7 @@ impl Setting for SocketAddr {
     }
 }
 
-/// Digits only: a sign or a blank inside is a slip, not a number.
+/// Parses digits only: signs and blanks are mistakes.
 pub(super) fn whole_number(text: &str) -> Option<u32> {
     text.bytes()
         .all(|byte| byte.is_ascii_digit())
@@ -152,12 +152,12 @@ impl Setting for Duration {
     }
 }
 
-/// A duration that is not zero: what must end, or must not spin.
+/// A duration longer than zero, for timeouts and intervals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Timeout(Duration);
 
 impl Timeout {
-    /// Takes seconds that are known not to be zero.
+    /// From whole seconds.
     pub(super) const fn seconds(seconds: NonZeroU32) -> Self {
         Self(Duration::from_secs(seconds.get() as u64))
     }
@@ -209,7 +209,7 @@ impl Setting for PathBuf {
     }
 }
 
-/// A list: each word is an element of its own.
+/// A list with one element per word.
 impl<T: Setting> Setting for Vec<T> {
     const SHAPE: Shape = Shape::Many;
 

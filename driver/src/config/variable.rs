@@ -1,15 +1,15 @@
-//! A variable that workers on other hosts are to have.
+//! A variable for workers on other hosts (`--env`).
 
 use toml::Value;
 
 use super::value::Setting;
 
-/// `NAME`, with the value that the driver's own environment has, or `NAME=VALUE`.
+/// `NAME`, with its value in the driver's environment, or `NAME=VALUE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its value, if it is given here.
+    /// The value, if it is given explicitly.
     pub value: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Setting for Variable {
     }
 
     fn show(&self) -> Option<Value> {
-        // Its value may be a secret, and what is shown is pasted into reports.
+        // The value may be a secret, and users paste the output into reports.
         Some(Value::String(match self.value {
             None => self.name.clone(),
             Some(_) => format!("{}=...", self.name),

@@ -1,7 +1,7 @@
 //! `--output-filename`: DIR/rank.NNN/{stdout,stderr}.
 //!
-//! A restarted worker appends behind a line that names its start; nothing is ever truncated. A file takes
-//! at most [`CAP`] bytes from this job, so that a worker that prints without end cannot fill the disk alone.
+//! A restarted worker appends after a line that names its start. Nothing is truncated. A file takes at most [`CAP`] bytes
+//! from one job, so that the endless output of one worker does not fill the disk.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use elasticrun_protocol::{HostId, Process, Rank};
 
 use crate::control::Lines;
 
-/// Bytes that one file takes from one job: 1 GiB.
+/// Size limit of the output of one job in one file: 1 GiB.
 const CAP: u64 = 1 << 30;
 
 /// The directory cannot be used.
@@ -25,7 +25,7 @@ pub(crate) struct Error {
     source: io::Error,
 }
 
-/// See the module.
+/// The open files of a job.
 #[derive(Debug)]
 pub(crate) struct Files {
     directory: PathBuf,
@@ -35,17 +35,17 @@ pub(crate) struct Files {
 #[derive(Debug)]
 struct Stream {
     path: PathBuf,
-    /// None once it could not be written, or is full.
+    /// `None` after a failed write, or when the limit is reached.
     file: Option<File>,
     written: u64,
     writer: Option<(HostId, Process)>,
 }
 
 impl Files {
-    /// Makes the directory and sees that it can be written.
+    /// Creates the directory and checks that it is writable.
     ///
     /// # Errors
-    /// [`Error`] names the directory and what the system said.
+    /// [`Error`] holds the directory and the error of the system.
     pub(crate) fn create(directory: &Path) -> Result<Self, Error> {
         let fail = |source| Error {
             path: directory.to_owned(),
@@ -61,7 +61,7 @@ impl Files {
         })
     }
 
-    /// Appends lines to the file of their rank. Gives a message when that file is given up.
+    /// Appends lines to the file of their rank. Returns a warning if that file is given up.
     pub(crate) fn append(&mut self, lines: &Lines) -> Option<String> {
         let output = &lines.output;
         let key = (output.rank, output.stderr);
@@ -76,9 +76,9 @@ impl Files {
         if !first && stream.file.is_none() {
             return None;
         }
-        let trouble = stream.write(&writer, &output.text, first).err();
+        let error = stream.write(&writer, &output.text, first).err();
         stream.writer = Some(writer);
-        trouble.map(|error| {
+        error.map(|error| {
             stream.file = None;
             format!(
                 "--output-filename {}: {error}; what this rank prints is no longer kept there",
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_said_once() {
+    fn a_full_disk_is_reported_once() {
         let directory = tempfile::tempdir().unwrap();
         let mut files = Files::create(directory.path()).unwrap();
         let rank = directory.path().join("rank.001");
         fs::create_dir_all(&rank).unwrap();
         std::os::unix::fs::symlink("/dev/full", rank.join("stdout")).unwrap();
-        let said = files.append(&lines(1, "one\n")).unwrap();
-        assert!(said.contains("No space left on device"), "{said}");
+        let warning = files.append(&lines(1, "one\n")).unwrap();
+        assert!(warning.contains("No space left on device"), "{warning}");
         assert_eq!(files.append(&lines(1, "two\n")), None);
     }
 }

@@ -1,8 +1,7 @@
-//! What workers print: to standard output with a prefix, to files by rank.
+//! Writes the output of workers to standard output with a prefix, and to files by rank.
 //!
-//! A thread of its own writes, so that a terminal that is stopped, a pipe that is not read or a slow disk
-//! holds up nothing but the workers' output. A file that cannot be written any more (a full disk) is
-//! reported once; the job goes on, the console too.
+//! A thread writes, so that a stopped terminal, a full pipe or a slow disk delays only the workers' output. A file that
+//! cannot be written (a full disk) is reported once. The job and the console continue.
 
 mod files;
 
@@ -21,7 +20,7 @@ use crate::{
 };
 pub(crate) use files::{Error, Files};
 
-/// Writes what workers print. See the module.
+/// Writes the output of workers.
 #[derive(Debug)]
 pub(crate) struct Console {
     prefix: Prefix,
@@ -30,10 +29,10 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Makes the directory for the files, if there is to be one.
+    /// Creates the directory of the files, if the settings name one.
     ///
     /// # Errors
-    /// When that directory cannot be made or written.
+    /// The directory cannot be created or written.
     pub(crate) fn new(settings: &config::Output, terminal: Terminal) -> Result<Self, Error> {
         let files = settings
             .directory
@@ -58,16 +57,16 @@ impl Console {
             {
                 self.write(&more, &mut out);
             }
-            // Nobody reads any more (a closed pipe): the files and the job go on.
+            // If the reader has closed the pipe, the files and the job continue.
             let _ = self.terminal.print(&out);
         }
     }
 
     fn write(&mut self, lines: &Lines, out: &mut Vec<u8>) {
         if let Some(files) = &mut self.files
-            && let Some(trouble) = files.append(lines)
+            && let Some(warning) = files.append(lines)
         {
-            self.terminal.line(&trouble);
+            self.terminal.line(&warning);
         }
         for line in lines.output.text.split_inclusive('\n') {
             let _ = self.prefix(&lines.output, out);
@@ -93,7 +92,7 @@ impl Console {
     }
 }
 
-/// UTC to the millisecond, as in RFC 3339.
+/// A time in UTC with milliseconds, as in RFC 3339.
 fn timestamp(now: SystemTime) -> String {
     let since = now
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -104,7 +103,7 @@ fn timestamp(now: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The date of a day after 1970-01-01, by counting years of March to February.
+/// The date that is `days` after 1970-01-01. The calculation counts years from March to February.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

@@ -1,4 +1,4 @@
-//! One connection of an agent, from its first byte to its last.
+//! One connection of an agent, from its handshake to its end.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -20,15 +20,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{HANDSHAKE, Input, Lines, Port, handshake, stranger};
+use super::{HANDSHAKE, Input, Lines, Port, handshake, log_refused};
 
-/// Orders that may wait for an agent that does not read. A healthy one has a handful.
+/// Capacity of the queue of orders to an agent. A healthy agent has a handful of them queued.
 const ORDERS: usize = 4096;
 
-/// A peer whose machine acknowledges nothing for so long is gone. Agents are given up long before, by their beats.
-const GONE: Duration = Duration::from_secs(120);
+/// How long TCP may wait for an acknowledgement. Missing heartbeats end the connection of an agent long before.
+const TCP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Sends orders to one agent. Cheap to clone; the connection closes when the last one is gone.
+/// Sends orders to one agent. Cheap to clone. The connection closes when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Writer {
     frames: mpsc::Sender<Vec<u8>>,
@@ -36,7 +36,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Queues an order. Gives whether the connection still takes any.
+    /// Queues an order. Returns whether the connection still takes orders.
     pub fn send(&self, order: &ToAgent) -> bool {
         match frame::to_frame(order) {
             Ok(frame) => self.send_frames(frame),
@@ -47,29 +47,29 @@ impl Writer {
         }
     }
 
-    /// Queues orders that are encoded. Gives whether the connection still takes any.
+    /// Queues encoded orders. Returns whether the connection still takes orders.
     pub fn send_frames(&self, frames: Vec<u8>) -> bool {
         self.frames.try_send(frames).is_ok()
     }
 
-    /// Closes the connection once what is queued has been sent.
+    /// Closes the connection after the queued orders are sent.
     pub fn close(&self) {
         self.close.cancel();
     }
 }
 
-/// Serves one connection. `room` is held until the peer has proved itself.
+/// Serves one connection. `permit` is held until the peer has proved the secret.
 pub(super) async fn run(
     mut stream: TcpStream,
     from: SocketAddr,
     instance: u64,
     port: Port,
-    room: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot switch off Nagle's algorithm");
     }
-    if let Err(error) = elasticrun_agent::tune_control(&stream, GONE) {
+    if let Err(error) = elasticrun_agent::tune_control(&stream, TCP_TIMEOUT) {
         tracing::debug!(%error, "a connection is as it is");
     }
     let mut frames = FrameBuffer::unproven();
@@ -80,9 +80,9 @@ pub(super) async fn run(
     .await;
     let purpose = match proved.unwrap_or(Err(handshake::Error::TimedOut)) {
         Ok(purpose) => purpose,
-        Err(error) => return stranger(from, &error),
+        Err(error) => return log_refused(from, &error),
     };
-    drop(room);
+    drop(permit);
     let served = match purpose {
         Purpose::Control => control(stream, frames, from, instance, &port).await,
         Purpose::Output => output(stream, frames, &port).await,
@@ -135,7 +135,8 @@ async fn control(
     Ok(())
 }
 
-/// Others reach an agent where it says, else at the address by which it reached the driver.
+/// The registration as an event. Other hosts reach the agent at the address that it registers, else at the source address of
+/// its connection.
 fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> AgentConnected {
     AgentConnected {
         host: register.host,
@@ -152,7 +153,7 @@ fn connected(register: Register, from: IpAddr, instance: u64, run_id: &str) -> A
     }
 }
 
-/// Reads reports until the connection ends; says why it did.
+/// Reads reports until the connection ends. Returns why it ended.
 async fn read(
     mut reader: OwnedReadHalf,
     mut frames: FrameBuffer,
@@ -188,26 +189,26 @@ async fn read(
     }
 }
 
-/// Reads what comes next; none if the agent is silent for too long, while the driver runs.
+/// Reads the next bytes. `None` if the agent is silent for too long while the driver runs.
 async fn read_some(
     reader: &mut OwnedReadHalf,
     frames: &mut FrameBuffer,
     port: &Port,
 ) -> Option<std::io::Result<usize>> {
-    let heard = port.clock.now();
+    let since = port.clock.now();
     loop {
-        let rest = port.silence.saturating_sub(port.clock.now().since(heard));
+        let rest = port.silence.saturating_sub(port.clock.now().since(since));
         if rest.is_zero() {
             return None;
         }
-        // It looks into the socket first, whatever the time. After a stall of the driver some of its time is left.
+        // `timeout` polls the socket first. After a stall of the driver some time is left, so that received bytes count.
         if let Ok(read) = timeout(rest, reader.read_buf(frames.buffer())).await {
             return Some(read);
         }
     }
 }
 
-/// Writes what is queued, as much at once as there is.
+/// Writes the queue, in batches.
 async fn write(
     mut writer: OwnedWriteHalf,
     mut queue: mpsc::Receiver<Vec<u8>>,
@@ -232,16 +233,17 @@ async fn write(
     let _ = writer.shutdown().await;
 }
 
-/// Hands the connection over to the store's thread.
+/// Passes the connection to the store's thread.
 async fn store(
     mut stream: TcpStream,
     mut frames: FrameBuffer,
     port: &Port,
 ) -> Result<(), handshake::Error> {
-    let of = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
+    let agent = timeout(HANDSHAKE, handshake::read(&mut stream, &mut frames))
         .await
         .unwrap_or(Err(handshake::Error::TimedOut))?;
-    port.store.opened(of, stream.into_std()?, frames);
+    port.store
+        .connection_opened(agent, stream.into_std()?, frames);
     Ok(())
 }
 

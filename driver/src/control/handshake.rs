@@ -1,4 +1,4 @@
-//! The listener's half of the handshake over a real stream.
+//! The listener's side of the handshake.
 
 use elasticrun_protocol::{
     auth::{self, Hello, Listener, Proof, Purpose, Secret, Verdict},
@@ -10,13 +10,13 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Why a peer was not let in.
+/// Why a peer was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// It said something wrong.
+    /// Its message is wrong.
     #[error(transparent)]
     Auth(#[from] auth::Error),
-    /// It sent something that is no frame of ours.
+    /// Its bytes are no valid frame.
     #[error(transparent)]
     Frame(#[from] frame::Error),
     /// The stream failed.
@@ -24,7 +24,7 @@ pub(super) enum Error {
     Io(#[from] std::io::Error),
     /// It closed the stream.
     #[error("it hung up before it had proved itself")]
-    HungUp,
+    Closed,
     /// It took too long.
     #[error("it did not prove itself in time")]
     TimedOut,
@@ -33,7 +33,7 @@ pub(super) enum Error {
     Random(#[from] getrandom::Error),
 }
 
-/// Proves both sides to each other. Gives what the connection is for.
+/// Authenticates both sides. Returns the purpose of the connection.
 pub(super) async fn accept(
     stream: &mut TcpStream,
     frames: &mut FrameBuffer,
@@ -84,7 +84,7 @@ pub(super) async fn read<T: DeserializeOwned>(
             return Ok(message);
         }
         if stream.read_buf(frames.buffer()).await? == 0 {
-            return Err(Error::HungUp);
+            return Err(Error::Closed);
         }
     }
 }

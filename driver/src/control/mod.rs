@@ -1,10 +1,9 @@
-//! The control port: agents dial in, prove themselves, and then speak frames.
+//! The control port: agents connect, prove the job's secret, and then exchange frames.
 //!
-//! One task reads and one writes for each agent; all that comes is folded into the [`Input`] channel of
-//! the run loop. Whoever does not prove the job's secret within [`HANDSHAKE`] is dropped with one line in
-//! the log and has read nothing but a challenge.
+//! Each agent has one task that reads and one that writes. Messages go to the [`Input`] channel of the run loop. A peer
+//! that does not prove the secret within [`HANDSHAKE`] is dropped with one line in the log. It has read only a challenge.
 //!
-//! Cancel-safety: none of these functions is; they run as tasks of a [`TaskTracker`] and end with it.
+//! None of these functions is cancel-safe. They run as tasks of a [`TaskTracker`] and end with it.
 
 mod connection;
 mod handshake;
@@ -22,82 +21,82 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{clock::Clock, store};
 pub use connection::Writer;
 
-/// How long a stranger may take to prove itself.
+/// How long a peer may take to prove the job's secret.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Strangers that may be at the port at once.
-const STRANGERS: usize = 1024;
+/// How many peers may be in their handshake at once.
+const MAX_HANDSHAKES: usize = 1024;
 
-/// What agents say, as the run loop gets it.
+/// Messages of agents to the run loop.
 #[derive(Debug)]
 pub enum Input {
-    /// An agent has proved itself.
+    /// An agent has proved the secret.
     Connected {
-        /// What it says of itself.
+        /// Its registration.
         agent: AgentConnected,
-        /// The release it runs.
+        /// The version that it runs.
         software: String,
-        /// Where to send its orders.
+        /// Takes its orders.
         writer: Writer,
     },
     /// Reports that came in one read.
     Reported {
-        /// Whose.
+        /// The host of the agent.
         host: HostId,
-        /// Over which connection.
+        /// The connection.
         instance: u64,
-        /// In order.
+        /// The reports, in order.
         reports: Vec<FromAgent>,
     },
     /// The connection is gone.
     Lost {
-        /// Whose.
+        /// The host of the agent.
         host: HostId,
-        /// Which connection.
+        /// The connection.
         instance: u64,
-        /// For a person.
+        /// The reason, for the operator.
         why: String,
     },
 }
 
-/// Lines of a worker, as the console gets them.
+/// Lines of a worker for the console.
 #[derive(Debug)]
 pub struct Lines {
-    /// Of which host.
+    /// The host of the worker.
     pub host: HostId,
     /// The lines.
     pub output: Output,
 }
 
-/// What every connection needs.
+/// The context of all connections.
 #[derive(Clone, Debug)]
 pub struct Port {
     /// The job's secret.
     pub secret: Secret,
-    /// The run, as agents know it that come back to it.
+    /// The id of the run. Agents that reconnect name it.
     pub run_id: String,
-    /// Silence after which an agent is lost, by the clock below.
+    /// Silence after which an agent is lost, by `clock`.
     pub silence: Duration,
     /// The driver's time.
     pub clock: Clock,
-    /// Where control messages go.
+    /// Takes control messages.
     pub control: mpsc::Sender<Input>,
-    /// Where lines of workers go; a full one holds up only the agents' output.
+    /// Takes lines of workers. A full channel delays only the agents' output.
     pub output: mpsc::Sender<Lines>,
-    /// Where requests of workers to the key-value store go.
+    /// Takes connections to the key-value store.
     pub store: store::Handle,
-    /// Ends everything.
+    /// Ends the port.
     pub stop: CancellationToken,
-    /// Knows every task.
+    /// Tracks all tasks.
     pub tasks: TaskTracker,
 }
 
 /// Accepts agents until [`Port::stop`].
 pub async fn serve(listener: TcpListener, port: Port) {
-    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     let mut instance = 0;
     loop {
-        let Ok(room) = strangers.clone().acquire_owned().await else {
+        let Ok(permit) = handshakes.clone().acquire_owned().await else {
             return;
         };
         let accepted = tokio::select! {
@@ -107,11 +106,16 @@ pub async fn serve(listener: TcpListener, port: Port) {
         match accepted {
             Ok((stream, from)) => {
                 instance += 1;
-                port.tasks
-                    .spawn(connection::run(stream, from, instance, port.clone(), room));
+                port.tasks.spawn(connection::run(
+                    stream,
+                    from,
+                    instance,
+                    port.clone(),
+                    permit,
+                ));
             }
             Err(error) => {
-                // Out of descriptors, most likely: the connections that are there go on.
+                // Most likely out of descriptors. Existing connections continue.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -119,7 +123,7 @@ pub async fn serve(listener: TcpListener, port: Port) {
     }
 }
 
-/// How a peer is named in the log before it has said who it is.
-fn stranger(from: SocketAddr, error: &handshake::Error) {
+/// Logs a refused peer.
+fn log_refused(from: SocketAddr, error: &handshake::Error) {
     tracing::warn!(peer = %from, %error, "refused a connection to the control port");
 }

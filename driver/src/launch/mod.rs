@@ -1,8 +1,8 @@
-//! Launchers: how an agent comes to its host. Once a host, by fork or by the system's ssh; the agent then
-//! dials the driver by itself, and from there on its connection is the truth, not the launch.
+//! Launchers: they start an agent on each host, by fork or by the system's ssh. The agent connects to the driver by itself.
+//! From then on its connection counts, not the launch.
 //!
-//! What the agent must know, the job's secret among it, goes to its standard input as one line: never by
-//! argument, never in a remote command line.
+//! The settings of the agent, including the job's secret, go to its standard input as one line. They are in no argument and
+//! in no remote command line.
 
 mod local;
 mod program;
@@ -31,23 +31,23 @@ use tokio_util::task::TaskTracker;
 use self::program::Program;
 use crate::config::{self, launcher_of};
 
-/// Lines of an agent's standard error that are kept to say why it ended.
+/// Lines of an agent's standard error that are kept to report why it ended.
 const TAIL: usize = 5;
 
-/// How long an agent that is not wanted any more may take to end by itself.
-const ABANDONED: Duration = Duration::from_secs(3);
+/// How long the agent of an abandoned launch may take to end by itself.
+const ABANDON_GRACE: Duration = Duration::from_secs(3);
 
 /// How long an agent may take to end with its job, before its launch is ended.
-const WITH_THE_JOB: Duration = Duration::from_secs(8);
+const JOB_END_GRACE: Duration = Duration::from_secs(8);
 
-/// A launch has ended: the agent, or what was to start it, is gone.
+/// A launch has ended: the process of the agent, or of ssh, is gone.
 #[derive(Debug)]
 pub struct Ended {
-    /// On which host.
+    /// The host.
     pub(crate) host: HostId,
-    /// Which launch.
+    /// Number of the launch.
     number: u64,
-    /// For a person.
+    /// The reason, for the operator.
     pub(crate) why: String,
 }
 
@@ -55,13 +55,13 @@ pub struct Ended {
 #[derive(Debug)]
 struct Running {
     number: u64,
-    /// It has led to an agent.
+    /// Its agent has connected.
     connected: bool,
-    /// Tells it to end within a time.
+    /// Ends the launch within a time.
     stop: watch::Sender<Option<Duration>>,
 }
 
-/// Starts agents. See the module.
+/// Starts agents.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     settings: config::Launch,
@@ -71,16 +71,16 @@ pub(crate) struct Launcher {
     address: SocketAddr,
     /// The last launch of each host, unless it has ended.
     running: BTreeMap<HostId, Running>,
-    /// Launches ever made.
+    /// Number of the last launch.
     launches: u64,
-    /// Launches that have not ended, those of a host that is launched anew among them.
+    /// Launches that have not ended, including replaced launches of a host.
     unended: usize,
     ended: mpsc::Sender<Ended>,
     tasks: TaskTracker,
 }
 
 impl Launcher {
-    /// A launcher of agents that dial the driver, which listens at `address`.
+    /// A launcher of agents that connect to the driver at `address`.
     pub(crate) fn new(
         settings: config::Launch,
         secret: Secret,
@@ -108,7 +108,7 @@ impl Launcher {
         self.unended == 0
     }
 
-    /// A launched process has ended. Gives whether it was the last launch of its host.
+    /// Removes an ended launch. Returns whether it was the last launch of its host.
     pub(crate) fn ended(&mut self, ended: &Ended) -> bool {
         self.unended -= 1;
         let current = |running: &Running| running.number == ended.number;
@@ -119,26 +119,26 @@ impl Launcher {
         is_current
     }
 
-    /// The agent of a host has connected.
+    /// Notes that the agent of a host has connected.
     pub(crate) fn connected(&mut self, host: &HostId) {
         if let Some(running) = self.running.get_mut(host) {
             running.connected = true;
         }
     }
 
-    /// The agent of a host is not wanted any more, or will not come: whatever is left of its launch ends.
+    /// Ends the launch of a host whose agent is not needed any more.
     pub(crate) fn abandon(&mut self, host: &HostId) {
         if let Some(running) = self.running.remove(host) {
-            let patience = if running.connected {
-                ABANDONED
+            let grace = if running.connected {
+                ABANDON_GRACE
             } else {
                 Duration::ZERO
             };
-            running.stop.send_replace(Some(patience));
+            running.stop.send_replace(Some(grace));
         }
     }
 
-    /// Ends a launch that has not led to an agent.
+    /// Ends the launch of a host, unless its agent has connected.
     pub(crate) fn abandon_unless_connected(&mut self, host: &HostId) {
         if self
             .running
@@ -149,23 +149,23 @@ impl Launcher {
         }
     }
 
-    /// The job is over: agents end by their order, and what has not led to an agent by now need not.
+    /// Ends all launches with the job. Connected agents end by their order first; all other launches end at once.
     pub(crate) fn end(&self) {
         for running in self.running.values() {
-            let patience = if running.connected {
-                WITH_THE_JOB
+            let grace = if running.connected {
+                JOB_END_GRACE
             } else {
                 Duration::ZERO
             };
-            running.stop.send_replace(Some(patience));
+            running.stop.send_replace(Some(grace));
         }
     }
 
-    /// Starts the agent of a host that sources have listed. How it ends is told by [`Ended`].
+    /// Starts the agent of a host that sources have listed. [`Ended`] reports its end.
     pub(crate) fn launch(&mut self, id: &HostId, sources: &Sources) {
         let host = sources.host(id).cloned();
         let host = host.unwrap_or_else(|| Host::new(id.as_str()));
-        let launcher = self.by(&host);
+        let launcher = self.launcher_of(&host);
         if launcher == config::Launcher::Agent {
             return;
         }
@@ -186,12 +186,12 @@ impl Launcher {
             host: id.clone(),
             slots: host.slots.unwrap_or(0),
             network_interface: self.settings.network_interfaces.first().cloned(),
-            // The driver listens there when no host can come from elsewhere.
+            // The driver listens on loopback if no other host can join.
             local_only: self.address.ip().is_loopback(),
         };
         let plan = Plan {
             launcher,
-            toward: self.toward(&host, sources.hosts(), launcher),
+            routes: self.routes(&host, sources.hosts(), launcher),
             port: self.address.port(),
             settings: self.settings.clone(),
             program: self.program.clone(),
@@ -204,7 +204,7 @@ impl Launcher {
         });
     }
 
-    fn by(&self, host: &Host) -> config::Launcher {
+    fn launcher_of(&self, host: &Host) -> config::Launcher {
         let spec = HostSpec {
             user: host.user.clone(),
             host: host.address.clone(),
@@ -214,12 +214,12 @@ impl Launcher {
         launcher_of(self.settings.launcher, &spec)
     }
 
-    /// The hosts on whose route the driver's address is to be found, best first.
-    fn toward(&self, host: &Host, listed: &[Host], launcher: config::Launcher) -> Vec<String> {
+    /// Hosts on the route to which the agent finds the driver's address, best first.
+    fn routes(&self, host: &Host, listed: &[Host], launcher: config::Launcher) -> Vec<String> {
         match launcher {
-            // By the route to any other host, so that other hosts reach this one's workers.
+            // The route to any other host, so that other hosts reach the workers of this one.
             config::Launcher::Local => (listed.iter())
-                .filter(|other| self.by(other) == config::Launcher::Ssh)
+                .filter(|other| self.launcher_of(other) == config::Launcher::Ssh)
                 .map(|other| other.address.clone())
                 .collect(),
             _ => vec![host.address.clone()],
@@ -227,18 +227,18 @@ impl Launcher {
     }
 }
 
-/// What a launch needs to know. Names are resolved and files are read by its own task, which may wait for them.
+/// The input of a launch. Its task resolves names and reads files, since both may block.
 struct Plan {
     launcher: config::Launcher,
     host: Host,
     settings: config::Launch,
     program: Program,
-    toward: Vec<String>,
+    routes: Vec<String>,
     port: u16,
 }
 
 impl Plan {
-    /// What to start, and where its agent finds the driver. Blocks.
+    /// The processes to start, and the driver's address for the agent. Blocks.
     fn prepare(self) -> std::io::Result<(Start, String)> {
         let start = match self.launcher {
             config::Launcher::Ssh => ssh::start(&self.settings, &self.program, &self.host)?,
@@ -247,21 +247,24 @@ impl Plan {
                 agent: local::command(&self.program),
             },
         };
-        let own = self.toward.iter().find_map(|to| own_address_toward(to));
-        let own = own.unwrap_or(Ipv4Addr::LOCALHOST.into());
-        Ok((start, SocketAddr::new(own, self.port).to_string()))
+        let local = self
+            .routes
+            .iter()
+            .find_map(|host| local_address_on_route(host));
+        let local = local.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        Ok((start, SocketAddr::new(local, self.port).to_string()))
     }
 }
 
-/// The address of this machine on the route to a host. Sends nothing: a datagram socket only picks a route.
-fn own_address_toward(host: &str) -> Option<IpAddr> {
+/// The address of this machine on the route to a host by name.
+fn local_address_on_route(host: &str) -> Option<IpAddr> {
     use std::net::ToSocketAddrs;
     let target = (host, 9).to_socket_addrs().ok()?.next()?;
-    own_address(target.ip())
+    local_address_toward(target.ip())
 }
 
-/// The address of this machine on the route to another one.
-pub(crate) fn own_address(to: IpAddr) -> Option<IpAddr> {
+/// The address of this machine on the route to another one. Sends nothing: connecting a datagram socket only picks a route.
+pub(crate) fn local_address_toward(to: IpAddr) -> Option<IpAddr> {
     let target = SocketAddr::new(to, 9);
     let any: SocketAddr = if target.is_ipv4() {
         "0.0.0.0:0".parse().ok()?
@@ -273,9 +276,9 @@ pub(crate) fn own_address(to: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// What a launch does.
+/// The processes of a launch.
 pub(crate) struct Start {
-    /// First of all this binary is copied there.
+    /// Copies this binary to the host first.
     push: Option<Push>,
     /// The agent.
     agent: Command,
@@ -283,11 +286,11 @@ pub(crate) struct Start {
 
 /// A copy of this binary to a host.
 pub(crate) struct Push {
-    /// Takes the binary on its standard input.
+    /// Receives the binary on its standard input.
     command: Command,
 }
 
-/// Runs a launch to its end and says why it ended.
+/// Runs a launch to its end. Returns why it ended.
 async fn supervise(
     plan: Plan,
     mut launch: Launch,
@@ -316,7 +319,7 @@ async fn supervise(
         Ok(child) => child,
         Err(error) => return format!("cannot start {:?}: {error}", command.as_std().get_program()),
     };
-    if let Err(error) = hand_over(&mut child, &launch).await {
+    if let Err(error) = send_settings(&mut child, &launch).await {
         tracing::debug!(host = %launch.host, %error, "the agent did not take its settings");
     }
     let mut tail = Vec::new();
@@ -332,30 +335,30 @@ async fn supervise(
     }
 }
 
-/// Works until it is done, or until it is told to end within a time and that has passed.
+/// Runs `work` to its end. After a request to stop, `work` has the requested time left; `None` if that was too short.
 async fn unless_stopped<T>(
     stop: &mut watch::Receiver<Option<Duration>>,
     work: impl Future<Output = T>,
 ) -> Option<T> {
     let mut work = pin!(work);
-    let patience = tokio::select! {
+    let grace = tokio::select! {
         done = &mut work => return Some(done),
-        patience = told(stop) => patience,
+        grace = stop_requested(stop) => grace,
     };
-    timeout(patience, work).await.ok()
+    timeout(grace, work).await.ok()
 }
 
-/// Waits until it is told to end; gives the time for that. Cancel-safe.
-async fn told(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
+/// Waits for a request to stop. Returns the time that is left. Cancel-safe.
+async fn stop_requested(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
     match stop.wait_for(Option::is_some).await {
-        Ok(patience) => (*patience).unwrap_or_default(),
-        // The launcher has let go of it only after telling, or is gone with the driver.
+        Ok(grace) => (*grace).unwrap_or_default(),
+        // The launcher requests a stop before it drops the sender, unless the driver ends.
         Err(_) => Duration::ZERO,
     }
 }
 
-/// Writes the settings to the agent's standard input. It stays open as long as the child is followed.
-async fn hand_over(child: &mut Child, launch: &Launch) -> std::io::Result<()> {
+/// Writes the settings to the agent's standard input, which stays open until the agent ends.
+async fn send_settings(child: &mut Child, launch: &Launch) -> std::io::Result<()> {
     match &mut child.stdin {
         Some(stdin) => {
             stdin.write_all(launch.to_line().as_bytes()).await?;
@@ -365,7 +368,7 @@ async fn hand_over(child: &mut Child, launch: &Launch) -> std::io::Result<()> {
     }
 }
 
-/// Passes the agent's own messages on and waits for its end.
+/// Logs the agent's messages and waits for its end.
 async fn follow(
     child: &mut Child,
     host: &HostId,

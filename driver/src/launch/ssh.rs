@@ -1,7 +1,7 @@
-//! An agent on another machine, by the system's ssh, so that `~/.ssh/config`, known hosts and agents count.
+//! An agent on another machine, started by the system's ssh with its configuration, known hosts and keys.
 //!
-//! ssh never asks (`BatchMode`): a job that waits for a password nobody sees is worse than one that fails.
-//! The remote command holds the path of the binary and nothing else; the job's secret goes by standard input.
+//! ssh never prompts (`BatchMode`): a job that waits for an invisible password prompt is worse than one that fails. The
+//! remote command holds the path of the binary and nothing else. The job's secret goes by standard input.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::config;
 
-/// Seconds that ssh may take to connect.
+/// Timeout of a connection of ssh, in seconds.
 const CONNECT_TIMEOUT: u32 = 15;
 
 /// The launch of an agent on `host`.
@@ -44,7 +44,7 @@ pub(super) fn start(
 
 fn ssh(settings: &config::Launch, host: &Host) -> Command {
     let mut command = Command::new("ssh");
-    // What the user gives comes first: of an option that is there twice, ssh takes the first.
+    // Options of the user come first: ssh takes the first value of an option.
     for option in &settings.ssh.options {
         command.arg("-o").arg(option.as_str());
     }
@@ -67,7 +67,8 @@ fn ssh(settings: &config::Launch, host: &Host) -> Command {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    // SAFETY: setsid is async-signal-safe; it keeps a Ctrl-C on the terminal from ending ssh before the agent.
+    // A Ctrl-C on the terminal must not end ssh before the agent.
+    // SAFETY: setsid is async-signal-safe.
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
@@ -77,7 +78,7 @@ fn ssh(settings: &config::Launch, host: &Host) -> Command {
     command
 }
 
-/// The binary at the same path as here, else the one on the path there, else a clear message.
+/// A shell command that runs the binary at the same path as here, else the one on the PATH, else prints an error.
 fn find_and_run(binary: &Path) -> String {
     let here = quote(&binary.to_string_lossy());
     format!(
@@ -86,7 +87,7 @@ fn find_and_run(binary: &Path) -> String {
     )
 }
 
-/// Takes the binary from standard input unless it is there; a half copied one never gets the name.
+/// A shell command that saves the binary from standard input, unless it exists. An incomplete copy never has the name.
 fn receive(remote: &str) -> String {
     format!(
         "d=\"$HOME/{dir}\"; f=\"$HOME/{remote}\"; if [ -x \"$f\" ]; then cat >/dev/null; else mkdir -p \"$d\" && \
@@ -98,7 +99,7 @@ fn receive(remote: &str) -> String {
     )
 }
 
-/// Name of the pushed binary below the remote home: one per content, so that a new build is pushed again.
+/// Path of the pushed binary below the remote home. It depends on the content, so that a new build is pushed again.
 fn pushed_name() -> io::Result<String> {
     let mut hash = DefaultHasher::new();
     std::fs::read(program::RUNNING)?.hash(&mut hash);
@@ -113,7 +114,7 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Copies this binary there.
+/// Copies this binary to the host.
 pub(super) async fn push(push: Push) -> Result<(), String> {
     let Push { mut command } = push;
     let file = std::fs::File::open(program::RUNNING)
@@ -122,10 +123,10 @@ pub(super) async fn push(push: Push) -> Result<(), String> {
     match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             Err(format!(
                 "cannot copy the binary there: {}",
-                said.trim().lines().last().unwrap_or("ssh failed")
+                stderr.trim().lines().last().unwrap_or("ssh failed")
             ))
         }
         Err(error) => Err(format!("cannot run ssh: {error}")),

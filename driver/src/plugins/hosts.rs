@@ -1,4 +1,4 @@
-//! `elasticrun hosts [--watch]`: what the sources say, what would be used, and why.
+//! `elasticrun hosts [--watch]`: prints the answers of the sources, the hosts that would be used, and why.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use elasticrun_plugin_loader::{Failure, Running, Snapshot, Source as Polled, Update, merge};
+use elasticrun_plugin_loader::{Failure, Running, Snapshot, Source as PluginSource, Update, merge};
 use elasticrun_plugin_sdk::{Host, HostState, SlotsFrom};
 use serde_json::{Value, json};
 
@@ -19,33 +19,33 @@ use crate::{
     discovery, exit,
 };
 
-/// What each source said last, by its place among the sources.
-type Said = BTreeMap<usize, (String, Result<Snapshot, Failure>)>;
+/// The last answer of each source, with its name, by its index among the sources.
+type Answers = BTreeMap<usize, (String, Result<Snapshot, Failure>)>;
 
-/// Asks all sources, once or until somebody ends it. Exit code 5 if one of them has failed, asked once.
+/// Polls all sources, once or until the process is ended. The exit code is 5 if a source fails.
 pub(super) fn show(request: &HostsRequest, out: &mut impl Write) -> anyhow::Result<u8> {
     let began = Instant::now();
     let (sender, updates) = channel();
     let (running, count) = start(&request.hosts, &sender)?;
     drop(sender);
-    let mut said = Said::new();
-    while let Ok((place, update)) = updates.recv() {
-        let known = (update.source, update.result);
-        let news = said.get(&place) != Some(&known);
-        said.insert(place, known);
-        let all = said.len() == count;
-        if request.watch && news || all && !request.watch {
-            let shown = Shown {
-                said: &said,
-                newest: place,
+    let mut answers = Answers::new();
+    while let Ok((index, update)) = updates.recv() {
+        let answer = (update.source, update.result);
+        let has_changed = answers.get(&index) != Some(&answer);
+        answers.insert(index, answer);
+        let all = answers.len() == count;
+        if request.watch && has_changed || all && !request.watch {
+            let view = View {
+                answers: &answers,
+                newest: index,
                 hosts: &request.hosts,
             };
             if request.json {
-                let mut row = shown.json();
+                let mut row = view.json();
                 row["ms"] = json!(u64::try_from(began.elapsed().as_millis())?);
                 line(out, row)?;
             } else {
-                shown.text(out)?;
+                view.text(out)?;
             }
         }
         if all && !request.watch {
@@ -53,7 +53,7 @@ pub(super) fn show(request: &HostsRequest, out: &mut impl Write) -> anyhow::Resu
         }
     }
     drop(running);
-    let failed = said.values().any(|(_, result)| result.is_err());
+    let failed = answers.values().any(|(_, result)| result.is_err());
     Ok(if failed {
         exit::DISCOVERY_FAILED
     } else {
@@ -61,7 +61,7 @@ pub(super) fn show(request: &HostsRequest, out: &mut impl Write) -> anyhow::Resu
     })
 }
 
-/// Starts the sources; says how many there are.
+/// Starts the sources. Also returns their number.
 fn start(
     settings: &Hosts,
     sender: &Sender<(usize, Update)>,
@@ -74,12 +74,12 @@ fn start(
     let mut running = Vec::new();
     let mut count = 0;
     for source in &settings.sources {
-        let place = count;
+        let index = count;
         count += 1;
         if let Source::Fixed(hosts) = source {
             let hosts = hosts.iter().cloned().map(Host::from).collect();
             sender.send((
-                place,
+                index,
                 Update {
                     source: "fixed".to_owned(),
                     result: Ok(Snapshot::new(hosts)),
@@ -95,31 +95,32 @@ fn start(
             .source(&spec)
             .with_context(|| format!("--discovery {}", spec.name))?;
         let sender = sender.clone();
-        let polled = Polled::new(&spec.name, plugin, options)
+        let polled = PluginSource::new(&spec.name, plugin, options)
             .settings(discovery::timing(settings))
             .start(Box::new(move |update| {
-                // It fails when nobody wants to know any more.
-                let _ = sender.send((place, update));
+                // Fails after the receiver is dropped.
+                let _ = sender.send((index, update));
             }));
         running.push(polled.with_context(|| format!("--discovery {}", spec.name))?);
     }
     Ok((running, count))
 }
 
-struct Shown<'a> {
-    said: &'a Said,
-    /// Who said something new.
+/// The current answers, as they are printed.
+struct View<'a> {
+    answers: &'a Answers,
+    /// Index of the source with the newest answer.
     newest: usize,
     hosts: &'a Hosts,
 }
 
-impl Shown<'_> {
+impl View<'_> {
     fn merged(&self) -> Vec<Host> {
-        let good = self
-            .said
+        let snapshots = self
+            .answers
             .values()
             .filter_map(|(_, result)| result.as_ref().ok());
-        merge(good).hosts
+        merge(snapshots).hosts
     }
 
     fn json(&self) -> Value {
@@ -131,7 +132,7 @@ impl Shown<'_> {
             row
         };
         let sources: Vec<_> = self
-            .said
+            .answers
             .values()
             .map(|(name, result)| match result {
                 Ok(snapshot) => json!({"source": name, "hosts": snapshot.hosts.len()}),
@@ -139,13 +140,13 @@ impl Shown<'_> {
                     "kind": failure.kind.to_string()}),
             })
             .collect();
-        let newest = self.said.get(&self.newest).map(|(name, _)| name);
+        let newest = self.answers.get(&self.newest).map(|(name, _)| name);
         let hosts: Vec<_> = self.merged().iter().map(row).collect();
         json!({"newest": newest, "sources": sources, "hosts": hosts})
     }
 
     fn text(&self, out: &mut impl Write) -> anyhow::Result<()> {
-        for (name, result) in self.said.values() {
+        for (name, result) in self.answers.values() {
             match result {
                 Ok(snapshot) => {
                     let wanted = snapshot.target_size;
@@ -161,7 +162,7 @@ impl Shown<'_> {
         }
         for host in self.merged() {
             let (used, why) = verdict(&host);
-            let at = match host.address == host.id {
+            let address = match host.address == host.id {
                 true => String::new(),
                 false => host.address.clone(),
             };
@@ -169,13 +170,13 @@ impl Shown<'_> {
             let used = if used { "used" } else { "not used" };
             line(
                 out,
-                format_args!("  {:20} {at:16} {slots:24} {used:8} {why}", host.id),
+                format_args!("  {:20} {address:16} {slots:24} {used:8} {why}", host.id),
             )?;
         }
         Ok(())
     }
 
-    /// How many slots, and who says so.
+    /// The number of slots and its origin.
     fn slots(&self, host: &Host) -> String {
         match (host.slots, self.hosts.slots_per_host) {
             (Some(slots), _) => {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{line, list};
 use crate::exit;
 
-/// What a plugin says of itself.
+/// Prints the manifest of a plugin.
 pub(super) fn inspect(
     catalog: &mut Catalog,
     name: &str,
@@ -36,18 +36,21 @@ pub(super) fn inspect(
         format_args!("{name} {}, {}", manifest.version, manifest.license),
     )?;
     line(out, &manifest.description)?;
-    line(out, format_args!("from         {}", list::place(&plugin)))?;
+    line(
+        out,
+        format_args!("from         {}", list::location(&plugin)),
+    )?;
     let runs = match plugin.isolation() {
         Isolation::Process => "in a process of its own",
         Isolation::Thread => "in the driver's process",
     };
     line(out, format_args!("runs         {runs}"))?;
-    let news = if plugin.watches() {
+    let updates = if plugin.watches() {
         "pushed, and polled"
     } else {
         "polled"
     };
-    line(out, format_args!("changes are  {news}"))?;
+    line(out, format_args!("changes are  {updates}"))?;
     let named = |names: &[String]| match names {
         [] => "none".to_owned(),
         names => names.join(", "),
@@ -67,13 +70,13 @@ pub(super) fn inspect(
     }
     let required = manifest.config.get("required").and_then(Value::as_array);
     let properties = manifest.config.get("properties");
-    for (option, of) in properties.and_then(Value::as_object).into_iter().flatten() {
-        let needed = required
+    for (option, schema) in properties.and_then(Value::as_object).into_iter().flatten() {
+        let is_required = required
             .into_iter()
             .flatten()
             .any(|name| name.as_str() == Some(option));
-        let text = |key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default();
-        let needed = if needed { "needed" } else { "" };
+        let text = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default();
+        let needed = if is_required { "needed" } else { "" };
         line(
             out,
             format_args!(

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::line;
 use crate::exit;
 
-/// All plugins that can be found, each loaded to see whether it can be used.
+/// Prints all plugins that can be found. Loads each to check whether it is usable.
 pub(super) fn list(
     catalog: &mut Catalog,
     as_json: bool,
@@ -43,7 +43,7 @@ pub(super) fn list(
         };
         line(out, text)?;
         if let Ok(plugin) = plugin {
-            line(out, format_args!("{:27} {}", "", place(plugin)))?;
+            line(out, format_args!("{:27} {}", "", location(plugin)))?;
         }
     }
     Ok(exit::SUCCESS)
@@ -68,8 +68,8 @@ pub(super) fn row(plugin: &Plugin) -> Value {
     row
 }
 
-/// Where a plugin came from, for a person.
-pub(super) fn place(plugin: &Plugin) -> String {
+/// The origin of a plugin, for the user.
+pub(super) fn location(plugin: &Plugin) -> String {
     match plugin.origin() {
         Origin::Linked => "part of elasticrun".to_owned(),
         Origin::File(path) => path.display().to_string(),

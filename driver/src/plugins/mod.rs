@@ -1,4 +1,4 @@
-//! `elasticrun plugin ...` and `elasticrun hosts`: plugins and sources, looked at by a person.
+//! `elasticrun plugin ...` and `elasticrun hosts`: inspection of plugins and sources.
 
 mod hosts;
 mod inspect;
@@ -13,14 +13,14 @@ use crate::{
     discovery,
 };
 
-/// Does what is asked and gives the exit code.
+/// Runs `elasticrun plugin ...` and returns the exit code.
 ///
 /// # Errors
-/// What cannot be found, loaded or written.
+/// A plugin cannot be found or loaded, or the output cannot be written.
 pub fn run(request: &PluginRequest) -> anyhow::Result<u8> {
     let catalog = || discovery::catalog(&request.directories, request.isolation, &request.allowed);
     let out = &mut io::stdout().lock();
-    match &request.what {
+    match &request.command {
         PluginCommand::List => list::list(&mut catalog(), request.json, out),
         PluginCommand::Inspect(name) => inspect::inspect(&mut catalog(), name, request.json, out),
         PluginCommand::Test(spec) => test::test(&mut catalog(), spec, request.json, out),
@@ -28,7 +28,7 @@ pub fn run(request: &PluginRequest) -> anyhow::Result<u8> {
     }
 }
 
-/// Asks the sources of a job for their hosts.
+/// Polls the sources of a job for their hosts.
 ///
 /// # Errors
 /// A source that cannot be found or loaded.
@@ -36,7 +36,7 @@ pub fn hosts(request: &HostsRequest) -> anyhow::Result<u8> {
     hosts::show(request, &mut io::stdout().lock())
 }
 
-/// Writes a line. A reader that went away (`| head -1`) ends the work, without a complaint.
+/// Writes a line. The error of a closed reader (`| head -1`) ends the command without a message.
 fn line(out: &mut impl Write, text: impl std::fmt::Display) -> anyhow::Result<()> {
     writeln!(out, "{text}")?;
     Ok(out.flush()?)

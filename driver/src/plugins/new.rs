@@ -46,7 +46,7 @@ const PYTHON: [Template; 3] = [
     IGNORE,
 ];
 
-/// Makes the project and says what to do next.
+/// Creates the project and prints the next step.
 pub(super) fn new(new: &NewPlugin, out: &mut impl Write) -> anyhow::Result<u8> {
     let directory = Path::new(&new.name);
     if directory.symlink_metadata().is_ok() {
@@ -86,12 +86,12 @@ fn write(path: &Path, content: &str, is_program: bool) -> anyhow::Result<()> {
         fs::create_dir_all(parent)?;
     }
     fs::write(path, content)?;
-    // Whatever the umask: a plugin that everyone may write to is refused.
+    // Independent of the umask, since a world-writable plugin is refused.
     let mode = if is_program { 0o755 } else { 0o644 };
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
-/// The dependency on the SDK, as it stands in a Cargo.toml.
+/// The dependency on the SDK, in the syntax of Cargo.toml.
 fn sdk(new: &NewPlugin) -> anyhow::Result<String> {
     let Some(path) = &new.sdk else {
         return Ok(format!("\"{}\"", env!("CARGO_PKG_VERSION")));

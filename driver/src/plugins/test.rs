@@ -8,7 +8,7 @@ use serde_json::json;
 use super::line;
 use crate::exit;
 
-/// Runs the conformance suite; exit code 1 if a rule is broken.
+/// Runs the conformance suite. The exit code is 1 if a check fails.
 pub(super) fn test(
     catalog: &mut Catalog,
     spec: &Spec,

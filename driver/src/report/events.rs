@@ -1,7 +1,7 @@
 //! Decisions as JSON objects, one a line: `--log-format json`.
 //!
-//! Names of events and of their fields are an interface. They are added, and never renamed; docs/events.md lists all of
-//! them. A field that does not apply is null. Durations are seconds.
+//! Names of events and of their fields are an interface: they are added, and never renamed. docs/events.md lists all of
+//! them. A field that does not apply is null. Durations are in seconds.
 
 use elasticrun_core::{
     Decision,
@@ -45,7 +45,7 @@ impl Event {
         Self::new(Level::WARN, name, parts)
     }
 
-    /// A line that has no event of its own.
+    /// The event of a plain line.
     pub(crate) fn message(level: Level) -> Self {
         Self::new(level, "message", [])
     }
@@ -77,9 +77,9 @@ impl Event {
             } => Self::warn(
                 "worker_failed",
                 [
-                    worker(host, *process),
-                    of_round(*member),
-                    ended(exit.as_ref()),
+                    worker_fields(host, *process),
+                    member_fields(*member),
+                    exit_fields(exit.as_ref()),
                 ],
             ),
             Decision::HostFailed { host, why } => {
@@ -89,12 +89,14 @@ impl Event {
                 "rounds_without_commit",
                 [json!({"host": host, "unreachable": others})],
             ),
-            Decision::AtRisk { host, notice } => {
-                Self::info("host_at_risk", [json!({"host": host}), noticed(notice)])
-            }
-            Decision::Draining { host, notice } => {
-                Self::info("host_draining", [json!({"host": host}), noticed(notice)])
-            }
+            Decision::AtRisk { host, notice } => Self::info(
+                "host_at_risk",
+                [json!({"host": host}), notice_fields(notice)],
+            ),
+            Decision::Draining { host, notice } => Self::info(
+                "host_draining",
+                [json!({"host": host}), notice_fields(notice)],
+            ),
             Decision::Drained { host } => Self::info("host_drained", [json!({"host": host})]),
             Decision::WentEarly { host, why } => Self::warn(
                 "host_gone_before_drained",
@@ -103,18 +105,20 @@ impl Event {
             Decision::Blacklisted { domain, out } => Self::warn(
                 "blacklisted",
                 [
-                    of_domain(domain),
+                    domain_fields(domain),
                     json!({"permanent": *out == Out::ForGood}),
                 ],
             ),
-            Decision::CooldownOver { domain } => Self::info("cooldown_over", [of_domain(domain)]),
+            Decision::CooldownOver { domain } => {
+                Self::info("cooldown_over", [domain_fields(domain)])
+            }
             Decision::Stopped { host, process, why } => Self::info(
                 "worker_stopped",
-                [worker(host, *process), json!({"reason": why})],
+                [worker_fields(host, *process), json!({"reason": why})],
             ),
             Decision::RoundPlanned { round, size, cause } => Self::info(
                 "round_planned",
-                [json!({"round": round, "size": size}), caused(cause)],
+                [json!({"round": round, "size": size}), cause_fields(cause)],
             ),
             Decision::RoundAborted { round, started } => Self::info(
                 "round_aborted",
@@ -139,7 +143,7 @@ impl Event {
                         "base": base,
                         "took_s": took.as_secs_f64(),
                     }),
-                    caused(cause),
+                    cause_fields(cause),
                 ],
             ),
             Decision::AwaitingNewer {
@@ -158,7 +162,7 @@ impl Event {
             }
             Decision::Interrupting { round, cause } => Self::info(
                 "round_interrupted",
-                [json!({"round": round}), caused(cause)],
+                [json!({"round": round}), cause_fields(cause)],
             ),
             Decision::WaitingForSlots { usable, needed } => Self::info(
                 "slots_awaited",
@@ -176,12 +180,13 @@ impl Event {
                 "group_started",
                 [
                     json!({"round": round, "size": size, "took_s": took.as_secs_f64()}),
-                    caused(cause),
+                    cause_fields(cause),
                 ],
             ),
-            Decision::GroupEnded { round, cause } => {
-                Self::info("group_ended", [json!({"round": round}), caused(cause)])
-            }
+            Decision::GroupEnded { round, cause } => Self::info(
+                "group_ended",
+                [json!({"round": round}), cause_fields(cause)],
+            ),
             Decision::GroupRestarts { used, allowed } => Self::warn(
                 "group_restarted",
                 [json!({"used": used, "allowed": allowed})],
@@ -192,7 +197,7 @@ impl Event {
         }
     }
 
-    /// The end of a job; `failure` is the one that its last line names.
+    /// The end of a job. `failure` is the one that the last line names.
     pub(super) fn from_outcome(
         outcome: &Outcome,
         failure: Option<&Failure>,
@@ -223,12 +228,12 @@ impl Event {
         let failure = failure.map(|failure| {
             let process = failure.process.map_or(
                 json!({"host": failure.host, "local_rank": null, "generation": null}),
-                |process| worker(&failure.host, process),
+                |process| worker_fields(&failure.host, process),
             );
             let parts = [
                 process,
-                of_round(failure.member),
-                ended(failure.exit.as_ref()),
+                member_fields(failure.member),
+                exit_fields(failure.exit.as_ref()),
                 json!({"reason": failure.why}),
             ];
             Self::info("", parts).fields
@@ -242,17 +247,17 @@ impl Event {
     }
 }
 
-fn worker(host: &HostId, process: Process) -> Value {
+fn worker_fields(host: &HostId, process: Process) -> Value {
     json!({"host": host, "local_rank": process.local_rank, "generation": process.generation})
 }
 
-fn of_round(member: Option<(Rank, Round)>) -> Value {
+fn member_fields(member: Option<(Rank, Round)>) -> Value {
     let (rank, round) = member.unzip();
     json!({"rank": rank, "round": round})
 }
 
-/// How a process ended: one of the three.
-fn ended(exit: Option<&Exit>) -> Value {
+/// How a process ended. At most one field is not null.
+fn exit_fields(exit: Option<&Exit>) -> Value {
     let (code, signal, error) = match exit {
         Some(Exit::Code(code)) => (Some(code), None, None),
         Some(Exit::Signal(signal)) => (None, Some(signal), None),
@@ -262,11 +267,11 @@ fn ended(exit: Option<&Exit>) -> Value {
     json!({"exit_code": code, "signal": signal, "start_error": error})
 }
 
-fn noticed(notice: &Notice) -> Value {
+fn notice_fields(notice: &Notice) -> Value {
     json!({"notice": notice.kind, "within_s": notice.within.map(|within| within.as_secs_f64())})
 }
 
-fn of_domain(domain: &Domain) -> Value {
+fn domain_fields(domain: &Domain) -> Value {
     let local_rank = match domain {
         Domain::Host(_) => None,
         Domain::Slot(_, slot) => Some(slot),
@@ -274,7 +279,7 @@ fn of_domain(domain: &Domain) -> Value {
     json!({"host": domain.host(), "local_rank": local_rank})
 }
 
-fn caused(cause: &Cause) -> Value {
+fn cause_fields(cause: &Cause) -> Value {
     let (name, host, process) = match cause {
         Cause::First => ("first", None, None),
         Cause::WorkerFailed { host, process } => ("worker_failed", Some(host), Some(process)),
@@ -328,7 +333,7 @@ mod tests {
         })
     }
 
-    /// The decision behind one in this order; the compiler says where one is missing.
+    /// The decision after another one. The compiler reports a missing one.
     fn next(note: &Decision) -> Option<Decision> {
         let (host, cause) = (HostId::new("a"), Cause::Added);
         let (round, size, why) = (Round(3), 4, "no route".to_owned());

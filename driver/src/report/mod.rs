@@ -1,4 +1,4 @@
-//! What the driver tells a person: a progress line, decisions as they are taken, a summary at the end.
+//! Reports to the user: a progress line, each decision, and a summary at the end.
 
 mod events;
 mod note;
@@ -18,28 +18,31 @@ use tracing::Level;
 pub(crate) use events::Event;
 pub(crate) use terminal::Terminal;
 
-/// One started round, for the summary.
+/// A started round, for the summary.
 #[derive(Clone, Debug)]
-struct Started {
+struct RoundRow {
     round: u64,
     size: u32,
     survivors: u32,
     base: Option<CommitId>,
     cause: String,
     took: Duration,
-    at: Duration,
+    /// Time since the start of the driver.
+    started_at: Duration,
 }
 
-/// See the module.
+/// Prints what the driver reports.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     terminal: Terminal,
     quiet: bool,
     run_id: String,
     began: Instant,
-    rounds: Vec<Started>,
+    rounds: Vec<RoundRow>,
     commits: BTreeMap<HostId, u64>,
+    /// Time and total commits of the last measurement.
     last: (Instant, u64),
+    /// Commits per second of all workers.
     rate: f64,
 }
 
@@ -59,7 +62,7 @@ impl Reporter {
         }
     }
 
-    /// A decision of the job.
+    /// Reports a decision of the job.
     pub(crate) fn note(&mut self, note: &Decision, job: &Job) {
         if let Decision::RoundStarted {
             round,
@@ -71,14 +74,14 @@ impl Reporter {
             ..
         } = note
         {
-            self.rounds.push(Started {
+            self.rounds.push(RoundRow {
                 round: round.0,
                 size: *size,
                 survivors: *survivors,
                 base: *base,
                 cause: cause.to_string(),
                 took: *took,
-                at: self.began.elapsed(),
+                started_at: self.began.elapsed(),
             });
         }
         match note {
@@ -87,28 +90,28 @@ impl Reporter {
                 size,
                 cause,
                 took,
-            } => self.rounds.push(Started {
+            } => self.rounds.push(RoundRow {
                 round: round.0,
                 size: *size,
                 survivors: 0,
                 base: None,
                 cause: cause.to_string(),
                 took: *took,
-                at: self.began.elapsed(),
+                started_at: self.began.elapsed(),
             }),
-            // Processes were started, but no round yet.
+            // Until now only processes were started, and no round.
             Decision::Attached => self.rounds.clear(),
             _ => {}
         }
         let first = self.rounds.len() <= 1;
-        let told = !self.quiet || note::is_warning(note);
+        let is_shown = !self.quiet || note::is_warning(note);
         let line = note::line(note, first);
         if self.terminal.is_json() {
-            if told {
-                self.tell(Event::from_note(note), line.as_deref());
+            if is_shown {
+                self.emit(Event::from_note(note), line.as_deref());
             }
         } else {
-            if let Some(line) = line.filter(|_| told) {
+            if let Some(line) = line.filter(|_| is_shown) {
                 self.terminal.line(&line);
             }
             note::log(note);
@@ -116,23 +119,23 @@ impl Reporter {
         self.progress(job);
     }
 
-    fn tell(&self, mut event: Event, message: Option<&str>) {
+    fn emit(&self, mut event: Event, message: Option<&str>) {
         event
             .fields
             .insert("run".into(), self.run_id.clone().into());
         self.terminal.event(&event, message);
     }
 
-    /// Something that should not be, said once.
+    /// Prints a warning.
     pub(crate) fn warn(&self, text: &str) {
         if self.terminal.is_json() {
-            self.tell(Event::message(Level::WARN), Some(text));
+            self.emit(Event::message(Level::WARN), Some(text));
         } else {
             self.terminal.line(text);
         }
     }
 
-    /// The user wants the job to end.
+    /// Reports that a signal of the user ends the job.
     pub(crate) fn stopping(&self, signal: i32) {
         if !self.quiet {
             self.terminal.line(&format!(
@@ -141,13 +144,13 @@ impl Reporter {
         }
     }
 
-    /// Commits that the workers of a host have made so far.
+    /// Records the commits that the workers of a host have made so far.
     pub(crate) fn commits(&mut self, host: &HostId, commits: u64) {
         self.commits.insert(host.clone(), commits);
     }
 
-    /// A heartbeat interval has passed.
-    pub(crate) fn beat(&mut self, job: &Job) {
+    /// Updates the rate and the progress line, once per heartbeat interval.
+    pub(crate) fn on_heartbeat(&mut self, job: &Job) {
         let (total, now) = (self.commits.values().sum::<u64>(), Instant::now());
         let elapsed = now.duration_since(self.last.0);
         if elapsed >= Duration::from_millis(500) {
@@ -174,9 +177,9 @@ impl Reporter {
                 format!("round {}", last.round)
             });
         let mut line = format!("{round} · {} training on {hosts} hosts", census.training);
-        for (count, what) in [(census.waiting, "waiting"), (census.starting, "starting")] {
+        for (count, state) in [(census.waiting, "waiting"), (census.starting, "starting")] {
             if count > 0 {
-                line += &format!(" · {count} {what}");
+                line += &format!(" · {count} {state}");
             }
         }
         if self.last.1 > 0 {
@@ -188,14 +191,14 @@ impl Reporter {
         self.terminal.progress(&line);
     }
 
-    /// The end: rounds, why each came, recovery times, the outcome. The last line says the outcome.
+    /// Prints the summary: rounds with causes and recovery times, then the outcome as the last line.
     pub(crate) fn finish(&self, outcome: &Outcome, exit_code: u8, job: &Job) {
         if self.terminal.is_json() {
             let failure = job.results().named_failure();
             let failure = failure.filter(|_| *outcome != Outcome::Succeeded);
             let event = Event::from_outcome(outcome, failure, exit_code);
             let lines = summary::outcome(outcome, job);
-            return self.tell(event, lines.last().map(String::as_str));
+            return self.emit(event, lines.last().map(String::as_str));
         }
         if !self.quiet {
             for line in summary::rounds(&self.rounds, self.began.elapsed()) {

@@ -1,10 +1,10 @@
-//! A decision in words.
+//! Decisions as lines for the user.
 
 use elasticrun_core::{Decision, blacklist::Out, sources::Doubt};
 use elasticrun_plugin_sdk::SlotsFrom;
 use elasticrun_protocol::control::StopReason;
 
-/// The line for a person, if the decision is one to tell; `first` = the first round is not yet over.
+/// The line of a decision, if it has one. `first` is true until the first round is over.
 pub(super) fn line(note: &Decision, first: bool) -> Option<String> {
     Some(match note {
         Decision::HostsChanged { hosts, slots } => {
@@ -14,7 +14,7 @@ pub(super) fn line(note: &Decision, first: bool) -> Option<String> {
                 count(*slots as usize, "slot")
             )
         }
-        Decision::SlotsDoubted(doubt) => doubted(doubt),
+        Decision::SlotsDoubted(doubt) => slots_mismatch(doubt),
         Decision::DiscoveryFailed { why } => format!("discovery failed, the last list stays: {why}"),
         Decision::WorkerFailed {
             host,
@@ -166,7 +166,7 @@ pub(super) fn line(note: &Decision, first: bool) -> Option<String> {
     })
 }
 
-/// Whether it is to be told also to those who want to hear nothing.
+/// Whether the line is printed even with `--quiet`.
 pub(super) fn is_warning(note: &Decision) -> bool {
     matches!(
         note,
@@ -175,13 +175,13 @@ pub(super) fn is_warning(note: &Decision) -> bool {
 }
 
 /// `1 host`, `2 hosts`.
-pub(super) fn count(n: usize, what: &str) -> String {
+pub(super) fn count(n: usize, noun: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
-    format!("{n} {what}{s}")
+    format!("{n} {noun}{s}")
 }
 
-/// A host that shows fewer slots than its source says.
-fn doubted(doubt: &Doubt) -> String {
+/// The line about a host whose agent detects fewer slots than its source reports.
+fn slots_mismatch(doubt: &Doubt) -> String {
     let from = match doubt.from {
         Some(SlotsFrom::Accelerators) => " (its accelerators)",
         Some(SlotsFrom::Label) => " (its tag or label)",
@@ -199,12 +199,12 @@ fn doubted(doubt: &Doubt) -> String {
     )
 }
 
-/// The same for the log, once, with its fields.
+/// Logs the decision once, with its fields.
 pub(super) fn log(note: &Decision) {
     tracing::debug!(?note, "decided");
 }
 
-/// A duration as people read recovery times.
+/// A recovery time in milliseconds.
 pub(super) fn millis(duration: std::time::Duration) -> String {
     let millis = duration.as_secs_f64() * 1e3;
     if millis < 10.0 {

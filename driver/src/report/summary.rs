@@ -1,4 +1,4 @@
-//! The end of a job in words.
+//! The summary at the end of a job.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use elasticrun_core::{
 };
 
 use super::{
-    Started,
+    RoundRow,
     note::{count, millis},
 };
 
-/// Lines of the first failure's output that are shown again.
+/// Lines of the first failure's output that are repeated.
 const TAIL: usize = 10;
 
 /// A table of the rounds.
-pub(super) fn rounds(rounds: &[Started], total: Duration) -> Vec<String> {
+pub(super) fn rounds(rounds: &[RoundRow], total: Duration) -> Vec<String> {
     if rounds.is_empty() {
         return Vec::new();
     }
@@ -34,7 +34,7 @@ pub(super) fn rounds(rounds: &[Started], total: Duration) -> Vec<String> {
         lines.push(format!(
             "{:>6} {:>8} {:>8} {:>10} {:>12} {:>10}  {}",
             round.round,
-            format!("{:.2} s", round.at.as_secs_f64()),
+            format!("{:.2} s", round.started_at.as_secs_f64()),
             round.size,
             round.survivors,
             base,
@@ -45,7 +45,7 @@ pub(super) fn rounds(rounds: &[Started], total: Duration) -> Vec<String> {
     lines
 }
 
-/// The outcome; the last line says what the exit code says.
+/// The outcome. The last line states what the exit code means.
 pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
     let mut lines = Vec::new();
     let first = job.results().named_failure();
@@ -57,7 +57,7 @@ pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
                 .map(|line| format!("  | {line}")),
         );
     }
-    let what = match outcome {
+    let result = match outcome {
         Outcome::Succeeded => {
             let failures = match job.results().failures() {
                 0 => String::new(),
@@ -112,8 +112,8 @@ pub(super) fn outcome(outcome: &Outcome, job: &Job) -> Vec<String> {
         Outcome::Succeeded | Outcome::Stopped { .. } | Outcome::DiscoveryFailed { .. }
     );
     match first.filter(|_| names_failure) {
-        Some(failure) => lines.push(format!("{what}; first failure: {}", describe(failure))),
-        None => lines.push(what),
+        Some(failure) => lines.push(format!("{result}; first failure: {}", describe(failure))),
+        None => lines.push(result),
     }
     lines
 }

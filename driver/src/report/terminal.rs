@@ -1,11 +1,10 @@
-//! The terminal, shared by the progress line, the driver's own lines, its log and the workers' output.
+//! The terminal, shared by the progress line, the driver's lines, its log and the workers' output.
 //!
-//! A thread of its own writes to standard error, so that a terminal that is stopped or a pipe that is not
-//! read holds up nobody: what the driver says waits here. Workers' output goes straight to standard output
-//! from the console's thread, unless both are terminals: then it is this thread that makes the progress line
-//! step aside for it.
+//! A thread writes to standard error, so that a stopped terminal or a full pipe delays only that thread. The console's
+//! thread writes workers' output directly to standard output. If both are terminals, this thread writes the output
+//! instead, and hides the progress line meanwhile.
 //!
-//! Not promised: log lines, beyond [`LOG_LINES`] that wait.
+//! Not promised: log lines beyond [`LOG_LINES`] that wait.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -30,12 +29,12 @@ use tracing_subscriber::fmt::{
 use super::Event;
 use crate::config::LogFormat;
 
-/// Log lines that may wait for a standard error that takes none.
+/// Log lines that may wait for standard error.
 const LOG_LINES: usize = 4096;
 
-/// What the thread is told.
+/// A message to the thread.
 #[derive(Debug)]
-enum Word {
+enum Message {
     Line(String),
     Log(Vec<u8>),
     Progress(String),
@@ -43,44 +42,44 @@ enum Word {
     Flush(SyncSender<()>),
 }
 
-/// Standard error for the driver's words, standard output for the workers'. Cheap to clone.
+/// Writes lines of the driver to standard error and output of workers to standard output. Cheap to clone.
 ///
-/// On a terminal a spinner shows the state of the job and steps aside for every line; otherwise there are
-/// plain lines only.
+/// On a terminal, a spinner shows the state of the job and is hidden while a line is written. Otherwise there are only
+/// plain lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Terminal {
-    words: Sender<Word>,
-    /// Log lines that wait.
+    messages: Sender<Message>,
+    /// Number of log lines that wait.
     logged: Arc<AtomicUsize>,
     progress: bool,
-    /// What workers print would run into the progress line.
+    /// Output of workers shares the terminal with the progress line.
     shared: bool,
     /// Each line is a JSON object.
     json: bool,
 }
 
 impl Terminal {
-    /// The terminal of this process; `progress` = show the spinner, if standard error is a terminal. With
-    /// [`LogFormat::Json`] there is none, and each line is an object (docs/events.md).
+    /// The terminal of this process. `progress` shows the spinner if standard error is a terminal. With
+    /// [`LogFormat::Json`] there is no spinner, and each line is an object (docs/events.md).
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// The system refuses a thread.
     pub(crate) fn new(progress: bool, format: LogFormat) -> io::Result<Self> {
         let json = format == LogFormat::Json;
         let progress = progress && !json && io::stderr().is_terminal();
-        let (words, told) = channel();
+        let (messages, received) = channel();
         let logged = Arc::new(AtomicUsize::new(0));
         let waiting = Arc::clone(&logged);
         thread::Builder::new()
             .name("terminal".into())
             .spawn(move || {
-                // It waits for people, and those that it writes for are not to wait for it.
+                // This thread waits for the terminal, so it must not delay the threads that send to it.
                 elasticrun_agent::use_default_time_slices();
-                write(&told, &waiting, progress);
+                write(&received, &waiting, progress);
             })?;
         let shared = progress && io::stdout().is_terminal();
         Ok(Self {
-            words,
+            messages,
             logged,
             progress,
             shared,
@@ -93,7 +92,7 @@ impl Terminal {
         if self.json {
             self.event(&Event::message(Level::INFO), Some(text));
         } else {
-            self.tell(Word::Line(format!("elasticrun: {text}")));
+            self.send(Message::Line(format!("elasticrun: {text}")));
         }
     }
 
@@ -102,7 +101,7 @@ impl Terminal {
         self.json
     }
 
-    /// Writes an event as one line; `message` is what a person reads.
+    /// Writes an event as one line. `message` is its text for the user.
     pub(crate) fn event(&self, event: &Event, message: Option<&str>) {
         let mut timestamp = String::new();
         let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
@@ -115,23 +114,23 @@ impl Terminal {
         if let Some(fields) = line.as_object_mut() {
             fields.extend(event.fields.clone());
         }
-        self.tell(Word::Line(line.to_string()));
+        self.send(Message::Line(line.to_string()));
     }
 
-    /// Writes what workers printed; blocks while nobody takes it.
+    /// Writes output of workers. Blocks until standard output takes it.
     ///
     /// # Errors
-    /// When standard output is closed.
+    /// Standard output is closed.
     pub(crate) fn print(&self, bytes: &[u8]) -> io::Result<()> {
         if !self.shared {
             return print(bytes);
         }
         let (done, result) = sync_channel(1);
-        self.tell(Word::Print(bytes.to_owned(), done));
+        self.send(Message::Print(bytes.to_owned(), done));
         result.recv().unwrap_or(Ok(()))
     }
 
-    /// Whether there is a progress line at all.
+    /// Whether there is a progress line.
     pub(crate) fn shows_progress(&self) -> bool {
         self.progress
     }
@@ -139,24 +138,24 @@ impl Terminal {
     /// Shows the state of the job.
     pub(crate) fn progress(&self, text: &str) {
         if self.progress {
-            self.tell(Word::Progress(text.to_owned()));
+            self.send(Message::Progress(text.to_owned()));
         }
     }
 
-    /// Takes the progress line away when all is written; gives up after `patience`.
-    pub(crate) fn flush(&self, patience: Duration) {
+    /// Waits until all lines are written, for at most `limit`, and removes the progress line.
+    pub(crate) fn flush(&self, limit: Duration) {
         let (done, flushed) = sync_channel(1);
-        self.tell(Word::Flush(done));
-        let _ = flushed.recv_timeout(patience);
+        self.send(Message::Flush(done));
+        let _ = flushed.recv_timeout(limit);
     }
 
-    fn tell(&self, word: Word) {
-        // The thread ends only with the last of its handles.
-        let _ = self.words.send(word);
+    fn send(&self, message: Message) {
+        // The thread ends only after the last handle is dropped.
+        let _ = self.messages.send(message);
     }
 }
 
-/// A log goes the same way as lines.
+/// Log lines go to the same thread as other lines.
 impl<'a> MakeWriter<'a> for Terminal {
     type Writer = &'a Self;
 
@@ -168,7 +167,7 @@ impl<'a> MakeWriter<'a> for Terminal {
 impl Write for &Terminal {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.logged.fetch_add(1, Ordering::Relaxed) < LOG_LINES {
-            self.tell(Word::Log(bytes.to_owned()));
+            self.send(Message::Log(bytes.to_owned()));
         } else {
             self.logged.fetch_sub(1, Ordering::Relaxed);
         }
@@ -180,26 +179,26 @@ impl Write for &Terminal {
     }
 }
 
-/// The thread. That standard error is closed is nobody's trouble.
-fn write(told: &Receiver<Word>, logged: &AtomicUsize, progress: bool) {
+/// Runs the thread. A closed standard error is ignored.
+fn write(messages: &Receiver<Message>, logged: &AtomicUsize, progress: bool) {
     let spinner = spinner(progress);
-    for word in told {
-        match word {
-            Word::Line(text) => spinner.suspend(|| {
+    for message in messages {
+        match message {
+            Message::Line(text) => spinner.suspend(|| {
                 let _ = writeln!(io::stderr().lock(), "{text}");
             }),
-            Word::Log(bytes) => {
+            Message::Log(bytes) => {
                 logged.fetch_sub(1, Ordering::Relaxed);
                 spinner.suspend(|| {
                     let _ = io::stderr().lock().write_all(&bytes);
                 });
             }
-            Word::Progress(text) => spinner.set_message(text),
-            Word::Print(bytes, done) => {
+            Message::Progress(text) => spinner.set_message(text),
+            Message::Print(bytes, done) => {
                 let result = spinner.suspend(|| print(&bytes));
                 let _ = done.try_send(result);
             }
-            Word::Flush(done) => {
+            Message::Flush(done) => {
                 spinner.finish_and_clear();
                 let _ = done.try_send(());
             }

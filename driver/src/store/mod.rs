@@ -1,11 +1,10 @@
-//! The job's key-value store, on a thread of its own: however much workers ask of it, the run loop is as quick
-//! to hear of a death.
+//! The job's key-value store. It has its own thread, so that requests of workers do not delay the run loop.
 //!
-//! [`elasticrun_core::store::Store`] decides; [`hub`] is the loop around it; [`line`] one connection of an agent.
-//! The run loop says which agents there are and when a round starts, and waits for nothing.
+//! [`elasticrun_core::store::Store`] decides. [`server`] is the loop around it, and [`connection`] is one connection of an
+//! agent. The run loop reports agents and starts of rounds, and never waits.
 
-mod hub;
-mod line;
+mod connection;
+mod server;
 
 use std::{io, net::TcpStream, thread};
 
@@ -13,74 +12,79 @@ use elasticrun_core::store::Limits;
 use elasticrun_protocol::{DriverEpoch, HostId, Round, frame::FrameBuffer, store::StoreOf};
 use tokio::sync::mpsc;
 
-/// What the store is told by the rest of the driver.
+/// An event of the driver that concerns the store.
 #[derive(Debug)]
-enum Note {
-    /// An agent is part of the job now.
+enum DriverEvent {
+    /// An agent was admitted to the job.
     AgentConnected { host: HostId, instance: u64 },
-    /// An agent is not any more.
+    /// An agent was lost.
     AgentLost { host: HostId },
-    /// Its workers will ask in this round from now on.
+    /// Workers send requests of this round from now on.
     RoundStarted { epoch: DriverEpoch, round: Round },
     /// An agent has opened a connection for requests.
-    Opened(Box<Opened>),
+    ConnectionOpened(Box<OpenedConnection>),
 }
 
 #[derive(Debug)]
-struct Opened {
-    of: StoreOf,
+struct OpenedConnection {
+    agent: StoreOf,
     stream: TcpStream,
-    /// What came already.
+    /// Bytes that are read already.
     frames: FrameBuffer,
 }
 
-/// Tells the store what it has to know. Cheap to clone; the store ends with the last one.
+/// Sends events to the store. Cheap to clone. The store ends when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    notes: mpsc::UnboundedSender<Note>,
+    events: mpsc::UnboundedSender<DriverEvent>,
 }
 
 /// Starts the store's thread.
 ///
 /// # Errors
-/// What the system says when it has no thread or no descriptors.
+/// The system has no thread or no descriptors left.
 pub fn start() -> io::Result<Handle> {
-    // Unbounded for the run loop, which never waits: a few notes for each agent and round.
-    let (notes, inbox) = mpsc::unbounded_channel();
+    // Unbounded, since the run loop never waits: there are a few events for each agent and round.
+    let (events, inbox) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()?;
     thread::Builder::new().name("store".into()).spawn(move || {
-        runtime.block_on(hub::run(inbox, Limits::default()));
+        runtime.block_on(server::run(inbox, Limits::default()));
     })?;
-    Ok(Handle { notes })
+    Ok(Handle { events })
 }
 
 impl Handle {
-    /// Requests of this agent are taken from now on. Say it before the agent can know its instance.
+    /// The store takes requests of this agent from now on. Call it before the agent can know its instance.
     pub fn agent_connected(&self, host: &HostId, instance: u64) {
         let host = host.clone();
-        self.tell(Note::AgentConnected { host, instance });
+        self.send(DriverEvent::AgentConnected { host, instance });
     }
 
-    /// Nothing that this host's agent says changes anything any more.
+    /// The store ignores this host's agent from now on.
     pub fn agent_lost(&self, host: &HostId) {
-        self.tell(Note::AgentLost { host: host.clone() });
+        self.send(DriverEvent::AgentLost { host: host.clone() });
     }
 
-    /// Say it before any worker can know.
+    /// A round starts. Call it before any worker can know.
     pub fn round_started(&self, epoch: DriverEpoch, round: Round) {
-        self.tell(Note::RoundStarted { epoch, round });
+        self.send(DriverEvent::RoundStarted { epoch, round });
     }
 
-    /// Hands over a connection that has proved itself.
-    pub(crate) fn opened(&self, of: StoreOf, stream: TcpStream, frames: FrameBuffer) {
-        self.tell(Note::Opened(Box::new(Opened { of, stream, frames })));
+    /// Passes an authenticated connection to the store.
+    pub(crate) fn connection_opened(&self, agent: StoreOf, stream: TcpStream, frames: FrameBuffer) {
+        let opened = OpenedConnection {
+            agent,
+            stream,
+            frames,
+        };
+        self.send(DriverEvent::ConnectionOpened(Box::new(opened)));
     }
 
-    fn tell(&self, note: Note) {
-        if self.notes.send(note).is_err() {
+    fn send(&self, event: DriverEvent) {
+        if self.events.send(event).is_err() {
             tracing::error!("the store has ended before the job");
         }
     }

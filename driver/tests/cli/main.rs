@@ -1,6 +1,6 @@
-//! The command line from outside: what it prints, what it refuses, and that nothing makes it panic.
+//! The command line: its output, its errors, and that no input makes it panic.
 //!
-//! Snapshots are reviewed as text; `INSTA_UPDATE=always cargo nextest run -p elasticrun --test cli` renews them.
+//! Snapshots are reviewed as text. `INSTA_UPDATE=always cargo nextest run -p elasticrun --test cli` renews them.
 
 mod precedence;
 mod printed;
@@ -28,7 +28,7 @@ fn with(words: &[&str], environment: &[(&str, &str)]) -> Result<Invocation, Erro
     )
 }
 
-/// Parses words that are a sound job.
+/// Parses words of a valid job.
 fn job(words: &[&str]) -> RunRequest {
     match with(words, &[]) {
         Ok(Invocation::Run(request)) => *request,
@@ -52,7 +52,7 @@ fn refusal(words: &[&str]) -> Error {
     }
 }
 
-/// Runs the binary with nothing of ours in its environment.
+/// Runs the binary without variables of elasticrun in its environment.
 fn elasticrun(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_elasticrun"))
         .args(words)

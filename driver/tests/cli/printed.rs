@@ -1,4 +1,4 @@
-//! What `--help`, `config show` and `--dry-run` print, to the letter.
+//! The exact output of `--help`, `config show` and `--dry-run`.
 
 use super::{elasticrun, text};
 

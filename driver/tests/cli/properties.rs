@@ -1,4 +1,4 @@
-//! Laws of the command line, over words that nobody would think of.
+//! Properties of the command line, over random words.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use elasticrun::{
 };
 use proptest::prelude::*;
 
-/// Words that mean something, mixed with words that do not.
+/// Options and values, mixed with random words.
 fn word() -> impl Strategy<Value = String> {
     let options = KEYS
         .iter()

@@ -1,4 +1,4 @@
-//! Every wrong value and combination: one line that names it, exit 2.
+//! Each invalid value and combination gives one line that names it, and exit code 2.
 
 use std::{fmt::Write, fs};
 
@@ -6,9 +6,9 @@ use elasticrun::config::{KEYS, Shape, variable};
 
 use super::{elasticrun, refusal, with};
 
-/// Command lines that are wrong, each for one reason. `\t` stands between words.
+/// Invalid command lines, each for one reason. `\t` separates words.
 const WRONG: &[&str] = &[
-    // Words that are no options, and options without their words.
+    // Unknown options, and options without their values.
     "",
     "run",
     "--",
@@ -196,7 +196,7 @@ fn every_setting_that_takes_a_value_is_in_the_table() {
 }
 
 #[test]
-fn the_binary_says_it_on_stderr_and_exits_with_2() {
+fn the_binary_prints_it_to_stderr_and_exits_with_2() {
     for line in [
         "-np\t0\tx",
         "",

@@ -1,4 +1,4 @@
-//! What a sound command line means.
+//! The meaning of valid command lines.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -327,7 +327,7 @@ fn the_last_of_a_repeated_flag_wins_and_lists_grow() {
 }
 
 #[test]
-fn nothing_of_the_command_is_read_as_ours() {
+fn the_command_is_never_parsed() {
     for words in [
         &[
             "-np", "1", "python", "-np", "4", "--min-np", "--", "-v", "--help",

@@ -35,7 +35,7 @@ class Served:
         return {VARIABLE: Address(addresses, self._server.port).encode()}
 
     def unlock(self, key: bytes) -> None:
-        """The key of this job's workers, as its driver tells it (``--call-fd``, driver/src/call.rs)."""
+        """The key of this job's workers, as its driver tells it (``--call-fd``, driver/src/call_key.rs)."""
         self._server.unlock(key)
 
     def by_rank(self) -> list[Any]:

@@ -1,6 +1,6 @@
 """The driver of a job as a child of this process, and the socket between them.
 
-The driver tells where agents join, takes requests, and ends when the socket does (driver/src/parent.rs).
+The driver tells where agents join, takes requests, and ends when the socket does (driver/src/embedder.rs).
 """
 
 from __future__ import annotations

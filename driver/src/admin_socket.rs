@@ -1,10 +1,10 @@
-//! What a person may ask of a running job: `elasticrun drain HOST`.
+//! The admin socket: requests of an operator to a running job, such as `elasticrun drain HOST`.
 //!
-//! The driver listens on a Unix socket in the directory of this user's runs (0700): who may enter it may ask.
-//! A request is one line of JSON, and so is its answer; a connection carries one of each.
+//! The driver listens on a Unix socket in the directory of this user's runs (0700). Every process that can open the
+//! directory may send requests. A request is one line of JSON, and so is its answer. A connection carries one of each.
 //!
-//! The socket goes with its driver. One that a killed driver left behind answers nobody and is removed by
-//! whoever looks for a job next.
+//! The driver removes its socket when it ends. A killed driver leaves its socket behind. The next command that looks for
+//! a job removes it.
 
 use std::{
     collections::BTreeMap,
@@ -28,91 +28,92 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest request or answer in bytes.
-const LONGEST: u64 = 64 << 10;
+/// The size limit of a request or an answer, in bytes.
+const MAX_LINE: u64 = 64 << 10;
 
-/// What the name of a socket begins and ends with; between is the run's id.
+/// Prefix and suffix of a socket's name. The run's id is between them.
 const NAME: (&str, &str) = ("driver-", ".sock");
 
-/// Something that a person asks for.
+/// A request of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Leave a host at a common commit and do not use it again.
+    /// Drain a host: its workers leave at a common commit, and the job does not use it again.
     Drain {
-        /// Which host.
+        /// The host.
         host: HostId,
-        /// Time until it goes, in milliseconds; unknown if missing.
+        /// Time until the host goes away, in milliseconds. `None` if it is unknown.
         within_ms: Option<u64>,
     },
 }
 
-/// What became of it: a line for a person.
+/// The result of a request, as one line for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It is done, or begun.
+    /// The request is granted.
     Done(String),
-    /// It is not, and why.
+    /// The request is refused, with the reason.
     Refused(String),
 }
 
-/// A request and who waits for its answer.
+/// A request with the channel for its answer.
 #[derive(Debug)]
-pub struct Asked {
-    /// What for.
+pub struct AdminRequest {
+    /// The request.
     pub request: Request,
-    /// Where the answer goes.
+    /// Takes the answer.
     pub answer: oneshot::Sender<Answer>,
 }
 
 /// Requests that the job has not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    asked: u64,
+    /// Number of the last request.
+    last_id: u64,
     waiting: BTreeMap<u64, Waiting>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    /// What is said when it is granted.
+    /// The line that answers a granted request.
     granted: String,
     answer: oneshot::Sender<Answer>,
 }
 
 impl Pending {
-    /// The event by which the job hears of a request.
-    pub(crate) fn ask(&mut self, asked: Asked) -> Event {
-        let Request::Drain { host, within_ms } = asked.request;
-        self.asked += 1;
+    /// Registers a request and returns the event for the job.
+    pub(crate) fn register(&mut self, received: AdminRequest) -> Event {
+        let Request::Drain { host, within_ms } = received.request;
+        self.last_id += 1;
         let waiting = Waiting {
             granted: format!("{host} is being left"),
-            answer: asked.answer,
+            answer: received.answer,
         };
-        self.waiting.insert(self.asked, waiting);
+        self.waiting.insert(self.last_id, waiting);
         let within = within_ms.map(Duration::from_millis);
         Event::Requested {
-            id: self.asked,
+            id: self.last_id,
             request: core::Request::Drain { host, within },
         }
     }
 
-    /// The job has answered.
+    /// Passes the answer of the job on.
     pub(crate) fn answer(&mut self, id: u64, answer: Result<(), Refusal>) {
         if let Some(waiting) = self.waiting.remove(&id) {
             let answer = match answer {
                 Ok(()) => Answer::Done(waiting.granted),
                 Err(why) => Answer::Refused(why.to_string()),
             };
-            // Who asked may have gone.
+            // The requester may have closed its connection.
             let _ = waiting.answer.send(answer);
         }
     }
 }
 
-/// A socket of this driver; dropping it removes it.
+/// The socket of this driver. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
@@ -120,18 +121,18 @@ pub struct Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Another may have removed it.
+        // Another process may have removed it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Listens for requests to this run until `stop`.
+/// Serves requests to this run until `stop`.
 ///
 /// # Errors
-/// The socket cannot be made.
+/// The socket cannot be created.
 pub fn serve(
     run_id: &str,
-    sender: mpsc::Sender<Asked>,
+    sender: mpsc::Sender<AdminRequest>,
     stop: CancellationToken,
     tasks: &TaskTracker,
 ) -> anyhow::Result<Socket> {
@@ -144,11 +145,11 @@ pub fn serve(
                 accepted = listener.accept() => accepted,
                 () = stop.cancelled() => return,
             };
-            // Out of descriptors, most likely: who asked asks again.
+            // Most likely out of descriptors: the requester retries.
             let Ok((stream, _)) = accepted else { continue };
             let sender = sender.clone();
             connections.spawn(async move {
-                if let Ok(Err(error)) = timeout(PATIENCE, converse(stream, sender)).await {
+                if let Ok(Err(error)) = timeout(TIMEOUT, serve_one(stream, sender)).await {
                     tracing::debug!(%error, "a request to the driver failed");
                 }
             });
@@ -157,18 +158,19 @@ pub fn serve(
     Ok(Socket { path })
 }
 
-async fn converse(
+/// Serves the one request of a connection.
+async fn serve_one(
     stream: tokio::net::UnixStream,
-    sender: mpsc::Sender<Asked>,
+    sender: mpsc::Sender<AdminRequest>,
 ) -> anyhow::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut line = String::new();
-    let mut read = tokio::io::BufReader::new(read.take(LONGEST));
+    let mut read = tokio::io::BufReader::new(read.take(MAX_LINE));
     read.read_line(&mut line).await?;
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
             let (answer, answered) = oneshot::channel();
-            sender.send(Asked { request, answer }).await?;
+            sender.send(AdminRequest { request, answer }).await?;
             answered.await?
         }
         Err(error) => Answer::Refused(format!("this driver does not know such a request: {error}")),
@@ -179,11 +181,11 @@ async fn converse(
     Ok(())
 }
 
-/// Asks the run of this id, or the only one of this user on this machine, and gives its answer.
+/// Sends a request to the run with this id, else to the only run of this user on this machine. Returns its answer.
 ///
 /// # Errors
-/// No such run, or several; it does not answer, or refuses.
-pub fn ask(run: Option<&str>, request: &Request) -> anyhow::Result<String> {
+/// There is no such run, or several. The run does not answer, or refuses.
+pub fn request(run: Option<&str>, request: &Request) -> anyhow::Result<String> {
     let mut runs = running()?;
     if let Some(wanted) = run {
         runs.retain(|(id, _)| id == wanted);
@@ -210,8 +212,8 @@ pub fn ask(run: Option<&str>, request: &Request) -> anyhow::Result<String> {
 }
 
 fn exchange(mut stream: UnixStream, request: &Request) -> anyhow::Result<Answer> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
@@ -220,13 +222,13 @@ fn exchange(mut stream: UnixStream, request: &Request) -> anyhow::Result<Answer>
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// The drivers of this user on this machine, by run.
+/// Connections to the drivers of this user on this machine, by run id.
 fn running() -> anyhow::Result<Vec<(String, UnixStream)>> {
     let directory = elasticrun_agent::runs_directory()?;
     let mut runs = Vec::new();
     for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
-        let Some(id) = run_of(&path) else { continue };
+        let Some(id) = run_id(&path) else { continue };
         match UnixStream::connect(&path) {
             Ok(stream) => runs.push((id.to_owned(), stream)),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -239,7 +241,7 @@ fn running() -> anyhow::Result<Vec<(String, UnixStream)>> {
     Ok(runs)
 }
 
-fn run_of(path: &Path) -> Option<&str> {
+fn run_id(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix(NAME.0)?.strip_suffix(NAME.1)
 }

@@ -1,13 +1,13 @@
-//! The program that started this driver and lends it its hosts: a bridge to a cluster.
+//! The embedder: the program that started this driver and provides its hosts, as a bridge to a cluster does.
 //!
-//! They speak over a socket that the driver inherits (`--parent-fd`), a line of JSON each:
+//! Both send lines of JSON over a socket that the driver inherits (`--parent-fd`):
 //! ```text
-//! driver -> parent   {"listening":{"run_id":..,"port":..,"secret":..,"call_key":..}}   once, first
-//! parent -> driver   what a person may ask as well (operator::Request)    {"drain":{"host":..,"within_ms":..}}
-//! driver -> parent   what became of it (operator::Answer)                {"done":..} | {"refused":..}
+//! driver -> embedder   {"listening":{"run_id":..,"port":..,"secret":..,"call_key":..}}   once, first
+//! embedder -> driver   the requests of the admin socket (admin_socket::Request)   {"drain":{"host":..,"within_ms":..}}
+//! driver -> embedder   their answers (admin_socket::Answer)                       {"done":..} | {"refused":..}
 //! ```
-//! So the secret is in no file, no argument and no variable. The end of the socket is the end of the parent, and ends
-//! the job at once: nobody would be left to give the hosts back.
+//! So the secret is in no file, no argument and no variable. If the embedder closes the socket, the job ends at once:
+//! without the embedder the hosts cannot be returned.
 
 use std::{
     io,
@@ -26,51 +26,51 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::operator::{Answer, Asked};
+use crate::admin_socket::{AdminRequest, Answer};
 
-/// The first line to the parent.
+/// The first line to the embedder.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Said<'a> {
+enum FirstMessage<'a> {
     Listening {
         run_id: &'a str,
         port: u16,
         secret: String,
-        /// By which workers fetch a function that they call ([`Secret::call_key`]).
+        /// The key by which workers fetch a function that they call ([`Secret::call_key`]).
         call_key: String,
     },
 }
 
-/// Tells the parent where agents join, and serves its requests until `stop`. What comes back is cancelled when the
-/// parent is gone.
+/// Sends the embedder the address at which agents join, and serves its requests until `stop`. The returned token is
+/// cancelled when the embedder closes the socket.
 ///
 /// # Errors
 /// The descriptor is no stream socket.
 pub(crate) async fn serve(
     fd: RawFd,
     listening: (&str, u16, &Secret),
-    asked: mpsc::Sender<Asked>,
+    requests: mpsc::Sender<AdminRequest>,
     stop: CancellationToken,
     tasks: &TaskTracker,
 ) -> io::Result<CancellationToken> {
     let mut stream = UnixStream::from_std(inherited(fd)?)?;
     let (run_id, port, secret) = listening;
-    let first = Said::Listening {
+    let first = FirstMessage::Listening {
         run_id,
         port,
         secret: secret.to_hex(),
         call_key: secret.call_key(run_id).to_hex(),
     };
     let gone = CancellationToken::new();
-    say(&mut stream, &first).await?;
+    send_line(&mut stream, &first).await?;
     let end = gone.clone();
     tasks.spawn(async move {
         let served = tokio::select! {
-            served = answer(stream, asked) => served,
+            served = serve_requests(stream, requests) => served,
             () = stop.cancelled() => return,
         };
         if let Err(error) = served {
-            tracing::debug!(%error, "the socket to the parent failed");
+            tracing::debug!(%error, "the socket to the embedder failed");
         }
         end.cancel();
     });
@@ -90,28 +90,35 @@ fn inherited(fd: RawFd) -> io::Result<StdStream> {
     Ok(stream)
 }
 
-async fn answer(stream: UnixStream, asked: mpsc::Sender<Asked>) -> io::Result<()> {
+async fn serve_requests(
+    stream: UnixStream,
+    requests: mpsc::Sender<AdminRequest>,
+) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read).lines();
     while let Some(line) = lines.next_line().await? {
         let answer = match serde_json::from_str(&line) {
             Ok(request) => {
                 let (answer, answered) = oneshot::channel();
-                if asked.send(Asked { request, answer }).await.is_err() {
+                let request = AdminRequest { request, answer };
+                if requests.send(request).await.is_err() {
                     return Ok(());
                 }
-                let unanswered = || Answer::Refused("the job has ended".to_owned());
-                answered.await.unwrap_or_else(|_| unanswered())
+                let job_ended = || Answer::Refused("the job has ended".to_owned());
+                answered.await.unwrap_or_else(|_| job_ended())
             }
             Err(error) => Answer::Refused(format!("no such request: {error}")),
         };
-        say(&mut write, &answer).await?;
+        send_line(&mut write, &answer).await?;
     }
     Ok(())
 }
 
-async fn say(to: &mut (impl AsyncWriteExt + Unpin), what: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(what)?;
+async fn send_line(
+    to: &mut (impl AsyncWriteExt + Unpin),
+    message: &impl Serialize,
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     to.write_all(&line).await
 }
@@ -123,20 +130,20 @@ mod tests {
     use elasticrun_protocol::HostId;
 
     use super::*;
-    use crate::operator::Request;
+    use crate::admin_socket::Request;
 
     #[tokio::test]
-    async fn it_hears_where_to_join_and_its_end_is_seen() {
+    async fn the_embedder_gets_the_address_and_its_end_is_noticed() {
         let (ours, theirs) = StdStream::pair().unwrap();
-        let (asked, mut requests) = mpsc::channel(1);
+        let (sender, mut requests) = mpsc::channel(1);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let secret = Secret::from_token("a");
         let listening = ("r1", 4000, &secret);
-        let gone = serve(ours.into_raw_fd(), listening, asked, stop, &tasks);
+        let gone = serve(ours.into_raw_fd(), listening, sender, stop, &tasks);
         let gone = gone.await.unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let parent = UnixStream::from_std(theirs).unwrap();
-        let (read, mut write) = parent.into_split();
+        let embedder = UnixStream::from_std(theirs).unwrap();
+        let (read, mut write) = embedder.into_split();
         let mut lines = BufReader::new(read).lines();
         let first = lines.next_line().await.unwrap().unwrap();
         assert_eq!(
@@ -176,11 +183,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_socket_is_refused() {
-        let (asked, _requests) = mpsc::channel(1);
+        let (sender, _requests) = mpsc::channel(1);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let file = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
         let secret = Secret::from_token("a");
-        serve(file, ("r1", 1, &secret), asked, stop, &tasks)
+        serve(file, ("r1", 1, &secret), sender, stop, &tasks)
             .await
             .unwrap_err();
     }

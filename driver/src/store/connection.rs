@@ -1,4 +1,4 @@
-//! One connection of an agent to the store, from its opening to its end.
+//! One connection of an agent to the store, until its end.
 
 use std::{
     io,
@@ -16,54 +16,57 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::hub::{Said, What};
+use super::server::{ConnectionEvent, Kind};
 
-/// With more than so many bytes unsent, no further request of the agent is read.
-const ROOM: usize = 8 << 20;
+/// Backpressure: with this many bytes unsent, no further request of the agent is read.
+const MAX_UNSENT: usize = 8 << 20;
 
-/// What a connection needs of the hub.
+/// The channels between a connection and the server.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct Channels {
+    /// Number of the connection.
     pub(super) connection: u64,
-    /// Answers as frames; its end closes the connection.
+    /// Answers, as frames. Its end closes the connection.
     pub(super) outbox: mpsc::UnboundedReceiver<Vec<u8>>,
     /// Bytes in the outbox.
     pub(super) queued: Arc<AtomicUsize>,
-    pub(super) said: mpsc::Sender<Said>,
+    /// Takes the messages of the agent, and the end of the connection.
+    pub(super) events: mpsc::Sender<ConnectionEvent>,
 }
 
-/// Serves a connection until it or the hub ends it. Not cancel-safe; it is a task of the store's runtime.
-pub(super) async fn serve(stream: StdStream, frames: FrameBuffer, served: Served) {
-    let (connection, said) = (served.connection, served.said.clone());
-    if let Err(error) = exchange(stream, frames, served).await {
+/// Serves a connection until the agent or the server ends it. Not cancel-safe: it is a task of the store's runtime.
+pub(super) async fn serve(stream: StdStream, frames: FrameBuffer, channels: Channels) {
+    let (connection, events) = (channels.connection, channels.events.clone());
+    if let Err(error) = exchange(stream, frames, channels).await {
         tracing::debug!(connection, %error, "a connection to the store ended");
     }
-    let what = What::Closed;
-    // Fails only at the store's own end.
-    let _ = said.send(Said { connection, what }).await;
+    let kind = Kind::Closed;
+    // Fails only at the end of the store.
+    let _ = events.send(ConnectionEvent { connection, kind }).await;
 }
 
 async fn exchange(
     stream: StdStream,
     mut frames: FrameBuffer,
-    mut served: Served,
+    mut channels: Channels,
 ) -> io::Result<()> {
     let (mut reader, mut writer) = TcpStream::from_std(stream)?.into_split();
     let mut unsent: Vec<u8> = Vec::new();
     let mut sent = 0;
     loop {
         while let Some(message) = next(&mut frames)? {
-            let connection = served.connection;
-            let what = What::Message(message);
-            if served.said.send(Said { connection, what }).await.is_err() {
+            let connection = channels.connection;
+            let kind = Kind::Message(message);
+            let event = ConnectionEvent { connection, kind };
+            if channels.events.send(event).await.is_err() {
                 return Ok(());
             }
         }
         let waiting = unsent.len() - sent;
         tokio::select! {
-            frame = served.outbox.recv(), if waiting < ROOM => {
+            frame = channels.outbox.recv(), if waiting < MAX_UNSENT => {
                 let Some(frame) = frame else { return Ok(()) };
-                served.queued.fetch_sub(frame.len(), Ordering::Relaxed);
+                channels.queued.fetch_sub(frame.len(), Ordering::Relaxed);
                 unsent.extend_from_slice(&frame);
             }
             written = writer.write(&unsent[sent..]), if waiting > 0 => {
@@ -73,7 +76,7 @@ async fn exchange(
                     sent = 0;
                 }
             }
-            read = reader.read_buf(frames.buffer()), if waiting < ROOM => {
+            read = reader.read_buf(frames.buffer()), if waiting < MAX_UNSENT => {
                 if read? == 0 {
                     return Ok(());
                 }

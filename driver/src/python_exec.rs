@@ -1,4 +1,4 @@
-//! What the Python package does for this program: commands that are Python's.
+//! Commands that the Python package implements. This process executes Python for them.
 
 use std::{
     env,
@@ -11,18 +11,18 @@ use std::{
 
 use crate::exit;
 
-/// `elasticrun data ...`: what can be asked about data sets, which the package answers.
+/// Runs `elasticrun data ...`: questions about data sets. Returns only on failure, with the exit code.
 pub fn data(words: Vec<OsString>) -> u8 {
-    become_module(
-        &own(),
+    exec_module(
+        &installed_python(),
         "elasticrun.data",
         words.into_iter(),
         "data: install the Python package, which brings it, beside this program",
     )
 }
 
-/// The Python that this program was installed with, else that on the PATH.
-pub(crate) fn own() -> PathBuf {
+/// The Python beside this program, else the one on the PATH.
+pub(crate) fn installed_python() -> PathBuf {
     let beside = env::current_exe().ok();
     let beside = beside.map(|program| program.with_file_name("python3"));
     beside
@@ -30,20 +30,21 @@ pub(crate) fn own() -> PathBuf {
         .unwrap_or_else(|| "python3".into())
 }
 
-/// Becomes `python -m module words`; comes back only if that cannot be, with the exit code. `advice` begins with what
-/// was asked for.
-pub(crate) fn become_module(
+/// Replaces this process by `python -m module words`. Returns only on failure, with the exit code.
+///
+/// `advice` is `COMMAND: TEXT`. The error message starts with the command and ends with the text.
+pub(crate) fn exec_module(
     python: &Path,
     module: &str,
     words: impl Iterator<Item = OsString>,
     advice: &str,
 ) -> u8 {
     let error = Command::new(python).args(["-m", module]).args(words).exec();
-    let (asked, advice) = advice.split_once(": ").unwrap_or(("", advice));
+    let (command, advice) = advice.split_once(": ").unwrap_or(("", advice));
     let name = python.display();
     let _ = writeln!(
         io::stderr(),
-        "elasticrun: {asked}: cannot run {name}: {error}; {advice}"
+        "elasticrun: {command}: cannot run {name}: {error}; {advice}"
     );
     exit::USAGE
 }

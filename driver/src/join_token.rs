@@ -1,4 +1,4 @@
-//! The join token: what hosts show that register themselves, and what the job's secret is made of then.
+//! The join token, by which hosts register themselves. The job's secret is derived from it.
 
 use std::{
     fmt,
@@ -14,17 +14,17 @@ use elasticrun_protocol::auth::Secret;
 
 use crate::{config::Join, report::Terminal};
 
-/// The job's secret: of the token if hosts may join by one, else random.
+/// The job's secret: derived from the token if hosts may join by one, else random.
 ///
 /// # Errors
-/// When the token file cannot be read or made, or others may read it.
+/// The token file cannot be read or created, or other users may read it.
 pub(crate) fn open(join: Option<&Join>) -> anyhow::Result<(Secret, Option<Token>)> {
     let token = match join {
         None => return Ok((random()?, None)),
         Some(Join {
             token_file: Some(path),
             ..
-        }) => token(path)?,
+        }) => read_or_create(path)?,
         Some(Join {
             token_file: None, ..
         }) => random()?.to_hex(),
@@ -32,7 +32,7 @@ pub(crate) fn open(join: Option<&Join>) -> anyhow::Result<(Secret, Option<Token>
     Ok((Secret::from_token(&token), Some(Token(token))))
 }
 
-/// What a host shows to join.
+/// The token by which a host joins.
 pub(crate) struct Token(String);
 
 impl fmt::Debug for Token {
@@ -42,7 +42,7 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Tells how agents join; the token itself only if the user asked to see it.
+    /// Prints how agents join. Prints the token only if the user asked for it.
     pub(crate) fn announce(&self, join: &Join, address: SocketAddr, terminal: &Terminal) {
         let file = join
             .token_file
@@ -62,7 +62,7 @@ fn random() -> anyhow::Result<Secret> {
     Secret::random().map_err(|error| anyhow::anyhow!("no randomness: {error}"))
 }
 
-fn token(path: &Path) -> anyhow::Result<String> {
+fn read_or_create(path: &Path) -> anyhow::Result<String> {
     if path.exists() {
         let mode = fs::metadata(path)?.permissions().mode();
         if mode & 0o077 != 0 {
