@@ -1,4 +1,4 @@
-//! How long a job waits for what it needs, without a simulation around it.
+//! How long a job waits for what it needs, tested without the simulation.
 
 use std::time::Duration;
 

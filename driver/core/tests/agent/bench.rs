@@ -1,4 +1,4 @@
-//! An agent's machine with memory that a test fills, and no other time than the test's.
+//! The agent's machine in virtual time, with a stand-in for shared memory that a test fills.
 
 use std::{
     cell::Cell,
@@ -21,7 +21,7 @@ pub(crate) struct Fake {
     pub(crate) counts: BTreeMap<Process, u64>,
     pub(crate) commits: BTreeMap<Process, Vec<CommitId>>,
     pub(crate) beats: BTreeMap<Process, u64>,
-    /// Those whose beats grow whenever they are looked at.
+    /// Processes whose heartbeat count grows with each read.
     pub(crate) alive: BTreeSet<Process>,
     looks: Cell<u64>,
     pub(crate) calls: Vec<String>,
@@ -74,7 +74,7 @@ pub(crate) struct Bench {
     pub(crate) machine: Machine,
     pub(crate) memory: Fake,
     pub(crate) now: Time,
-    /// The lease that the driver sends.
+    /// The lease that the driver sends with each answer to a heartbeat.
     pub(crate) lease: Option<Duration>,
 }
 
@@ -128,12 +128,13 @@ fn setup(drain_timeout: Duration) -> Setup {
 }
 
 impl Bench {
-    /// Intervals: a beat each second, silence after 5, orphans end after 10, abort 20, grace 2.
+    /// Heartbeats each second and lost after 5 s. Timeouts: orphan 10 s, abort 20 s, grace 2 s, keep and drain 0
+    /// s.
     pub(crate) fn new() -> Self {
         Self::draining_within(Duration::ZERO)
     }
 
-    /// With two attached workers in round 1 that beat, and this keep timeout.
+    /// Two attached workers in round 1 that send heartbeats, with this keep timeout.
     pub(crate) fn keeping(keep_timeout: Duration) -> Self {
         let mut bench = Self::new();
         let setup = Setup {
@@ -154,7 +155,7 @@ impl Bench {
         bench
     }
 
-    /// Time passes; the driver answers all beats, also those of before.
+    /// Advances time while the driver acknowledges all heartbeats, earlier ones included.
     pub(crate) fn answered_by(&mut self, wait: Duration) -> Vec<Command> {
         let (acked_count, lease) = (u64::MAX, self.lease);
         let mut out = self.order(AgentCommand::Heartbeat { acked_count, lease });
@@ -162,7 +163,7 @@ impl Bench {
         out
     }
 
-    /// The same; workers may leave for so long when the host asks the agent to end.
+    /// As [`Self::new`], with this drain timeout.
     pub(crate) fn draining_within(drain_timeout: Duration) -> Self {
         let setup = setup(drain_timeout);
         Self {
@@ -173,7 +174,7 @@ impl Bench {
         }
     }
 
-    /// With two workers at `run()`.
+    /// Two workers that are at `run()`.
     pub(crate) fn with_two() -> Self {
         let mut bench = Self::new();
         for slot in 0..2 {
@@ -184,7 +185,7 @@ impl Bench {
         bench
     }
 
-    /// With two workers in round 1.
+    /// Two workers in round 1.
     pub(crate) fn training() -> Self {
         let mut bench = Self::with_two();
         bench.plan(1, &[0, 1]);
@@ -280,7 +281,7 @@ impl Bench {
         })))
     }
 
-    /// Time passes, deadline by deadline; beats are answered if the driver is there.
+    /// Advances time, deadline by deadline. With `answered`, the driver acknowledges each heartbeat.
     pub(crate) fn pass(&mut self, wait: Duration, answered: bool) -> Vec<Command> {
         let (end, mut all) = (self.now + wait, Vec::new());
         while let Some(due) = self.machine.next_deadline().filter(|due| *due <= end) {

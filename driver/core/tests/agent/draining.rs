@@ -1,4 +1,4 @@
-//! An agent whose host asks it to end, or says that it will go.
+//! Draining: the host asks the agent to end, or gives notice that it will go.
 
 use elasticrun_core::agent::{Command, End, Event, Signal};
 use elasticrun_protocol::{
@@ -55,7 +55,7 @@ fn a_notice_goes_to_the_driver_and_workers_are_told_of_the_risk() {
         process: process(1, 1),
     });
     let second = format!("at risk {:?}", process(1, 1));
-    assert_eq!(risks(&bench), [first, second], "who comes later as well");
+    assert_eq!(risks(&bench), [first, second], "a worker that attaches later as well");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_killed_worker_that_does_not_go_is_left_behind() {
         let exit = |command: &Command| matches!(command, Command::Exit { .. });
         out.into_iter().find(exit)
     };
-    // Killed after the grace of 2 s.
+    // The worker is killed after the grace of 2 s.
     assert_eq!(exit(bench.pass(seconds(11), true)), None);
     let left = Command::Exit {
         why: End::ShutDown,
@@ -127,7 +127,7 @@ fn a_drained_agent_ends_when_the_driver_says_so() {
     assert!(
         !out.iter()
             .any(|command| matches!(command, Command::Exit { .. })),
-        "it may keep a commit that others need"
+        "the agent may keep a commit that others need"
     );
     assert_eq!(bench.order(AgentCommand::Shutdown), [exits(End::ShutDown)]);
 }

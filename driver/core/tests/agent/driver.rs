@@ -31,9 +31,9 @@ fn a_beat_that_comes_late_extends_nothing() {
             .calls
             .iter()
             .any(|call| call.starts_with("withdraw")),
-        "nobody says how far to run"
+        "without an acknowledgement the hold is withdrawn"
     );
-    // What the driver said four seconds ago comes now: the beat it answers was sent even earlier.
+    // The acknowledgement is four seconds late, and it is of a heartbeat that was sent even earlier.
     bench.pass(seconds(3), false);
     bench.order(AgentCommand::Heartbeat {
         acked_count: 1,
@@ -58,7 +58,7 @@ fn a_beat_that_comes_late_extends_nothing() {
                 ..
             }
         ),
-        "it stops training at once"
+        "training stops at once"
     );
 }
 
@@ -88,13 +88,13 @@ fn what_an_agent_ends_by_itself_has_not_failed() {
         let out = bench.event(exited(slot, Exit::Signal(15)));
         assert!(
             !out.iter().any(reports),
-            "it is lost with its agent: {out:?}"
+            "the driver loses the worker with its agent: {out:?}"
         );
     }
     assert!(bench.machine.has_ended());
 }
 
-/// Twenty minutes of a driver that says nothing, while its machine acknowledges or does not.
+/// The driver sends nothing for so many minutes. With `reached`, its machine still acknowledges.
 fn silent_driver(bench: &mut Bench, minutes: u64, reached: bool) -> Vec<Command> {
     let mut all = Vec::new();
     for _ in 0..minutes * 60 {
@@ -117,7 +117,7 @@ fn a_suspended_driver_costs_nothing_however_long_it_takes() {
     let mut bench = Bench::keeping(seconds(60));
     assert_eq!(silent_driver(&mut bench, 20, true), []);
     assert!(bench.machine.misses_driver() && !bench.machine.is_ending());
-    // It has read what lay in its socket.
+    // The driver has now read what was waiting in its socket.
     let beats = bench.answered_by(seconds(2));
     assert_eq!(beats, [], "workers go on as if nothing had been");
     assert!(!bench.machine.misses_driver());
@@ -148,7 +148,7 @@ fn workers_train_no_longer_than_the_driver_has_said() {
     assert_eq!(
         bench.memory.leases[&process(0, 1)],
         since + seconds(7),
-        "R11: it counts from when the beat was sent that the driver answered last"
+        "R11: the lease counts from the sending of the last acknowledged heartbeat"
     );
 }
 
@@ -203,7 +203,7 @@ fn who_is_stopped_beyond_the_lease_is_killed_when_its_agent_ends() {
     assert_eq!(
         signals,
         [&signal(2, Signal::Kill)],
-        "R11: it does not run again"
+        "R11: the stopped worker does not run again"
     );
 }
 
@@ -227,7 +227,7 @@ fn an_agent_that_stood_still_blames_no_worker_for_it() {
     let out = bench.pass(seconds(10), true);
     assert!(
         out.iter().any(lost),
-        "who never beats again is lost: {out:?}"
+        "a worker without a further heartbeat is lost: {out:?}"
     );
 }
 

@@ -23,7 +23,7 @@ fn who_says_that_it_failed_is_lost_at_once_and_killed_if_it_stays() {
     });
     assert_eq!(out[0], lost);
     assert!(matches!(&out[1], Command::Abort { .. }), "{out:?}");
-    // Its death, which comes as well, says nothing new.
+    // The death of the process follows and adds nothing.
     let died = bench.event(Event::Died {
         process: process(0, 1),
     });

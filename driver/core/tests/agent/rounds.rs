@@ -1,4 +1,4 @@
-//! Plans, holds and what workers say of rounds.
+//! Plans, holds, and what workers report of rounds.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ fn a_plan_is_answered_when_all_its_members_are_back_with_what_the_dead_have_left
     let out = bench.start(2, &[0, 2], Some(commit(1, 3)));
     assert!(
         !out.iter().any(|c| matches!(c, Command::Forget { .. })),
-        "it is the base"
+        "the commit is the base"
     );
     bench.order(AgentCommand::Abort { round: Round(2) });
     bench.joins(0, Some(2), true);
@@ -127,7 +127,7 @@ fn who_dies_after_the_answer_stays_dead() {
             process: process(0, 1)
         }),
         [],
-        "it is not lost twice"
+        "a process is lost once"
     );
 }
 
@@ -171,7 +171,7 @@ fn who_breaks_away_is_told_from_who_leaves() {
     assert_eq!(
         bench.joins(1, Some(1), false),
         [broken(1)],
-        "it did not come to the boundary"
+        "the worker did not reach the boundary"
     );
 }
 
@@ -187,7 +187,7 @@ fn a_round_that_cannot_begin_here_is_reported_and_its_members_stay_where_they_ar
         out,
         [Command::AgentReport(AgentReport::Unable { round, why })]
     );
-    // They have not begun: nobody has to come back, and the next plan is answered at once.
+    // The round has not begun, so no worker has to come back and the agent answers the next plan at once.
     assert_eq!(bench.order(AgentCommand::Abort { round }), []);
     let members = vec![process(0, 1), process(1, 1)];
     let out = bench.order(AgentCommand::Plan {

@@ -1,4 +1,4 @@
-//! Agents that connect: which take part, and which are refused.
+//! Agents that connect: which the driver admits, and which it refuses.
 
 use elasticrun_core::{Event, Rejected};
 use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, control::Task};
@@ -8,7 +8,7 @@ use crate::{
     hosts::elastic,
 };
 
-/// A job whose hosts come by themselves, as tasks of a cluster do.
+/// A job whose hosts register themselves, as tasks of a cluster do.
 fn of_tasks(np: u32) -> Harness {
     Harness::new(elasticrun_core::Settings {
         self_registration: true,
@@ -25,7 +25,7 @@ fn task(machine: &str, slot: u32, attempt: u64) -> Task {
     }
 }
 
-/// Local rank and local size of each member of the round that started last, by host.
+/// Local rank and local size of the first member on each host, in the round that started last.
 fn seats(harness: &Harness) -> Vec<(String, Option<u32>, u32)> {
     let seat = |(host, start): &(HostId, elasticrun_protocol::control::Start)| {
         let place = start.members[0].place;

@@ -1,4 +1,4 @@
-//! Rules 2 and 8: which commit a round begins from, and who is rank 0 of it.
+//! Rules 2 and 8: the commit that a round begins from, and its rank 0.
 
 use elasticrun_core::{FailureDomain, Settings, results::Outcome};
 use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
@@ -16,7 +16,7 @@ fn a_host_that_keeps_the_newest_commit_and_dies_while_others_answer() {
     });
     harness.list(&[host("a", 1), host("b", 1)]);
     harness.commit();
-    // Only a's memory has the newest commit; its worker is dead and b is slow to come back.
+    // Only the memory of host a has the newest commit. Its worker is dead, and b is slow to come back.
     harness.commit_on("a");
     harness.passive.insert("b".into());
     harness.kill("a", 0);
@@ -25,7 +25,7 @@ fn a_host_that_keeps_the_newest_commit_and_dies_while_others_answer() {
     assert_eq!(
         (harness.started(), harness.base()),
         (2, Some(commit(1, 1))),
-        "what nobody can give is no base"
+        "a commit that no process can give is no base"
     );
 }
 
@@ -94,7 +94,7 @@ fn passes_until_round(harness: &mut Harness, round: u32) {
     }
 }
 
-/// The rank that the last process of a slot was told at its start.
+/// The rank that the last process of a slot got at its start.
 fn expected_rank(harness: &Harness, name: &str, slot: u32) -> u32 {
     let spawned = |(host, order): &(HostId, AgentCommand)| match order {
         AgentCommand::Spawn(spawn)
@@ -124,7 +124,7 @@ fn a_worker_is_rank_0_as_long_as_it_lives() {
         [("a".to_owned(), 1), ("a".to_owned(), 0)]
     );
     assert_eq!(expected_rank(&harness, "a", 0), 1, "at its start, too");
-    // Nobody fails, and the replacement is a survivor by now, in the first slot of the host.
+    // No worker fails. The replacement is a survivor by now, in the first slot of the host.
     harness.commit();
     harness.list(&[host("a", 2), host("b", 1)]);
     passes_until_round(&mut harness, 3);
@@ -153,7 +153,7 @@ fn a_host_that_gets_a_new_worker_is_not_before_that_of_rank_0() {
     let expected = [("b".to_owned(), 0), ("a".to_owned(), 0)];
     assert_eq!(harness.members(), expected);
     assert_eq!(expected_rank(&harness, "a", 0), 1);
-    // Now both have survivors, and a arrived first.
+    // Now both hosts have survivors, and a arrived first.
     harness.commit();
     harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
     passes_until_round(&mut harness, 4);
@@ -273,7 +273,7 @@ fn what_was_committed_last_on_hosts_that_go_is_kept() {
     harness.pass(seconds(1));
     harness.commit();
     harness.passive.insert("b".into());
-    // Both go; a leaves at the boundary and ends, b has not come to it yet.
+    // Both hosts go. Host a leaves at the boundary and ends; b has not reached it yet.
     harness.list(&[]);
     harness.list(&[]);
     let round = harness.round();

@@ -1,4 +1,4 @@
-//! Rule 7: hosts that will go away, by a notice. (By a list: `hosts`.)
+//! Rule 7: hosts that go away by a notice. `hosts` tests those that go away by a list.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn notice(kind: NoticeKind, within: Option<u64>) -> Notice {
     Notice { kind, within }
 }
 
-/// The agent of a host hears that it will go.
+/// The agent of a host reports that its host will go.
 fn noticed(harness: &mut Harness, name: &str, within: Option<u64>) {
     let notice = notice(NoticeKind::SpotInterruption, within);
     harness.report(name, AgentReport::Noticed { notice });
@@ -65,7 +65,7 @@ fn a_noticed_host_is_left_at_a_commit_given_free_and_never_used_again() {
     assert_eq!(
         harness.size(),
         4,
-        "a host that was gone and is there again is a new one"
+        "a host that returns after a removal is a new host"
     );
     assert_eq!(failures(&harness), 0);
 }
@@ -157,7 +157,7 @@ fn workers_that_are_needed_leave_in_time_all_the_same() {
     assert_eq!(
         drained(&harness),
         [""; 0],
-        "it may keep the newest commit while nobody trains"
+        "the host may keep the newest commit while no worker trains"
     );
     harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
     assert_eq!((harness.started(), harness.base()), (2, Some(commit(1, 2))));
@@ -175,7 +175,7 @@ fn a_second_host_that_drains_while_the_first_is_left_costs_no_step_either() {
         round: harness.round(),
         highest: Boundary(4),
     };
-    // Workers of `a` are on their way to the boundary; those of `b` and `c` are there.
+    // The workers of `a` have not reached the boundary yet; those of `b` and `c` have.
     harness.report("a", counted);
     noticed(&mut harness, "c", None);
     let cut = AgentCommand::Abort {

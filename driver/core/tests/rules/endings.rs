@@ -172,7 +172,7 @@ fn the_first_success_takes_back_a_plan() {
     harness.commit();
     harness.list(&[host("a", 1), host("b", 1), host("c", 1)]);
     assert_eq!(harness.started(), 2);
-    // A fourth would be added, but the boundary lies behind the end of the training.
+    // A plan would add a third worker at a boundary, but the training of host a ends before it.
     let mut harness = Harness::new(elastic(2, 1, 3));
     harness.list(&[host("a", 1), host("b", 1)]);
     for name in ["a", "b"] {
@@ -283,7 +283,7 @@ fn a_source_that_is_wrong_from_the_start_ends_a_job_that_others_have_hosts_for()
         harness.outcome,
         Some(Outcome::DiscoveryFailed { .. })
     ));
-    // What failed by chance was not wrong from the start, and the job has a list.
+    // A source that has failed once for a passing reason is not wrong from the start, and the job has a list.
     let mut harness = two();
     harness.event(failed(false));
     harness.event(failed(true));

@@ -1,4 +1,4 @@
-//! Rules 4 to 6: what fails, what it takes out, and how the others go on.
+//! Rules 4 to 6: what fails, which domain that excludes, and how the other workers go on.
 
 use elasticrun_core::{
     Decision, FailureDomain, Settings,
@@ -222,7 +222,7 @@ fn a_process_that_dies_at_every_start_waits_longer_each_time() {
         harness.pass(seconds(1));
     }
     assert_eq!(starts, 4, "after 0, 1, 3 and 7 s, and then never again");
-    assert_eq!(harness.started(), 1, "it costs nobody a round");
+    assert_eq!(harness.started(), 1, "the other workers lose no round");
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_host_that_cannot_begin_a_round_has_failed_and_the_others_train() {
         matches!(note, Decision::Blacklisted { domain: Domain::Host(host), .. } if host.as_str() == "b")
     });
     assert!(out, "{:?}", harness.notes);
-    // Of a round that is over it says nothing.
+    // A report about a round that is over has no effect.
     let why = "no memory".to_owned();
     harness.report("a", AgentReport::Unable { round, why });
     assert_eq!((harness.started(), harness.size()), (2, 2));
@@ -359,7 +359,7 @@ fn a_member_that_waits_for_slots_and_fails_is_a_member_that_fails() {
     assert!(member.is_some());
 }
 
-/// A member raises; the others are told that the round is over.
+/// A member raises an error. The other members leave the round.
 fn raises(harness: &mut Harness, host: &str, slot: u32) {
     harness.ends(host, slot, Exit::Code(1));
     harness.pass(seconds(1));
@@ -373,13 +373,13 @@ fn an_error_of_the_script_ends_the_job_in_the_second_round_without_a_commit() {
     });
     harness.list(&[host("a", 2), host("b", 2)]);
     harness.commit();
-    // In the round that made a commit it may have been anything.
+    // The round made a commit, so the cause is unknown and the job goes on.
     raises(&mut harness, "a", 0);
     assert_eq!((harness.started(), harness.size()), (2, 2));
     raises(&mut harness, "b", 1);
     assert_eq!(
         harness.outcome, None,
-        "how it goes on is known when somebody is there"
+        "the job decides once a worker is back"
     );
     harness.pass(seconds(9));
     assert_eq!(harness.started(), 3, "a has not failed without a commit");
@@ -437,6 +437,6 @@ fn a_restart_for_the_program_leaves_rank_0_where_it_is() {
     assert_eq!(
         harness.members()[0],
         ("a".to_owned(), 0),
-        "it has trained all along"
+        "the worker of a was never interrupted"
     );
 }

@@ -1,4 +1,4 @@
-//! Rounds that end again and again without a commit blame a host, or end the job.
+//! Rounds that end again and again without a commit lead to a blamed host, or to the end of the job.
 
 use elasticrun_core::{Decision, Settings, results::Outcome};
 use elasticrun_protocol::AgentReport;
@@ -15,7 +15,7 @@ fn settings(np: u32, min: u32) -> Settings {
     }
 }
 
-/// Workers train for `wait`; those at the ends of cut links cannot connect for five seconds, and say so.
+/// Workers train for `wait`. Those at the ends of cut links fail to connect for five seconds and report it.
 fn pass(harness: &mut Harness, cut: &[(&str, &str)], wait: u64) {
     let end = harness.now + seconds(wait);
     while harness.now < end && harness.outcome.is_none() {
@@ -56,7 +56,7 @@ fn a_newcomer_that_cannot_be_reached_loses_at_once() {
         assert_eq!(failed[0].0, "d");
         let named = cut[0].0.replace('d', cut[0].1);
         assert!(failed[0].1.contains(&named), "{failed:?}");
-        // It comes back later each time, and at last is out for good.
+        // The cooldown of host d grows each time, until the host is excluded for good.
         pass(&mut harness, cut, 3000);
         assert_eq!(harness.blacklisted(), 5);
         assert_eq!((harness.size(), harness.outcome.clone()), (3, None));
@@ -117,7 +117,7 @@ fn two_hosts_that_are_both_needed_end_with_the_elastic_timeout() {
         while harness.outcome.is_none() && harness.now.since_start() < seconds(2000) {
             match names {
                 true => drop(harness.breaks(&[("a", "b")])),
-                // At once, and no host is named.
+                // The report comes at once and names no host.
                 false => harness.breaks_away("a"),
             }
             harness.pass(seconds(1));
@@ -235,7 +235,7 @@ fn an_old_fruitless_round_does_not_shorten_a_later_shortage() {
     harness.pass(seconds(1));
     harness.breaks(&[("a", "b")]);
     harness.pass(seconds(1));
-    // It trains for a day, and then a host is lost for a while.
+    // The workers train for a day, and then a host is lost for a while.
     harness.pass(seconds(86_400));
     harness.lose("b");
     harness.pass(seconds(9));
@@ -275,7 +275,7 @@ fn one_long_round_without_a_commit_is_no_row() {
     let mut harness = Harness::new(settings(2, 2));
     harness.list(&[host("a", 1), host("b", 1)]);
     harness.commit();
-    // A round without a commit, almost as long as the elastic timeout, and its survivors take their time.
+    // The round has no commit and lasts almost as long as the elastic timeout. Its survivors come back late.
     harness.breaks(&[("a", "b")]);
     harness.pass(seconds(1));
     harness.commit();
@@ -322,7 +322,7 @@ fn rounds_that_break_later_than_the_elastic_timeout_are_fruitless_all_the_same()
     });
     harness.list(&[host("a", 1), host("b", 1)]);
     harness.commit();
-    // It takes the workers five seconds to see that a path is cut.
+    // The workers need five seconds to detect that a path is cut.
     pass(&mut harness, &[("a", "b")], 60);
     assert!(
         matches!(harness.outcome, Some(Outcome::TimedOut { .. })),

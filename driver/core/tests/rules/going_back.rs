@@ -1,14 +1,16 @@
-//! Rule 8: a round waits a while for newer commits that are out of reach, and says when it goes back to an older one.
+//! Rule 8: a round waits a while for newer commits that are out of reach, and records when it goes back to an
+//! older one.
 
 use elasticrun_core::{Decision, Settings, results::Outcome};
 use elasticrun_protocol::{AgentCommand, CommitId, HostId, Round};
 
 use crate::harness::{Harness, commit, draining, host, range, seconds};
 
-/// A tenth of the elastic timeout.
+/// A tenth of the elastic timeout, in seconds.
 const WAIT: u64 = 60;
 
-/// Three hosts train; then c's worker fails, a and b train on, and are cut off. Only c is in reach, with a commit of round 1.
+/// Three hosts train. The worker of c fails, a and b train on, and are then cut off. Only c, with a commit of
+/// round 1, is in reach.
 fn cut_off() -> Harness {
     let mut harness = Harness::new(Settings {
         cooldown: range(20, 300),
@@ -26,7 +28,7 @@ fn cut_off() -> Harness {
     harness
 }
 
-/// Hosts are cut off before any of them can say that it has left the round.
+/// Cuts hosts off before any of them can report that it has left the round.
 pub(crate) fn lose_at_once(harness: &mut Harness, names: &[&str]) {
     for name in names {
         harness.passive.insert((*name).into());
@@ -83,7 +85,7 @@ fn after_a_while_the_job_goes_back_and_says_so() {
     assert_eq!((harness.started(), harness.base()), (3, Some(commit(1, 1))));
     assert_eq!(went_back(&harness), [(Some(commit(1, 1)), Round(2))]);
     assert_eq!(waits(&harness).len(), 1);
-    // What comes back now is void.
+    // A newer commit that comes back now is void.
     harness.connects_again("a", true);
     harness.commit();
     harness.pass(seconds(600));

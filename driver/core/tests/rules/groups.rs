@@ -1,4 +1,4 @@
-//! Process mode: workers without the SDK are started, and ended, as a group.
+//! Process mode: workers without the SDK start, and end, as a group.
 
 use std::net::SocketAddr;
 
@@ -23,14 +23,14 @@ fn process(np: u32, min: u32, max: u32) -> Settings {
     }
 }
 
-/// A job of scripts: nothing joins.
+/// A job of scripts, whose processes never join.
 fn scripts(settings: Settings) -> Harness {
     let mut harness = Harness::new(settings);
     harness.slow = true;
     harness
 }
 
-/// Processes that were ever told to start, in the order of the orders.
+/// All spawn orders so far, in the order of sending.
 fn spawns(harness: &Harness) -> Vec<(String, Spawn)> {
     let spawn = |(host, order): &(elasticrun_protocol::HostId, AgentCommand)| match order {
         AgentCommand::Spawn(spawn) => Some((host.to_string(), spawn.clone())),
@@ -39,7 +39,7 @@ fn spawns(harness: &Harness) -> Vec<(String, Spawn)> {
     harness.orders.iter().filter_map(spawn).collect()
 }
 
-/// The last `size` of them are a group: dense ranks, one size, one coordinator.
+/// The last `size` of [`spawns`], which must be one group: dense ranks, one size, one coordinator.
 fn last_group(harness: &Harness, size: usize) -> Vec<(String, Spawn)> {
     let all = spawns(harness);
     let group = all[all.len() - size..].to_vec();
@@ -99,7 +99,7 @@ fn a_group_starts_as_one_with_ranks_that_belong_together() {
 
 #[test]
 fn a_failed_worker_without_a_restart_fails_the_job_at_once_and_is_named() {
-    // In mode auto the others might have the SDK, and are waited for.
+    // In mode auto the other workers might have the SDK, so the job waits for them.
     for (settings, wait) in [(process(4, 2, 4), 0), (elastic(4, 2, 4), 30)] {
         let mut harness = scripts(settings);
         harness.list(&[host("a", 4)]);
@@ -161,7 +161,7 @@ fn a_failure_ends_the_whole_group_and_starts_it_anew_with_another_port() {
     let before = coordinator(&harness, 2);
     harness.report("a", AgentReport::FreePort { port: 77 });
     harness.ends("a", 1, Exit::Code(7));
-    // The survivor hears nothing of it by itself: it is told to end.
+    // Nothing else ends the survivor, so the driver orders its agent to stop it.
     let told = |(_, order): &&(_, AgentCommand)| matches!(order, AgentCommand::Stop { process, .. } if process.local_rank.0 == 0);
     assert_eq!(harness.orders.iter().filter(told).count(), 1);
     assert_eq!(groups(&harness), 2);
@@ -388,7 +388,7 @@ fn members_that_are_told_to_end_and_then_cut_off_are_fenced() {
     );
     harness.lose("a");
     harness.pass(seconds(10));
-    assert_eq!(groups(&harness), 1, "R11: who heard nothing trains on");
+    assert_eq!(groups(&harness), 1, "R11: a worker that got no order trains on");
     harness.pass(seconds(1));
     assert_eq!(groups(&harness), 2, "the last call is over by then");
 }
@@ -511,7 +511,7 @@ fn a_worker_that_attaches_ends_process_mode() {
     harness.joins("a", 0);
     harness.pass(seconds(59));
     assert_eq!(harness.runs("a"), 2);
-    // The other one never attaches: it has the start timeout from the first attach.
+    // The other process never attaches. Its start timeout counts from the first attach.
     harness.pass(seconds(2));
     let slow = |(_, order): &(_, AgentCommand)| matches!(order, AgentCommand::Stop { why, .. } if *why == StopReason::TimedOut);
     assert!(harness.orders.iter().any(slow));

@@ -1,4 +1,4 @@
-//! The elastic rules of the contract, one file for each group, by short plays in virtual time.
+//! The elastic rules of the contract, one file for each group, by short scenarios in virtual time.
 
 mod admission;
 mod base;

@@ -1,4 +1,4 @@
-//! Rule 2: who joins a round that trains has shown that it reaches the hosts of it.
+//! Rule 2: a host joins others that train only after a probe has shown that it reaches them.
 
 use elasticrun_core::{Decision, Rejected, Settings};
 use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
@@ -21,7 +21,7 @@ fn training(names: &[&str]) -> Harness {
     harness
 }
 
-/// Who was asked whether it reaches whom, and by which number.
+/// Probe orders so far: the probing host, the number of the probe, and the hosts to reach.
 fn probes(harness: &Harness) -> Vec<(String, u64, Vec<String>)> {
     let asked = |(host, order): &(HostId, AgentCommand)| match order {
         AgentCommand::Probe { number, hosts, .. } => {
@@ -72,7 +72,7 @@ fn a_newcomer_that_misses_a_host_of_the_round_fails_and_the_round_trains_on() {
         "{failed:?}"
     );
     assert_eq!(harness.runs("d"), 0);
-    // It is asked again after each cooldown, which grows, and joins when the network is mended.
+    // The driver probes again after each cooldown, which grows, and the host joins once the network is mended.
     harness.pass(seconds(50));
     assert_eq!((harness.started(), failed_hosts(&harness).len()), (1, 3));
     harness.cut.clear();
@@ -115,7 +115,7 @@ fn answers_that_are_late_or_come_twice_are_refused() {
         harness.rejected.pop(),
         Some(Rejected::StaleProbe(number + 1))
     );
-    // Of a host that nobody asked, and about hosts that it was not asked about.
+    // Answers of a host that was not probed, and about hosts that the probe did not name.
     harness.report("a", answer(number, &["b"]));
     assert_eq!(harness.rejected.pop(), Some(Rejected::StaleProbe(number)));
     harness.list(&[host("a", 2), host("b", 1)]);
@@ -148,7 +148,7 @@ fn a_recovery_asks_nobody_and_leaves_out_who_is_asked_if_others_are_enough() {
         assert_eq!(probes(&harness).len(), 1);
         harness.kill("b", 0);
         assert_eq!((harness.started(), harness.size()), (2, size));
-        // Asked anew, if it is not in the round that trains.
+        // The driver probes again only if the host is not in the round that trains.
         assert_eq!(probes(&harness).len() as u32, 3 - size);
         harness.pass(seconds(9));
         let failed = failed_hosts(&harness);
@@ -164,7 +164,7 @@ fn a_host_that_goes_meanwhile_is_not_missed() {
     let number = probes(&harness)[0].1;
     harness.passive.insert("a".into());
     harness.lose("b");
-    // The round without b has not begun yet, and what c was asked was about the last one.
+    // The round without b has not begun yet, and the probe of c was about the round with b.
     let unreachable = vec!["b".into()];
     harness.report(
         "c",

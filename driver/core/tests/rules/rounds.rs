@@ -1,4 +1,4 @@
-//! What every start must be, and what late and repeated messages may not do.
+//! Invariants of every start, and the effects that late and repeated messages must not have.
 
 use elasticrun_core::{Rejected, Settings};
 use elasticrun_protocol::{
@@ -210,7 +210,7 @@ fn peers_that_break_away_from_a_round_that_is_left_are_not_waited_for() {
     };
     assert!(
         harness.orders.iter().any(aborted),
-        "the others would wait for it in vain"
+        "the others would wait for b in vain"
     );
     harness.comes_back("b");
     assert_eq!((harness.started(), harness.size()), (2, 3));
@@ -257,7 +257,7 @@ fn every_host_is_used_when_there_is_room_for_all() {
     let mut harness = Harness::new(elastic(2, 1, 3));
     harness.list(&[host("a", 2)]);
     harness.commit();
-    // b's second slot must not be forgotten while a still holds two places.
+    // The second slot of b stays wanted while a still holds two of the three places.
     harness.passive.insert("a".into());
     harness.list(&[host("b", 2)]);
     harness.list(&[host("b", 2)]);

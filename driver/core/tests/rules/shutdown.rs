@@ -1,4 +1,4 @@
-//! What follows the end of a job: agents are asked, told to kill, and given up.
+//! After the end of a job: the driver asks agents to end, orders them to kill, and gives them up.
 
 use elasticrun_core::Event;
 use elasticrun_protocol::{AgentCommand, HostId};
@@ -6,7 +6,7 @@ use elasticrun_protocol::{AgentCommand, HostId};
 use crate::harness::{Harness, host, seconds};
 use elasticrun_core::Settings;
 
-/// Two hosts that train, whose agents do nothing by themselves any more, and a user who has stopped the job.
+/// Two hosts train, their agents do nothing by themselves any more, and the user stops the job.
 fn stopped() -> Harness {
     let mut harness = Harness::new(Settings::elastic(2, 1, Some(2)));
     harness.list(&[host("a", 1), host("b", 1)]);
@@ -17,7 +17,7 @@ fn stopped() -> Harness {
     harness
 }
 
-/// The hosts that got an order of this kind, in the order of sending.
+/// The hosts that got this order, in the order of sending.
 fn told(harness: &Harness, order: &AgentCommand) -> Vec<String> {
     let same = harness.orders.iter().filter(|(_, sent)| sent == order);
     same.map(|(host, _)| host.to_string()).collect()
@@ -64,7 +64,7 @@ fn an_event_behind_a_deadline_of_the_shutdown_lets_it_take_effect() {
     assert_eq!(
         told(&harness, &AgentCommand::Kill),
         ["b"],
-        "it was told before it was lost"
+        "the order came before the loss"
     );
     assert!(harness.exited);
 }

@@ -1,4 +1,4 @@
-//! Hosts, agents and processes of which nothing is heard: when that is a failure, and when they are back in time.
+//! Silent hosts, agents and processes: when silence is a failure, and when they are back in time.
 
 use elasticrun_core::{Event, FailureDomain, Settings};
 use elasticrun_hosts::{Host, HostState};
@@ -52,7 +52,7 @@ fn a_survivor_that_does_not_come_back_is_waited_for_by_its_agent_only() {
     harness.passive.insert("c".into());
     harness.kill("a", 0);
     harness.pass(seconds(60));
-    // The agent of c has killed it.
+    // The agent of c has killed the worker that did not come back.
     let silent = harness.current("c", 0);
     harness.report(
         "c",
@@ -64,7 +64,7 @@ fn a_survivor_that_does_not_come_back_is_waited_for_by_its_agent_only() {
     assert_eq!(
         (harness.started(), harness.size()),
         (2, 1),
-        "it bounds nobody"
+        "a silent survivor delays no round"
     );
 }
 

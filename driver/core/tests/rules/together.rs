@@ -1,4 +1,5 @@
-//! Events that come together: all are received before one plan is made, and what one has completed another may undo.
+//! Events that come together: the job receives all of them before it plans, and one may undo what another has
+//! completed.
 
 use elasticrun_core::Decision;
 use elasticrun_protocol::{
@@ -16,7 +17,7 @@ fn planned(harness: &Harness) -> usize {
     harness.notes.iter().filter(planned).count()
 }
 
-/// Hosts a and b have been planned for round 1; a has answered, b has not.
+/// Hosts a and b are planned for round 1. Host a has answered, b has not.
 fn one_answer_is_missing() -> Harness {
     let mut harness = Harness::new(elastic(2, 1, 2));
     harness.passive.insert("b".into());

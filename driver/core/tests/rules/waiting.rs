@@ -1,5 +1,5 @@
-//! R9: nothing waits for ever. Workers that are there stop the clock of the elastic timeout; starts that hang, agents
-//! that never connect and cooldowns that come and go do not.
+//! R9: nothing waits for ever. Workers that are ready stop the clock of the elastic timeout. Starts that hang,
+//! agents that never connect and cooldowns do not.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use elasticrun_protocol::control::Exit;
 
 use crate::harness::{Harness, host, range, seconds};
 
-/// All defaults of the command line.
+/// The defaults of the command line.
 fn defaults(np: u32, min: u32) -> Settings {
     Settings::elastic(np, min, Some(np))
 }
 
-/// Time passes, and processes of these slots hang at each start while the others come to `run()`. Gives when the job
-/// ended.
+/// Advances time while the processes of `hang` hang at each start and the others come to `run()`. Gives when the
+/// job ended.
 fn hanging(
     harness: &mut Harness,
     slots: &[(&str, u32)],
@@ -70,7 +70,7 @@ fn a_process_that_hangs_at_each_start_lets_the_job_begin_with_fewer() {
 
 #[test]
 fn a_first_start_may_take_its_start_timeout() {
-    // The agent comes after five minutes, the imports take almost ten.
+    // The agent connects after five minutes, and the imports take almost ten.
     let mut harness = Harness::new(defaults(2, 2));
     harness.slow = true;
     harness.passive.insert("a".into());
@@ -89,7 +89,7 @@ fn a_first_start_may_take_its_start_timeout() {
 
 #[test]
 fn first_starts_without_end_are_not_waited_for() {
-    // Each minute another host comes, and each start hangs. In mode auto they might be scripts without the SDK.
+    // Each minute another host appears, and each start hangs. In mode auto they might be scripts without the SDK.
     let mut harness = Harness::new(Settings {
         restart_mode: RestartMode::InProcess,
         ..Settings::elastic(1, 1, None)

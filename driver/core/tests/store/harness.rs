@@ -1,4 +1,4 @@
-//! A store and the workers that ask it, in virtual time.
+//! A store and its clients in virtual time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ use elasticrun_protocol::{
 
 pub(crate) const EPOCH: DriverEpoch = DriverEpoch(1);
 
-/// What a request was answered, or nothing yet.
+/// The answer to a request, if there is one yet.
 pub(crate) type Said = Option<Result<Value, Refused>>;
 
 pub(crate) fn client(number: u32) -> Client {
@@ -56,19 +56,19 @@ pub(crate) fn bytes(text: &str) -> Said {
     Some(Ok(Value::Bytes(blob(text))))
 }
 
-/// See the module.
+/// A store, its clock, and its answers.
 pub(crate) struct Harness {
     pub(crate) store: Store,
     pub(crate) now: Time,
     pub(crate) round: u64,
     numbers: BTreeMap<Client, u64>,
-    /// Answers that nobody has looked at.
+    /// Answers that the test has not taken yet.
     answers: BTreeMap<(Client, u64), Result<Value, Refused>>,
     pub(crate) rejected: Vec<(Client, u64)>,
 }
 
 impl Harness {
-    /// In round 1.
+    /// A store in round 1.
     pub(crate) fn new(limits: Limits) -> Self {
         let mut harness = Self {
             store: Store::new(limits),
@@ -112,7 +112,7 @@ impl Harness {
         });
     }
 
-    /// Lets time pass, deadline by deadline.
+    /// Advances time, deadline by deadline.
     pub(crate) fn pass(&mut self, wait: Duration) {
         let end = self.now + wait;
         while let Some(due) = self.store.next_deadline().filter(|due| *due <= end) {
@@ -129,7 +129,7 @@ impl Harness {
         self.step(Event::Said { client, message });
     }
 
-    /// Asks and gives the number of the request.
+    /// Sends a request and gives its number.
     pub(crate) fn ask_in(
         &mut self,
         number: u32,
@@ -151,7 +151,7 @@ impl Harness {
         (client, number)
     }
 
-    /// Asks in the current round with a second to wait.
+    /// Sends a request for the current round with a timeout of one second.
     pub(crate) fn ask(&mut self, number: u32, op: Op) -> (Client, u64) {
         let second = Duration::from_secs(1);
         self.ask_in(number, namespace(self.round), second, op)
@@ -161,12 +161,12 @@ impl Harness {
         self.answers.remove(&asked)
     }
 
-    /// Whether no answer is left that was not looked at.
+    /// Whether the test has taken all answers.
     pub(crate) fn nothing_said(&self) -> bool {
         self.answers.is_empty()
     }
 
-    /// Asks and gives what comes at once.
+    /// Sends a request and gives its answer, if it comes at once.
     pub(crate) fn call(&mut self, number: u32, op: Op) -> Said {
         let asked = self.ask(number, op);
         self.said(asked)

@@ -1,4 +1,4 @@
-//! The machine and a model of it, that keeps lists and looks at all of them, say the same.
+//! The store gives the same answers as a model that keeps plain lists and scans all of them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use crate::harness::{Harness, client, namespace};
 
-/// Small ones, so that they are met.
+/// Small limits, so that random acts reach them.
 const LIMITS: Limits = Limits {
     keys: 6,
     bytes: 40,
@@ -25,7 +25,7 @@ const LIMITS: Limits = Limits {
 enum Act {
     Ask {
         who: u32,
-        /// Of the job, of the current round, or of the one before.
+        /// The namespace: of the job, of the current round, or of the one before.
         place: Place,
         wait_ms: u64,
         op: Op,
@@ -145,7 +145,7 @@ impl Model {
         size(&self.job) + size(&self.current) + waiting.map(|key| key.len()).sum::<usize>()
     }
 
-    /// Takes over a changed map if there is room.
+    /// Replaces a map if the new one is within the limits.
     fn replace(&mut self, of_job: bool, new: Map) -> Result<(), Refused> {
         let old = std::mem::replace(self.map(of_job), new);
         let keys = self.job.len() + self.current.len();
@@ -215,7 +215,7 @@ impl Model {
                 expected,
                 desired,
             } => {
-                // What is absent is like what is empty.
+                // An absent value equals an empty one.
                 if map.get(key).cloned().unwrap_or_default() == expected.0 {
                     map.insert(key.clone(), desired.0.clone());
                 }
@@ -265,7 +265,7 @@ impl Model {
         None
     }
 
-    /// Ends waits by a rule.
+    /// Ends the waits for which `how` gives an answer.
     fn end(
         &mut self,
         mut how: impl FnMut(&mut Self, &Waiting) -> Option<Result<Value, Refused>>,
@@ -299,7 +299,7 @@ impl Model {
     }
 }
 
-/// Plays the same to both, act by act, and compares all answers and the count of bytes.
+/// Applies each act to both, and compares all answers and the count of bytes.
 fn compare(acts: Vec<Act>) -> Result<(), TestCaseError> {
     let mut harness = Harness::new(LIMITS);
     let mut model = Model {
@@ -365,7 +365,7 @@ fn compare(acts: Vec<Act>) -> Result<(), TestCaseError> {
         }
         prop_assert!(
             harness.nothing_said(),
-            "answers that nobody expects after {act:?}"
+            "unexpected answers after {act:?}"
         );
         prop_assert_eq!(harness.store.bytes(), model.bytes());
         prop_assert_eq!(harness.store.len(), model.job.len() + model.current.len());

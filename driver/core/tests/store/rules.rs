@@ -1,4 +1,4 @@
-//! Each operation, each refusal, and what a new round and a loss do.
+//! Each operation, each refusal, and the effects of a new round and of a loss.
 
 use std::time::Duration;
 
@@ -347,7 +347,7 @@ fn s4_the_store_is_full_and_says_so() {
         bytes("123"),
         "S1: all or nothing"
     );
-    // Making it smaller is always possible.
+    // A smaller value is always accepted.
     assert_eq!(harness.call(0, set("a", "1")), DONE);
     let waits = harness.ask(0, get("c"));
     assert_eq!(harness.call(0, get("too long")), full);

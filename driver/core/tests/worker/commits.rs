@@ -10,7 +10,7 @@ fn commits_of_a_round_are_counted() {
     let mut machine = member(0, None);
     for count in 1..=3 {
         assert_eq!(machine.commit(), Ok(round(1).commit(count)));
-        // One that failed is not one.
+        // A commit that failed does not count.
         assert_eq!(machine.commit(), Ok(round(1).commit(count)));
         machine.committed(round(1).commit(count));
     }
@@ -33,7 +33,7 @@ fn w4_what_was_cut_short_is_not_committed() {
     let mut machine = member(0, None);
     step(&mut machine, Event::CutShort { id: round(1) });
     assert_eq!(machine.commit(), over);
-    // It may leave without being told.
+    // The worker may leave without an abort.
     assert!(machine.leave(false, false).is_some());
 
     let mut machine = member(0, None);

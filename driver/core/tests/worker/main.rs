@@ -1,4 +1,4 @@
-//! The machine of a worker: what it says to its agent, which commits it makes, what its rounds begin with.
+//! The machine of a worker: its messages to the agent, its commits, and the base of its rounds.
 
 mod commits;
 mod joining;
@@ -34,7 +34,7 @@ fn step(machine: &mut Machine, event: Event) -> Vec<Command> {
     out
 }
 
-/// Announces itself and enters a round.
+/// The machine announces itself and enters a round.
 fn enter(machine: &mut Machine, start: RoundStart) {
     assert!(matches!(machine.join(), Ok(Join::Announce(_))));
     step(machine, Event::Started(start));
@@ -48,7 +48,7 @@ fn member(rank: u32, base: Option<CommitId>) -> Machine {
     machine
 }
 
-/// Commits by their ids.
+/// A set of commit ids.
 #[derive(Clone, Debug, Default)]
 struct Held(BTreeSet<CommitId>);
 

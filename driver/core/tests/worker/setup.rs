@@ -1,4 +1,4 @@
-//! W5: when reset callbacks run, what they see, and whether what they change counts.
+//! W5: when reset callbacks run, what state they get, and whether their changes count.
 
 use elasticrun_core::worker::{Event, Failure, Hooks, Machine, Over, SetupStep};
 

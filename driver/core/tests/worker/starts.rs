@@ -1,4 +1,4 @@
-//! W2: the same state in all members, that of the round's base.
+//! W2: all members begin with the same state, that of the round's base.
 
 use elasticrun_core::worker::{
     Action, BaseSource, Fingerprint, Machine, Offer, Outcome, RoundStart, SyncError,
@@ -38,7 +38,7 @@ fn exchange(commit: CommitId, base: Option<CommitId>) -> Action {
     }
 }
 
-/// A machine whose live state was made of a commit, and which is in round 1 now.
+/// A machine whose live state comes from a commit, and which is in round 1 now.
 fn survivor(rank: u32, of: CommitId) -> Machine {
     let mut machine = Machine::default();
     machine.restored(of, true);
@@ -72,7 +72,7 @@ fn without_a_base_all_take_the_state_of_rank_0() {
     let begin = Action::Begin { restored: false };
     assert_eq!(root.synced(Outcome::Done, own), Ok(begin));
 
-    // Also one that has changed its state: one commit has one content.
+    // This holds for a worker that has changed its state as well: one commit has one content.
     for fresh in [false, true] {
         let own = &mut Held::default();
         let mut other = member(1, None);
@@ -105,7 +105,8 @@ fn nothing_is_sent_if_all_hold_the_base() {
         Ok(Action::Restore(base()))
     );
 
-    // All have left the last round at the common boundary: no state is restored, unless it may have changed since.
+    // All members left the last round at the common boundary. No state is restored unless it may have changed
+    // since.
     for trained in [false, true] {
         let own = &mut Held::of([base()]);
         let mut machine = Machine::default();
@@ -162,7 +163,7 @@ fn rank_0_says_which_of_the_two_a_round_begins_with() {
         Ok(Action::Restore(base()))
     );
 
-    // Rank 0 has, and this one has not.
+    // Rank 0 has changed its state, this member has not.
     let own = &mut Held::of([base()]);
     let mut machine = member(1, Some(base()));
     let _ = machine.sync(false, own);

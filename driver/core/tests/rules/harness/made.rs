@@ -1,4 +1,4 @@
-//! Short names for what plays are made of.
+//! Constructors for the values that tests pass to the harness.
 
 use std::time::Duration;
 

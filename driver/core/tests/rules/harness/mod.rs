@@ -1,4 +1,4 @@
-//! A job in virtual time with hosts that do at once what they are told, unless a test says otherwise.
+//! A job in virtual time, with hosts that obey orders at once unless a test changes that.
 
 mod made;
 mod obeying;
@@ -20,10 +20,10 @@ use elasticrun_protocol::{
 
 pub(crate) use made::{commit, draining, host, process, range, seconds};
 
-/// A worker as its agent would see it.
+/// A worker as its agent sees it.
 #[derive(Clone, Debug, Default)]
 struct Worker {
-    /// It is at `run()`, after this round.
+    /// The round that the worker left, once it is back at `run()`.
     left: Option<Round>,
     joined: bool,
     round: Option<Round>,
@@ -40,13 +40,13 @@ struct Host {
     plan: Option<(Round, Vec<Process>)>,
 }
 
-/// See the module.
+/// The job, its hosts, and a record of its commands.
 pub(crate) struct Harness {
     pub(crate) job: Job,
     pub(crate) now: Time,
     hosts: BTreeMap<HostId, Host>,
     instances: u64,
-    /// Commands that were not done yet.
+    /// Commands that are not carried out yet.
     todo: Vec<Command>,
     /// Events are received and not settled.
     gathers: bool,
@@ -56,32 +56,32 @@ pub(crate) struct Harness {
     pub(crate) slow: bool,
     /// Hosts whose agents cannot be launched.
     pub(crate) unreachable: BTreeSet<HostId>,
-    /// Hosts whose agents know no probes.
+    /// Hosts whose agents do not support probes.
     pub(crate) older: BTreeSet<String>,
-    /// Ways from one host to another that are cut.
+    /// Paths from one host to another that are cut.
     pub(crate) cut: BTreeSet<(String, String)>,
     /// Hosts whose agents answer no probe.
     pub(crate) mute: BTreeSet<String>,
     pub(crate) notes: Vec<Decision>,
     /// The round whose store was opened last.
     opened: Option<Round>,
-    /// What sources were told.
+    /// Departures that the job reported to the sources.
     pub(crate) departures: Vec<(HostId, Departure)>,
-    /// What people were told who asked for something.
+    /// Answers to requests of operators.
     pub(crate) answers: Vec<Result<(), Refusal>>,
     pub(crate) rejected: Vec<Rejected>,
     pub(crate) outcome: Option<Outcome>,
     /// The driver has nothing more to do.
     pub(crate) exited: bool,
-    /// Orders of the last started round.
+    /// Start orders of the round that started last.
     pub(crate) starts: Vec<(HostId, Start)>,
     pub(crate) orders: Vec<(HostId, AgentCommand)>,
-    /// Connections that were to be closed.
+    /// Connections that the job closed.
     pub(crate) disconnected: Vec<(HostId, u64)>,
     pub(crate) admitted: Vec<(HostId, u64)>,
-    /// Launches that were to be ended, and whether only those that have led to no agent.
+    /// Launches that the job ended, and whether only those that have led to no agent.
     pub(crate) ended_launches: Vec<(HostId, bool)>,
-    /// Connections that were to be closed with their agents.
+    /// Connections that the job closed together with their agents.
     pub(crate) refused: Vec<(HostId, u64)>,
 }
 
@@ -116,7 +116,7 @@ impl Harness {
         }
     }
 
-    /// A list of discovery comes.
+    /// Discovery reports this list.
     pub(crate) fn list(&mut self, list: &[elasticrun_hosts::Host]) {
         let snapshot = Snapshot::new(list.to_vec());
         self.event(Event::SourceAnswered {
@@ -133,7 +133,7 @@ impl Harness {
         }
     }
 
-    /// The driver takes these events together.
+    /// The driver receives these events together and settles them once.
     pub(crate) fn together(&mut self, events: impl FnOnce(&mut Self)) {
         self.gathers = true;
         events(self);
@@ -142,7 +142,7 @@ impl Harness {
         self.obey();
     }
 
-    /// A person asks to drain a host.
+    /// An operator asks to drain a host.
     pub(crate) fn asks_to_drain(&mut self, host: &str) {
         let (host, within) = (HostId::new(host), None);
         let request = Request::Drain { host, within };
@@ -160,7 +160,7 @@ impl Harness {
         });
     }
 
-    /// Time passes, deadline by deadline.
+    /// Advances time, deadline by deadline.
     pub(crate) fn pass(&mut self, wait: Duration) {
         let end = self.now + wait;
         while let Some(due) = self.job.next_deadline().filter(|due| *due <= end) {
@@ -195,13 +195,13 @@ impl Harness {
         }
     }
 
-    /// Workers of one host seal one commit more than the others.
+    /// The workers of one host make one commit more than the others.
     pub(crate) fn commit_on(&mut self, name: &str) {
         let round = self.round();
         self.commit_round(&HostId::new(name), round);
     }
 
-    /// What the workers of this host commit holds no bytes.
+    /// Commits of the workers of this host hold no bytes.
     pub(crate) fn keep_states_on(&mut self, name: &str) {
         let host = self.hosts.get_mut(&HostId::new(name)).expect("it is there");
         host.workers
@@ -209,7 +209,7 @@ impl Harness {
             .for_each(|worker| worker.empty = true);
     }
 
-    /// Nobody has sealed anything yet.
+    /// Removes all commits.
     pub(crate) fn forget_commits(&mut self) {
         let names: Vec<_> = self.hosts.keys().map(HostId::to_string).collect();
         for name in names {
@@ -217,7 +217,7 @@ impl Harness {
         }
     }
 
-    /// Nobody has sealed anything yet on this host.
+    /// Removes the commits of this host.
     pub(crate) fn forget_commits_on(&mut self, name: &str) {
         let workers = self
             .hosts
@@ -228,7 +228,7 @@ impl Harness {
         }
     }
 
-    /// A worker ends; its agent sees both, the death and then the exit.
+    /// A worker ends. Its agent reports the failure, if it is one, and then the exit.
     pub(crate) fn ends(&mut self, host: &str, slot: u32, exit: Exit) {
         let id = HostId::new(host);
         let process = self.current(host, slot);
@@ -286,7 +286,7 @@ impl Harness {
         }
     }
 
-    /// A host is out of reach: its agent ends its workers and keeps what they have committed.
+    /// A host is out of reach: its agent ends its workers and keeps their commits.
     pub(crate) fn out_of_reach(&mut self, name: &str) {
         let id = HostId::new(name);
         let host = self.hosts.get_mut(&id).expect("the test names a host");
@@ -320,7 +320,7 @@ impl Harness {
         });
     }
 
-    /// The process of a slot.
+    /// The newest process of a slot.
     pub(crate) fn current(&self, host: &str, slot: u32) -> Process {
         let workers = &self.hosts[host].workers;
         let found = workers.keys().rfind(|process| process.local_rank.0 == slot);
@@ -337,7 +337,7 @@ impl Harness {
         self.hosts.get(host).map_or(0, |host| host.workers.len())
     }
 
-    /// Members of the last started round by rank.
+    /// Members of the round that started last, by rank.
     pub(crate) fn members(&self) -> Vec<(String, u32)> {
         (self.starts.iter())
             .flat_map(|(host, start)| start.members.iter().map(move |member| (host, member)))
@@ -359,17 +359,17 @@ impl Harness {
         self.starts.first().and_then(|(_, start)| start.base)
     }
 
-    /// From whom rank 0 of the round gets its base.
+    /// The process that rank 0 of the round gets its base from.
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
         self.starts.first()?.1.keeper.as_ref()
     }
 
-    /// Rounds that have started.
+    /// Number of rounds that have started.
     pub(crate) fn started(&self) -> u32 {
         self.job.rounds_started()
     }
 
-    /// A process that a passive host was told to start joins.
+    /// The process of a slot joins, also on a passive host.
     pub(crate) fn joins(&mut self, host: &str, slot: u32) {
         let process = self.current(host, slot);
         let id = HostId::new(host);
@@ -400,7 +400,7 @@ impl Harness {
         found.any(|(_, worker)| !worker.joined && worker.round.is_none())
     }
 
-    /// The process of a slot joins, if it is on its way.
+    /// The process of a slot joins, if it is still starting.
     pub(crate) fn joins_if_it_starts(&mut self, host: &str, slot: u32) {
         if self.is_starting(host, slot) {
             self.joins(host, slot);
@@ -412,7 +412,7 @@ impl Harness {
         self.connects_again(name, false);
     }
 
-    /// The agent of a host connects, perhaps one that was here before and keeps what it has.
+    /// The agent of a host connects. With `keeps`, it was connected before and keeps its workers and commits.
     pub(crate) fn connects_again(&mut self, name: &str, keeps: bool) {
         let agent = AgentConnected {
             keeps,
@@ -430,7 +430,7 @@ impl Harness {
         self.agent_connects(agent);
     }
 
-    /// A connection of this number, which is not the newest of its host.
+    /// A connection with this number arrives, which is not the newest of its host.
     pub(crate) fn arrives_late(&mut self, name: &str, instance: u64) {
         let agent = AgentConnected {
             instance,

@@ -1,4 +1,4 @@
-//! What hosts do with what they are told.
+//! How hosts carry out the commands of the job.
 
 use elasticrun_core::{Command, Event};
 use elasticrun_protocol::{
@@ -123,7 +123,7 @@ impl Harness {
                         data_port: 1,
                     })
                     .collect();
-                // The agent folds: the plan that follows at once comes first.
+                // The agent merges reports: an answer to the plan that follows at once replaces this one.
                 if !unplanned.is_empty() {
                     let workers = unplanned;
                     self.report(&name, AgentReport::Waiting { workers });
@@ -216,8 +216,8 @@ impl Harness {
         back
     }
 
-    /// Workers at the ends of these links lose each other, if they are in a round; the one first named says so first. Gives
-    /// how many said so.
+    /// Workers at the ends of these links lose each other, if all are in the round; the first end of a link
+    /// reports first. Gives the number of reports.
     pub(crate) fn breaks(&mut self, links: &[(&str, &str)]) -> usize {
         let (round, hosts) = (self.round(), self.hosts_by_rank());
         let index = |name: &str| hosts.iter().position(|(host, _)| host == name);
@@ -254,7 +254,7 @@ impl Harness {
         said.len()
     }
 
-    /// A worker of this host says that it lost a peer, and not which.
+    /// A worker of this host reports that it lost a peer, without naming it.
     pub(crate) fn breaks_away(&mut self, name: &str) {
         let (round, hosts) = (self.round(), self.hosts_by_rank());
         let Some((host, process)) = hosts.into_iter().find(|(host, _)| host == name) else {
@@ -271,14 +271,14 @@ impl Harness {
         );
     }
 
-    /// Hosts of the last started round by rank, each with its first member.
+    /// Hosts of the round that started last, by rank, each with its first member.
     fn hosts_by_rank(&self) -> Vec<(String, Process)> {
         (self.starts.iter())
             .map(|(host, start)| (host.to_string(), start.members[0].process))
             .collect()
     }
 
-    /// A member of an aborted round comes back although its host is passive.
+    /// The members of the round on a passive host come back.
     pub(crate) fn comes_back(&mut self, name: &str) {
         let round = self.round();
         let id = HostId::new(name);
@@ -286,7 +286,7 @@ impl Harness {
         self.answer(&id);
     }
 
-    /// Answers a plan once all members are there.
+    /// Answers a plan once all its members are at `run()`.
     pub(super) fn answer(&mut self, id: &HostId) {
         let Some(host) = self.hosts.get_mut(id) else {
             return;
