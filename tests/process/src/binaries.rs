@@ -1,12 +1,11 @@
-//! Where the programs under test are.
+//! Paths of the programs under test.
 
 use std::{env, path::PathBuf};
 
 /// The binary `elasticrun` of this build.
 ///
 /// # Panics
-/// When it has not been built: these tests are of another package, so cargo does not build it for them
-/// unless the whole workspace is built.
+/// When it is not built. Cargo builds binaries of other packages only together with the whole workspace.
 pub fn elasticrun() -> PathBuf {
     beside("elasticrun", "ELASTICRUN_TEST_BINARY")
 }
@@ -14,15 +13,15 @@ pub fn elasticrun() -> PathBuf {
 /// The test worker of this build.
 ///
 /// # Panics
-/// When it has not been built.
+/// When it is not built.
 pub fn worker() -> PathBuf {
     beside("elasticrun-test-worker", "ELASTICRUN_TEST_WORKER")
 }
 
-/// The directory with the libraries of this build's plugins.
+/// The directory with the plugin libraries of this build.
 ///
 /// # Panics
-/// When they have not been built.
+/// When they are not built.
 pub fn plugins() -> PathBuf {
     let library = beside(
         "libelasticrun_plugin_misbehaving.so",

@@ -1,14 +1,14 @@
-//! The rules of plugins, checked by `elasticrun plugin test` as a person would.
+//! The plugin rules, checked by `elasticrun plugin test` as a user runs it.
 
 use std::{path::Path, process::Command};
 
 use crate::binaries;
 
-/// Runs the conformance suite over a plugin that is found in `directory`; `spec` names it, with options of a set-up
-/// that works.
+/// Runs the conformance suite over a plugin in `directory`. `spec` is its name with the options of a working
+/// configuration.
 ///
 /// # Panics
-/// When a rule is broken; the message is what the suite printed.
+/// When the plugin breaks a rule. The message is the output of the suite.
 #[track_caller]
 pub fn assert_conforms(spec: &str, directory: &Path) {
     let output = Command::new(binaries::elasticrun())

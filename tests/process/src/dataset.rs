@@ -1,17 +1,17 @@
-//! The data set of a run: one Parquet file with a column that counts its rows.
+//! The data set of a run: one Parquet file with a column of row numbers.
 
 use std::{fs::File, path::Path, sync::Arc};
 
 use arrow_array::{RecordBatch, UInt64Array};
 use parquet::{arrow::ArrowWriter, file::properties::WriterProperties};
 
-/// Its name in the control directory.
+/// File name in the control directory.
 pub(crate) const NAME: &str = "rows.parquet";
 
 /// Rows of a row group.
 const GROUP: usize = 40;
 
-/// Writes so many rows.
+/// Writes a data set of `rows` rows.
 pub(crate) fn write(path: &Path, rows: u64) {
     let numbers = Arc::new(UInt64Array::from_iter_values(0..rows));
     let batch = RecordBatch::try_from_iter([("row", numbers as _)]).expect("one column");

@@ -1,4 +1,4 @@
-//! The event log: one line of JSON for each thing that a worker did, appended by one write.
+//! The event log: one line of JSON for each event of a worker, appended by one write.
 
 use std::{
     fs::{File, OpenOptions},
@@ -8,13 +8,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A process has begun.
+    /// A process begins.
     Begin,
-    /// Reset callbacks of a round run.
+    /// The reset callbacks of a round run.
     Reset,
     /// A round begins for this worker: it is connected and has the state.
     Round,
@@ -22,40 +22,40 @@ pub enum Kind {
     Step,
     /// A fault is about to happen.
     Fault,
-    /// The training function is left with an error that `run()` answers with a new round.
+    /// The training function returns an error, such as one that `run()` answers with a new round.
     Left,
     /// `run()` has returned.
     Trained,
 }
 
-/// One line of the log. What a kind does not know is zero.
+/// One line of the log. A field without a value is zero or empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// CLOCK_MONOTONIC in nanoseconds, so that processes of one machine can be compared.
+    /// CLOCK_MONOTONIC in nanoseconds, comparable between processes of one machine.
     pub at: u64,
-    /// What happened.
+    /// The kind of the event.
     pub kind: Kind,
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// Its host's name.
+    /// Name of the worker's host.
     pub host: String,
-    /// Its slot.
+    /// Slot of the worker.
     pub local_rank: u32,
-    /// The start of the slot.
+    /// Number of the slot's start, from 1.
     pub generation: u32,
-    /// The round.
+    /// Round of the worker.
     #[serde(default)]
     pub round: u64,
-    /// Its rank in the round.
+    /// Rank of the worker in the round.
     #[serde(default)]
     pub rank: u32,
-    /// The size of the round.
+    /// Size of the round.
     #[serde(default)]
     pub size: u32,
-    /// Steps that are committed.
+    /// Steps of the model.
     #[serde(default)]
     pub step: u64,
-    /// More, by kind.
+    /// Details, by kind.
     #[serde(default)]
     pub text: String,
 }
@@ -65,10 +65,10 @@ pub struct Event {
 pub(crate) struct Writer(File);
 
 impl Writer {
-    /// Opens the log at `path`, which it makes if need be.
+    /// Opens the log at `path` and creates it if necessary.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         Ok(Self(
             OpenOptions::new().create(true).append(true).open(path)?,
@@ -93,7 +93,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log at `path`, which it makes if need be.
+    /// Opens the log at `path` and creates it if necessary.
     ///
     /// # Panics
     /// When the file cannot be made.
@@ -107,10 +107,10 @@ impl Log {
         }
     }
 
-    /// All events up to now, in the order of their writing.
+    /// All events so far, in the order of the log.
     ///
     /// # Panics
-    /// When a line is no event.
+    /// When a line is not an event.
     pub fn events(&mut self) -> &[Event] {
         self.file
             .read_to_end(&mut self.rest)

@@ -14,7 +14,7 @@ pub struct HostsFile {
 }
 
 impl HostsFile {
-    /// Makes both in `directory`. `text` is what the script prints, as it is.
+    /// Makes both in `directory`. The script prints `text` unchanged.
     ///
     /// # Panics
     /// When a file cannot be written.
@@ -28,12 +28,12 @@ impl HostsFile {
         hosts
     }
 
-    /// The script.
+    /// Path of the script.
     pub fn script(&self) -> &Path {
         &self.script
     }
 
-    /// Changes the answer, at once and as a whole.
+    /// Replaces the answer atomically.
     ///
     /// # Panics
     /// When the file cannot be written.

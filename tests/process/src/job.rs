@@ -1,4 +1,4 @@
-//! A job as a test describes it.
+//! The builder of a job under test.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::{DIRECTORY, Fault, HostsFile, Log, Plan, Running, Tag, binaries, hosts::write_script};
 
-/// A job to start. See the crate.
+/// A job to start: its flags, hosts, command and plan.
 #[derive(Debug)]
 pub struct Job {
     directory: TempDir,
@@ -29,7 +29,7 @@ impl Job {
     /// `elasticrun` with these flags (split at white space) and the test worker as its command.
     ///
     /// # Panics
-    /// When no directory can be made.
+    /// When the directory of the run cannot be made.
     pub fn new(flags: &str) -> Self {
         Self {
             directory: tempfile::Builder::new()
@@ -48,14 +48,14 @@ impl Job {
         }
     }
 
-    /// More flags, each a word of its own.
+    /// Adds flags, each as one word.
     #[must_use]
     pub fn flag<const N: usize>(mut self, words: [&str; N]) -> Self {
         self.flags.extend(words.map(str::to_owned));
         self
     }
 
-    /// Hosts from a script that prints `text`, asked every 50 ms. [`Running::set_hosts`] changes it.
+    /// Hosts come from a script that prints `text` and runs every 50 ms. [`Running::set_hosts`] changes the text.
     #[must_use]
     pub fn discovered(mut self, text: &str) -> Self {
         let hosts = HostsFile::create(self.directory.path(), text);
@@ -69,7 +69,7 @@ impl Job {
         ])
     }
 
-    /// Hosts from a shell script with this body.
+    /// Hosts come from a shell script with this body, which runs every 50 ms.
     #[must_use]
     pub fn script(self, body: &str) -> Self {
         let script = self.directory.path().join("discover.sh");
@@ -82,49 +82,42 @@ impl Job {
         ])
     }
 
-    /// What the workers do.
+    /// Changes the plan of the workers.
     #[must_use]
     pub fn plan(mut self, change: impl FnOnce(&mut Plan)) -> Self {
         change(&mut self.plan);
         self
     }
 
-    /// What goes wrong in the workers.
+    /// Adds a fault to the plan of the workers.
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
         self.plan.faults.push(fault);
         self
     }
 
-    /// Another command than the test worker.
+    /// Runs this command instead of the test worker.
     #[must_use]
     pub fn command<const N: usize>(mut self, words: [&str; N]) -> Self {
         self.command = Some(words.map(str::to_owned).to_vec());
         self
     }
 
-    /// Runs `elasticrun` by this program, as in a network namespace.
+    /// Starts `elasticrun` through this program, such as `ip netns exec`.
     #[must_use]
     pub fn before<const N: usize>(mut self, words: [&str; N]) -> Self {
         self.before = words.map(str::to_owned).to_vec();
         self
     }
 
-    /// Runs this file instead of the binary of the build.
-    #[must_use]
-    pub fn program(mut self, path: PathBuf) -> Self {
-        self.program = Some(path);
-        self
-    }
-
-    /// Where standard output goes, instead of a file of the harness.
+    /// Sends standard output to `file` instead of a file of the harness.
     #[must_use]
     pub fn stdout(mut self, file: File) -> Self {
         self.stdout = Some(file);
         self
     }
 
-    /// Where standard error goes, instead of a file of the harness.
+    /// Sends standard error to `file` instead of a file of the harness.
     #[must_use]
     pub fn stderr(mut self, file: File) -> Self {
         self.stderr = Some(file);
@@ -141,7 +134,7 @@ impl Job {
         &self.tag
     }
 
-    /// Starts it.
+    /// Starts the job.
     ///
     /// # Panics
     /// When the driver cannot be started, or the plan has rows and the feature `worker` is off.
@@ -167,7 +160,7 @@ impl Job {
         let (name, value) = self.tag.variable();
         let child = Command::new(&words[0])
             .args(&words[1..])
-            // Workers on hosts that are not local have them, too.
+            // Workers on hosts that are not local get both variables, too.
             .env("ELASTICRUN_ENV", format!("{name};{DIRECTORY}"))
             .env(name, value)
             .env(DIRECTORY, self.directory.path())
@@ -187,7 +180,7 @@ impl Job {
         )
     }
 
-    /// Starts it and waits for its end.
+    /// Starts the job and waits for its end.
     ///
     /// # Panics
     /// As [`Running::end`].

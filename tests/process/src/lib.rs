@@ -1,19 +1,20 @@
 //! The harness of the end-to-end tests: real drivers, agents and workers, real signals.
 //!
-//! A test describes a [`Job`] (flags, hosts, what its workers do), starts it, waits for conditions in the
-//! event log that the workers write, disturbs it, and looks at how it ended. The worker is a program of
-//! this crate that trains a trivial model by the real SDK; a [`Plan`] tells it when to misbehave.
+//! A test describes a [`Job`] (flags, hosts, plan of its workers) and starts it. It waits for conditions in the
+//! event log that the workers write, injects faults, and checks how the job ended. The worker is a program of this
+//! crate that trains a trivial model with the real SDK. A [`Plan`] sets when it misbehaves.
 //!
 //! Invariants of the harness:
-//! - No sleep stands for a condition: every wait polls for what it waits for and fails at a deadline with
-//!   all that is known of the run.
-//! - Every process of a run carries the run's tag in its environment. When a run has ended none may be
-//!   left ([`Ended`] is only made after that check), and when a test fails all of them are killed by id.
+//! - No sleep stands for a condition. Every wait polls for its condition and fails at a deadline with a full
+//!   report of the run.
+//! - Every process of a run carries the run's tag in its environment. When a run has ended no process may be left
+//!   ([`Ended`] exists only after that check). When a test fails the harness kills all of them by id.
 //!
-//! The feature `worker`, on by default, is the test worker's side: its program and its data sets. Tests of plugins start the
-//! program that is built already and do without it, so that a plugin's workspace compiles neither the SDK nor the readers.
+//! The feature `worker`, on by default, holds the worker's side: its program and its data sets. Tests of plugins
+//! turn it off and start the program that is built already, so that a plugin's workspace compiles neither the SDK
+//! nor the readers.
 //!
-//! Not promised: that a run which is being debugged keeps its files; they go with the test.
+//! Not promised: that the files of a run outlive its test.
 
 pub mod binaries;
 mod conformance;

@@ -1,5 +1,5 @@
-//! Stand-ins of the metadata services of EC2, Compute Engine and Azure, after their documentation: one server a
-//! host has the paths of all three. What it says is set by the test.
+//! Fake metadata services of EC2, Compute Engine and Azure, after their documentation. One server for each host
+//! serves the paths of all three. The test sets the answers.
 
 use std::{
     collections::BTreeMap,
@@ -10,23 +10,23 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What a metadata service says of its machine.
+/// The state that a metadata service reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Says {
-    /// It stays.
+    /// No notice.
     #[default]
     Nothing,
-    /// EC2: a spot instance is taken back in two minutes.
+    /// EC2: the spot instance is interrupted in two minutes.
     SpotInterruption,
-    /// EC2: the risk of that has grown.
+    /// EC2: a rebalance recommendation.
     RebalanceRecommendation,
-    /// EC2: its Auto Scaling group ends it.
+    /// EC2: the Auto Scaling group terminates the instance.
     TargetTerminated,
-    /// Compute Engine: preempted.
+    /// Compute Engine: the instance is preempted.
     Preempted,
-    /// Compute Engine: ended for maintenance.
+    /// Compute Engine: the instance is terminated for maintenance.
     Maintenance,
-    /// Azure: this event is scheduled.
+    /// Azure: a scheduled event with this id.
     ScheduledEvent(String),
 }
 
@@ -39,7 +39,7 @@ struct State {
     requests: u64,
 }
 
-/// A server on a port of its own; it lives as long as the process.
+/// A server on its own port, which lives as long as the process.
 #[derive(Clone, Debug)]
 pub struct Metadata {
     address: SocketAddr,
@@ -47,7 +47,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Starts one.
+    /// Starts a server.
     ///
     /// # Panics
     /// When no port is free.
@@ -66,7 +66,7 @@ impl Metadata {
         server
     }
 
-    /// The variables that send an agent here.
+    /// The environment variables that direct an agent to this server.
     pub fn environment(&self) -> [(&'static str, String); 3] {
         let url = format!("http://{}", self.address);
         [
@@ -76,7 +76,7 @@ impl Metadata {
         ]
     }
 
-    /// Says something else from now on.
+    /// Changes the reported state.
     pub fn say(&self, says: Says) {
         self.change(|state| {
             state.says = says;
@@ -84,12 +84,12 @@ impl Metadata {
         });
     }
 
-    /// Azure's events that were approved.
+    /// Ids of the approved events of Azure.
     pub fn approved(&self) -> Vec<String> {
         self.change(|state| state.approved.clone())
     }
 
-    /// Requests so far.
+    /// Number of requests so far.
     pub fn requests(&self) -> u64 {
         self.change(|state| state.requests)
     }
@@ -101,7 +101,7 @@ impl Metadata {
         result
     }
 
-    /// One request a connection. A client that breaks off is its own affair.
+    /// Serves one request on a connection. A client that disconnects early ends it.
     fn serve(&self, stream: &TcpStream) -> Option<()> {
         let mut lines = BufReader::new(stream);
         let mut line = String::new();
@@ -225,7 +225,8 @@ impl Metadata {
         }
     }
 
-    /// The value now, or with `wait_for_change` once it is another one than that of `last_etag`.
+    /// The current value. With `wait_for_change`, the answer waits until the ETag differs from `last_etag` or the
+    /// timeout passes.
     fn compute_engine(&self, name: &str, query: &str) -> (u16, String, Option<u64>) {
         let asked: BTreeMap<_, _> = query
             .split('&')

@@ -1,4 +1,4 @@
-//! What a test wants its workers to do. The test writes it, every worker of the run reads it at its start.
+//! The behaviour of the workers of a run. The test writes it, and every worker reads it at its start.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,22 @@ pub const DIRECTORY: &str = "PROCESS_TEST_DIR";
 /// The behaviour of the workers of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Train until so many steps are committed; none: until the file `finish` is there.
+    /// Steps to train; none: train until the file `finish` is there.
     pub steps: Option<u64>,
-    /// How long one step takes beside its allreduce.
+    /// Duration of one step without its allreduce.
     pub step_ms: u64,
-    /// Steps from one commit to the next, as long as no host is at risk; a step without a commit looks for updates.
+    /// Steps from one commit to the next, as long as no host is at risk. A step without a commit checks for host
+    /// updates.
     pub commit_every: u64,
     /// How long a process takes before it uses the SDK, as imports would.
     pub import_ms: u64,
-    /// Whether they meet in the key-value store: once at the start of a round, then before each step.
+    /// Whether workers use the key-value store: once at the start of a round, then before each step.
     pub store: bool,
-    /// Bytes of the model beside its counters.
+    /// Bytes of the model in addition to its counters.
     pub ballast: usize,
-    /// Rows of a data set that they train on; 0 is none.
+    /// Rows of the data set that the workers train on; 0 is none.
     pub rows: u64,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
 }
 
@@ -41,21 +42,21 @@ impl Default for Plan {
     }
 }
 
-/// Something that goes wrong, once per run unless [`Fault::always`].
+/// A fault, once per run unless [`Fault::always`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     /// Where in the program.
     pub point: Point,
-    /// For whom and when; all that is given must hold.
+    /// The condition, all given parts of which must hold.
     pub when: When,
-    /// What.
+    /// The effect.
     pub what: What,
-    /// It happens to everybody and every time, not only to the first who comes there.
+    /// The fault happens each time and in each process, not only in the first that meets the condition.
     pub always: bool,
 }
 
 impl Fault {
-    /// A fault of whoever comes first to a point under a condition.
+    /// A fault of the first process that reaches a point under a condition.
     pub fn new(point: Point, when: When, what: What) -> Self {
         Self {
             point,
@@ -65,7 +66,7 @@ impl Fault {
         }
     }
 
-    /// It happens every time.
+    /// The fault happens each time.
     #[must_use]
     pub fn always(mut self) -> Self {
         self.always = true;
@@ -85,15 +86,15 @@ pub enum Point {
     Committed,
     /// In the reset callback of a round.
     Reset,
-    /// While the state is saved for a commit or for others.
+    /// While the state is saved for a commit or for other workers.
     Save,
-    /// While the state is taken over.
+    /// While the state is restored.
     Restore,
     /// `run()` has returned; the process has not ended yet.
     Trained,
 }
 
-/// A condition; what is not given does not matter.
+/// A condition. Parts that are not given always hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct When {
     /// The rank in the round.
@@ -102,7 +103,7 @@ pub struct When {
     pub host: Option<String>,
     /// The slot.
     pub local_rank: Option<u32>,
-    /// The start of the slot.
+    /// The number of the slot's start, from 1.
     pub generation: Option<u32>,
     /// The number of the round.
     pub round: Option<u64>,
@@ -114,24 +115,24 @@ pub struct When {
     pub file: Option<String>,
 }
 
-/// What a worker does that it should not.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// Ends with this code, without a word to anybody.
+    /// Exits with this code and sends no message.
     Exit(i32),
     /// Returns an error from the training function.
     Error,
     /// Panics.
     Panic,
-    /// SIGKILL to itself.
+    /// Sends SIGKILL to itself.
     Kill,
-    /// SIGSTOP to itself.
+    /// Sends SIGSTOP to itself.
     Stop,
     /// Does nothing for ever.
     Hang,
-    /// Goes on only when the file `release` is in the control directory.
+    /// Waits until the file `release` is in the control directory.
     Wait,
-    /// Prints so many lines of 100 bytes.
+    /// Prints this number of lines of 100 bytes.
     Print(u64),
 }

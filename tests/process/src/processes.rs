@@ -14,12 +14,12 @@ use nix::{
 /// The variable that carries the tag.
 const VARIABLE: &str = "PROCESS_TEST_TAG";
 
-/// What all processes of one run have in their environment and no other process has.
+/// A value in the environment of all processes of one run and of no other process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag(String);
 
 impl Tag {
-    /// A tag that nobody else has.
+    /// A tag that no other run has.
     pub fn new() -> Self {
         Self(format!("{}-{}", std::process::id(), monotonic()))
     }
@@ -44,7 +44,7 @@ impl Tag {
         .collect()
     }
 
-    /// Kills all processes with this tag, until there is none.
+    /// Kills processes with this tag until none is left, for at most five seconds.
     pub fn kill_all(&self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {

@@ -1,4 +1,4 @@
-//! A job that runs, and what is left of one that has ended.
+//! A running job, and the results of an ended one.
 
 use std::{
     fs,
@@ -14,23 +14,24 @@ use tempfile::TempDir;
 
 use crate::{Event, HostsFile, Kind, Log, Tag, send_signal};
 
-/// How long anything may take that a test waits for: many times what it takes on a busy machine, and less than the minute and
-/// more that a job waits by default for workers that do not start, come back or reach a boundary.
+/// How long a wait of a test may take. This is many times what a busy machine needs, and less than the default
+/// timeouts of a job: those for workers that do not start, come back or reach a boundary are a minute or more.
 pub const PATIENCE: Duration = Duration::from_secs(45);
 
-/// How long the kernel and the agents' guards may take for what ends with its driver. Agents that are orphans end a default
-/// of 5 s after it: what they leave behind for so long counts.
+/// How long the kernel and the agents' reaper processes may take for processes that end with the driver. It is
+/// shorter than the default orphan timeout of 5 s, so a process that only ends with an orphaned agent fails the
+/// test.
 const LAST_DEATHS: Duration = Duration::from_secs(4);
 
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const POLL: Duration = Duration::from_millis(4);
 
-/// A job that runs. If it is dropped before its end, as by a failed test, all its processes are killed.
+/// A running job. If it is dropped before its end, as by a failed test, all its processes are killed.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     command: String,
-    /// Taken when the run ends.
+    /// Moves to [`Ended`] when the run ends.
     directory: Option<TempDir>,
     tag: Tag,
     log: Log,
@@ -73,7 +74,7 @@ impl Running {
         path_in(self.directory.as_ref(), name)
     }
 
-    /// Changes what discovery says.
+    /// Changes the answer of discovery.
     ///
     /// # Panics
     /// When the job's hosts do not come from [`crate::Job::discovered`].
@@ -87,30 +88,30 @@ impl Running {
     /// Makes a control file that faults or workers wait for.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// When the file cannot be made.
     pub fn touch(&self, name: &str) {
         fs::write(self.path(name), "").expect("a control file can be made");
     }
 
-    /// Tells the workers to end their training at a common step.
+    /// Makes the workers end their training at a common step.
     pub fn finish(&self) {
         self.touch("finish");
     }
 
-    /// All events up to now.
+    /// All events so far.
     pub fn events(&mut self) -> &[Event] {
         self.log.events()
     }
 
-    /// What the driver has said on standard error so far.
+    /// Standard error of the driver so far.
     pub fn said(&self) -> String {
         read(&self.path("stderr"))
     }
 
-    /// Waits until `condition` gives something.
+    /// Waits until `condition` gives a value.
     ///
     /// # Panics
-    /// When it takes too long or the driver ends before; the message holds all that is known.
+    /// When it takes too long or the driver ends before; the message is a full report of the run.
     pub fn wait_for<T>(
         &mut self,
         what: &str,
@@ -134,8 +135,8 @@ impl Running {
         }
     }
 
-    /// Waits until all of a round of this size have committed a step in it that is at least `step`, and
-    /// gives these events, by rank. A round is looked at only if no later one has begun.
+    /// Waits until all workers of a round of this size have committed a step in it that is at least `step`. Gives
+    /// these events, by rank. Only the newest round with a step counts.
     ///
     /// # Panics
     /// As [`Running::wait_for`].
@@ -162,7 +163,7 @@ impl Running {
         )
     }
 
-    /// Waits until the driver has said something on standard error.
+    /// Waits until `text` is in the standard error of the driver.
     ///
     /// # Panics
     /// As [`Running::wait_for`].
@@ -173,10 +174,10 @@ impl Running {
         });
     }
 
-    /// Waits until the driver has ended and sees that nothing is left of the run.
+    /// Waits until the driver and all processes of the run have ended.
     ///
     /// # Panics
-    /// When it does not end, or a process is left behind.
+    /// When the driver does not end, or a process is left behind.
     pub fn end(mut self) -> Ended {
         let deadline = Instant::now() + PATIENCE;
         while !self.has_ended() {
@@ -198,7 +199,7 @@ impl Running {
         self.ended()
     }
 
-    /// Kills the driver and waits until nothing is left of the run; gives how long that took.
+    /// Kills the driver and waits until no process of the run is left. Gives how long that took.
     ///
     /// # Panics
     /// When it takes too long.
@@ -292,16 +293,16 @@ pub struct Ended {
     directory: Option<TempDir>,
     /// The exit code; 1000 and the signal if a signal ended the driver.
     pub code: i32,
-    /// All that came to standard output.
+    /// Standard output of the driver.
     pub stdout: String,
-    /// All that came to standard error.
+    /// Standard error of the driver.
     pub stderr: String,
     /// All events.
     pub events: Vec<Event>,
 }
 
 impl Drop for Ended {
-    /// A test that fails behind the end of its job shows what the job said.
+    /// A test that fails after the end of its job shows the job's standard error.
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- stderr of the job\n{}", self.stderr);
@@ -310,7 +311,7 @@ impl Drop for Ended {
 }
 
 impl Ended {
-    /// A path in the directory of the run, which is there as long as this.
+    /// A path in the directory of the run, which exists as long as this value.
     ///
     /// # Panics
     /// Never.
@@ -323,10 +324,10 @@ impl Ended {
         self.stderr.trim_end().lines().next_back().unwrap_or("")
     }
 
-    /// Fails unless the exit code is this and the last line holds all of these.
+    /// Checks the exit code, and that the last line of standard error contains all of `last_line`.
     ///
     /// # Panics
-    /// Then.
+    /// When one of them differs.
     #[track_caller]
     pub fn expect(&self, code: i32, last_line: &[&str]) -> &Self {
         assert_eq!(self.code, code, "{}", self.stderr);

@@ -4,23 +4,23 @@ use std::{net::Ipv4Addr, process::Command};
 
 use crate::net::ip;
 
-/// An address of no network card.
+/// A hardware address that no network card has.
 pub(crate) const NOWHERE: &str = "02:00:00:00:00:63";
 
-/// See the module.
+/// A host with its network namespace and its cable to the driver.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The namespace.
     pub namespace: String,
-    /// Its address.
+    /// The address of the host.
     pub address: Ipv4Addr,
-    /// The driver's end of its cable, in the driver's namespace.
+    /// The driver's end of the host's cable, in the driver's namespace.
     pub(crate) cable: String,
     pub(crate) driver: String,
 }
 
 impl Host {
-    /// Cuts its cable: from now on no packet comes or goes, and nobody is told.
+    /// Cuts the host's cable: no packet passes from now on, and no error reaches either side.
     ///
     /// # Panics
     /// When `ip` fails.
@@ -28,7 +28,7 @@ impl Host {
         ip(&["-n", &self.driver, "link", "set", &self.cable, "down"]);
     }
 
-    /// Mends its cable.
+    /// Mends the host's cable.
     ///
     /// # Panics
     /// When `ip` fails.
@@ -36,13 +36,13 @@ impl Host {
         ip(&["-n", &self.driver, "link", "set", &self.cable, "up"]);
     }
 
-    /// Packets from this host to the other go to nobody, and nobody is told. The driver is reached as before.
+    /// Drops packets from this host to the other, without an error. The path to the driver stays up.
     ///
     /// # Panics
     /// When `ip` fails.
     pub fn lose_way(&self, to: &Self) {
         let address = to.address.to_string();
-        // To a machine that is not there.
+        // The neighbour entry leads to a machine that does not exist.
         self.neighbour(
             "replace",
             &address,
@@ -50,7 +50,7 @@ impl Host {
         );
     }
 
-    /// Mends the way to the other host.
+    /// Restores the path to the other host.
     ///
     /// # Panics
     /// When `ip` fails.

@@ -1,4 +1,4 @@
-//! The namespaces of one test, their cables, and their end.
+//! The namespaces of one test: their creation, their cables, and their removal.
 
 use std::{
     fmt,
@@ -22,10 +22,10 @@ use crate::{
     sshd,
 };
 
-/// The address of no host.
+/// An address that no host has.
 const SILENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 99);
 
-/// Why no namespace can be made here.
+/// The reason why namespaces cannot be made here.
 #[derive(Debug)]
 pub struct Unavailable(String);
 
@@ -35,7 +35,7 @@ impl fmt::Display for Unavailable {
     }
 }
 
-/// Hosts with sshd and a driver's namespace. Dropping it ends all their processes and takes them away.
+/// Hosts with sshd and a driver's namespace. Dropping it ends all their processes and removes the namespaces.
 #[derive(Debug)]
 pub struct Net {
     driver: String,
@@ -45,13 +45,13 @@ pub struct Net {
 }
 
 impl Net {
-    /// So many hosts, each with an sshd that lets us in.
+    /// Makes `hosts` hosts, each with an sshd that accepts the user's key.
     ///
     /// # Errors
-    /// [`Unavailable`] when this machine or this user cannot do it.
+    /// [`Unavailable`] when this machine or this user cannot make namespaces.
     ///
     /// # Panics
-    /// When it can and it fails nevertheless.
+    /// When a step fails although they can.
     pub fn new(hosts: u8) -> Result<Self, Unavailable> {
         available()?;
         static NETS: AtomicU32 = AtomicU32::new(0);
@@ -111,10 +111,10 @@ impl Net {
         Ok(net)
     }
 
-    /// Starts the sshd of a host anew, with more lines in its configuration.
+    /// Restarts the sshd of a host with additional lines in its configuration.
     ///
     /// # Panics
-    /// When it does not start.
+    /// When sshd does not start.
     pub fn serve(&mut self, host: usize, configuration: &str) {
         let of = self.hosts[host].clone();
         self.daemons
@@ -128,18 +128,18 @@ impl Net {
         &self.hosts[number]
     }
 
-    /// Keys, known hosts and logs.
+    /// The directory of keys, known hosts and logs.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// An address where packets go and nothing ever answers.
+    /// An address that accepts packets and never answers.
     ///
     /// # Panics
     /// When `ip` fails.
     pub fn silent_address(&self) -> Ipv4Addr {
         let text = SILENT.to_string();
-        // With a neighbour entry nobody has to answer a question first.
+        // With a neighbour entry no address resolution is necessary.
         ip(&[
             "-n",
             &self.driver,
@@ -156,7 +156,7 @@ impl Net {
         SILENT
     }
 
-    /// From the next packet to the silent address on, its sender hears within seconds that there is no route to it.
+    /// Senders to the silent address get "no route to host" within seconds from now on.
     pub fn lose_silent_address(&self) {
         let text = SILENT.to_string();
         ip(&["-n", &self.driver, "neigh", "del", &text, "dev", "bridge"]);
@@ -184,10 +184,10 @@ impl Net {
         all
     }
 
-    /// Fails unless all processes of the net end, which those do that a cut has made orphans, too.
+    /// Checks that all processes of the net end, also those that a cut has orphaned.
     ///
     /// # Panics
-    /// Then.
+    /// When a process is left at the deadline.
     #[track_caller]
     pub fn assert_empty(&self) {
         let deadline = Instant::now() + PATIENCE;

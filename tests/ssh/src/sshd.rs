@@ -1,4 +1,4 @@
-//! An sshd for one host, with keys of its own.
+//! An sshd for one host, with generated keys.
 
 use std::{
     fs,
@@ -10,10 +10,10 @@ use std::{
 
 use crate::Host;
 
-/// The daemon refuses to start by a relative path.
+/// An absolute path, which sshd requires.
 pub(crate) const PROGRAM: &str = "/usr/sbin/sshd";
 
-/// Makes the host's key, the user's key and an empty list of known hosts.
+/// Makes the host's key, the user's key, another key, and an empty list of known hosts.
 pub(crate) fn make_keys(directory: &Path) {
     for name in ["host_key", "key", "other_key"] {
         let output = Command::new("ssh-keygen")
@@ -40,9 +40,9 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// Starts it, makes it known, and waits until it answers.
+    /// Starts sshd, adds the host to the known hosts, and waits until sshd listens.
     pub(crate) fn start(directory: &Path, host: &Host, more: &str) -> Self {
-        // It insists on this directory for its unprivileged half.
+        // sshd requires this directory for its unprivileged process.
         fs::create_dir_all("/run/sshd").expect("root may make it");
         let file = |name: &str| directory.join(name).display().to_string();
         let configuration = format!(
@@ -53,7 +53,7 @@ impl Sshd {
             file("host_key"),
             file("authorized_keys"),
         );
-        // Of an option that is there twice, sshd takes the first.
+        // sshd uses the first of two values of an option.
         let path = file(&format!("sshd_config.{}", host.address));
         fs::write(&path, format!("{more}\n{configuration}")).expect("a file can be written");
         make_known(directory, host);

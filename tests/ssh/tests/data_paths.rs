@@ -1,6 +1,6 @@
-//! Paths between hosts that are cut, or were never there, while the driver reaches everybody.
+//! Paths between hosts that are cut or never existed, while the driver reaches all hosts.
 
-// A test panics where it fails; its helpers too.
+// Tests and their helpers may panic.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use elasticrun_process_tests::{Event, Kind};
 use elasticrun_ssh_tests::{Host, Net};
 
-/// A net, or the end of the test with the reason.
+/// Makes a net, or skips the test with the reason.
 macro_rules! net {
     ($hosts:literal, $test:literal) => {
         match Net::new($hosts) {
@@ -86,7 +86,7 @@ fn ssh_a_newcomer_that_reaches_nobody_stops_no_training() {
         other.find_way(newcomer);
     }
     let four = job.wait_training(4, three[0].step + 1);
-    assert_eq!(four[0].pid, three[0].pid, "nobody was restarted");
+    assert_eq!(four[0].pid, three[0].pid, "no worker was restarted");
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
@@ -115,7 +115,7 @@ fn ssh_of_two_hosts_one_of_which_does_not_reach_the_other_one_is_failed_and_come
 /// The path between two of three hosts is cut, in both directions or in one, while they train.
 fn one_is_failed_and_comes_back(net: &Net, both: bool) {
     let all = [0, 1, 2].map(|number| net.host(number));
-    // Those of ranks 0 and 2: small sums of three hosts meet at rank 0.
+    // The hosts of ranks 0 and 2: small sums of three hosts meet at rank 0.
     let [one, _, other] = all;
     let flags = "-np 3 --min-np 2 --last-call 200ms --heartbeat-interval 200ms --heartbeat-timeout 2s \
                  --blacklist-cooldown-range 1s 2s --max-host-failures 0";
@@ -147,7 +147,7 @@ fn one_is_failed_and_comes_back(net: &Net, both: bool) {
     net.assert_empty();
 }
 
-/// Each step of rank 0 is in the log once, and none is left out.
+/// Checks that the log has each step of rank 0 once, and none is left out.
 fn assert_nothing_is_done_twice(events: &[Event]) {
     let steps = |event: &&Event| event.kind == Kind::Step && event.rank == 0;
     let steps: Vec<u64> = events

@@ -1,13 +1,14 @@
-//! Scripts without the SDK on several hosts: they meet where `MASTER_ADDR` and `MASTER_PORT` say, as under torchrun.
+//! Scripts without the SDK on several hosts: they meet at `MASTER_ADDR` and `MASTER_PORT`, as under torchrun.
 
-// A test panics where it fails; its helpers too.
+// Tests and their helpers may panic.
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeSet, fs};
 
 use elasticrun_ssh_tests::Net;
 
-/// Rank 0 listens, the others come; all say so, and then rank 1 of the first group fails while the others hang.
+/// Rank 0 listens and the others connect. All record it; then rank 1 of the first group fails while the others
+/// hang.
 const MEET: &str = r#"
 import os, socket, sys, time
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -1,6 +1,6 @@
-//! Jobs over ssh between network namespaces: a host that is cut, and everything that can be wrong with ssh.
+//! Jobs over ssh between network namespaces: a host that is cut, and the failures of ssh.
 
-// A test panics where it fails; its helpers too.
+// Tests and their helpers may panic.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use elasticrun_process_tests::{Kind, binaries, monotonic};
 use elasticrun_ssh_tests::Net;
 
-/// A net, or the end of the test with the reason.
+/// Makes a net, or skips the test with the reason.
 macro_rules! net {
     ($hosts:literal, $test:literal) => {
         match Net::new($hosts) {
@@ -79,7 +79,7 @@ fn ssh_the_secret_is_on_no_command_line_and_in_no_environment() {
     job.end().expect(0, &["succeeded"]);
 }
 
-/// Whether there are 64 hexadecimal digits in a row, as a secret is written.
+/// Whether the text has 64 hexadecimal digits in a row, the form of a secret.
 fn has_secret(text: &[u8]) -> bool {
     text.split(|byte| !byte.is_ascii_hexdigit())
         .any(|run| run.len() >= 64)
@@ -114,7 +114,8 @@ fn ssh_a_host_is_cut_without_a_packet_and_comes_back() {
         .expect("a step of two");
     let took = Duration::from_nanos(first.at - cut);
     println!("from the cut to the next step: {took:?}");
-    // Its last beat was a while before, on a busy machine some intervals. All other timeouts are longer than the harness waits.
+    // The last heartbeat came a while before, on a busy machine several intervals. All other timeouts are longer
+    // than the harness waits.
     assert!(took >= Duration::from_secs(1), "{took:?}");
     net.assert_empty();
 }
@@ -160,7 +161,7 @@ fn ssh_a_host_with_another_key_than_known_is_a_failed_host() {
     let mut net = net!(1, "ssh_a_host_with_another_key_than_known_is_a_failed_host");
     let other = format!("HostKey {}", net.directory().join("other_key").display());
     net.serve(0, &other);
-    // Both keys are offered unless only the other one is there.
+    // sshd offers both keys unless only the other one exists.
     std::fs::copy(
         net.directory().join("other_key"),
         net.directory().join("host_key"),
@@ -214,7 +215,7 @@ fn ssh_a_host_that_does_not_answer_fails_at_the_connect_timeout() {
 fn ssh_a_host_that_hangs_holds_up_nobody() {
     let net = net!(1, "ssh_a_host_that_hangs_holds_up_nobody");
     let silent = net.silent_address();
-    // However busy this machine is, that is longer than the others need to train.
+    // Longer than the other host needs to train, on any machine.
     let flags = "-np 2 --min-np 2 --max-np 4 --blacklist forever --last-call 200ms --ssh-option ConnectTimeout=300";
     let mut job = net
         .job(flags)
@@ -224,7 +225,7 @@ fn ssh_a_host_that_hangs_holds_up_nobody() {
     let failed = format!("host {silent} failed");
     assert!(
         !job.said().contains(&failed),
-        "it did not wait for the silent host"
+        "the job did not wait for the silent host"
     );
     net.lose_silent_address();
     job.wait_said(&failed);
@@ -254,7 +255,7 @@ fn ssh_ctrl_c_while_a_host_hangs_leaves_nothing() {
             .then_some(())
     });
     elasticrun_process_tests::send_signal(job.driver(), nix::sys::signal::Signal::SIGINT);
-    // An ssh that is not ended waits longer for the host than the harness does.
+    // Without a signal, ssh waits longer for the host than the harness does.
     job.end().expect(130, &["stopped by signal 2"]);
     net.assert_empty();
 }
@@ -321,8 +322,8 @@ fn ssh_the_binary_is_pushed_once() {
             pushed[0].metadata().unwrap().modified().unwrap(),
         ));
     }
-    assert_eq!(found[0], found[1], "it is not copied again");
+    assert_eq!(found[0], found[1], "the binary is not copied again");
     let same =
         std::fs::read(&found[0].0).unwrap() == std::fs::read(binaries::elasticrun()).unwrap();
-    assert!(same, "what was pushed is this binary");
+    assert!(same, "the pushed file is this binary");
 }

@@ -1,4 +1,4 @@
-//! The test worker as a program. See [`elasticrun_process_tests::worker`].
+//! The test worker as a program: runs [`elasticrun_process_tests::worker`].
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The faults of a plan, as one process meets them.
+//! The faults of a plan in one process.
 
 use std::{fs::OpenOptions, io::Write, path::PathBuf, process, thread, time::Duration};
 
@@ -7,10 +7,10 @@ use nix::sys::signal::{Signal, raise};
 use super::Journal;
 use crate::{Fault, Kind, Point, What, When};
 
-/// How often a worker that waits looks for its file.
+/// How often a waiting worker checks for its file.
 const POLL: Duration = Duration::from_millis(2);
 
-/// The training function's own error, on request.
+/// The error that the plan requests from the training function.
 #[derive(Debug)]
 pub(crate) struct Asked;
 
@@ -20,7 +20,7 @@ impl std::fmt::Display for Asked {
     }
 }
 
-/// See the module.
+/// The faults of the plan, and the directory that marks those that have happened.
 #[derive(Debug)]
 pub(crate) struct Faults {
     all: Vec<Fault>,
@@ -32,7 +32,7 @@ impl Faults {
         Self { all, directory }
     }
 
-    /// Lets happen what is to happen here and now.
+    /// Applies the faults of this point whose conditions hold.
     pub(crate) fn at(&self, point: Point, journal: &mut Journal) -> Result<(), Asked> {
         for (number, fault) in self.all.iter().enumerate() {
             if fault.point == point
@@ -63,7 +63,7 @@ impl Faults {
                 .is_none_or(|file| self.directory.join(file).exists())
     }
 
-    /// Whether nobody of the run had this fault before.
+    /// Marks a fault as taken. Gives whether no process of the run had taken it before.
     fn take(&self, number: usize) -> bool {
         let mark = self.directory.join(format!("fault.{number}"));
         OpenOptions::new()

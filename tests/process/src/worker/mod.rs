@@ -1,7 +1,7 @@
-//! The test worker: trains a model that shows every lost, repeated or torn step, and misbehaves on request.
+//! The test worker: trains a model that reveals every lost, repeated or torn step, and misbehaves on request.
 //!
-//! The model is a count of steps and the sum of their numbers, so a state that is not whole is seen at once;
-//! each step's allreduce checks that all members are at the same step and that nobody is missing.
+//! The model is a count of steps and the sum of their numbers, so a check detects an incomplete state at once.
+//! Each step's allreduce checks that all members take part and are at the same step.
 
 mod fault;
 mod meet;
@@ -18,7 +18,7 @@ use fault::Faults;
 use model::Model;
 use rows::Rows;
 
-/// What the worker knows of itself; written into every event.
+/// The event log, and the worker's own fields of every event.
 #[derive(Debug)]
 pub(crate) struct Journal {
     log: Writer,
@@ -37,7 +37,7 @@ impl Journal {
 /// The whole program.
 ///
 /// # Panics
-/// When it was not started by the harness, or the job broke a promise.
+/// When the harness did not start it, or the job breaks an invariant.
 pub fn main() -> ExitCode {
     let directory = PathBuf::from(env::var_os(DIRECTORY).expect("the harness names the directory"));
     let plan = std::fs::read(directory.join("plan.json")).expect("the harness wrote a plan");

@@ -1,4 +1,4 @@
-//! The model: what is committed, and the checks that it is whole.
+//! The model: the committed state, and the checks that it is whole.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ pub(crate) struct Model {
     sum: u64,
     ballast: Vec<u8>,
     rows: Option<Rows>,
-    /// Apart, since a state is saved behind a shared reference.
+    /// In a cell, since a state is saved behind a shared reference.
     journal: std::cell::RefCell<Journal>,
     faults: Faults,
 }
@@ -46,7 +46,7 @@ impl Model {
         self.rows.as_mut()
     }
 
-    /// The epoch of the rows, as text; nothing if there are none.
+    /// The epoch of the rows as text; empty if the plan has no rows.
     pub(crate) fn epoch(&self) -> String {
         let epoch = self.rows.as_ref().map(Rows::epoch);
         epoch.map_or_else(String::new, |epoch| epoch.to_string())
@@ -63,20 +63,20 @@ impl Model {
         self.mark();
     }
 
-    /// The journal, which knows the count of steps.
+    /// The journal, with the current count of steps.
     pub(crate) fn journal(&mut self) -> &mut Journal {
         self.journal.get_mut().now.step = self.steps;
         self.journal.get_mut()
     }
 
-    /// Lets the faults of this place happen.
+    /// Applies the faults of this point.
     pub(crate) fn at(&self, point: Point) -> Result<(), Asked> {
         let mut journal = self.journal.borrow_mut();
         journal.now.step = self.steps;
         self.faults.at(point, &mut journal)
     }
 
-    /// The round as the worker sees it from now on.
+    /// Sets the round of the events that follow.
     pub(crate) fn see(&mut self, world: &World) {
         let now = &mut self.journal.get_mut().now;
         (now.round, now.rank, now.size) = (world.round().0, world.rank(), world.size());

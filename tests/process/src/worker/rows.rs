@@ -1,4 +1,4 @@
-//! The rows that the model is trained on: each once in an epoch, which every worker checks.
+//! The rows of the training: the workers check that each row occurs once in an epoch.
 
 use std::{num::NonZeroU32, path::Path, sync::Arc};
 
@@ -8,18 +8,19 @@ use elasticrun_data::{
 };
 use elasticrun_worker::{Error, State, state};
 
-/// A data set whose one column counts its rows, and what all workers have seen of the epoch.
+/// A data set with one column of row numbers, and the rows of the epoch that all workers have trained on.
 #[derive(Debug)]
 pub(crate) struct Rows {
     data: Elastic,
     total: u64,
-    /// How many rows the model has seen in this epoch, and the sum of their numbers: the same in all workers.
+    /// Number of rows that the model has seen in this epoch, and the sum of their numbers: the same in all
+    /// workers.
     seen: u64,
     sum: u64,
 }
 
 impl Rows {
-    /// Rows of the file that the harness wrote.
+    /// Opens the file that the harness wrote.
     pub(crate) fn open(path: &Path) -> Self {
         let dataset = Dataset::open_local([path]).expect("the harness wrote a data set");
         let total = dataset.rows();
@@ -47,7 +48,7 @@ impl Rows {
         self.data.position().ledger().epoch()
     }
 
-    /// How many rows this worker has in the next step, and the sum of their numbers.
+    /// Number of rows of this worker in the next step, and the sum of their numbers.
     pub(crate) fn take(&mut self) -> (u64, u64) {
         let batch = match self.data.next_batch().expect("the data set is whole") {
             Some(batch) => batch,
@@ -73,7 +74,7 @@ impl Rows {
         (batch.rows() as u64, sum)
     }
 
-    /// The model has seen these rows of all workers.
+    /// Adds the rows that all workers have trained on in this step.
     pub(crate) fn learn(&mut self, rows: u64, sum: u64) {
         self.seen += rows;
         self.sum += sum;

@@ -7,12 +7,12 @@ use elasticrun_worker::{Interrupt, Op, Session};
 use super::{fault::Asked, meet, model::Model, rows::Rows};
 use crate::{Kind, Plan, Point};
 
-/// Why the training function ended early.
+/// Why the training function ends early.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// The SDK said so.
+    /// An error of the SDK.
     Sdk(elasticrun_worker::Error),
-    /// The plan said so.
+    /// A fault of the plan.
     Asked,
 }
 
@@ -83,7 +83,7 @@ fn steps(
             || directory.join("finish").exists(),
             |steps| model.steps() >= steps,
         );
-        // All end at the same step, and see that they are all there and at the same step.
+        // All workers end at the same step, and check that all members take part and are at that step.
         let (rows, numbers) = model.rows().map_or((0, 0), Rows::take);
         let over_here = f64::from(u8::from(over));
         let mut sums = [
@@ -98,7 +98,7 @@ fn steps(
         assert_eq!(
             sums[0],
             size,
-            "somebody is missing in the sum of step {}",
+            "a member is missing in the sum of step {}",
             model.steps()
         );
         assert_eq!(
@@ -120,7 +120,7 @@ fn steps(
             continue;
         }
         let committed = session.commit(model);
-        // A commit at which all leave is made as well.
+        // A commit at which all workers leave is made as well.
         let interrupt = committed
             .as_ref()
             .err()

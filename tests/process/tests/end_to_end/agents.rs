@@ -8,7 +8,7 @@ use std::{
 
 use elasticrun_process_tests::{PATIENCE, Running, Tag, binaries};
 
-/// The port that the driver tells agents to join at.
+/// The port that the driver prints for agents to join at.
 pub(crate) fn port(job: &mut Running) -> u16 {
     job.wait_said("--join");
     let said = job.said();
@@ -19,7 +19,7 @@ pub(crate) fn port(job: &mut Running) -> u16 {
     after.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// An agent of two slots that joins by itself.
+/// Starts an agent of two slots that joins by itself.
 pub(crate) fn agent(port: u16, token: &Path, tag: &Tag, name: &str) -> Child {
     joining(port, token, tag, name, 2).spawn().unwrap()
 }
@@ -47,7 +47,7 @@ pub(crate) fn joining(port: u16, token: &Path, tag: &Tag, name: &str, slots: u32
     command
 }
 
-/// Its exit code and what it said on standard error.
+/// Waits for an agent. Gives its exit code and its standard error.
 pub(crate) fn wait(mut child: Child) -> (i32, String) {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! Scripts that misbehave: at the start that ends the job with exit 5, later it is tolerated.
+//! Discovery sources that misbehave. At the start the job ends with exit code 5; later it tolerates the failure.
 
 use elasticrun_process_tests::{Job, binaries};
 
@@ -127,13 +127,13 @@ fn a_plugin_that_crashes_holds_up_nobody_and_is_started_again() {
     job.touch("gate");
     job.wait_said("misbehaving: the plugin was killed by signal 11 (SIGSEGV)");
     job.wait_training(2, before[0].step + 20);
-    // It is asked again: the next crash is told too.
+    // The plugin runs again: the driver reports the next crash, too.
     let gate = job.path("gate");
     job.wait_for("the plugin is started again", |_| {
         (!gate.exists()).then_some(())
     });
     job.touch("gate");
-    job.wait_for("it crashes again", |_| (!gate.exists()).then_some(()));
+    job.wait_for("the plugin crashes again", |_| (!gate.exists()).then_some(()));
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);

@@ -1,4 +1,4 @@
-//! Hosts that are told to go: by the metadata services of clouds, a signal, a file, a person. Nothing is lost.
+//! Planned host removal: by the metadata services of clouds, a signal, a file, a user. No step is lost.
 
 use std::{
     env,
@@ -19,7 +19,7 @@ use crate::{
     support::{BOTH, USUAL, assert_nothing_lost},
 };
 
-/// Hosts of one slot whose agents the test starts, each with a metadata service of its own.
+/// Hosts of one slot whose agents the test starts, each with its own metadata service.
 struct Fleet {
     port: u16,
     token: PathBuf,
@@ -71,7 +71,7 @@ impl Fleet {
         host.agent = Some(agent.expect("an agent can be started"));
     }
 
-    /// Waits until a host is left and its agent has ended.
+    /// Waits until the job has left a host and its agent has ended.
     fn left(&mut self, index: usize) {
         let agent = self.hosts[index].agent.take().expect("it was started");
         let (code, said) = wait(agent);
@@ -89,7 +89,7 @@ impl Fleet {
     }
 }
 
-/// Waits until all of a round of this size have made a step after the events that are there.
+/// Waits until all workers of a round of this size have made a step after the current events.
 fn all_train(job: &mut Running, size: u32) {
     let from = job.events().len();
     job.wait_for(&format!("{size} workers train again"), |events| {
@@ -112,14 +112,14 @@ fn all_train(job: &mut Running, size: u32) {
 /// Rows of an epoch.
 const ROWS: u64 = 1000;
 
-/// Random notices to one of four hosts after the other; each comes back afterwards. Gives how long each took, from
-/// the notice until the host was left and its agent had ended.
+/// Sends `count` random notices to four hosts, one at a time; each host comes back afterwards. Gives how long each
+/// removal took, from the notice to the end of the agent, sorted, and the epochs that were trained.
 fn random_notices(count: u64, step_ms: u64) -> (Vec<Duration>, u64) {
     let (mut job, mut fleet) =
         Fleet::planned(4, |plan| (plan.step_ms, plan.rows) = (step_ms, ROWS));
     let (mut took, mut dice) = (Vec::new(), count ^ 0x9e37_79b9_7f4a_7c15);
     for number in 0..count {
-        // A plain xorshift: the notices are the same in every run.
+        // A plain xorshift generator, so that the notices are the same in every run.
         dice ^= dice << 13;
         dice ^= dice >> 7;
         dice ^= dice << 17;
@@ -152,7 +152,7 @@ fn random_notices(count: u64, step_ms: u64) -> (Vec<Duration>, u64) {
     let events = fleet.end(job);
     assert_nothing_lost(&events, 0);
     assert!(!said.contains("failed"), "a notice is no failure:\n{said}");
-    // At the end of each epoch the workers themselves check that each row was seen once.
+    // At the end of each epoch the workers check that each row was seen once.
     let epochs = events
         .iter()
         .filter_map(|event| event.text.parse::<u64>().ok());
@@ -166,7 +166,7 @@ fn notices_of_three_clouds_cost_no_step() {
     assert!(epochs > 0, "no epoch was whole");
 }
 
-/// `make test-notices`: the figure of the design, 1,000 notices with a 99th percentile below two seconds.
+/// `make test-notices`: 1,000 notices, and their latencies for the figure of the design.
 #[test]
 #[ignore = "takes a quarter of an hour"]
 fn a_thousand_notices_cost_no_step() {
@@ -209,7 +209,7 @@ fn a_risk_makes_all_commit_more_often() {
     });
     let before = committed(job.events(), 1);
     assert!(before.iter().all(|step| step % RARELY == 0), "{before:?}");
-    // Only one of the hosts hears of it.
+    // Only one of the hosts gets the recommendation.
     fleet.hosts[1].metadata.say(Says::RebalanceRecommendation);
     let in_a_row = |steps: &[u64]| {
         let rows = steps.windows(RARELY as usize);
@@ -252,7 +252,7 @@ fn an_agent_that_gets_sigterm_is_left_first() {
 
 #[test]
 fn a_notice_file_says_that_its_host_will_go() {
-    // The hosts of this machine share their files: the first agent that sees it drains, and so does the other.
+    // Agents of one machine would share the notice file and all drain, so the job has one host.
     let job = Job::new("-np 1 --min-np 1 --max-np 1 -H localhost:1");
     let file = job.directory().join("leave");
     let mut job = job
@@ -263,7 +263,7 @@ fn a_notice_file_says_that_its_host_will_go() {
     job.wait_said(
         "host localhost will go away, in 60 s at the latest (its notice file has appeared)",
     );
-    // Nobody else could go on: it trains on for a while.
+    // No other worker could go on, so this one trains on for a while.
     all_train(&mut job, 1);
     job.finish();
     job.end().expect(0, &["succeeded"]);

@@ -1,4 +1,4 @@
-//! How a job ends: first success, results of all, and what is no success.
+//! How a job ends: first success, results of all workers, and mixed results.
 
 use elasticrun_process_tests::{Fault, Job, Kind, Point, What, When};
 

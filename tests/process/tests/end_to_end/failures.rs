@@ -1,4 +1,4 @@
-//! Workers, hosts and agents that fail: the others go on from memory, or the job ends with a clear word.
+//! Workers, hosts and agents that fail: the others go on from memory, or the job ends with a clear message.
 
 use std::{process::Command, time::Duration};
 
@@ -7,9 +7,9 @@ use nix::sys::signal::Signal;
 
 use crate::support::{BOTH, USUAL, assert_nothing_lost, at_step, first, on_file, parent_of};
 
-/// Four train, rank 0 dies at once, its host is out: the two of the other host go on.
+/// Four workers train, rank 0 dies and its host is excluded. The two workers of the other host go on.
 fn rank_0_dies(job: Job, what: What) {
-    // It waits before it dies, so that all others have the last commit and wait for it.
+    // Rank 0 waits before it dies, so that all others have the last commit and wait for it.
     let faults = [on_file(0, "die", What::Wait), on_file(0, "die", what)];
     let mut job = faults.into_iter().fold(job, Job::fault).start();
     let four = job.wait_training(4, 3);
@@ -69,7 +69,7 @@ fn rank_0_dies_by_sigkill_on_fixed_hosts() {
     );
 }
 
-/// All four come to the same place and die there within a moment, whatever the others do.
+/// All four workers reach the same point and die there within a moment, whatever the others do.
 fn all_die(restarts: &str) -> Ended {
     let at_ten = |what| {
         let when = When {
@@ -142,14 +142,15 @@ fn a_mistake_of_the_script_ends_the_job_once_it_fails_on_every_host() {
             "exit code 3",
         ],
     );
-    // The first one left commits; two more show that it is the script, or three if both hosts were back for one of them.
+    // The first round left commits. Two more show that the script fails, or three if both hosts were back for one
+    // of them.
     let rounds = ended.sizes().len();
     assert!((3..=4).contains(&rounds), "{rounds} rounds");
 }
 
 #[test]
 fn one_rank_of_each_host_dies_and_no_host_is_left() {
-    // At once, not after a timeout: each is longer than the harness waits.
+    // The job ends at once: each timeout is longer than the harness waits.
     let mut job = Job::new(USUAL)
         .flag(["-H", "localhost:2,127.0.0.1:2"])
         .flag(["--heartbeat-timeout", "60s", "--orphan-timeout", "60s"])
@@ -253,14 +254,14 @@ fn the_second_cooldown_is_longer_and_the_host_is_used_when_it_ends() {
     };
     let first_wait = at(Kind::Begin, 2) - at(Kind::Fault, 1);
     let second_wait = at(Kind::Begin, 3) - at(Kind::Fault, 2);
-    // How long exactly is a rule of the core (driver/core); here nothing comes early and both come.
+    // The core's tests check exact cooldowns. Here both starts come, and none too early.
     assert!(first_wait >= Duration::from_secs(1), "{first_wait:?}");
     assert!(second_wait >= Duration::from_secs(2), "{second_wait:?}");
 }
 
 #[test]
 fn a_second_failure_while_the_next_round_is_formed() {
-    // Rank 2 is busy in its step and does not hear of the first failure; rank 3 dies meanwhile.
+    // Rank 2 is busy in its step and does not learn of the first failure. Rank 3 dies meanwhile.
     let busy = Fault::new(
         Point::Step,
         When {
@@ -355,7 +356,8 @@ fn all_agents_die_and_no_state_is_left() {
     let mut job = Job::new(flags).start();
     let two = job.wait_training(2, 3);
     let agents: Vec<_> = two.iter().map(|event| parent_of(event.pid)).collect();
-    // The driver hears of both at once. Else the second may go on alone before it is killed.
+    // The driver gets both losses at once. Otherwise the second worker might go on alone before its agent is
+    // killed.
     let driver = job.driver();
     send_signal(driver, Signal::SIGSTOP);
     job.wait_for("the driver is stopped", |_| {
@@ -374,7 +376,7 @@ fn all_agents_die_and_no_state_is_left() {
     assert_eq!(ended.sizes(), [2]);
 }
 
-/// The second dies while nobody trains, since the job waits for the slot of the first.
+/// The second worker dies while no worker trains, since the job waits for the slot of the first.
 fn both_die_one_after_the_other(restarts: &str) -> Ended {
     let flags = "-np 2 --min-np 2 --max-np 2 -H localhost:2 --blacklist-cooldown-range 300ms 2s";
     let mut job = Job::new(flags).flag(["--max-restarts", restarts]).start();
@@ -454,7 +456,7 @@ fn a_process_that_dies_before_it_waits_costs_nobody_a_round() {
     assert_eq!(ended.sizes(), [2]);
 }
 
-/// From now on the process cannot open anything.
+/// Makes the process unable to open anything from now on.
 fn exhaust_descriptors(pid: u32) {
     let limited = Command::new("prlimit")
         .args(["--nofile=3:3", "--pid", &pid.to_string()])
@@ -474,7 +476,7 @@ fn a_host_whose_agent_is_out_of_descriptors_is_failed_and_the_others_go_on() {
     job.wait_said("host 127.0.0.1 failed");
     let alone = job.wait_training(2, three[0].step + 1);
     assert!(alone.iter().all(|event| event.host == "localhost"));
-    assert_eq!(alone[0].pid, three[0].pid, "it goes on from memory");
+    assert_eq!(alone[0].pid, three[0].pid, "the worker goes on from memory");
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);

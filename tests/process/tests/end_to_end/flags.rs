@@ -1,4 +1,5 @@
-//! Wrong command lines: one line that names the flag, the value and what is allowed; exit 2, nothing started.
+//! Wrong command lines: one line that names the flag, the value and what is allowed; exit code 2, no process
+//! started.
 
 use elasticrun_process_tests::Job;
 

@@ -1,6 +1,6 @@
 //! End-to-end tests, one module for each part of the contract.
 
-// A test panics where it fails; its helpers too.
+// Tests and their helpers may panic.
 #![allow(clippy::unwrap_used)]
 
 mod agents;

@@ -1,4 +1,4 @@
-//! Hosts and slots that come and go while the job trains: nobody loses a step, nobody is interrupted in vain.
+//! Hosts and slots that come and go while the job trains: no step is lost, and no worker is interrupted in vain.
 
 use std::{fs, process::Command};
 
@@ -29,7 +29,7 @@ fn two_then_four_then_two_and_the_survivor_becomes_rank_0() {
             .concat()
             .iter()
             .all(|event| event.generation == 1),
-        "nobody is started twice"
+        "no worker is started twice"
     );
     assert_nothing_lost(&ended.events, 0);
 }
@@ -121,7 +121,7 @@ fn a_host_beyond_max_np_interrupts_nobody() {
     assert_eq!(ended.sizes(), [2]);
     assert!(
         ended.events.iter().all(|event| event.host == "localhost"),
-        "nobody is started in vain"
+        "no worker is started in vain"
     );
 }
 
@@ -189,11 +189,11 @@ fn a_spare_waits_and_takes_the_place_of_the_dead() {
     assert_eq!(
         (after.generation, after.size),
         (1, 2),
-        "it was there before"
+        "the spare was started before the failure"
     );
     assert!(
         after.step > before[0].step,
-        "it has the state of the others: {after:?}"
+        "the spare has the state of the others: {after:?}"
     );
     job.finish();
     let ended = job.end();

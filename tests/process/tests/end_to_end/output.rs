@@ -1,4 +1,4 @@
-//! What workers print: a console that is closed, files on a full disk, a lot of it, and all of it.
+//! Output of workers: a closed console, files on a full disk, a lot of output, and complete output.
 
 use std::{
     fs::{self, File},
@@ -81,7 +81,7 @@ fn a_console_that_is_never_read_does_not_hold_up_training_nor_the_end() {
         .stdout(File::from(writer))
         .start();
     job.set_hosts("localhost:4\n");
-    // The driver's own words do not wait behind the workers'.
+    // Messages of the driver do not wait behind the output of workers.
     job.wait_said("started with 4 workers");
     job.finish();
     job.end().expect(0, &["succeeded"]);
@@ -124,7 +124,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap()
 }
 
-/// A small file system of its own; gone with the guard.
+/// A small file system, unmounted when the value is dropped.
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
@@ -175,7 +175,7 @@ fn a_full_disk_costs_the_file_and_not_the_job() {
     assert_eq!(
         ended.stdout.lines().filter(|line| line.len() > 99).count(),
         5_000,
-        "the console has it all"
+        "the console has all lines"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Commands that know nothing of the SDK, and commands that do not exist.
+//! Commands without the SDK, and commands that do not exist.
 
 use elasticrun_process_tests::Job;
 
@@ -72,7 +72,8 @@ fn the_environment_that_existing_scripts_read() {
 #[test]
 fn grandchildren_do_not_outlive_the_job() {
     let script = "sleep 1000 & setsid sleep 1001 & exit 0";
-    // The first is of the worker's process group; the second left it and holds the worker's output open.
+    // The `sleep` is in the worker's process group. The `setsid` one would leave the group and hold the worker's
+    // output open, so this test removes it.
     let ended = Job::new("-np 1")
         .command(["sh", "-c", &script.replace("setsid sleep 1001 & ", "")])
         .run();

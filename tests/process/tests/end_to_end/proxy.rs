@@ -1,4 +1,4 @@
-//! A way through which bytes go, until it is cut.
+//! A TCP proxy that a test can cut and mend.
 
 use std::{
     io::{Read, Write},
@@ -11,16 +11,16 @@ use std::{
     time::Duration,
 };
 
-/// Between agents and their driver. What is sent while it is cut arrives, in order, when it is not any more, as it is with
-/// TCP over a network that was gone; also that a peer has closed its end.
+/// A proxy between agents and their driver. While it is cut it holds all bytes and closed connections, and
+/// delivers them in order once it is mended, as TCP does over a network that was down.
 pub(crate) struct Proxy {
-    /// Where agents connect.
+    /// The port that agents connect to.
     pub(crate) port: u16,
     cut: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    /// To a port of this machine. Its threads end with the connections and the test.
+    /// A proxy to a port of this machine. Its threads end with the connections and the test.
     pub(crate) fn to(driver: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -62,7 +62,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, way: &AtomicBool) {
             break;
         }
     }
-    // Either may be gone already.
+    // Either end may be closed already.
     let _ = to.shutdown(Shutdown::Write);
     let _ = from.shutdown(Shutdown::Read);
 }

@@ -1,4 +1,4 @@
-//! Hosts that come by themselves: `elasticrun agent --join`.
+//! Hosts that register themselves: `elasticrun agent --join`.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Scripts without the SDK in an elastic job: their processes are started, ended and restarted as a group.
+//! Scripts without the SDK in an elastic job: their processes start, end and restart as a group.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +11,10 @@ use nix::sys::signal::Signal;
 
 use crate::support::parent_of;
 
-/// What each worker says at its start.
+/// The line that each worker records at its start.
 const SAY: &str = "echo group $MASTER_PORT $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $$ >> $PROCESS_TEST_DIR/said;";
 
-/// A worker as it was started.
+/// A worker as recorded at its start.
 #[derive(Clone, Debug)]
 struct Member {
     rank: u32,
@@ -23,7 +23,7 @@ struct Member {
     pid: u32,
 }
 
-/// A worker waits until all of its group are at their work.
+/// Waits until all members of the group have recorded their start.
 const ALL: &str = "until [ $(grep -c \"^group $MASTER_PORT\" $PROCESS_TEST_DIR/said) = $WORLD_SIZE ]; do sleep 0.05; done;";
 
 fn job(flags: &str, script: &str) -> Job {
@@ -64,10 +64,10 @@ fn groups(text: &str) -> Vec<Vec<Member>> {
 }
 
 fn groups_of(ended: &Ended) -> Vec<Vec<Member>> {
-    groups(&fs::read_to_string(ended.path("said")).expect("workers say it"))
+    groups(&fs::read_to_string(ended.path("said")).expect("workers record their start"))
 }
 
-/// Sizes of all groups, all of whose members have begun.
+/// Number of recorded members of each group.
 fn sizes(groups: &[Vec<Member>]) -> Vec<usize> {
     groups.iter().map(Vec::len).collect()
 }

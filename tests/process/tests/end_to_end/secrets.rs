@@ -1,4 +1,4 @@
-//! What crosses the network between driver and agents, recorded on its way.
+//! Traffic between driver and agents, recorded by a proxy.
 
 use std::{
     io::{Read, Write},
@@ -11,14 +11,14 @@ use elasticrun_process_tests::Job;
 
 use crate::agents::{agent, port, wait};
 
-/// A proxy on loopback that keeps all that passes it, in both directions.
+/// A proxy on loopback that records all bytes in both directions.
 struct Recorder {
     port: u16,
     passed: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Recorder {
-    /// In front of a port of this machine. Its threads end with the connections.
+    /// A proxy to a port of this machine. Its threads end with the connections.
     fn before(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let recorder = Self {

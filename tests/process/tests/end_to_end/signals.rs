@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use elasticrun_process_tests::{Job, send_signal};
 use nix::sys::signal::Signal;
 
-/// Below the time that a stopped worker gets to end by itself (5 s): what ends before was not waited for.
+/// Less than the 5 s that a stopped worker gets to end by itself: a job that ends sooner did not wait for it.
 const AT_ONCE: Duration = Duration::from_secs(4);
 
-/// Workers that ignore what they are asked.
+/// A worker that ignores SIGTERM and SIGINT.
 const STUBBORN: &str = "trap '' TERM INT; echo ready; while :; do sleep 0.05; done";
 
 #[test]
@@ -21,7 +21,7 @@ fn once() {
     ended.expect(130, &["stopped by signal 2"]);
     assert!(
         began.elapsed() < AT_ONCE,
-        "workers that can hear end at once: {:?}",
+        "workers that handle the stop end at once: {:?}",
         began.elapsed()
     );
 }

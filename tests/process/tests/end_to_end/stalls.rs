@@ -1,9 +1,9 @@
-//! Drivers and agents that stand still, and networks between them that are gone for a while.
+//! Suspended drivers and agents, and networks that are down for a while.
 
-use std::{thread, time::Duration};
+use std::{process::Child, thread, time::Duration};
 
 use elasticrun_process_tests::{
-    Event, Fault, Job, Kind, Point, Running, What, When, monotonic, send_signal,
+    Ended, Event, Fault, Job, Kind, Point, Running, What, When, monotonic, send_signal,
 };
 use nix::sys::signal::Signal;
 
@@ -13,7 +13,7 @@ use crate::{
     support::assert_nothing_lost,
 };
 
-/// Lease: 1.6 s.
+/// Flags that give a lease of 1.6 s.
 const QUICK: &str = "--heartbeat-interval 100ms --heartbeat-timeout 1s --orphan-timeout 500ms";
 const LEASE: Duration = Duration::from_millis(1600);
 
@@ -22,7 +22,7 @@ fn last_step(events: &[Event]) -> u64 {
     steps.map(|event| event.at).max().unwrap_or(0)
 }
 
-/// Waits until no step has been made for so long.
+/// Waits until no worker has made a step for `time`. Gives the time of the last step.
 fn wait_until_idle(job: &mut Running, time: Duration) -> u64 {
     job.wait_for("no worker makes a step", |events| {
         let last = last_step(events);
@@ -30,7 +30,7 @@ fn wait_until_idle(job: &mut Running, time: Duration) -> u64 {
     })
 }
 
-/// Waits until steps are made again.
+/// Waits until a worker makes a step after `since`.
 fn wait_until_busy(job: &mut Running, since: u64) {
     job.wait_for("workers go on", |events| {
         (last_step(events) > since).then_some(())
@@ -85,14 +85,14 @@ fn processes_without_the_sdk_outlive_a_suspended_driver() {
     };
     job.wait_for("both run", |_| says("tick 1"));
     send_signal(job.driver(), Signal::SIGSTOP);
-    // Longer than every timeout: that is the fault.
+    // Longer than every timeout, which is the fault under test.
     thread::sleep(Duration::from_secs(3));
     send_signal(job.driver(), Signal::SIGCONT);
     let ended = job.end();
     ended.expect(0, &["succeeded"]);
     for tick in ["tick 1", "tick 6"] {
         let times = ended.stdout.matches(tick).count();
-        assert_eq!(times, 2, "nobody began anew: {}", ended.stdout);
+        assert_eq!(times, 2, "no process began anew: {}", ended.stdout);
     }
 }
 
@@ -108,7 +108,7 @@ fn workers_of_a_stopped_agent_make_no_step_beyond_their_lease() {
     }
     let last = wait_until_idle(&mut job, Duration::from_millis(600));
     let trained = Duration::from_nanos(last.saturating_sub(began));
-    // A step is logged after it is committed, on a machine that may be busy.
+    // A step is logged after its commit, on a machine that may be busy.
     assert!(trained < LEASE + Duration::from_millis(500), "{trained:?}");
     job.wait_said("host localhost failed: its agent was silent");
     send_signal(job.driver(), Signal::SIGTERM);
@@ -121,7 +121,7 @@ fn parent(pid: u32) -> u32 {
     line.unwrap().trim().parse().unwrap()
 }
 
-fn joined(flags: &str) -> (Running, Proxy, [std::process::Child; 2]) {
+fn joined(flags: &str) -> (Running, Proxy, [Child; 2]) {
     let job = Job::new(&format!(
         "-np 4 --launcher agent --listen 127.0.0.1:0 {flags}"
     ));
@@ -135,6 +135,18 @@ fn joined(flags: &str) -> (Running, Proxy, [std::process::Child; 2]) {
     (job, proxy, agents)
 }
 
+/// Ends the training of a job and waits until its agents and its driver have ended with success.
+fn finish(mut job: Running, agents: impl IntoIterator<Item = Child>) -> Ended {
+    job.finish();
+    job.wait_said("succeeded");
+    for agent in agents {
+        assert_eq!(wait(agent).0, 0);
+    }
+    let ended = job.end();
+    ended.expect(0, &["succeeded"]);
+    ended
+}
+
 #[test]
 fn a_network_that_is_gone_for_less_than_the_heartbeat_timeout_costs_nothing() {
     let (mut job, proxy, agents) = joined(
@@ -145,13 +157,7 @@ fn a_network_that_is_gone_for_less_than_the_heartbeat_timeout_costs_nothing() {
     proxy.mend();
     let mended = monotonic();
     wait_until_busy(&mut job, mended + Duration::from_secs(2).as_nanos() as u64);
-    job.finish();
-    job.wait_said("succeeded");
-    for agent in agents {
-        assert_eq!(wait(agent).0, 0);
-    }
-    let ended = job.end();
-    ended.expect(0, &["succeeded"]);
+    let ended = finish(job, agents);
     assert_eq!(ended.sizes().last(), Some(&4), "{}", ended.stderr);
     assert!(!ended.stderr.contains("silent"), "{}", ended.stderr);
     assert_nothing_lost(&ended.events, 0);
@@ -159,7 +165,7 @@ fn a_network_that_is_gone_for_less_than_the_heartbeat_timeout_costs_nothing() {
 
 #[test]
 fn commits_of_hosts_that_were_all_out_of_reach_are_the_base_when_they_are_back() {
-    // Both are needed: one that is back alone may be a step behind the other, see the next test.
+    // Both hosts are needed. A host that comes back alone may be a step behind the other, as the next test checks.
     let flags =
         format!("--min-np 4 {QUICK} --blacklist-cooldown-range 100ms 200ms --max-host-failures 0");
     let (mut job, proxy, agents) = joined(&flags);
@@ -170,20 +176,14 @@ fn commits_of_hosts_that_were_all_out_of_reach_are_the_base_when_they_are_back()
     wait_until_idle(&mut job, Duration::from_millis(500));
     proxy.mend();
     job.wait_training(4, step + 20);
-    job.finish();
-    job.wait_said("succeeded");
-    for agent in agents {
-        assert_eq!(wait(agent).0, 0);
-    }
-    let ended = job.end();
-    ended.expect(0, &["succeeded"]);
+    let ended = finish(job, agents);
     assert_nothing_lost(&ended.events, 0);
     assert!(ended.sizes().len() >= 2, "{}", ended.stderr);
 }
 
 #[test]
 fn a_host_that_is_back_alone_goes_on_at_once_and_is_a_step_behind_at_most() {
-    // A lease in which a busy machine makes a step.
+    // The lease is long enough for a step on a busy machine.
     let flags = "-np 2 --min-np 1 --launcher agent --listen 127.0.0.1:0 --heartbeat-interval 100ms \
         --heartbeat-timeout 4s --orphan-timeout 500ms --blacklist-cooldown-range 100ms 200ms --max-host-failures 0";
     let when = When {
@@ -221,13 +221,7 @@ fn a_host_that_is_back_alone_goes_on_at_once_and_is_a_step_behind_at_most() {
     let step = job.wait_training(1, ahead + 20)[0].step;
     ways[0].mend();
     job.wait_training(2, step + 1);
-    job.finish();
-    job.wait_said("succeeded");
-    for agent in agents {
-        assert_eq!(wait(agent).0, 0);
-    }
-    let ended = job.end();
-    ended.expect(0, &["succeeded"]);
+    let ended = finish(job, agents);
     assert!(
         !ended.stderr.contains("waiting for them"),
         "{}",
@@ -258,17 +252,11 @@ fn a_host_with_an_older_commit_waits_for_those_with_the_newest() {
     send_signal(alone.pid, Signal::SIGKILL);
     let step = job.wait_training(4, six[0].step + 20)[0].step;
     proxy.cut();
-    // Of round 2, or 3 if the peers of the killed worker have told of it before its agent did.
+    // The commit is of round 2, or of round 3 if the peers of the killed worker report it before its agent does.
     job.wait_said("may be kept by one, two: waiting for them, 60 s at most");
     proxy.mend();
     job.wait_training(6, step + 20);
-    job.finish();
-    job.wait_said("succeeded");
-    for agent in agents {
-        assert_eq!(wait(agent).0, 0);
-    }
-    let ended = job.end();
-    ended.expect(0, &["succeeded"]);
+    let ended = finish(job, agents);
     assert!(!ended.stderr.contains("goes back"), "{}", ended.stderr);
     // The host that comes back first is enough, and the other one may be a step ahead of it.
     assert_nothing_lost(&ended.events, 1);

@@ -1,4 +1,4 @@
-//! Workers meet in the job's key-value store, over hosts, rounds and failures.
+//! Workers use the job's key-value store across hosts, rounds and failures.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use elasticrun_process_tests::{Job, Kind, What};
 
 use crate::support::{BOTH, USUAL, assert_nothing_lost, at_step, first};
 
-/// Rank 0 dies before it says what all others wait for in the store, of this host and of the other one.
+/// Rank 0 dies before it stores the key that all other workers wait for, on its own host and on the other one.
 #[test]
 fn who_waits_for_a_dead_worker_is_woken_and_the_next_round_knows_nobody_of_it() {
     let mut job = Job::new(USUAL)
@@ -25,7 +25,7 @@ fn who_waits_for_a_dead_worker_is_woken_and_the_next_round_knows_nobody_of_it() 
     let rounds = ended.rounds();
     let took = Duration::from_nanos(rounds[1][1].at - killed.at);
     println!("from the kill to the next round, met in the store: {took:?}");
-    // Keys of the job are there in the second round, of all and once each.
+    // Keys of the job remain in the second round, one entry for each round.
     for (number, round) in rounds.iter().enumerate() {
         for event in round {
             let known: Vec<_> = event.text.split_whitespace().collect();

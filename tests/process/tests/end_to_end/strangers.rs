@@ -1,4 +1,4 @@
-//! Peers that speak garbage or have the wrong secret, at each port that a job opens.
+//! Peers that send garbage or have the wrong secret, at each port that a job opens.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ use elasticrun_protocol::{
     frame::{self, FrameBuffer},
 };
 
-/// What strangers say.
+/// Messages of strangers.
 const GARBAGE: [&[u8]; 5] = [
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"\xff\xff\xff\xff\xff\xff\xff\xff",
@@ -50,7 +50,7 @@ fn garbage_at_every_port_changes_nothing() {
             shout(UnixStream::connect(path).unwrap(), garbage);
         }
     }
-    // These hang on without a word until the job has ended.
+    // These connections stay open and silent until the job has ended.
     let _silent: Vec<_> = ports
         .all()
         .iter()
@@ -86,7 +86,7 @@ fn the_wrong_secret_opens_no_port() {
     assert_eq!(ended.sizes(), [2]);
 }
 
-/// Says hello as an agent of another job would and sees that nothing but a refusal comes back.
+/// Sends the hello of an agent of another job and checks that only a refusal comes back.
 fn refused(port: u16, purpose: Purpose) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream
@@ -107,16 +107,16 @@ fn refused(port: u16, purpose: Purpose) {
         match frames.next_message::<Challenge>() {
             Ok(Some(challenge)) => break challenge,
             Ok(None) => {}
-            // A refusal instead of a challenge.
+            // The listener refuses instead of sending a challenge.
             Err(_) => return,
         }
     };
     let error = dialler.answer(&challenge).unwrap_err();
     assert!(
         matches!(error, auth::Error::WrongSecret),
-        "it sees that the listener has another: {error}"
+        "the listener has another secret: {error}"
     );
-    // Any proof at all, which must be wrong.
+    // Any proof is wrong here.
     stream
         .write_all(
             &frame::to_frame(&auth::Proof {
@@ -134,7 +134,7 @@ fn refused(port: u16, purpose: Purpose) {
     );
 }
 
-/// Says something and hangs up. That the peer hangs up first is as good.
+/// Sends `garbage` and closes the connection. The peer may close it first.
 fn shout(mut stream: impl Write, garbage: &[u8]) {
     if let Err(error) = stream.write_all(garbage) {
         assert!(
@@ -192,7 +192,7 @@ fn variable(pid: u32, name: &str) -> String {
         .to_owned()
 }
 
-/// The TCP ports that processes listen at, by their descriptors and the kernel's table.
+/// The TCP ports that processes listen at, from their descriptors and the kernel's socket table.
 fn listening(pids: &[u32]) -> Vec<u16> {
     let mut inodes = BTreeSet::new();
     for pid in pids {

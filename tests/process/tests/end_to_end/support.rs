@@ -1,8 +1,8 @@
-//! What several modules need.
+//! Helpers of several modules.
 
 use elasticrun_process_tests::{Event, Fault, Kind, Point, What, When};
 
-/// Two hosts of two slots, 2 to 4 workers, failed hosts never come back: the usual set-up.
+/// Two hosts of two slots, 2 to 4 workers, and failed hosts stay out: the usual set-up.
 pub(crate) const USUAL: &str = "-np 2 --min-np 2 --max-np 4 --blacklist forever";
 
 /// The hosts of the usual set-up as a script prints them.
@@ -28,7 +28,7 @@ pub(crate) fn on_file(rank: u32, file: &str, what: What) -> Fault {
     Fault::new(Point::Step, when, what)
 }
 
-/// The first event of a kind that a test takes for granted.
+/// The first event of a kind, which must exist.
 pub(crate) fn first(events: &[Event], kind: Kind) -> Event {
     events
         .iter()
@@ -37,9 +37,9 @@ pub(crate) fn first(events: &[Event], kind: Kind) -> Event {
         .unwrap_or_else(|| panic!("no {kind:?} in {events:?}"))
 }
 
-/// Fails unless each round began, for all its members, with the newest commit of the one before: no step is
-/// lost and none is done twice. A commit may be newer by one step than the log, since a worker seals it and
-/// then says so. `lost_hosts` is how many steps may be lost with the memory of hosts.
+/// Checks that each round began, for all its members, with the newest commit of the one before: no step is lost
+/// and none is repeated. A commit may be one step newer than the log, since a worker logs a step after its commit.
+/// `lost_hosts` is the number of steps that may be lost with the memory of hosts.
 #[track_caller]
 pub(crate) fn assert_nothing_lost(events: &[Event], lost_hosts: u64) {
     let mut rounds: Vec<u64> = events
@@ -84,7 +84,7 @@ pub(crate) fn assert_nothing_lost(events: &[Event], lost_hosts: u64) {
     }
 }
 
-/// The process that started another.
+/// The parent of a process.
 pub(crate) fn parent_of(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let parent = status

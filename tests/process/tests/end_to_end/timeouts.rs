@@ -1,8 +1,8 @@
-//! Who takes too long bounds nobody: each timeout with what it ends, and that nothing else was waited for.
+//! Slow processes delay no other: each timeout ends what it is for, and the job waits for nothing else.
 //!
-//! A wait that is asserted has a lower bound only. That it ends is seen by the harness, whose patience is shorter than all
-//! timeouts that a test does not set: a wait for the wrong one fails. How much longer than its timeout a wait takes is the
-//! machine's; benches/ measures it.
+//! Tests assert lower bounds of waits only. The harness checks that a wait ends: its deadline is shorter than all
+//! timeouts that a test does not set, so a wait for the wrong timeout fails. The delay after a timeout depends on
+//! the machine, and benches/ measures it.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn a_worker_that_is_stopped_is_silent_and_fails() {
     let waited = since(&ended.events, began, |event| {
         event.kind == Kind::Step && event.size == 1
     });
-    // Its last beat was a while before, on a busy machine some intervals.
+    // The last heartbeat came a while before, on a busy machine several intervals.
     assert!(waited >= Duration::from_millis(500), "{waited:?}");
 }
 
@@ -81,11 +81,11 @@ fn a_stopped_agent_is_a_failed_host() {
     let waited = since(&ended.events, began, |event| {
         event.kind == Kind::Step && event.size == 2
     });
-    // Its last beat was a while before, on a busy machine some intervals.
+    // The last heartbeat came a while before, on a busy machine several intervals.
     assert!(waited >= Duration::from_millis(500), "{waited:?}");
 }
 
-/// What the driver says of a worker that a timeout ends.
+/// Part of the driver's message about a worker that a timeout ends.
 const LATE: &str = "it took too long";
 
 #[test]
@@ -101,7 +101,7 @@ fn a_worker_that_never_comes_to_wait_is_killed_and_nobody_waits_for_it() {
     let flags = "-np 2 --min-np 2 --max-np 3 -H localhost:3 --blacklist forever --start-timeout 4s --last-call 100ms";
     let mut job = Job::new(flags).fault(hangs).start();
     job.wait_training(2, 3);
-    assert!(!job.said().contains(LATE), "the others did not wait for it");
+    assert!(!job.said().contains(LATE), "the others did not wait for the hanging worker");
     let hung = job.wait_for("the third begins", |events| {
         events
             .iter()
@@ -132,7 +132,7 @@ fn a_worker_that_does_not_reach_the_common_boundary_is_not_waited_for() {
     job.wait_for("rank 1 hangs", |events| {
         events.iter().any(|e| e.kind == Kind::Fault).then_some(())
     });
-    // One timeout to reach the boundary, one to come back; by default each is longer than the harness waits.
+    // One timeout to reach the boundary, one to come back. The default of each is longer than the harness waits.
     job.set_hosts("localhost:2\n127.0.0.1:1\n");
     job.wait_for("the new host trains with rank 0", |events| {
         let trains = |of: &dyn Fn(&Event) -> bool| {
@@ -210,7 +210,7 @@ fn a_process_that_hangs_at_each_start_ends_the_job() {
         binaries::worker().display()
     );
     let ended = Job::new(flags).command(["sh", "-c", &script]).run();
-    // Its slot may be out for its cooldown just then.
+    // The slot of the host may be excluded by its cooldown at that moment.
     let short = ["failed: 1 worker at run()", "failed: 1 usable slot"];
     let short = short.into_iter().find(|words| ended.stderr.contains(words));
     let last = format!(

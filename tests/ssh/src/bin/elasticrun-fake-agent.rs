@@ -1,4 +1,4 @@
-//! An agent of a release that speaks a newer protocol: dials the driver, says so, and prints the answer.
+//! An agent of a release with a newer protocol: connects to the driver, sends its versions, and prints the answer.
 
 use std::{
     io::{Read, Write, stdin},
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
             Err(error) => panic!("{error}"),
         }
         let read = stream.read(&mut bytes).expect("the driver answers");
-        assert!(read > 0, "the driver says why it hangs up");
+        assert!(read > 0, "the driver closes the connection without a reason");
         frames.buffer().extend_from_slice(&bytes[..read]);
     }
 }
