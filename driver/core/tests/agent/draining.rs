@@ -55,7 +55,11 @@ fn a_notice_goes_to_the_driver_and_workers_are_told_of_the_risk() {
         process: process(1, 1),
     });
     let second = format!("at risk {:?}", process(1, 1));
-    assert_eq!(risks(&bench), [first, second], "a worker that attaches later as well");
+    assert_eq!(
+        risks(&bench),
+        [first, second],
+        "a worker that attaches later as well"
+    );
 }
 
 #[test]

@@ -388,7 +388,11 @@ fn members_that_are_told_to_end_and_then_cut_off_are_fenced() {
     );
     harness.lose("a");
     harness.pass(seconds(10));
-    assert_eq!(groups(&harness), 1, "R11: a worker that got no order trains on");
+    assert_eq!(
+        groups(&harness),
+        1,
+        "R11: a worker that got no order trains on"
+    );
     harness.pass(seconds(1));
     assert_eq!(groups(&harness), 2, "the last call is over by then");
 }

@@ -363,10 +363,7 @@ fn compare(acts: Vec<Act>) -> Result<(), TestCaseError> {
             let said = harness.said((client(who), number));
             prop_assert_eq!(said, Some(result), "{} of {} after {:?}", number, who, &act);
         }
-        prop_assert!(
-            harness.nothing_said(),
-            "unexpected answers after {act:?}"
-        );
+        prop_assert!(harness.nothing_said(), "unexpected answers after {act:?}");
         prop_assert_eq!(harness.store.bytes(), model.bytes());
         prop_assert_eq!(harness.store.len(), model.job.len() + model.current.len());
         prop_assert_eq!(harness.store.waiting(), model.waiting.len());

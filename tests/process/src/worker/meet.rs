@@ -22,7 +22,11 @@ pub(super) fn at_start(session: &mut Session<'_>) -> Result<String, Error> {
         .map(|rank| format!("pid/{rank}"))
         .collect();
     let met = store.multi_get(&names, PATIENCE)?.concat();
-    assert_eq!(met, session.allgather(&own)?, "the store holds other process ids");
+    assert_eq!(
+        met,
+        session.allgather(&own)?,
+        "the store holds other process ids"
+    );
     store.wait(&["noted"], PATIENCE)?;
     let rounds = job.get("rounds", PATIENCE)?;
     Ok(String::from_utf8_lossy(&rounds).trim_end().to_owned())

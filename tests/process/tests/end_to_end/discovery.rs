@@ -133,7 +133,9 @@ fn a_plugin_that_crashes_holds_up_nobody_and_is_started_again() {
         (!gate.exists()).then_some(())
     });
     job.touch("gate");
-    job.wait_for("the plugin crashes again", |_| (!gate.exists()).then_some(()));
+    job.wait_for("the plugin crashes again", |_| {
+        (!gate.exists()).then_some(())
+    });
     job.finish();
     let ended = job.end();
     ended.expect(0, &["succeeded"]);

@@ -101,7 +101,10 @@ fn a_worker_that_never_comes_to_wait_is_killed_and_nobody_waits_for_it() {
     let flags = "-np 2 --min-np 2 --max-np 3 -H localhost:3 --blacklist forever --start-timeout 4s --last-call 100ms";
     let mut job = Job::new(flags).fault(hangs).start();
     job.wait_training(2, 3);
-    assert!(!job.said().contains(LATE), "the others did not wait for the hanging worker");
+    assert!(
+        !job.said().contains(LATE),
+        "the others did not wait for the hanging worker"
+    );
     let hung = job.wait_for("the third begins", |events| {
         events
             .iter()

@@ -38,7 +38,10 @@ fn main() -> ExitCode {
             Err(error) => panic!("{error}"),
         }
         let read = stream.read(&mut bytes).expect("the driver answers");
-        assert!(read > 0, "the driver closes the connection without a reason");
+        assert!(
+            read > 0,
+            "the driver closes the connection without a reason"
+        );
         frames.buffer().extend_from_slice(&bytes[..read]);
     }
 }
