@@ -1,6 +1,6 @@
-//! Rules 3, 4 and 7 of the contract, as far as the job's decisions show them: a change interrupts a round only if it
-//! changes the assignment, it says what has changed, it ends the round at a common boundary and not where it stands, and
-//! a host that drains is left before its time only if enough others can go on.
+//! Rules 3, 4 and 7 of the contract, as far as the job's decisions show them. A change interrupts a round only if
+//! it changes the assignment, and the decision names the change. The round ends at a common boundary. A host that
+//! drains is left early only if enough other workers can go on.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) fn lost_hosts(world: &World) -> Vec<HostId> {
         .collect()
 }
 
-/// Whether the round that trains has room, and somebody waits who may be used.
+/// Whether the round that trains has room and a usable worker waits.
 pub(super) fn can_grow(world: &World) -> bool {
     let job = &world.driver.job;
     let Phase::Training(training) = &job.rounds().phase else {
@@ -48,7 +48,7 @@ pub(super) fn can_grow(world: &World) -> bool {
     max.is_none_or(|max| training.size < max) && waiting(world) > 0
 }
 
-/// Whether the round that is formed has room, and somebody waits who may be used and is not to take part.
+/// Whether the round that forms has room and a usable worker waits that the plan leaves out.
 pub(super) fn will_grow(world: &World) -> bool {
     let job = &world.driver.job;
     let Phase::Forming(forming) = &job.rounds().phase else {
@@ -61,7 +61,7 @@ pub(super) fn will_grow(world: &World) -> bool {
         && waiting(world) > size
 }
 
-/// Workers that wait and are known to reach the round.
+/// Waiting workers whose hosts are known to reach the round.
 fn waiting(world: &World) -> usize {
     there(
         world,
@@ -70,7 +70,7 @@ fn waiting(world: &World) -> usize {
     )
 }
 
-/// Workers on slots that may be used.
+/// Workers on usable slots.
 fn there(
     world: &World,
     which: impl Fn(Life) -> bool,
@@ -97,7 +97,7 @@ pub(super) fn note(world: &mut World, note: &Decision, step: &[Command]) {
     match note {
         Decision::Interrupting { round, cause } => {
             world.invariants.change.interrupted = Some((*round, world.driver_now()));
-            // A failure behind it in this step came after the deadline that it follows from.
+            // A failure in the same step came after the deadline that this decision follows from.
             let failed = step.iter().any(is_failure);
             if !failed && let Err((rule, what)) = interrupts(world, cause, step) {
                 world.violate(
@@ -126,12 +126,12 @@ pub(super) fn note(world: &mut World, note: &Decision, step: &[Command]) {
     }
 }
 
-/// A round that was to be left at a boundary is aborted. Where nothing goes wrong there is time for all to reach it.
+/// A round that should have been left at a boundary is aborted. In a calm run all members have time to reach it.
 fn timed_out(world: &mut World, round: Round, since: Time) {
     let (plan, now) = (&world.plan, world.driver_now());
     let timeout = plan.settings.interrupt_timeout;
     let needs = (plan.step + plan.seal) * 3 + plan.sync + plan.delay * 4;
-    // Who is told to end while it is to count does not.
+    // An agent that was told to end does not answer the count.
     let calm = plan.calm && !world.invariants.r9.agent_told;
     if calm && now.since(since) >= timeout && timeout > needs + Duration::from_millis(500) {
         let what = format!("{round:?} is calm and does not reach its boundary since {since:?}");
@@ -159,7 +159,7 @@ fn interrupts(
 ) -> Result<(), (&'static str, &'static str)> {
     if !matches!(&world.driver.job.rounds().phase, Phase::Training(training) if training.hold.is_some())
     {
-        // The same step has taken it back.
+        // A later decision of the same step has withdrawn the interrupt.
         return Ok(());
     }
     let (added, removed) = match cause {
@@ -169,7 +169,7 @@ fn interrupts(
         _ => return Err(("rule 3", "that is no change")),
     };
     let lost = lost_hosts(world);
-    // Deadlines that are due take effect before an event that may undo what they meant.
+    // Due deadlines take effect before an event that may undo their cause.
     let begins =
         |command: &Command| matches!(command, Command::Announce(Decision::RoundStarted { .. }));
     let could = match step.iter().any(begins) {

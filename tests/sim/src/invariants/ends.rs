@@ -1,6 +1,6 @@
-//! Rules 5, 9 and 10 of the contract and the other half of R10: a job that must end does, with the outcome that its
-//! events call for; who is named first failed first; restarts and rounds are counted; and who was told to stop is
-//! neither success nor failure.
+//! Rules 5, 9 and 10 of the contract, and the second half of R10. A job that must end does, with the outcome that
+//! its events require. The named first failure is the first one. Restarts and rounds are counted. A process that
+//! was told to stop is neither a success nor a failure.
 
 use std::collections::BTreeSet;
 
@@ -15,17 +15,17 @@ use crate::world::{RoundSim, Seat, World, host::index_of};
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// What failed first, and how it ended once that was said.
+    /// The first failure, and its exit once the driver knows it.
     first: Option<(HostId, Option<Process>)>,
     exit: Option<Exit>,
-    /// Members of the last started round that failed by themselves.
+    /// Members of the round that started last that failed by themselves.
     failed: BTreeSet<(HostId, Process)>,
     pub(super) restarts: u32,
     /// When the first member of the last round ended well.
     succeeded: Option<Time>,
-    /// When the last round stopped being whole.
+    /// When the last round lost its first member.
     broken: Option<Time>,
-    /// Processes that were told to stop, and are no failures whatever becomes of them.
+    /// Processes that were told to stop, whose ends are no failures.
     told: BTreeSet<(HostId, Process)>,
     /// The round that was planned last, and its members.
     planned: (Round, Vec<(usize, Process)>),
@@ -44,7 +44,7 @@ pub(super) fn planned(world: &mut World, host: &HostId, round: Round, members: &
     );
 }
 
-/// The driver has heard something, before the job takes it.
+/// An event reaches the driver, before the job receives it.
 pub(crate) fn event(world: &mut World, event: &Event) {
     let Event::Reported {
         host,
@@ -152,7 +152,7 @@ pub(super) fn note(world: &mut World, note: &Decision) {
     }
 }
 
-/// After a step of a job that has not ended: whether it had to.
+/// After a step of a job that has not ended: the reason why it must end, if there is one.
 pub(super) fn must_end(world: &World) -> Result<(), &'static str> {
     if world.reference.stopped {
         return Err("its user has stopped it");
@@ -186,8 +186,9 @@ pub(super) fn must_end(world: &World) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// It is said to be the program: in at least two rounds since the last that left a commit members ended by themselves with
-/// a code, and on every host that was to begin the next one.
+/// The job ends for an error of the script. The condition: in at least two rounds since the last that left a
+/// commit, members ended by themselves with a code. This happened on every host that the next round was planned
+/// on.
 pub(super) fn fails_everywhere(world: &World) -> Result<(), String> {
     let fruitless = |round: &&RoundSim, next: &RoundSim| {
         next.base <= round.base || next.base.is_none_or(|base| base.count == 0)
@@ -223,7 +224,7 @@ pub(super) fn fails_everywhere(world: &World) -> Result<(), String> {
     }
 }
 
-/// The exit timeout is said to be over.
+/// The job ends by the exit timeout.
 pub(super) fn exit_timed_out(world: &World) -> Result<(), String> {
     let memory = &world.invariants.ends;
     let Some(since) = memory.succeeded.into_iter().chain(memory.broken).min() else {
@@ -252,7 +253,7 @@ pub(super) fn exit_timed_out(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at the job from time to time: the others do not end after the first success.
+/// Periodic check: after the first success, the other members end within the exit timeout.
 pub(super) fn waits_for_exits(world: &World) -> Result<(), String> {
     let Some(since) = world.invariants.ends.succeeded else {
         return Ok(());
@@ -266,7 +267,7 @@ pub(super) fn waits_for_exits(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// The driver exits: who is named as the first failure, and how it ended.
+/// The driver exits: checks the named first failure and its exit.
 pub(crate) fn named(world: &mut World) {
     let first = world.driver.job.results().first_failure();
     let named = first.map(|first| (first.host.clone(), first.process));

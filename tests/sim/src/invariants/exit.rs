@@ -1,5 +1,5 @@
-//! R9 and R10 behind the end of a job: the driver exits when no agent is connected, and in time; who is given up had been
-//! told to kill its workers.
+//! R9 and R10 after the end of a job. The driver exits in time, and only when no agent is connected. An agent that
+//! it gives up got the order to kill its workers before.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,7 +9,7 @@ use elasticrun_protocol::{AgentCommand, HostId};
 use super::SLACK;
 use crate::world::World;
 
-/// What agents may take beyond two times the grace, and then to kill.
+/// Allowance for agents beyond two times the grace, and for the kill that follows.
 const ENDS: Duration = Duration::from_secs(2);
 const KILLS: Duration = Duration::from_secs(1);
 
@@ -17,13 +17,13 @@ const KILLS: Duration = Duration::from_secs(1);
 pub(super) struct Memory {
     /// When the job ended, by the driver's clock.
     ended: Option<Time>,
-    /// When its user asked again.
+    /// When the user asked for the stop again.
     asked_again: Option<Time>,
     killed: BTreeSet<HostId>,
     exited: bool,
 }
 
-/// The driver has heard something.
+/// An event reaches the driver.
 pub(crate) fn event(world: &mut World, event: &Event) {
     let now = world.driver_now();
     let memory = &mut world.invariants.exit;
@@ -32,7 +32,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     }
 }
 
-/// What one step of the job commands, before it is done.
+/// The commands of one step of the job, before they are carried out.
 pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
     let now = world.driver_now();
     let mut closed = BTreeSet::new();
@@ -73,7 +73,7 @@ pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
     }
 }
 
-/// From time to time, once the job has ended.
+/// Periodic check, once the job has ended.
 pub(super) fn watch(world: &World) -> Result<(), String> {
     let memory = &world.invariants.exit;
     let Some(ended) = memory.ended.filter(|_| !memory.exited) else {

@@ -1,5 +1,5 @@
-//! A slot that may be used is used at once while the job wants more workers, also while it waits for slots (rule 6 of the
-//! contract, R9), and one that was used before is used again.
+//! The job uses a usable slot at once while it wants more workers, also while it waits for slots (rule 6 of the
+//! contract, R9), and also if the slot was used before.
 
 use elasticrun_core::{Time, fleet::Agent, rounds::Phase};
 use elasticrun_protocol::{HostId, LocalRank};
@@ -9,7 +9,7 @@ use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// A slot that nobody fills, what had been started by then, and since when.
+    /// A slot that stays empty, the state of the job at that time, and since when.
     idle: Option<(Idle, Time)>,
 }
 
@@ -19,13 +19,13 @@ struct Idle {
     slot: LocalRank,
     /// Processes that the job had started.
     starts: u64,
-    /// Rounds that had started: while one forms, nothing is filled.
+    /// Rounds that had started: while one forms, no slot is filled.
     rounds: u64,
-    /// When the agent of the host was asked for.
+    /// When the agent of the host was launched.
     launched: Option<Time>,
 }
 
-/// Looks at the job from time to time.
+/// Periodic check of the job.
 pub(super) fn watch(world: &mut World) {
     let idle = idle_slot(world);
     let before = world.invariants.filling.idle.take();
@@ -56,7 +56,7 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
     }
     let groups = super::groups::lead(world);
     let target = settings.max_np.map(|max| (max + settings.spares) as usize);
-    // Slots whose agents are on their way are filled soon.
+    // Slots of agents that are being launched are filled soon.
     let launching = |host: &HostId| {
         let agent = fleet.host(host).map(|state| &state.agent);
         matches!(agent, Some(Agent::Launching { .. }))
@@ -65,7 +65,7 @@ fn idle_slot(world: &World) -> Option<(HostId, LocalRank)> {
     let coming = usable.filter(|(host, _)| launching(host)).count();
     let connected = |host: &HostId| fleet.host(host).is_some_and(|state| state.up().is_some());
     let there = match groups {
-        // Slots of agents that are connected are there for the next group. Spares are not.
+        // Slots of connected agents count for the next group. Spares do not count.
         true => (world.reference.usable_slots(world.now))
             .filter(|(host, _)| connected(host))
             .count(),

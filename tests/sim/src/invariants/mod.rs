@@ -1,7 +1,7 @@
-//! What must always hold, one file each; numbers are those of the design.
+//! The invariants, one file each; numbers are those of the design.
 //!
-//! Every file states its invariant and checks it against the world as it is, not as the core believes it
-//! to be. Not here: R4 across the death of a driver.
+//! Every file states its invariant and checks it against the state of the world, not against the view of the core.
+//! Not checked: R4 across the death of a driver.
 
 mod change;
 pub(crate) mod ends;
@@ -35,10 +35,10 @@ use elasticrun_protocol::{AgentCommand, CommitId, Process, Rank, Round, control:
 
 use crate::world::{RoundSim, World};
 
-/// What the job may need to see that a time has come.
+/// Time that the job may need to notice that a deadline has passed.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// What the invariants remember from one event to the next.
+/// State that the invariants keep from one event to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Invariants {
     change: change::Memory,
@@ -59,7 +59,7 @@ pub(crate) struct Invariants {
     success: success::Memory,
 }
 
-/// A round that is started by one step of the job: the orders to all its hosts.
+/// A round that one step of the job starts: the orders to all its hosts.
 pub(crate) struct Started<'a> {
     pub(crate) round: Round,
     pub(crate) base: Option<CommitId>,
@@ -69,7 +69,7 @@ pub(crate) struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Members by rank, if ranks are what they should be.
+    /// Members by rank.
     pub(crate) fn members(&self) -> Vec<(usize, Process)> {
         let mut members: Vec<(Rank, usize, Process)> = Vec::new();
         for (host, start) in &self.orders {
@@ -88,7 +88,7 @@ impl Started<'_> {
     }
 }
 
-/// Looks at what one step of the job commands, before it is done.
+/// Checks the commands of one step of the job, before they are carried out.
 pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
     let ends = |command: &Command| matches!(command, Command::End(_));
     let goes_on = !world.invariants.r10.finishing
@@ -115,7 +115,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
                 r12::note(world, note);
                 groups::note(world, note);
             }
-            // The agent that connects takes the place of another.
+            // The agent that connects replaces another.
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. }
                 if world.driver.connects.contains(host) => {}
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
@@ -161,7 +161,7 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         world.violate("rule 6", what);
     }
     if !world.driver.job.is_settled() {
-        // What follows from the events is still to come.
+        // The consequences of the events follow when the job settles.
         return;
     }
     world.reference.step_over();
@@ -212,7 +212,7 @@ fn on_start(world: &mut World, round: Round, commands: &[Command]) {
     world.rounds.insert(round, RoundSim::new(base, members));
 }
 
-/// Looks at the job from time to time.
+/// Periodic check of the job.
 pub(crate) fn watch(world: &mut World) {
     if world.driver.ended.is_some() {
         if let Err(what) = exit::watch(world) {

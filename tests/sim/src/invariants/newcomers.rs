@@ -1,5 +1,6 @@
-//! A host that was not in the round that trains joins it only when it has said that it reaches the hosts of it, if its agent
-//! can say so. It is asked at once, and waited for no longer than twice the time to answer.
+//! A host that was not in the round that trains joins it only after its agent has reported that it reaches the
+//! hosts of the round, if its agent supports probes. The job probes at once, and waits no longer than twice the
+//! probe timeout.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,26 +10,26 @@ use elasticrun_protocol::{AgentCommand, AgentReport, HostId};
 use super::{SLACK, Started};
 use crate::world::World;
 
-/// A host that was asked whom it reaches.
+/// A host that was probed.
 #[derive(Debug)]
 struct Asked {
     number: u64,
     since: Time,
-    /// Whether it reaches all, once it has said so.
+    /// Whether the host reaches all others, once it has answered.
     reaches: Option<bool>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Since the last round began.
+    /// Probes since the last round began.
     asked: BTreeMap<HostId, Asked>,
-    /// Others trained when the next round was planned.
+    /// Other workers trained when the next round was planned.
     others_train: bool,
-    /// Since when workers of a host wait that nobody asks.
+    /// A host whose workers wait and that is not probed, and since when.
     unasked: Option<(HostId, Time)>,
 }
 
-/// An event comes to the job.
+/// An event reaches the job.
 pub(crate) fn event(world: &mut World, event: &Event) {
     match event {
         Event::AgentConnected(agent) => {
@@ -85,7 +86,8 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
     }
 }
 
-/// Whether a host was in the round that trains, cannot be asked, or has said that it reaches the round.
+/// Whether a host was in the round that trains, does not support probes, or has reported that it reaches the
+/// round.
 pub(super) fn is_admitted(world: &World, host: &HostId) -> bool {
     let Phase::Training(training) = &world.driver.job.rounds().phase else {
         return true;
@@ -117,7 +119,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Looks at the job from time to time.
+/// Periodic check of the job.
 pub(super) fn watch(world: &mut World) -> Result<(), String> {
     let slack = SLACK + world.plan.late;
     let (asked, unasked, now) = (late(world, slack), unasked(world), world.driver_now());
@@ -137,7 +139,7 @@ pub(super) fn watch(world: &mut World) -> Result<(), String> {
     asked.map_or(Ok(()), Err)
 }
 
-/// A host that has not answered for too long, and whose workers wait all the same.
+/// A host whose answer is overdue and whose workers wait all the same.
 fn late(world: &World, slack: Duration) -> Option<String> {
     let bound = world.plan.settings.probe_timeout * 2 + slack;
     let late = |(host, asked): &(&HostId, &Asked)| {

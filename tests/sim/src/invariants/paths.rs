@@ -1,10 +1,10 @@
-//! Who is blamed for a data path that stays cut. The host that most others say they cannot reach is failed, and no healthy
-//! one; of two hosts that cannot reach each other either may be, and so may newcomers that do not reach the only host that
-//! trained. A host that is known to work is failed only after three rounds in a row without a commit, and at the latest
-//! then if it can be spared.
+//! Which host is blamed for a data path that stays cut. The job fails the host that most others report as
+//! unreachable, and no healthy one. Of two hosts that cannot reach each other, either may be blamed. So may
+//! newcomers that do not reach the only host that trained. A host that is known to work is failed only after three
+//! rounds in a row without a commit, and no later than that if the job can spare it.
 //!
-//! Which hosts are cut off is taken from the world, and who has said so from what the driver heard. That a host is failed
-//! for its data path is known by the reason given.
+//! The world shows which hosts are cut off, and the reports to the driver show which hosts have noticed it. The
+//! reason of a failed host shows whether it failed for its data path.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use elasticrun_protocol::{AgentReport, HostId, Round};
 
 use crate::world::{RoundSim, World, host::index_of};
 
-/// Rounds in a row that come to nothing before a host that is known to work is failed.
+/// Rounds in a row without a commit before a host that is known to work is failed.
 const PATIENCE: usize = 3;
 
-/// A round that lasts for longer may have been good for something.
+/// A round that lasts longer may have been useful.
 const SHORT: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[derive(Debug, Default)]
@@ -27,14 +27,14 @@ pub(super) struct Memory {
     began: Option<Time>,
     /// Something else has failed or changed since then.
     explained: bool,
-    /// Rounds in a row that broke since one and the same host is cut off, and nobody was blamed.
+    /// Rounds in a row that broke since the same host is cut off and no host was blamed.
     row: usize,
-    /// Hosts that cannot reach each other, as the driver was told since then.
+    /// Pairs of hosts that cannot reach each other, as reported to the driver since then.
     named: BTreeSet<(usize, usize)>,
 }
 
 impl Memory {
-    /// Those of these hosts that have lost their path to this one.
+    /// Those of `hosts` that have lost their path to this host.
     fn links(&self, host: usize, hosts: &[usize]) -> impl Iterator<Item = usize> {
         let named = |a: usize, b: usize| self.named.contains(&(a.min(b), a.max(b)));
         hosts
@@ -44,7 +44,7 @@ impl Memory {
     }
 }
 
-/// The driver has heard something, and the connection is that of the host's agent.
+/// An event of the host's current agent reaches the driver.
 pub(super) fn event(world: &mut World, event: &Event) {
     let Event::Reported {
         host,
@@ -60,7 +60,7 @@ pub(super) fn event(world: &mut World, event: &Event) {
         return;
     };
     if world.invariants.paths.explained {
-        // The round broke for that, and peers of a dead worker lose it as well.
+        // That broke the round, and peers of a dead worker lose it as well.
         return;
     }
     let (hosts, from) = (hosts_of(last), index_of(host).unwrap_or(usize::MAX));
@@ -123,7 +123,7 @@ fn left_something(world: &World, round: Round) -> bool {
     (before.zip(next)).is_some_and(|((_, last), next)| !is_fruitless(last, next))
 }
 
-/// A host is failed since others cannot reach it.
+/// Checks the blame of a host that others cannot reach.
 fn is_blamed(world: &World, host: &HostId) -> Result<(), String> {
     let Some((_, last)) = world.rounds.last_key_value() else {
         return Err(format!("{host} is blamed before the first round"));
@@ -142,7 +142,7 @@ fn is_blamed(world: &World, host: &HostId) -> Result<(), String> {
         [] => return Err(format!("{host} is blamed, and all are connected")),
         [cut] if cut != blamed => {
             let more = links(cut).count() > links(blamed).count();
-            // If no other proven host has lost it, nobody knows on which side of the cut the fault is.
+            // If no other proven host has lost it, the side of the cut at fault is unknown.
             let at_fault = !is_newcomer(&blamed) || links(cut).any(|other| !is_newcomer(&other));
             if more && at_fault {
                 return Err(format!(
@@ -164,7 +164,7 @@ fn is_blamed(world: &World, host: &HostId) -> Result<(), String> {
     Ok(())
 }
 
-/// A round starts: whether somebody should have been blamed for those before it.
+/// A round starts: checks whether a host should have been blamed for the rounds before it.
 fn nobody_blamed(world: &mut World, round: Round, cause: &Cause) -> Result<(), String> {
     let memory = &world.invariants.paths;
     let lost = match (
@@ -202,7 +202,8 @@ fn nobody_blamed(world: &mut World, round: Round, cause: &Cause) -> Result<(), S
     Ok(())
 }
 
-/// The host of this round that is cut off from all others for good; there are more than one.
+/// The only host of this round that is cut off from all others for good; none if the round has fewer than three
+/// hosts.
 fn lost_in(world: &World, round: &RoundSim) -> Option<usize> {
     let hosts = hosts_of(round);
     let cut = |host: &&usize| world.hosts[**host].was_cut;

@@ -1,5 +1,5 @@
-//! R1: ranks of a started round are 0..n-1, each once; min_np <= n <= max_np. And what follows from the
-//! ranks for every worker's place, and the neighbours that its host is told.
+//! R1: ranks of a started round are 0..n-1, each once, and min_np <= n <= max_np. The place of every worker and
+//! the neighbours of its host follow from the ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

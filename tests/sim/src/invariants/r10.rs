@@ -1,4 +1,4 @@
-//! R10: a job ends in exactly one outcome, nothing is begun after it, and the outcome is true.
+//! R10: a job ends in exactly one outcome, begins nothing after it, and the outcome is true.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) struct Memory {
     /// A member has finished in the round that started last.
     pub(super) finishing: bool,
     failures: u32,
-    /// Hosts that were lost for the job at some time.
+    /// Hosts whose agents the job has lost at some time.
     lost: BTreeSet<usize>,
 }
 
@@ -135,10 +135,10 @@ fn is_true(world: &World, outcome: &Outcome) -> Result<(), String> {
     }
 }
 
-/// All members of the last round have done all steps and ended with 0.
+/// All members of the last round have ended with 0.
 fn succeeded(world: &World) -> Result<(), String> {
     let Some((number, round)) = world.rounds.last_key_value() else {
-        // Scripts that never came to run().
+        // The job ran scripts that never came to run().
         let done = world.driver.job.fleet().done();
         return if done > 0 {
             Ok(())
@@ -175,15 +175,16 @@ pub(super) fn all_failed(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Nobody who can be asked has anything, though there was something.
+/// No connected agent has a commit, and there was one before.
 fn no_state_left(world: &World) -> Result<(), String> {
-    // What a lost host had nobody can know.
+    // The commits of a lost host are unknown.
     let mut seats = world.rounds.values().flat_map(|round| &round.seats);
     let lost = seats.any(|seat| world.invariants.r10.lost.contains(&seat.host));
     if !lost && !world.history.has_commits() {
         return Err("nobody ever committed anything, so nothing is lost".into());
     }
-    // No step is done before all members have sealed the start: if one is there that holds nothing, nothing was.
+    // No step completes before all members have sealed the start. A member of the first round that is there
+    // without a commit shows that there was none.
     if let Phase::Forming(forming) = &world.driver.job.rounds().phase
         && let Some((_, last)) = world.rounds.last_key_value()
         && world.rounds.values().all(|round| round.base.is_none())
@@ -193,11 +194,11 @@ fn no_state_left(world: &World) -> Result<(), String> {
     }
     let fleet = world.driver.job.fleet();
     for (index, host) in world.hosts.iter().enumerate() {
-        // It connects too late.
+        // An agent that is not connected for the job yet comes too late.
         let known = fleet
             .host(&host.id)
             .is_some_and(|state| state.up().is_some());
-        // What was sealed after an agent had answered the last plan nobody could know of.
+        // The job cannot know of commits that were sealed after the agent's answer to the last plan.
         let commits = match &host.answered {
             Some((round, commits)) if Some(*round) > world.history.latest() => commits.clone(),
             _ => host.commits(),

@@ -1,5 +1,5 @@
-//! R11: no two rounds of one run train at the same time: once a round was started, no step of an older one
-//! is completed, also not where the driver reaches nobody.
+//! R11: no two rounds of one run train at the same time. Once a round has started, no step of an older one
+//! completes, also where the driver reaches no host.
 
 use elasticrun_protocol::Round;
 
@@ -13,8 +13,8 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     }
 }
 
-/// All members of a round have completed a step. It counts if one of them may pass the boundary behind it: a step that is
-/// under way as the lease ends cannot be stopped, and comes to nothing.
+/// All members of a round have completed a step. The step counts if one of them may pass the boundary after it. A
+/// step that is under way as the lease ends cannot be stopped, and leads to no commit.
 pub(crate) fn step_done(world: &mut World, round: Round) {
     if let Some(latest) = world.history.latest().filter(|latest| *latest > round)
         && world.may_pass(round)

@@ -1,5 +1,5 @@
-//! R12: the base of a started round is the newest complete commit (not void) that any reachable agent held.
-//! Nor does an agent forget a commit that a later round may need. Before a round goes back to an older commit than a host
+//! R12: the base of a started round is the newest complete commit (not void) that any reachable agent held. An
+//! agent forgets no commit that a later round may need. Before a round goes back to an older commit than a host
 //! out of reach holds, the job waits for a tenth of the elastic timeout, and no longer.
 
 use std::collections::BTreeSet;
@@ -12,11 +12,11 @@ use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Commits of this round are waited for since then.
+    /// The round whose commits the job waits for, and since when.
     awaited: Option<(Round, Time)>,
-    /// Hosts that were to go away and did, since the last round began.
+    /// Draining hosts that went away since the last round began.
     went: BTreeSet<HostId>,
-    /// When a host was lost last: there is a fence then.
+    /// When a host was lost last, which begins a fence.
     lost: Time,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn note(world: &mut World, note: &Decision) {
     }
 }
 
-/// The agent of a host is lost. What was to go away is not waited for.
+/// The agent of a host is lost. The job does not wait for a host that was draining.
 pub(super) fn lost(world: &mut World, host: &HostId) {
     let drains = world.reference.drains(host);
     let went = &mut world.invariants.r12.went;
@@ -75,7 +75,7 @@ fn waited(world: &World, started: &Started<'_>) -> Result<(), String> {
             continue;
         }
         let newer = (host.commits().into_iter())
-            // The start of a round is its base over again.
+            // The start of a round repeats its base.
             .filter(|commit| commit.count > 0)
             .find(|commit| commit.round == *last && world.history.is_valid(*commit));
         if let Some(newer) = newer {
@@ -113,7 +113,8 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
         if !world.reaches(index) || connects {
             continue;
         }
-        // An agent's answer counts as it was given; whom nobody asked counts as it is.
+        // The commits of an agent that answered this plan are those of its answer. For others, the current ones
+        // count.
         let commits: Vec<CommitId> = match &host.answered {
             Some((round, commits)) if *round == started.round => commits.clone(),
             _ => host.commits(),
@@ -183,7 +184,7 @@ pub(crate) fn may_forget(world: &mut World, host: usize, process: Process) {
     }
 }
 
-/// The agent of a host is sent away before the job has ended.
+/// The agent of a host is dismissed before the job has ended.
 pub(super) fn dismissed(world: &mut World, host: &HostId) {
     let Some(index) = world.host_index(host) else {
         return;
@@ -191,7 +192,7 @@ pub(super) fn dismissed(world: &mut World, host: &HostId) {
     if !world.reaches(index) {
         return;
     }
-    // A member's host may be dead or cut off without anybody knowing.
+    // The host of a member may be dead or cut off without the driver's knowledge.
     let last = world.rounds.last_key_value().map(|(_, round)| &round.seats);
     if last
         .into_iter()
@@ -207,7 +208,7 @@ pub(super) fn dismissed(world: &mut World, host: &HostId) {
             .max()
     };
     let own = newest(index);
-    // Of one that is cut off nobody knows yet.
+    // A cut host is not noticed yet, so it counts as connected.
     let connected = |other: &usize| *other != index && world.hosts[*other].agent.is_some();
     let others = (0..world.hosts.len()).filter(connected);
     let best = others.filter_map(newest).max();

@@ -1,5 +1,5 @@
-//! R13: a worker that trains has seen the base of its round: its state is that of the base, whatever it was before. Memory
-//! that holds the base is not enough, nor is a state that was never synced. W2: all members begin with the same state.
+//! R13: a worker that trains has the state of the base of its round, whatever its state was before. Memory that
+//! holds the base is not enough, nor is a state that was never synced. W2: all members begin with the same state.
 
 use elasticrun_protocol::Process;
 
@@ -15,7 +15,7 @@ pub(crate) fn begins(world: &mut World, host: usize, process: Process) {
     };
     let (step, state) = (worker.state.step, &worker.state);
     let seen = match base {
-        // Nothing was committed by anybody, so there is nothing to see.
+        // No worker has committed anything, so there is no base.
         None => step == 0,
         Some(base) => world.history.state(base).is_none_or(|base| {
             let called_back = (world.rounds.get(&number)).is_some_and(|round| round.called_back);

@@ -1,6 +1,7 @@
-//! R2: a survivor (a worker that has trained in the round before) keeps its (host, local_rank); hosts keep their
-//! order of arrival, a host that was away returns at the end. Who was rank 0 stays it as long as it lives, and its host is first;
-//! else rank 0 is a survivor whenever there is one. Nor is one that holds the round's base left out for a newcomer.
+//! R2: a survivor (a worker that trained in the round before) keeps its (host, local_rank). Hosts keep their order
+//! of arrival, and a host that was away returns at the end. Rank 0 stays rank 0 as long as it lives, and its host
+//! is first. Otherwise rank 0 is a survivor whenever there is one. A worker that holds the round's base is not
+//! left out for a newcomer.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,9 @@ use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Hosts of the last round that had a survivor, in order, each with how often it had moved by then.
+    /// Hosts of the last round that had a survivor, in order, each with its number of moves by then.
     order: Vec<(usize, u32)>,
-    /// By rank.
+    /// Members by rank.
     members: Vec<(usize, Process)>,
     /// How often slots of each host were away.
     absences: BTreeMap<usize, u32>,
@@ -29,7 +30,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             && newest.is_some_and(|commit| world.history.is_valid(commit))
     };
     let survivors: Vec<bool> = members.iter().map(trained).collect();
-    // What a host had that is gone nobody knows.
+    // The commits of a host that is gone are unknown.
     let known = members
         .first()
         .is_some_and(|(host, _)| world.reaches(*host));
@@ -47,7 +48,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             members[0]
         ));
     }
-    // Its host is first, whenever it came.
+    // The host of rank 0 is first, whenever it arrived.
     let first = former.map(|(host, _)| *host);
     in_order_of_arrival(world, &members, &survivors, first)?;
     let mut order: Vec<(usize, u32)> = Vec::new();
@@ -78,7 +79,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
             let away = memory.absences.get(host)
                 != Some(&world.reference.absences(&world.hosts[*host].id));
             let fate = world.fate(*host, *process);
-            // What its agent has given up dies, whatever it does meanwhile.
+            // A process that its agent has given up dies, whatever it does meanwhile.
             !away
                 && !fate.told
                 && !fate.given_up
@@ -110,7 +111,7 @@ pub(super) fn started(world: &mut World, started: &Started<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Hosts with a survivor first, in their order of arrival, then the others in theirs.
+/// Checks that hosts with a survivor come first, in their order of arrival, and then the others in theirs.
 fn in_order_of_arrival(
     world: &World,
     members: &[(usize, Process)],
@@ -124,7 +125,7 @@ fn in_order_of_arrival(
             _ => hosts.push((*host, *survives)),
         }
     }
-    // Where rank 0 was, whenever it came.
+    // The host of the former rank 0 is first, whenever it arrived.
     if hosts.first().is_some_and(|(host, _)| Some(*host) == first) {
         hosts.remove(0);
     }
@@ -132,7 +133,7 @@ fn in_order_of_arrival(
         .map(|(host, _)| world.reference.arrival(&world.hosts[*host].id))
         .collect();
     let turns = arrivals.windows(2).filter(|pair| pair[0] > pair[1]).count();
-    // Who has survived is for the job to find out; where all or none have there is one order only.
+    // Which workers survived is up to the job to find out. If all or none did, only one order is right.
     let alike = hosts.iter().all(|(_, any)| *any) || world.history.rounds() == 0;
     if turns > usize::from(!alike) {
         return Err(format!("hosts {hosts:?} came in the order {arrivals:?}"));

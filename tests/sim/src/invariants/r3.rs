@@ -1,5 +1,5 @@
-//! R3: no event of an older round, driver epoch or generation changes anything, and a repeat changes
-//! nothing. Where nothing goes wrong nothing is refused either.
+//! R3: no event of an older round, driver epoch or generation changes anything, and a repeat changes nothing. In a
+//! calm run the job refuses no event either.
 
 use elasticrun_core::{Command, Decision, Rejected, agent};
 use elasticrun_protocol::AgentReport;
@@ -8,11 +8,11 @@ use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// A round was aborted, be it that its slots were taken away while it was formed.
+    /// A round was aborted, possibly while it formed.
     aborted: bool,
 }
 
-/// An event that came too late or twice has been applied.
+/// An event that was late or repeated has been applied.
 pub(crate) fn unchanged(world: &mut World, before: &str, after: &str, what: &str, why: &str) {
     if before != after {
         let from = before
@@ -43,12 +43,12 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
         let what = format!("{why}, and the job commands {command:?}");
         world.violate("R3", what);
     }
-    // Who answers a plan that was just aborted is refused, as is who counts when the first has finished.
+    // The job refuses an answer to a plan that was just aborted, and a count after the first member has finished.
     let aborted = world.invariants.r3.aborted || world.invariants.r10.finishing;
     let unknown = matches!(
         command,
         Command::Reject {
-            // What a host says of a round that was left meanwhile is refused, too.
+            // The job also refuses probe answers about a round that was left meanwhile.
             why: Rejected::UnknownHost | Rejected::StaleProbe(_),
             ..
         }
@@ -59,7 +59,7 @@ pub(super) fn on_command(world: &mut World, command: &Command) {
     }
 }
 
-/// An agent was told the same again, perhaps much later.
+/// An agent received the same order again, perhaps much later.
 pub(crate) fn order_repeated(
     world: &mut World,
     host: usize,
@@ -67,7 +67,7 @@ pub(crate) fn order_repeated(
     commands: &[agent::Command],
 ) {
     for command in commands {
-        // To count again is harmless: the job has the first answer and refuses the second.
+        // A repeated count is harmless: the job has the first answer and refuses the second.
         if !matches!(
             command,
             agent::Command::AgentReport(AgentReport::BoundaryCounted { .. })

@@ -1,4 +1,4 @@
-//! R4: a slot has at most one live worker process; here without a driver's death.
+//! R4: a slot has at most one live worker process. Not checked: across the death of a driver.
 
 use elasticrun_protocol::Process;
 

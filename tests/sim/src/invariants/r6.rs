@@ -1,7 +1,7 @@
-//! R6: a change that concerns workers reaches them however late they register, however often it is sent: as soon as a
-//! member of the round that trains has lost its slot, or somebody waits for whom there is room, the round is asked to
-//! end, at most a last call later; and it ends within the interrupt timeout. All who leave by a hold leave at one
-//! boundary (checked in the model of collectives).
+//! R6: a change that concerns workers reaches them however late they register and however often it is sent. The
+//! job asks the round that trains to end as soon as a member has lost its slot, or at most a last call after a
+//! worker waits for which there is room. The round then ends within the interrupt timeout. All workers that leave
+//! by a hold leave at one boundary (checked in the model of collectives).
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// A round that has room while somebody waits, and since when.
+    /// A round that has room while a worker waits, and since when.
     grows: Option<(Round, Time)>,
     /// A round that is asked to end, and since when.
     held: Option<(Round, Time)>,
-    /// A round is formed that has room, and somebody waits.
+    /// A round forms that has room, and a worker waits.
     formed: bool,
 }
 
 impl Memory {
-    /// Whether the round that trained before this step had room, and somebody waited.
+    /// Whether the round that trained before this step had room while a worker waited.
     pub(super) fn could_grow(&self) -> bool {
         self.grows.is_some()
     }
 
-    /// Whether the round that was formed before this step had room, and somebody waited.
+    /// Whether the round that formed before this step had room while a worker waited.
     pub(super) fn would_grow(&self) -> bool {
         self.formed
     }
 }
 
-/// Looks at the job after each step.
+/// Checks the job after each step.
 pub(super) fn on_step(world: &mut World) {
     let Phase::Training(training) = &world.driver.job.rounds().phase else {
         world.invariants.r6 = Memory {
@@ -57,7 +57,7 @@ pub(super) fn on_step(world: &mut World) {
     memory.held = since(memory.held).filter(|_| held && !over);
 }
 
-/// Looks at the job from time to time.
+/// Periodic check of the job.
 pub(crate) fn watch(world: &mut World) {
     let over = world.driver.ended.is_some() || world.invariants.r10.finishing;
     let Phase::Training(training) = &world.driver.job.rounds().phase else {
@@ -85,7 +85,7 @@ pub(crate) fn watch(world: &mut World) {
 }
 
 fn lost_for_long(world: &World, slack: Duration) -> bool {
-    // Only who drains, and may train on for a while, is not asked at once.
+    // Only a draining host, whose workers may train on for a while, is not asked at once.
     (change::lost_hosts(world).iter()).any(|host| {
         (world.reference.drain_due(host)).is_none_or(|due| due + slack < world.driver_now())
     })

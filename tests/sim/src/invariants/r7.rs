@@ -1,8 +1,10 @@
-//! R7: a row that is committed and not void is committed once per epoch; at the end of the epoch all are. R8, in a commit: model
-//! and ledger belong together. In order "deterministic", the rows of a step are those of its positions.
+//! R7: a row that is committed and not void is committed once per epoch, and all rows are by the end of the epoch.
+//! R8, in a commit: model and ledger belong together. In order "deterministic", the rows of a step are those of
+//! its positions.
 //!
-//! The model is the way that led to it: each step and the rows that its members really took. So a commit is followed
-//! back to the start of the job, and the rows on that way must be just those that its ledger calls processed.
+//! A model is the path that led to it: each step, with the rows that its members really took. The check follows a
+//! commit back to the start of the job. The rows on that path must be exactly those that its ledger counts as
+//! processed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +16,12 @@ use crate::world::{World, memory::State, reading::Taken};
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Steps by the digest of the model behind them.
+    /// Steps by the digest of the model after them.
     steps: BTreeMap<u64, Step>,
-    /// What reset callbacks have made, and of what: no step.
+    /// Results of reset callbacks, and the models that they changed: these are no steps.
     callbacks: BTreeMap<u64, u64>,
     seen: BTreeSet<CommitId>,
-    /// Epochs that some commit has behind it.
+    /// Number of epochs that the newest commits have completed.
     pub(crate) epochs: u64,
 }
 
@@ -62,7 +64,7 @@ pub(crate) fn called_back(invariants: &mut Invariants, before: u64, after: u64) 
     invariants.r7.callbacks.insert(after, before);
 }
 
-/// A commit is sealed, the first of its id.
+/// A commit is sealed, for the first time under its id.
 pub(crate) fn sealed(world: &mut World, id: CommitId, state: &State) -> Result<(), String> {
     let (total, lanes) = (world.plan.data.rows(), world.plan.data.lanes());
     let memory = &mut world.invariants.r7;

@@ -1,5 +1,5 @@
-//! R8: model state and ledger that a worker resumes from come from the same copy of the same commit. That the model is
-//! that of the base is R13; here is that the rows which the round hands out are those that the ledger of the base has left.
+//! R8: model state and ledger that a worker resumes from come from the same copy of the same commit. R13 checks
+//! the model. This file checks that the round hands out the rows that the ledger of the base has left.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ fn is_of_base(world: &World, host: usize, process: Process) -> Result<(), String
     Ok(())
 }
 
-/// Where the lanes stand, or which rows are left, whoever has them.
+/// The position of the lanes, or the rows that are left in all shares.
 fn left(ledger: &Ledger) -> (Option<u64>, BTreeSet<u64>) {
     let lanes = ledger.stripes().map(|(_, at)| at);
     let shares = ledger.shares().iter();

@@ -1,6 +1,6 @@
-//! R9: if faults stop and at least min_np usable slots stay, the job ends; if not, it ends at the elastic
-//! timeout with that reason. Here: it ends within a bound after the faults stopped (the world asks), a
-//! timeout is said only after so long a shortage, and no clock runs in circles. And where only workers fail
+//! R9: if faults stop and at least min_np usable slots stay, the job ends. Otherwise it ends at the elastic
+//! timeout with that reason. Checked here: the job ends within a bound after the faults stopped (the world checks
+//! the time). A timeout follows only a shortage of that length. No clock runs in circles. Where only workers fail,
 //! no recovery waits for a timeout: the next round starts as soon as the survivors are back.
 
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Survivors are enough and on their way back since then.
+    /// Since when enough survivors are on their way back.
     recovers: Option<Time>,
-    /// Too few workers for a round are at `run()`, on their way there, or train since then; none if there are enough, and
-    /// the start of the job before anything is known.
+    /// Since when too few workers for a round are at `run()`, on their way there, or training. The inner value is
+    /// none if there are enough. Before the first step the shortage counts from the start of the job.
     few: Option<Option<Time>>,
-    /// Too few slots for a round since then.
+    /// Since when there are too few slots for a round.
     few_slots: Option<Time>,
-    /// Before the first round: too few slots for np since then, and enough workers for min_np since then.
+    /// Before the first round: since when there are too few slots for np, and enough workers for min_np.
     short: Option<Time>,
     enough: Option<Time>,
-    /// Commits that were seen, and when there was the last new one.
+    /// Number of commits, and the time of the last new one.
     fruits: (usize, Time),
-    /// An agent was told to end: it gives a worker that does not heed that some time, and answers nothing meanwhile.
+    /// An agent was told to end. It gives a worker that ignores that some time, and answers nothing meanwhile.
     pub(super) agent_told: bool,
 }
 
@@ -37,22 +37,22 @@ pub(crate) fn agent_told(world: &mut World) {
     world.invariants.r9.agent_told = true;
 }
 
-/// Enough for a round are at `run()` or on their way there, survivors among them.
+/// Whether enough workers for a round are at `run()` or on their way there, survivors among them.
 fn survivors_suffice(world: &World) -> bool {
     let census = world.driver.job.fleet().census();
     let there = census.returning + census.waiting;
     census.returning > 0 && there >= world.plan.settings.min_np as usize
 }
 
-/// Whether a recovery takes no longer than it must.
+/// Checks that a recovery takes no longer than necessary.
 pub(super) fn note(world: &mut World, note: &Decision) {
     if matches!(note, Decision::HostsChanged { slots, .. } if *slots >= world.plan.settings.min_np)
     {
-        // Perhaps only for a moment of this step.
+        // Perhaps there are enough slots only for a moment of this step.
         world.invariants.r9.few_slots = None;
     }
     match note {
-        // Replacements or changes may be waited for; only what follows the last failure counts.
+        // The job may wait for replacements or changes, so only the time since the last failure counts.
         Decision::WorkerFailed { .. } => {
             world.invariants.r9.recovers = survivors_suffice(world).then_some(world.driver_now());
         }
@@ -108,7 +108,7 @@ pub(super) fn on_step(world: &mut World) {
     }
 }
 
-/// Looks at the job from time to time: whether it waits for longer than it may.
+/// Periodic check: the job waits no longer than it may.
 pub(super) fn waits(world: &World) -> Result<(), String> {
     let settings = &world.plan.settings;
     let slack = SLACK + world.plan.late;
@@ -118,7 +118,7 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
     };
     let scripts = world.history.rounds() == 0 && world.driver.job.fleet().done() > 0;
     let goes_on = !has_enough(world) && !world.invariants.r10.finishing && !scripts;
-    // The slot of a script that is done may be one of those that are out: then enough workers are there all the same.
+    // The slot of a finished script may be one of the excluded ones. Then enough workers are there all the same.
     let few = over(memory.few.flatten(), settings.elastic_timeout);
     if goes_on && few && over(memory.few_slots, settings.elastic_timeout) {
         let since = memory.few_slots;
@@ -126,7 +126,7 @@ pub(super) fn waits(world: &World) -> Result<(), String> {
             "too few slots since {since:?}, and the job goes on"
         ));
     }
-    // A group is started one last call after the timeout, and both may be noticed late.
+    // A group starts one last call after the timeout, and both may be noticed late.
     let late = match groups::lead(world) {
         true => world.plan.late,
         false => Duration::ZERO,
@@ -151,18 +151,18 @@ fn has_enough(world: &World) -> bool {
         >= world.plan.settings.min_np
 }
 
-/// The job says that it waited too long.
+/// The job ends by the elastic timeout.
 pub(super) fn timed_out(world: &World, outcome: &Outcome) -> Result<(), String> {
     let Outcome::TimedOut { .. } = outcome else {
         return Ok(());
     };
     let since = world.invariants.r9.few.unwrap_or(Some(Time::ZERO));
     let slots = world.invariants.r9.few_slots;
-    // Rounds that leave no commit are no better than none.
+    // Rounds without a commit count as none.
     let fruitless = (world.history.rounds() > 1).then_some(world.invariants.r9.fruits.1);
     let short = (since.into_iter().chain(slots).chain(fruitless))
         .map(|since| world.driver_now().since(since));
-    // A deadline that takes effect before events gather is seen here when they are settled.
+    // A deadline takes effect before events gather, and this check follows when they are settled.
     let short = short.max().unwrap_or_default() + world.driver.gathers;
     if short < world.plan.settings.elastic_timeout {
         return Err(format!("a timeout after {short:?} of too few workers"));
@@ -170,7 +170,7 @@ pub(super) fn timed_out(world: &World, outcome: &Outcome) -> Result<(), String> 
     Ok(())
 }
 
-/// What a job that does not end looks like.
+/// The state of a job that does not end.
 pub(crate) fn describe(world: &World) -> String {
     let job = &world.driver.job;
     format!(

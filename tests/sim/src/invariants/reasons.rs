@@ -1,5 +1,6 @@
-//! R10: the reason of an outcome is the true one. The reset limit ends a job only when its last round is over and the next
-//! one could begin, and before any member has finished. A job to which nothing has happened succeeds if it has the slots.
+//! R10: the reason of an outcome is true. The reset limit ends a job only when its last round is over and the next
+//! one could begin, and before any member has finished. A job without faults and changes succeeds if it has the
+//! slots.
 
 use elasticrun_core::{Decision, results::Outcome};
 
@@ -23,7 +24,7 @@ pub(super) fn note(world: &mut World, note: &Decision) {
     }
 }
 
-/// The next round would be one too many.
+/// Checks that the next round would be one too many.
 pub(super) fn reset_limit(world: &World, limit: u32) -> Result<(), String> {
     let rounds = world.history.rounds() as u32;
     if Some(limit) != world.plan.settings.reset_limit || rounds != limit + 1 {
@@ -45,7 +46,7 @@ pub(super) fn reset_limit(world: &World, limit: u32) -> Result<(), String> {
     }
 }
 
-/// Nothing fails in this job, and the hosts have not changed: it succeeds, or has too few slots.
+/// Checks that a job without faults and changes succeeds, or has too few slots.
 pub(super) fn calm(world: &World, outcome: &Outcome) -> Result<(), String> {
     let struck = world.plan.faults.iter().any(|(at, _)| *at <= world.now);
     if !world.plan.calm || struck {

@@ -1,6 +1,6 @@
-//! What becomes of single processes and hosts, within which time: a process that hangs at its start or falls silent is
-//! ended, one that was told to stop may end by itself first and is ended then (rule 10), a host that has drained is given
-//! free (rule 7), and an agent that is well is not given up.
+//! The ends of single processes and hosts, and their deadlines. A process that hangs at its start or falls silent
+//! is ended. A process that was told to stop may end by itself first, and is ended then (rule 10). A host that has
+//! drained is released (rule 7). A healthy agent is not given up.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use elasticrun_protocol::{Process, control::StopReason};
 use super::SLACK;
 use crate::world::{World, host::index_of};
 
-/// What a signal needs, and the death that it brings.
+/// Time for a signal and the death that follows.
 const DEATH: Duration = Duration::from_millis(700);
 
-/// An agent tells a process to stop, and will not signal it at once.
+/// An agent tells a process to stop, and must not signal it at once.
 pub(crate) fn told(world: &mut World, host: usize, process: Process, why: StopReason) {
     if matches!(why, StopReason::Removed | StopReason::DomainFailed) {
         let now = world.now;
@@ -56,7 +56,7 @@ pub(super) fn watch(world: &mut World) {
     }
 }
 
-/// A process that should have been at `run()` for long.
+/// A process whose start timeout is over and that is not at `run()`.
 fn hung(world: &World) -> Option<(&'static str, String)> {
     let settings = &world.plan.settings;
     if !settings.elastic || world.history.rounds() == 0 {
@@ -64,7 +64,7 @@ fn hung(world: &World) -> Option<(&'static str, String)> {
     }
     let bound = settings.start_timeout + world.plan.late + SLACK;
     let now = world.driver_now();
-    // While none had attached there was no bound.
+    // Before the first attach there is no bound.
     let attached = world.invariants.groups.attached;
     let begun = |since: Time| attached.map_or(since, |at| at.max(since));
     (world.driver.job.fleet().hosts())

@@ -1,8 +1,8 @@
-//! Rule 5 and R10 both ways: a job succeeds if, and only if, all members of the last started round have ended with 0, and
-//! not all have succeeded only once all of them have ended.
+//! Rule 5 and R10, in both directions. A job succeeds if, and only if, all members of the round that started last
+//! have ended with 0. The outcome "not all have succeeded" requires that all of them have ended.
 //!
-//! What counts is what the driver was told of these members, written down here: not what became of earlier rounds, of
-//! processes that were in none, or what the job calls a failure.
+//! Only the reports to the driver about these members count, as recorded here. Earlier rounds, processes that were
+//! in no round, and the failures that the job names do not count.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use elasticrun_protocol::{AgentReport, Process};
 use super::groups;
 use crate::world::{World, host::index_of};
 
-/// What is known of the members of the last started round.
+/// The known ends of members of the round that started last.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// How processes have ended, as their agents said: whether with 0.
+    /// Processes that have ended, as their agents reported, and whether with 0.
     ended: BTreeMap<(usize, Process), bool>,
     /// Processes that failed, were told to stop, or went with their agents: their ends are no successes.
     out: BTreeMap<(usize, Process), &'static str>,
 }
 
-/// Members of the last started round or group; none if there is none.
+/// Members of the round or group that started last; none if there is none.
 fn members(world: &World) -> Option<Vec<(usize, Process)>> {
     if groups::lead(world) {
         return groups::members(world);
@@ -38,7 +38,7 @@ pub(super) fn has_heard(world: &World, host: usize, process: Process) -> bool {
     memory.ended.contains_key(&member) || memory.out.contains_key(&member)
 }
 
-/// The driver has heard something, and the connection is that of the host's agent.
+/// An event of the host's current agent reaches the driver.
 pub(super) fn event(world: &mut World, event: &Event) {
     let Event::Reported { host, report, .. } = event else {
         return;
@@ -100,7 +100,7 @@ fn leaves(
     }
 }
 
-/// How the members of the last round stand.
+/// The ends of the members of the last round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// All have ended with 0.
@@ -141,7 +141,7 @@ pub(super) fn must_end(world: &World) -> Result<(), &'static str> {
     }
 }
 
-/// All members have succeeded, as the job says.
+/// Checks that all members have succeeded.
 pub(super) fn all_succeeded(world: &World) -> Result<(), String> {
     match standing(world) {
         None | Some(Standing::AllWell) => Ok(()),
@@ -149,7 +149,7 @@ pub(super) fn all_succeeded(world: &World) -> Result<(), String> {
     }
 }
 
-/// Some members have succeeded and others have not, as the job says.
+/// Checks that some members have succeeded and others have not.
 pub(super) fn divided(world: &World, finishing: bool) -> Result<(), String> {
     match standing(world) {
         // A member that had finished may have failed since.
@@ -160,7 +160,7 @@ pub(super) fn divided(world: &World, finishing: bool) -> Result<(), String> {
     }
 }
 
-/// The job ends otherwise: not if its members have all succeeded.
+/// The job ends with another outcome: checks that its members have not all succeeded.
 pub(super) fn not_all(world: &World, outcome: &Outcome) -> Result<(), String> {
     let stopped = matches!(outcome, Outcome::Stopped { .. });
     // A deadline that had passed takes effect before the event with which it is noticed.

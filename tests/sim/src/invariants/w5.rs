@@ -1,10 +1,10 @@
-//! W5: reset callbacks of rank 0 see the base of the round, and what they change is what all members begin with.
+//! W5: reset callbacks of rank 0 see the base of the round, and all members begin with their changes.
 
 use elasticrun_protocol::Process;
 
 use crate::world::World;
 
-/// The callbacks of rank 0 are about to look at its state.
+/// The callbacks of rank 0 are about to read its state.
 pub(crate) fn called_back(world: &mut World, host: usize, process: Process) {
     let Some(worker) = world.hosts[host].workers.get(&process) else {
         return;

@@ -1,5 +1,6 @@
-//! What a group comes to: a failure ends it as a whole and uses one restart, or the job; a loss or a removal ends it and
-//! uses none; a growth waits for the last call and no longer (R6); and the next one starts as soon as it can (R9).
+//! How a group ends. A failure ends it as a whole and uses one restart, or ends the job. A loss or a removal ends
+//! it and uses no restart. A growth waits for the last call and no longer (R6). The next group starts as soon as
+//! it can (R9).
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub(super) fn ended(world: &mut World, round: Round, cause: &Cause, commands: &[
     }
 }
 
-/// The job says that it has used a restart.
+/// The job reports that it has used a restart.
 pub(super) fn restarted(world: &mut World, used: u32, allowed: u32) {
     let most = world.plan.settings.max_restarts;
     let memory = &mut world.invariants.groups;
@@ -32,7 +33,7 @@ pub(super) fn restarted(world: &mut World, used: u32, allowed: u32) {
     }
 }
 
-/// A member that failed has ended its group, or the job, unless a verdict is waited for.
+/// A failed member has ended its group, or the job, unless the job waits for a verdict.
 pub(super) fn failed(world: &mut World, commands: &[Command]) {
     let Some((host, process)) = world.invariants.groups.failure.take() else {
         return;
@@ -90,7 +91,7 @@ fn ends(
     if added && early {
         return Err(("rule 3", "it is not known yet whether its workers attach"));
     }
-    // Deadlines that are due take effect before an event that may undo what they meant.
+    // Due deadlines take effect before an event that may undo their cause.
     let could = world.invariants.groups.grows.is_some() || could_grow(world, current);
     if added && !could && world.plan.late.is_zero() {
         return Err(("rule 3", "there is no room, or nothing to fill it"));
@@ -109,7 +110,8 @@ fn ends(
     Ok(())
 }
 
-/// No restart is left, and others may attach: a failure waits for its verdict. `besides`: who fails just now.
+/// Whether a failure waits for its verdict: no restart is left, and other members may still attach. `besides` is
+/// the process that fails just now.
 pub(super) fn verdict_waits(world: &World, besides: Option<(&HostId, Process)>) -> bool {
     let Some(current) = running(world).filter(|_| is_auto(world)) else {
         return false;
@@ -120,7 +122,7 @@ pub(super) fn verdict_waits(world: &World, besides: Option<(&HostId, Process)>) 
     !left && other && world.driver_now().since(current.began) < UNDECIDED
 }
 
-/// One of these has lost its slot.
+/// Whether one of these members has lost its slot.
 fn has_lost(world: &World, members: &[(HostId, Process)]) -> bool {
     let usable = |(host, process): &(HostId, Process)| {
         (world.reference).is_usable(world.driver_now(), host, process.local_rank)
@@ -128,7 +130,7 @@ fn has_lost(world: &World, members: &[(HostId, Process)]) -> bool {
     !members.iter().all(usable)
 }
 
-/// A member has lost its slot since so long, and if its host drains the time for that is over.
+/// Whether a member has lost its slot for `since`. On a draining host that counts from the end of the drain time.
 fn lost(world: &World, current: &Current, since: Duration) -> bool {
     alive(world, current).any(|(host, process)| {
         let usable = (world.reference).is_usable(world.driver_now(), host, process.local_rank);
@@ -141,7 +143,7 @@ fn could_grow(world: &World, current: &Current) -> bool {
     could_be(world) > current.members.len()
 }
 
-/// Since when a group could start, and since when a larger one could.
+/// Updates since when a group could start, and since when a larger one could.
 pub(super) fn note_clocks(world: &mut World) {
     let over = world.driver.ended.is_some() || world.invariants.r10.finishing || !lead(world);
     let grows = !over && running(world).is_some_and(|current| could_grow(world, current));
@@ -162,7 +164,7 @@ fn could_start(world: &World) -> bool {
     world.driver.job.fleet().census().is_empty() && could_be(world) >= needed as usize
 }
 
-/// Looks at the job from time to time.
+/// Periodic check of the job.
 pub(crate) fn watch(world: &mut World) {
     if !lead(world) || world.invariants.r10.finishing {
         return;
@@ -195,7 +197,7 @@ pub(crate) fn watch(world: &mut World) {
     world.violate("R6", format!("group {round:?} {what}"));
 }
 
-/// Nothing is due that will have an effect only when the driver wakes.
+/// Whether the driver notices deadlines at once, so that no due one is pending.
 fn lasts(world: &World) -> bool {
     world.plan.late.is_zero()
 }

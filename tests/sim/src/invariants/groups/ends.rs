@@ -1,5 +1,5 @@
-//! How a job of groups ends (R10): as a success only if all members of one group ended with 0, for a failure only if no
-//! restart is left, and not before those that may have the SDK had their time to attach.
+//! How a job of groups ends (R10). It succeeds only if all members of one group ended with 0. It fails only if no
+//! restart is left. It does not end before members that may have the SDK had their time to attach.
 
 use elasticrun_core::{
     Command, Decision,
@@ -62,7 +62,7 @@ fn succeeded(world: &World, current: Option<&Current>) -> Result<(), String> {
     Ok(())
 }
 
-/// Others might have attached, and nothing else has ended the group.
+/// Checks that no other member might still have attached, unless something else has ended the group.
 fn too_early(world: &World, current: Option<&Current>, commands: &[Command]) -> Result<(), String> {
     let Some(current) = current.filter(|_| is_auto(world)) else {
         return Ok(());

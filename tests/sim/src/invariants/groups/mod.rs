@@ -1,10 +1,10 @@
-//! Groups of workers without the SDK (process mode): the same invariants in their terms, with counts of their own.
+//! Groups of workers without the SDK (process mode): the same invariants for groups, with separate counts.
 //!
 //! - R1, R4, R5, R9, R11 of a group that starts: `start`.
 //! - What a failure, a loss and a change lead to, and within which time (R6, R9, rule 5): `change`.
 //! - The outcome (R10): `ends`.
 //!
-//! Groups lead from the start of a job until a worker has attached; from then on all is as in other jobs.
+//! Groups lead from the start of a job until a worker attaches. From then on the job is checked as all others.
 
 mod change;
 pub(crate) mod ends;
@@ -19,15 +19,15 @@ pub(super) use change::watch;
 
 use crate::world::{World, host::index_of};
 
-/// The group that was started last.
+/// The group that started last.
 #[derive(Clone, Debug)]
 struct Current {
     round: Round,
     began: Time,
     members: Vec<(HostId, Process)>,
-    /// It is to end, or has ended.
+    /// The group is to end, or has ended.
     over: bool,
-    /// Members that failed by themselves, as the driver heard.
+    /// Members that failed by themselves, as reported to the driver.
     failed: BTreeSet<(HostId, Process)>,
     /// Members that ended with 0 by themselves.
     done: BTreeSet<(HostId, Process)>,
@@ -42,19 +42,19 @@ pub(crate) struct Memory {
     pub(super) restarts: u32,
     coordinators: BTreeSet<SocketAddr>,
     current: Option<Current>,
-    /// The event that is being applied tells of a member that failed.
+    /// The current event reports this failed member.
     failure: Option<(HostId, Process)>,
-    /// The next group could start since then.
+    /// Since when the next group could start.
     ripe: Option<Time>,
-    /// A larger group could run since then.
+    /// Since when a larger group could run.
     grows: Option<Time>,
-    /// Members that were lost with their hosts may run until then.
+    /// Until when members that were lost with their hosts may run.
     fenced: Option<Time>,
     /// When a worker attached.
     pub(super) attached: Option<Time>,
 }
 
-/// Whether processes are started in groups still.
+/// Whether processes still start in groups.
 pub(crate) fn lead(world: &World) -> bool {
     let settings = &world.plan.settings;
     let gave_way = world.invariants.groups.gave_way;
@@ -83,7 +83,7 @@ fn alive<'a>(
     })
 }
 
-/// Slots of agents that are connected, as many as a group may have.
+/// Number of usable slots of connected agents, at most the size of a group.
 fn could_be(world: &World) -> usize {
     let fleet = world.driver.job.fleet();
     let up = |host: &HostId| fleet.host(host).is_some_and(|state| state.up().is_some());
@@ -93,7 +93,7 @@ fn could_be(world: &World) -> usize {
     max.map_or(count, |max| count.min(max as usize))
 }
 
-/// Workers of the group that runs, or of one that could; none if groups do not lead.
+/// Number of workers of the group that runs, or of one that could start; none if groups do not lead.
 pub(super) fn there(world: &World) -> Option<usize> {
     if !lead(world) {
         return None;
@@ -106,7 +106,7 @@ pub(super) fn is_running(world: &World) -> bool {
     running(world).is_some()
 }
 
-/// Members of the group that was started last, unless it is to end.
+/// Members of the group that started last, unless it is to end.
 pub(super) fn members(world: &World) -> Option<Vec<(usize, Process)>> {
     let members = running(world)?.members.iter();
     Some(
@@ -116,7 +116,7 @@ pub(super) fn members(world: &World) -> Option<Vec<(usize, Process)>> {
     )
 }
 
-/// Whether a process is in the group that was started last.
+/// Whether a process is in the group that started last.
 pub(super) fn is_member(world: &World, host: &HostId, process: Process) -> bool {
     let current = running(world);
     current.is_some_and(|current| current.members.contains(&(host.clone(), process)))
@@ -131,7 +131,7 @@ pub(crate) fn step_done(world: &mut World, round: Round) {
     }
 }
 
-/// The driver has heard something, before the job takes it.
+/// An event reaches the driver, before the job receives it.
 pub(crate) fn event(world: &mut World, event: &Event) {
     world.invariants.groups.failure = None;
     if !lead(world) || world.driver.ended.is_some() {
@@ -171,7 +171,7 @@ pub(crate) fn event(world: &mut World, event: &Event) {
     }
 }
 
-/// One step of the job.
+/// The commands of one step of the job.
 pub(super) fn on_commands(world: &mut World, commands: &[Command]) {
     for (index, command) in commands.iter().enumerate() {
         match command {
@@ -209,7 +209,7 @@ fn attached(world: &mut World) {
     }
 }
 
-/// A decision of the job, in the order in which they are told.
+/// A decision of the job, in the order of the decisions.
 pub(super) fn note(world: &mut World, note: &Decision) {
     let now = world.driver_now();
     let fence = world.plan.settings.fence;
@@ -222,7 +222,7 @@ pub(super) fn note(world: &mut World, note: &Decision) {
     }
 }
 
-/// What a failure takes out, if that differs from other jobs.
+/// The domain that a failure excludes, if it differs from other jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakesOut {
     Usual,
@@ -230,7 +230,7 @@ pub(crate) enum TakesOut {
     Nothing,
 }
 
-/// What the failure of a worker takes out.
+/// The domain that the failure of a worker excludes.
 pub(super) fn takes_out(world: &World, command: &Command) -> TakesOut {
     let Command::Announce(Decision::WorkerFailed { host, process, .. }) = command else {
         return TakesOut::Usual;

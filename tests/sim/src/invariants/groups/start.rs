@@ -1,5 +1,6 @@
-//! A group that starts: ranks 0..n-1 once and min_np <= n <= max_np (R1), nothing of the group before is left (R4), no
-//! slot that may not be used (R5), a coordinator that no group had before, and the restarts that were counted here.
+//! Invariants of a group that starts. Ranks are 0..n-1, each once, and min_np <= n <= max_np (R1). No process of
+//! the group before is left (R4). All slots are usable (R5). The coordinator is new. The restarts are those
+//! counted here.
 
 use std::{collections::BTreeMap, collections::BTreeSet};
 
@@ -20,7 +21,7 @@ fn spawns(commands: &[Command]) -> Vec<(&HostId, &Spawn)> {
     commands.iter().filter_map(spawn).collect()
 }
 
-/// No process is started but as a member of a group.
+/// Checks that each process starts as a member of a group.
 pub(super) fn apart(world: &mut World, commands: &[Command]) {
     let group =
         |command: &Command| matches!(command, Command::Announce(Decision::GroupStarted { .. }));
@@ -29,7 +30,7 @@ pub(super) fn apart(world: &mut World, commands: &[Command]) {
     }
 }
 
-/// `before` and `behind`: what the step commanded until it told of the start, and what follows.
+/// `before` and `behind` are the commands of the step before and after the announcement of the start.
 pub(super) fn check(
     world: &mut World,
     round: Round,
@@ -38,7 +39,7 @@ pub(super) fn check(
     behind: &[Command],
 ) {
     let spawns = spawns(before);
-    // Deadlines that are due take effect before an event that undoes what they meant.
+    // Due deadlines take effect before an event that undoes their cause.
     let undoes = |command: &Command| {
         matches!(
             command,
@@ -141,7 +142,7 @@ fn ranks(world: &World, spawns: &[(&HostId, &Spawn)], size: u32) -> Result<(), S
     Ok(())
 }
 
-/// No process of the group before is left where the driver sees it.
+/// Checks that no process of the group before is left on a connected host.
 fn none_is_left(world: &World) -> Result<(), String> {
     for (index, host) in world.hosts.iter().enumerate() {
         let left = (host.workers.iter()).find(|(_, worker)| world.is_connected(index, worker));
@@ -196,7 +197,7 @@ fn restarts(world: &World, spawns: &[(&HostId, &Spawn)]) -> Result<(), String> {
     Ok(())
 }
 
-/// The one before is over, and numbers grow.
+/// Checks that the group before is over, and that numbers grow.
 fn follows(world: &World, round: Round) -> Result<(), String> {
     match &world.invariants.groups.current {
         Some(before) if before.round >= round => Err(format!("it follows {:?}", before.round)),
