@@ -1,8 +1,8 @@
-//! The blacklist as the contract words it, counted apart from the core: what is out after each failure, and for how
-//! long.
+//! The blacklist by the words of the contract, computed separately from the core: which domains each failure
+//! excludes, and for how long.
 //!
-//! That something failed is taken from the job's notes; what that takes out, and how often it has failed by now, is
-//! worked out here. Only the jitter of a cooldown is left to the job, within its bounds.
+//! The decisions of the job give the failures. The excluded domain and the count of its failures are computed
+//! here. Only the jitter of a cooldown is the job's, within its bounds.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,10 +15,10 @@ use elasticrun_protocol::{AgentCommand, HostId, LocalRank, Process};
 
 use crate::invariants::groups::TakesOut;
 
-/// What is expected of a domain that has just failed.
+/// The expected exclusion after a failure.
 #[derive(Clone, Debug)]
 enum Expected {
-    /// It was counted already.
+    /// The failure was counted already.
     Nothing,
     ForGood(Domain),
     For(Domain, Duration, Duration),
@@ -28,23 +28,23 @@ enum Expected {
 struct Count {
     failures: u32,
     failed: Time,
-    /// It has failed since the last started round.
+    /// The domain has failed since the round that started last.
     this_episode: bool,
-    /// Time with a worker at `run()` or in training, since it failed.
+    /// Time since the failure with a worker at `run()` or in training.
     health: Duration,
     well_since: Option<Time>,
 }
 
-/// See the module.
+/// The expected blacklist.
 #[derive(Debug)]
 pub(crate) struct Blame {
     settings: Settings,
     counts: BTreeMap<Domain, Count>,
-    /// When a process was started.
+    /// When each process was started.
     started: BTreeMap<(HostId, Process), Time>,
-    /// When an agent was asked for, or came by itself; while it is there or on its way.
+    /// When each agent was launched or registered itself, for agents that are connected or being launched.
     asked: BTreeMap<HostId, Time>,
-    /// When a host was asked last whom it reaches.
+    /// When each host was probed last.
     probed: BTreeMap<HostId, Time>,
     expected: Option<Expected>,
 }
@@ -66,7 +66,7 @@ impl Blame {
         self.asked.entry(host.clone()).or_insert(now);
     }
 
-    /// One command of the job. `hosts` is how many hosts are known.
+    /// One command of the job. `hosts` is the number of known hosts.
     pub(crate) fn command(
         &mut self,
         now: Time,
@@ -88,7 +88,7 @@ impl Blame {
                 self.asked.insert(host.clone(), now);
             }
             Command::Disconnect { host, .. } | Command::EndLaunch { host, .. } => {
-                // A host that is said to have failed right behind had been asked for before.
+                // If the host fails right after this, its agent was launched before.
                 if let Some(asked) = self.asked.remove(host) {
                     self.started.insert((host.clone(), AGENT), asked);
                 }
@@ -132,7 +132,7 @@ impl Blame {
             }
             Decision::HostFailed { host, .. } => {
                 let before = self.started.get(&(host.clone(), AGENT)).copied();
-                // Its agent may be there, and what has failed may be a probe.
+                // The agent may be connected, and the failure may be one of a probe.
                 let agent = self.asked.get(host).copied();
                 let probe = self.probed.get(host).copied().filter(|_| agent.is_some());
                 let begun = probe.max(agent).or(before).unwrap_or(now);
@@ -144,7 +144,7 @@ impl Blame {
                 }
             }
             Decision::Restarting { .. } => {
-                // It was the program, not the hosts.
+                // The program failed, not the hosts.
                 for count in self.counts.values_mut().filter(|count| count.this_episode) {
                     count.this_episode = false;
                     count.failures = count.failures.saturating_sub(1);
@@ -194,7 +194,7 @@ impl Blame {
         }
     }
 
-    /// The step is over: which domains have a worker at `run()` or in training.
+    /// The step is over: updates which domains have a worker at `run()` or in training.
     pub(crate) fn look(&mut self, now: Time, fleet: &Fleet) -> Result<(), String> {
         if let Some(expected) = self.expected.take() {
             met(now, &expected, None)?;
@@ -214,7 +214,7 @@ impl Blame {
     }
 }
 
-/// Stands for the agent of a host among its processes.
+/// The agent of a host, as an entry among its processes.
 const AGENT: Process = Process {
     local_rank: LocalRank(u32::MAX),
     generation: elasticrun_protocol::Generation(0),

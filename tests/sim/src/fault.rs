@@ -1,10 +1,10 @@
-//! What can go wrong, and what can change. Whom it strikes is chosen when it strikes.
+//! Faults and changes. The target of a fault is chosen when the fault is injected.
 
 use std::time::Duration;
 
 use crate::rng::Rng;
 
-/// One thing that happens to the world.
+/// A fault or a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A worker dies by SIGKILL.
@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     RefuseStarts(u64),
     /// The next workers that finish hang, or end with an error.
     FailExit { hang: bool },
-    /// A training thread stays away for a while, though its process beats.
+    /// The training thread of a worker pauses for a while, while its process sends heartbeats.
     Busy(Duration),
     /// An agent dies, and its workers with it.
     KillAgent,
@@ -35,34 +35,36 @@ pub(crate) enum Fault {
     TermAgent,
     /// A host dies and comes back.
     KillHost { back: Duration },
-    /// Nothing passes between a host and the driver, in one or both directions, and perhaps its peers.
+    /// No message passes between a host and the driver, in one or both directions, and perhaps between the host
+    /// and its peers.
     Cut {
         up: bool,
         down: bool,
         data: bool,
         heal: Duration,
     },
-    /// Nothing passes between the driver and the hosts of the round that trains, in one or both directions.
+    /// No message passes between the driver and the hosts of the last round, in one or both directions.
     CutMembers {
         up: bool,
         down: bool,
         heal: Duration,
     },
-    /// The hosts of the round that trains hear nothing, and soon are not heard either; what was sent to them comes at last.
+    /// The hosts of the last round receive nothing, and after `after` nothing from them arrives either. Held
+    /// messages arrive when the cut heals.
     CrossMembers { after: Duration, heal: Duration },
-    /// The hosts of the round that trains die and come back.
+    /// The hosts of the last round die and come back.
     KillMembers { back: Duration },
-    /// From now on every process of a host hangs at its start, also when all else is well again.
+    /// From now on every process of a host hangs at its start, even after all other faults stop.
     HangHost,
     /// From now on no agent of a host ever connects.
     LoseWay,
-    /// From now on nothing passes between the workers of a host and those of others.
+    /// From now on no data passes between the workers of a host and those of others.
     LoseData,
-    /// An agent stands still for a while, and its workers do not.
+    /// An agent is suspended for a while, and its workers are not.
     StallAgent(Duration),
-    /// The driver stands still for a while.
+    /// The driver is suspended for a while.
     StallDriver(Duration),
-    /// The connection of an agent breaks; both ends see it.
+    /// The connection of an agent breaks, and both ends notice it.
     Break,
     /// Agents cannot be launched for a while.
     FailLaunches(u64),
@@ -70,13 +72,13 @@ pub(crate) enum Fault {
     HangLaunches(u64),
     /// Discovery: one more host.
     Add,
-    /// Discovery: a host goes from the list.
+    /// Discovery: a host leaves the list.
     Remove,
-    /// Discovery: a host is draining and then goes.
+    /// Discovery: a host drains and then goes.
     Drain,
-    /// A host will go away: its agent or a person says so, and no list takes it back.
+    /// A host will go away: its agent or an operator reports it, and no list takes it back.
     Notice { within: Option<Duration> },
-    /// Discovery: a draining host is ready again after all.
+    /// Discovery: a draining host is ready again.
     Undrain,
     /// Discovery: a host is reported gone.
     Gone,
@@ -155,7 +157,7 @@ impl Fault {
         }
     }
 
-    /// Workers fail, and then all hosts of a round are lost at once: only others hold an older commit.
+    /// Workers fail, and then all hosts of a round are lost at once, so that only others hold an older commit.
     pub(crate) fn draw_split(rng: &mut Rng) -> Self {
         match rng.range(0, 9) {
             0..=2 => Self::FailWorker,
@@ -176,7 +178,7 @@ impl Fault {
         }
     }
 
-    /// What does not heal.
+    /// Faults that do not heal.
     pub(crate) fn draw_lasting(rng: &mut Rng) -> Self {
         match rng.range(0, 9) {
             0..=3 => Self::HangHost,

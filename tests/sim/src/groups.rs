@@ -1,4 +1,4 @@
-//! Jobs that begin with groups of processes: which they are, and how their workers behave.
+//! Jobs that begin with groups of processes: their share of the scenarios, and the behaviour of their workers.
 
 use std::time::Duration;
 
@@ -6,21 +6,22 @@ use elasticrun_core::{Cooldown, RestartMode};
 
 use crate::{fault::Fault, rng::Rng, scenario::Scenario};
 
-/// How workers behave that are started in groups.
+/// Behaviour of workers that start in groups.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupPlan {
-    /// They have the SDK.
+    /// The workers have the SDK.
     pub(crate) attach: bool,
-    /// Of a hundred of these, how many attach late, and how late at most.
+    /// Percentage of workers that attach late, and how late at most.
     pub(crate) late_percent: u64,
     pub(crate) late: Duration,
 }
 
-/// Of a hundred scenarios, how many begin with groups.
+/// Percentage of scenarios that begin with groups.
 const GROUPS: u64 = 4;
 
 impl Scenario {
-    /// Makes a few of all jobs such that begin with groups. The generator is a copy: what others draw stays as it is.
+    /// Turns a few of all jobs into jobs that begin with groups. The generator is a copy, so other draws stay
+    /// unchanged.
     pub(crate) fn draw_groups(&mut self, mut rng: Rng) {
         if !rng.percent(GROUPS) || !self.settings.elastic || self.hosts.len() > 100 {
             return;
@@ -33,7 +34,7 @@ impl Scenario {
         };
         settings.max_restarts = rng.pick(&[0, 1, 3, 10]).unwrap_or(0);
         if rng.percent(15) {
-            // As torchrun has it.
+            // The settings of torchrun.
             settings.cooldown = Cooldown::Range {
                 low: Duration::ZERO,
                 high: Duration::ZERO,
@@ -55,7 +56,7 @@ impl Scenario {
         if auto && rng.percent(50) {
             self.heal = self.heal + Duration::from_secs(30);
         }
-        // Where nothing has attached a hang without an end may be a script.
+        // Before any worker has attached, an endless hang may be a script.
         self.faults
             .retain(|(_, fault)| attach || *fault != Fault::HangHost);
         let more = self.draw_faults(&mut rng);

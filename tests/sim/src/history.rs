@@ -1,4 +1,4 @@
-//! The commits that were ever sealed, and what the started rounds made void.
+//! All sealed commits, and which of them started rounds have made void.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use elasticrun_protocol::{CommitId, Round};
 
 use crate::world::memory::State;
 
-/// See the module.
+/// The commits and the started rounds of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     contents: BTreeMap<CommitId, State>,
     /// Started rounds in order, with their bases.
     bases: Vec<(Round, Option<CommitId>)>,
-    /// Commits beyond the start of a round.
+    /// Number of commits beyond the start of a round.
     steps: usize,
 }
 
 impl History {
-    /// A commit is sealed. The same id may be sealed by many, with the same content.
+    /// Records a sealed commit. Several workers may seal the same id, with the same content.
     pub(crate) fn sealed(&mut self, id: CommitId, state: State) -> Result<(), String> {
         let new = !self.contents.contains_key(&id) && id.count > 0;
         self.steps += usize::from(new);
@@ -33,7 +33,7 @@ impl History {
         self.bases.push((round, base));
     }
 
-    /// How many commits were sealed beyond the start of a round.
+    /// Number of commits beyond the start of a round.
     pub(crate) fn steps(&self) -> usize {
         self.steps
     }
@@ -50,17 +50,17 @@ impl History {
         self.contents.get(&id).cloned()
     }
 
-    /// Whether anything was ever sealed.
+    /// Whether any commit was ever sealed.
     pub(crate) fn has_commits(&self) -> bool {
         !self.contents.is_empty()
     }
 
-    /// Whether anything beyond the first state was ever sealed.
+    /// Whether any commit beyond the first state was ever sealed.
     pub(crate) fn has_training(&self) -> bool {
         self.contents.values().any(|state| state.step > 0)
     }
 
-    /// Whether no later round started from before it: the definition, word for word.
+    /// Whether no later round started from before this commit, as the design defines it.
     pub(crate) fn is_valid(&self, commit: CommitId) -> bool {
         (self.bases.iter()).all(|(round, base)| *round <= commit.round || Some(commit) <= *base)
     }

@@ -1,11 +1,11 @@
 //! Deterministic simulation of driver, agents and workers.
 //!
-//! The shipped state machines (`elasticrun_core::Job`, one `elasticrun_core::agent::Machine` per host and one
-//! `elasticrun_core::worker::Machine` per process) run over a simulated network, clock, discovery and scripts. A seed decides the settings,
-//! every delay and every fault; the same seed gives the same run. Invariants are checked all the time, one
-//! file each in [`invariants`]; at last the faults stop and the job must end.
+//! The shipped state machines run over a simulated network, clock, discovery and scripts. They are
+//! `elasticrun_core::Job`, one `elasticrun_core::agent::Machine` per host and one `elasticrun_core::worker::Machine`
+//! per process. A seed decides the settings, every delay and every fault; the same seed gives the same run.
+//! Invariants are checked all the time, one file each in [`invariants`]. At last the faults stop and the job must end.
 //!
-//! `elasticrun-sim --seeds 100000` looks for violations; `elasticrun-sim --seed S --trace` replays one.
+//! `elasticrun-sim --seeds 100000` searches for violations; `elasticrun-sim --seed S --trace` replays one.
 
 mod blame;
 mod fault;

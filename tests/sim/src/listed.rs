@@ -1,19 +1,19 @@
-//! What sources have said, as the reference counts it: host by host, where the job folds list by list.
+//! Reports of the sources, merged host by host for the reference. The job merges them list by list.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use elasticrun_hosts::{Host, HostState, SlotsFrom, Snapshot};
 use elasticrun_protocol::HostId;
 
-/// What one source said last of a host.
+/// The last report of one source about a host.
 #[derive(Clone, Debug)]
 struct Said {
     host: Host,
-    /// Answers in a row without it.
+    /// Answers in a row without the host.
     without: u32,
 }
 
-/// A host, by all sources.
+/// A host, merged over all sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) state: HostState,
@@ -21,17 +21,17 @@ pub(crate) struct Verdict {
     pub(crate) within: Option<Duration>,
 }
 
-/// See the module.
+/// The reports of all sources, and the slots that agents report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) slots_per_host: Option<u32>,
-    /// For each source what it said, in its order.
+    /// Reports of each source, in its order.
     said: Vec<Vec<Said>>,
-    /// Which sources have answered or failed.
+    /// Whether each source has answered or failed.
     heard: Vec<bool>,
-    /// What agents offer and count.
+    /// Slots that agents offer and detect.
     found: BTreeMap<HostId, (u32, Option<u32>)>,
-    /// A host was listed, or all sources were heard by the time that one answered.
+    /// Whether an answer came when a host was listed or all sources had reported.
     pub(crate) any: bool,
 }
 
@@ -45,7 +45,7 @@ impl Listed {
         }
     }
 
-    /// Gives whether that was the first word of the source.
+    /// Gives whether that was the first report of the source.
     pub(crate) fn failed(&mut self, source: usize) -> bool {
         !std::mem::replace(&mut self.heard[source], true)
     }

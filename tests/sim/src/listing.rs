@@ -1,22 +1,22 @@
-//! What sources say of hosts: which of them has which, and what it knows of slots.
+//! Which sources list a host, and what they report of its slots.
 
 use elasticrun_hosts::SlotsFrom;
 
 use crate::rng::Rng;
 
-/// What the sources of a host say of its slots, and whether its agent counts them.
+/// What the sources of a host report of its slots, and whether its agent detects them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slots {
-    /// A person has given them.
+    /// The slots are given explicitly.
     Given,
-    /// Nothing.
+    /// The sources report no slots.
     Unsaid,
-    /// So many more than there are, by a tag or label, or by its accelerators.
+    /// The sources report so many more slots than there are, by a tag or label, or by accelerators.
     TooMany(u32, SlotsFrom),
 }
 
 impl Slots {
-    /// What a source says of a host that has so many.
+    /// What a source reports of a host with `slots` slots.
     pub(crate) fn said(self, slots: u32) -> (Option<u32>, Option<SlotsFrom>) {
         match self {
             Self::Given => (Some(slots), Some(SlotsFrom::Explicit)),
@@ -25,22 +25,22 @@ impl Slots {
         }
     }
 
-    /// What the agent of a host counts that has so many.
+    /// What the agent of a host with `slots` slots detects.
     pub(crate) fn counted(self, slots: u32) -> Option<u32> {
         matches!(self, Self::TooMany(..)).then_some(slots)
     }
 }
 
-/// One host.
+/// The listing of one host.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing {
-    /// The sources that have it.
+    /// The sources that list the host.
     pub(crate) sources: Vec<usize>,
     pub(crate) slots: Slots,
 }
 
 impl Listing {
-    /// A host that one source has, whose slots a person has given.
+    /// A host in one source, with explicit slots.
     pub(crate) fn plain() -> Self {
         Self {
             sources: vec![0],
@@ -48,7 +48,7 @@ impl Listing {
         }
     }
 
-    /// A host of one or two of so many sources.
+    /// A host in one or two of `count` sources.
     pub(crate) fn draw(rng: &mut Rng, count: usize) -> Self {
         let mut sources = vec![rng.range(0, count as u64 - 1) as usize];
         let other = rng.range(0, count as u64 - 1) as usize;

@@ -1,4 +1,4 @@
-//! `elasticrun-sim`: many seeds to look for a violation, or one to see it.
+//! `elasticrun-sim`: runs many seeds to find a violation, or one seed to trace it.
 
 use std::{
     process::ExitCode,
@@ -13,23 +13,23 @@ use elasticrun_sim::{Detail, Report, run_seed, run_seeds};
 #[derive(Debug, Parser)]
 #[command(name = "elasticrun-sim")]
 struct Args {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// The first seed, or the only one with --trace.
+    /// First seed, or the only one with --trace.
     #[arg(long)]
     seed: Option<u64>,
-    /// Print all that happens under one seed.
+    /// Print all events of one seed.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Threads; all cores if not given.
+    /// Number of threads; default: all cores.
     #[arg(long)]
     threads: Option<usize>,
-    /// Plant each known mistake into the core and look for it in at most so many seeds; all must be seen.
+    /// Plant each known mistake into the core and search for it in at most --seeds seeds; all must be found.
     #[cfg(feature = "mutants")]
     #[arg(long)]
     mutants: bool,
-    /// With --mutants: only those whose name has this in it.
+    /// With --mutants: only those whose name contains this text.
     #[cfg(feature = "mutants")]
     #[arg(long, default_value = "")]
     only: String,
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     code(summary.violations.is_empty())
 }
 
-/// Prints for each mistake how many seeds it takes to see it.
+/// Prints for each mistake how many seeds it takes to find it.
 #[cfg(feature = "mutants")]
 fn look_for_mutants(args: &Args, threads: usize) -> ExitCode {
     use elasticrun_core::mutant::Mutant;

@@ -1,4 +1,4 @@
-//! Runs seeds with mistakes planted into the core, to see which of them are seen.
+//! Runs seeds with mistakes planted into the core, to find out which of them the invariants detect.
 
 use std::sync::{
     Mutex,
@@ -12,12 +12,12 @@ use crate::{
     trace::Detail,
 };
 
-/// Whether a mistake is seen, and how.
+/// The result of the search for a mistake.
 #[derive(Clone, Debug)]
 pub struct Sighting {
-    /// Which mistake.
+    /// The mistake.
     pub mutant: Mutant,
-    /// The first seed that shows it; none if no seed does.
+    /// The first seed that shows the mistake; none if no seed does.
     pub seen: Option<Report>,
 }
 
@@ -29,7 +29,7 @@ pub fn run_mutant(seed: u64, detail: Detail, mutant: Mutant) -> Report {
     report
 }
 
-/// Looks for each mistake in at most so many seeds. `found` hears of each as soon as it is known.
+/// Searches for each mistake in at most `seeds` seeds. Calls `found` with each result as soon as it is known.
 pub fn sightings(
     mutants: &[Mutant],
     seeds: u64,
@@ -44,7 +44,7 @@ pub fn sightings(
                 while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut reports =
                         (0..seeds).map(|seed| run_mutant(seed, Detail::Brief, *mutant));
-                    // A seed that violates without the mistake shows nothing of it.
+                    // A seed that fails without the mistake proves nothing.
                     let well = |seed| run_seed(seed, Detail::Brief).violation.is_none();
                     let shows = |report: &Report| report.violation.is_some() && well(report.seed);
                     let seen = reports.find(shows);

@@ -1,8 +1,9 @@
-//! What hosts the job should know and use, worked out from what it was told.
+//! The hosts that the job should know and use, computed from the events that it receives.
 //!
-//! Written apart from the core's HostSet and Blacklist on purpose, from the words of the contract: a host is
-//! removed when missing twice, or reported gone; a draining one keeps its place and gives no slots. How
-//! long a domain is out is taken from the note that says so; that it is out until then is checked.
+//! This code follows the words of the contract and is independent of the core's HostSet and Blacklist on purpose.
+//! A host is removed when it is missing twice or reported gone. A draining host keeps its place and gives no
+//! slots. The job's decision gives the end of an exclusion; the reference checks that the domain stays excluded
+//! until then.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,17 +23,17 @@ use crate::listed::Listed;
 struct Known {
     slots: u32,
     draining: bool,
-    /// A notice said so, and no list takes it back.
+    /// The host drains by a notice, which no list takes back.
     noticed: bool,
-    /// Until then its workers may train on if too few others could.
+    /// Until when the workers of a draining host may train on if too few others could.
     due: Option<Time>,
 }
 
-/// The longest time that workers are given to leave a host.
+/// The longest time that workers get to leave a host.
 const MARGIN: Duration = Duration::from_secs(30);
 
 impl Known {
-    /// It drains, and goes after so long if anybody knows.
+    /// The host drains, and goes after `within` if that is known.
     fn drains(&mut self, now: Time, within: Option<Duration>) {
         let left = within.unwrap_or_default();
         let due = now + left.saturating_sub(MARGIN.min(left / 2));
@@ -41,26 +42,26 @@ impl Known {
     }
 }
 
-/// See the module.
+/// The expected hosts and exclusions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reference {
     sources: Listed,
     known: BTreeMap<HostId, Known>,
     out: BTreeMap<Domain, Out>,
-    /// Domains that failed since the last started round.
+    /// Domains that failed since the round that started last.
     recent: Vec<Domain>,
-    /// How often a host has lost its place in the order.
+    /// How often each host has lost its place in the order.
     moves: BTreeMap<HostId, u32>,
-    /// The order of arrival; who was away comes last.
+    /// The order of arrival. A host that was away comes last.
     arrivals: BTreeMap<HostId, u64>,
-    /// Hosts that came with this event: deadlines that are due then take effect before it.
+    /// Hosts that came with this event. Deadlines that are due take effect before it.
     fresh: Vec<HostId>,
-    /// How often it has lost slots.
+    /// How often each host has lost slots.
     shrinks: BTreeMap<HostId, u32>,
     pub(crate) discovered: bool,
     pub(crate) fatal: bool,
-    /// What an agent has said of its host that goes away, while its connection holds: when, and the time until then. Of
-    /// several the one that is due first.
+    /// Notices of connected agents: the time of the notice and the time left. Of several, the one that is due
+    /// first counts.
     said: BTreeMap<HostId, (Time, Option<Duration>)>,
     /// The user has asked the job to end.
     pub(crate) stopped: bool,
@@ -95,7 +96,7 @@ impl Reference {
                 self.noticed(now, host, Notice { kind, within });
             }
             Event::AgentConnected(agent) => {
-                // One that was there is replaced.
+                // The new agent replaces a connected one.
                 self.agent_gone(&agent.host);
                 if agent.self_registered {
                     self.gone(&agent.host);
@@ -134,7 +135,7 @@ impl Reference {
         self.known.insert(host.clone(), known);
     }
 
-    /// An agent whose connection holds, or a person, says that a host goes away.
+    /// A connected agent or an operator reports that a host goes away.
     pub(crate) fn noticed(&mut self, now: Time, host: &HostId, notice: Notice) {
         let leaves = self.elastic && !notice.kind.is_risk_only();
         if let Some(known) = self.known.get_mut(host).filter(|_| leaves) {
@@ -143,7 +144,7 @@ impl Reference {
         }
     }
 
-    /// The agent of a host, whose connection holds, says so.
+    /// The connected agent of a host reports that its host goes away.
     pub(crate) fn agent_noticed(&mut self, now: Time, host: &HostId, notice: Notice) {
         if self.elastic && !notice.kind.is_risk_only() {
             let said = (now, notice.within);
@@ -161,7 +162,7 @@ impl Reference {
         self.said.remove(host);
     }
 
-    /// Until when workers of a draining host may train on; none if it does not drain.
+    /// Until when workers of a draining host may train on; none if the host does not drain.
     pub(crate) fn drain_due(&self, host: &HostId) -> Option<Time> {
         let known = self.known.get(host).filter(|known| known.draining)?;
         known.due
@@ -172,7 +173,7 @@ impl Reference {
         self.known.get(host).is_some_and(|known| known.draining)
     }
 
-    /// How many hosts are known.
+    /// Number of known hosts.
     pub(crate) fn hosts(&self) -> usize {
         self.known.len()
     }
@@ -197,7 +198,7 @@ impl Reference {
             there.insert(id.clone());
         }
         self.known.retain(|id, _| there.contains(id));
-        // What was said while no list had the host.
+        // Notices that came while no list had the host.
         for (host, (at, within)) in self.said.clone() {
             if self.known.get(&host).is_some_and(|known| !known.noticed) {
                 let kind = NoticeKind::Operator;
@@ -216,7 +217,7 @@ impl Reference {
         self.arrivals.insert(host.clone(), last + 1);
     }
 
-    /// A decision of the job is known.
+    /// Applies a decision of the job.
     pub(crate) fn note(&mut self, note: &Decision) {
         match note {
             Decision::Blacklisted { domain, out } => {
@@ -246,7 +247,7 @@ impl Reference {
         self.fresh.clear();
     }
 
-    /// A host that came by itself has gone.
+    /// A self-registered host has gone.
     pub(crate) fn gone(&mut self, host: &HostId) {
         self.known.remove(host);
     }
@@ -276,7 +277,7 @@ impl Reference {
         self.arrivals.get(host).copied().unwrap_or(u64::MAX)
     }
 
-    /// How many slots may be used now.
+    /// Number of slots that may be used now.
     pub(crate) fn usable(&self, now: Time) -> u32 {
         let mut usable = 0;
         for (host, known) in &self.known {
@@ -288,7 +289,7 @@ impl Reference {
         usable
     }
 
-    /// Every slot of every known host is out for good, and there is at least one.
+    /// Whether every slot of every known host is excluded for good, and there is at least one.
     pub(crate) fn all_out_for_good(&self) -> bool {
         let for_good = |domain: &Domain| self.out.get(domain) == Some(&Out::ForGood);
         let slots = (self.known.iter())
@@ -301,7 +302,7 @@ impl Reference {
         any && all
     }
 
-    /// How often slots of a host were away, for all anybody knows.
+    /// How often slots of a host were away, as far as the events show.
     pub(crate) fn absences(&self, host: &HostId) -> u32 {
         self.moves(host) + self.shrinks.get(host).copied().unwrap_or(0)
     }

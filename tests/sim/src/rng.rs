@@ -1,10 +1,10 @@
-//! All chance of a simulation comes from here, and it comes from the seed.
+//! The only source of randomness of a simulation, seeded by the seed of the run.
 
 use std::time::Duration;
 
 use elasticrun_core::random::Random;
 
-/// A source of choices.
+/// A random number generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(Random);
 
@@ -21,28 +21,28 @@ impl Rng {
         low + self.0.below(high - low + 1)
     }
 
-    /// True in so many cases of a hundred.
+    /// True in `chance` of a hundred cases.
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
         self.0.below(100) < chance
     }
 
-    /// One of several.
+    /// One of several values.
     pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
         let index = self.0.below(of.len() as u64) as usize;
         of.get(index).cloned()
     }
 
-    /// A time between two, in microseconds.
+    /// A duration in `low..=high` microseconds.
     pub(crate) fn micros(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_micros(self.range(low, high))
     }
 
-    /// A time between two, in milliseconds.
+    /// A duration in `low..=high` milliseconds, drawn in microseconds.
     pub(crate) fn millis(&mut self, low: u64, high: u64) -> Duration {
         self.micros(low * 1000, high * 1000)
     }
 
-    /// A seed for something else.
+    /// A seed for another generator.
     pub(crate) fn seed(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -14,24 +14,24 @@ use crate::{
     world::{Violation, World},
 };
 
-/// What became of a seed.
+/// The result of a seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// Hash of all that happened.
+    /// Hash of all events.
     pub hash: u64,
     /// Events of the simulation.
     pub events: u64,
-    /// How long the job took, in its own time.
+    /// How long the job took, in simulated time.
     pub took: Duration,
     /// Rounds that were started.
     pub rounds: usize,
-    /// Epochs of the data that commits have behind them.
+    /// Epochs of the data that commits have completed.
     pub epochs: u64,
-    /// How the job ended, as text; none if it did not.
+    /// The outcome of the job, as text; none if it did not end.
     pub outcome: Option<String>,
-    /// What did not hold.
+    /// The invariant that did not hold.
     pub violation: Option<Violation>,
 }
 
@@ -75,28 +75,29 @@ pub fn run_seed(seed: u64, detail: Detail) -> Report {
     })
 }
 
-/// What became of many seeds.
+/// The results of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// How many were run.
+    /// Number of seeds.
     pub seeds: u64,
-    /// Those that violated something, at most a hundred.
+    /// Reports of seeds with a violation, at most a hundred.
     pub violations: Vec<Report>,
-    /// Events of all.
+    /// Events of all seeds.
     pub events: u64,
-    /// Rounds of all.
+    /// Rounds of all seeds.
     pub rounds: u64,
-    /// Epochs of all.
+    /// Epochs of all seeds.
     pub epochs: u64,
-    /// Exclusive or of all hashes: two runs of the same seeds agree on it.
+    /// Exclusive or of the rotated hashes: two runs of the same seeds agree on it.
     pub hash: u64,
-    /// How long it took.
+    /// How long all seeds took, in real time.
     pub took: Duration,
     /// How often each outcome came.
     pub outcomes: std::collections::BTreeMap<String, u64>,
 }
 
-/// Runs `count` seeds from `first` on, on so many threads; `progress` hears how many are done.
+/// Runs `count` seeds from `first` on `threads` threads. Calls `progress` with the number of finished seeds and
+/// violations.
 pub fn run_seeds(
     first: u64,
     count: u64,
@@ -116,7 +117,7 @@ pub fn run_seeds(
                         return;
                     }
                     let report = run_seed(first + index, Detail::Brief);
-                    // A thread that panicked outside of a run would have ended the whole program.
+                    // A panic outside of a run ends the whole program, so a poisoned lock is no concern.
                     let mut all = summary
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner);

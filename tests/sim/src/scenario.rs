@@ -1,4 +1,4 @@
-//! What a seed means: the settings of a job, its hosts, and what will go wrong.
+//! The scenario of a seed: the settings of a job, its hosts, and its faults.
 
 use std::time::Duration;
 
@@ -26,19 +26,19 @@ pub(crate) struct Scenario {
     pub(crate) connect_timeout: Duration,
     /// How long a collective waits for a peer that is cut off.
     pub(crate) stall_timeout: Duration,
-    /// Slots of every host that may ever be.
+    /// Slots of every host that may ever appear.
     pub(crate) hosts: Vec<u32>,
-    /// What is said of each.
+    /// How the sources list each host.
     pub(crate) listings: Vec<Listing>,
-    /// How many of them are listed at first.
+    /// Number of hosts that are listed at first.
     pub(crate) listed: usize,
-    /// None: a list is given once and never again.
+    /// Interval of polls; none: each source answers once.
     pub(crate) discovery_interval: Option<Duration>,
-    /// How many steps the training has.
+    /// Number of steps of the training.
     pub(crate) steps: u64,
-    /// How long a step takes, about.
+    /// Average duration of a step.
     pub(crate) step: Duration,
-    /// Every so manieth boundary is a commit; the others only look.
+    /// A commit follows every so many steps; other boundaries only check.
     pub(crate) commit_every: u64,
     /// Longest time to seal a commit.
     pub(crate) seal: Duration,
@@ -48,44 +48,45 @@ pub(crate) struct Scenario {
     pub(crate) import: Duration,
     /// Usual delay of a message between hosts.
     pub(crate) delay: Duration,
-    /// How late a worker hears its agent at most.
+    /// Longest delay of a message from an agent to its worker.
     pub(crate) hearing: Duration,
-    /// Of a hundred messages between driver and agents, how many come twice.
+    /// Percentage of messages between driver and agents that arrive twice.
     pub(crate) repeats: u64,
-    /// Of a hundred peers that lose one, how many see it by themselves.
+    /// Percentage of peers that detect the loss of another by themselves.
     pub(crate) notice: u64,
     /// How long an agent that gets SIGTERM waits for its workers to leave.
     pub(crate) drain_timeout: Duration,
     /// Planned faults.
     pub(crate) faults: Vec<(Time, Fault)>,
-    /// How many faults strike just after a round was planned, started or interrupted.
+    /// Number of faults that follow right after a round was planned, started or interrupted.
     pub(crate) ambushes: u64,
-    /// From then on nothing fails any more.
+    /// The time when all faults stop.
     pub(crate) heal: Time,
-    /// Nothing fails at all: then nothing may be refused either.
+    /// Nothing fails at all, so the job may not refuse an event either.
     pub(crate) calm: bool,
-    /// Only workers fail, and the network is well: then no recovery may wait for a timeout.
+    /// Only workers fail and the network is well, so no recovery may wait for a timeout.
     pub(crate) gentle: bool,
     /// Rounds lose all their hosts at once, while others hold older commits.
     split: bool,
     pub(crate) data: DataSet,
     /// How late the driver notices a deadline at most.
     pub(crate) late: Duration,
-    /// Processes are started as groups at first.
+    /// Processes start as groups at first.
     pub(crate) groups: Option<GroupPlan>,
-    /// Workers have reset callbacks, which look at the state that they come back with.
+    /// Workers have reset callbacks, which read the state that they come back with.
     pub(crate) callbacks: bool,
-    /// The script does something beside the training, which fails when a peer is lost, and commits all the same.
+    /// The script runs other collectives beside the training, which fail when a peer is lost, and commits all the
+    /// same.
     pub(crate) careless: bool,
-    /// From this step on the script raises: it can never end well.
+    /// From this step on the script raises an error, so it never ends well.
     pub(crate) raises_at: Option<u64>,
 }
 
-/// One of so many scenarios has hundreds of hosts.
+/// One of this many scenarios has hundreds of hosts.
 const MANY_HOSTS: u64 = 3_000;
 
 impl Scenario {
-    /// The scenario of a seed. What concerns the data is drawn from a generator of its own.
+    /// Draws the scenario of a seed. The data has a separate generator.
     pub(crate) fn draw(rng: &mut Rng, data: &mut Rng) -> Self {
         let count = if rng.percent(3) {
             rng.range(6, 12) as usize
@@ -100,7 +101,7 @@ impl Scenario {
         let kind = rng.range(0, 99);
         let (calm, gentle) = (kind < 8, (8..16).contains(&kind));
         let quiet = calm || gentle;
-        // Lanes of the data are made for some dozens of workers.
+        // The lanes of the data suffice for some dozens of workers.
         let total = if many { total.min(24) } else { total };
         let mut settings = draw_settings(rng, total);
         if many {
@@ -170,7 +171,7 @@ impl Scenario {
             raises_at: None,
         };
         if !quiet {
-            // From the generator of the data, from which nothing more is drawn: what seeds mean stays as it is.
+            // Draws after the data set use its generator, so the draws of the other generator stay unchanged.
             let late = data.pick(&[0, 0, 50, 1_500]).unwrap_or(0);
             scenario.late = Duration::from_millis(late);
         }
@@ -202,10 +203,10 @@ impl Scenario {
             scenario.faults.push((early(data), fault));
         }
         scenario.draw_groups(data.clone());
-        // From a generator of its own, for the same reason.
+        // A separate generator, for the same reason.
         let mut own = Rng::new(data.clone().seed());
         if !quiet && own.percent(15) {
-            // The thread that hears the agent gets no processor for a while.
+            // The thread that receives the agent's messages gets no processor for a while.
             scenario.hearing = own.millis(1, 3_000);
         }
         if own.percent(30) && !scenario.settings.self_registration {
@@ -214,7 +215,7 @@ impl Scenario {
         scenario
     }
 
-    /// Several sources, which do not know all of slots.
+    /// Several sources, which do not report the slots of all hosts.
     fn draw_sources(&mut self, rng: &mut Rng) {
         let count = rng.range(1, 3) as usize;
         self.settings.sources = count;
@@ -264,7 +265,7 @@ impl Scenario {
         let end = self.heal.since_start().as_micros() as u64;
         let mut faults = Vec::new();
         for _ in 0..count {
-            // Half of all faults fall into the first seconds, where most jobs of a simulation are made.
+            // Half of all faults fall into the first seconds, when most simulated jobs run.
             let latest = if rng.percent(50) {
                 end.min(4_000_000)
             } else {
@@ -285,14 +286,14 @@ impl Scenario {
         faults
     }
 
-    /// A bound for everything that may still happen once nothing fails any more.
+    /// A bound for the rest of the job once all faults stop.
     pub(crate) fn patience(&self) -> Duration {
         let settings = &self.settings;
         let cooldown = match settings.cooldown {
             Cooldown::Forever => Duration::ZERO,
             Cooldown::Range { high, .. } => high,
         };
-        // Each round that is lost with all its hosts may be waited for.
+        // The job may wait for each round that is lost with all its hosts.
         let waits = settings.elastic_timeout * 3
             + settings.elastic_timeout / 10 * 4
             + settings.start_timeout * 4
@@ -368,7 +369,7 @@ fn draw_settings(rng: &mut Rng, total: u32) -> Settings {
             ])
             .unwrap_or(FailureDomain::Auto),
         self_registration: rng.percent(15),
-        // Some are made jobs of groups at last.
+        // `draw_groups` turns some of them into jobs of groups.
         restart_mode: RestartMode::InProcess,
         ..Settings::elastic(np, min_np, max_np)
     }

@@ -1,4 +1,4 @@
-//! What happened, as text for people and as a number that two runs of a seed must share.
+//! The record of a run: as text, and as a hash on which two runs of a seed must agree.
 
 use std::fmt::{self, Write};
 
@@ -7,12 +7,12 @@ use elasticrun_core::Time;
 /// How much of a run is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// Times and kinds of events only: cheap.
+    /// Only times and numbers of events, which is cheap.
     #[default]
     Brief,
-    /// Every event and command with all it carries.
+    /// Every event and command with all its fields.
     Full,
-    /// The same, printed.
+    /// As [`Detail::Full`], and printed.
     Print,
 }
 
@@ -51,19 +51,19 @@ impl Trace {
         }
     }
 
-    /// An event of the simulation took place.
+    /// Records an event of the simulation.
     pub(crate) fn event(&mut self, now: Time, kind: u64) {
         self.lines += 1;
         self.hash.mix(now.since_start().as_nanos() as u64);
         self.hash.mix(kind);
     }
 
-    /// Something worth a line; `what` is formatted only if somebody wants it.
+    /// Records a line. `what` is formatted only if lines are recorded.
     pub(crate) fn note(&mut self, now: Time, what: fmt::Arguments<'_>) {
         match self.detail {
             Detail::Brief => {}
             Detail::Full => {
-                // A Hash never refuses to be written to.
+                // Writing to a hash cannot fail.
                 let _ = self.hash.write_fmt(what);
             }
             Detail::Print => {

@@ -1,5 +1,5 @@
-//! Mistakes that others made, that were once here, or that a change could bring are planted into the core: the
-//! simulation must see each, and those in the data where they are.
+//! Plants mistakes into the core: known ones of other systems, earlier ones of this code, and likely ones of
+//! future changes. The simulation must detect each, and those in the data by the invariants of the data.
 //!
 //! `cargo nextest run -p elasticrun-sim --features mutants`; `make sim-mutants` prints how many seeds each takes.
 #![cfg(feature = "mutants")]
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use elasticrun_core::mutant::Mutant;
 use elasticrun_sim::sightings;
 
-/// Seeds within which each must be seen.
+/// Number of seeds within which each mistake must be found.
 const SEEDS: u64 = 200_000;
 
-/// Not by a panic, and not by an invariant of something else.
+/// A panic or another invariant does not count.
 #[test]
 fn mistakes_in_the_data_are_seen_where_they_are() {
     let mutants = [

@@ -1,9 +1,9 @@
-//! What every build proves: a thousand seeds, the same trace for the same seed, and seeds that once failed.
+//! Checks of every build: a thousand seeds, the same trace for the same seed, and seeds that once failed.
 
 use elasticrun_sim::{Detail, run_seed, run_seeds};
 
-/// Seeds that showed a mistake (planted back, see the core's `mutant`, where they show it still), with its name.
-/// A seed means something else after a change of the scenarios; then it is only one more seed.
+/// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
+/// change of the scenarios a seed means something else; then it is only one more seed.
 const ONCE_FAILED: [(u64, &str); 31] = [
     (
         506,
@@ -105,7 +105,7 @@ const ONCE_FAILED: [(u64, &str); 31] = [
 fn a_thousand_seeds() {
     let summary = run_seeds(0, 1000, 2, |_, _| {});
     assert!(summary.violations.is_empty(), "{:#?}", summary.violations);
-    // They would prove nothing if nothing happened in them.
+    // A thousand seeds prove nothing unless enough happens in them.
     assert!(
         summary.rounds > 1000 && summary.outcomes.len() >= 9,
         "{summary:?}"

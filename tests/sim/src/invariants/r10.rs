@@ -183,8 +183,8 @@ fn no_state_left(world: &World) -> Result<(), String> {
     if !lost && !world.history.has_commits() {
         return Err("nobody ever committed anything, so nothing is lost".into());
     }
-    // No step completes before all members have sealed the start. A member of the first round that is there
-    // without a commit shows that there was none.
+    // No step completes before all members have sealed the start. A planned member of the first round that holds
+    // nothing therefore proves that no step completed.
     if let Phase::Forming(forming) = &world.driver.job.rounds().phase
         && let Some((_, last)) = world.rounds.last_key_value()
         && world.rounds.values().all(|round| round.base.is_none())

@@ -1,4 +1,4 @@
-//! The agent's shell: one process per host that runs the shipped machine and does what it commands.
+//! The agent's shell: one process per host that runs the shipped machine and carries out its commands.
 
 use std::{rc::Rc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
 use crate::invariants;
 
 impl World {
-    /// An order arrives, unless the way is cut.
+    /// An order arrives, unless the path is cut.
     pub(super) fn down(&mut self, link: usize) {
         let host = self.links[link].host;
         if self.hosts[host].cut_down > 0 {
@@ -197,7 +197,7 @@ impl World {
                 process,
                 signal: signal @ (Signal::Stop | Signal::Continue),
             } => {
-                // Of those that attach: it has not come to `run()` yet, and does no harm.
+                // Workers that attach are not stopped: before `run()` they are harmless.
                 if self
                     .plan
                     .groups
@@ -275,7 +275,7 @@ impl World {
             silent: true,
         } = &report
         {
-            // It is as good as dead, though the signal is still on its way.
+            // The agent has given the process up, though the signal is still on its way.
             self.given_up(host, *process);
         }
         let Some(agent) = &mut self.hosts[host].agent else {
@@ -314,7 +314,7 @@ impl World {
         self.begin_worker(host, process);
     }
 
-    /// Tells the agent that a process is reaped.
+    /// Reports to the agent that a process is reaped.
     fn exited(&mut self, host: usize, process: Process, exit: Exit, wait: Duration) {
         let Some(agent) = self.hosts[host].agent.as_ref().map(|agent| agent.number) else {
             return;

@@ -1,5 +1,5 @@
-//! The start of a round in a worker: it connects, its reset callbacks look at the state, and it is brought to the base, as
-//! the shipped machine says. Here is what that takes: time, the memory, the network.
+//! The start of a round in a worker, as the shipped machine directs it. The worker connects, its reset callbacks
+//! run, and it takes over the base. This file models the time, the memory and the network that this needs.
 
 use std::rc::Rc;
 
@@ -82,7 +82,7 @@ impl World {
                 }
                 SetupStep::RestoreNewest | SetupStep::Restore => self.restore_newest(host, process),
                 SetupStep::Reset => self.call_back(host, process),
-                // Of scripts whose state is not kept by the agent.
+                // These steps are for scripts that keep their state themselves.
                 SetupStep::RequireBase | SetupStep::SyncOwn => {}
                 SetupStep::Sync { fresh } => {
                     let begin =
@@ -99,7 +99,7 @@ impl World {
 
     fn next_setup_step(&mut self, host: usize, process: Process) -> Option<SetupStep> {
         let worker = self.worker(host, process)?;
-        // With its agent its memory is gone, and soon it will be.
+        // The memory of an orphan went with its agent, and the orphan ends soon.
         if worker.orphan {
             return None;
         }
@@ -112,7 +112,7 @@ impl World {
         round.is_some_and(|round| round.rank.0 == 0)
     }
 
-    /// Rank 0 has asked for the base before its reset callbacks run.
+    /// Rank 0 has requested the base before its reset callbacks run.
     pub(super) fn base_asked(&mut self, host: usize, process: Process, id: CommitId) {
         if self.is_aborted(host, process) {
             return self.round_fails(host, process);
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// A worker restores what it committed last, as its reset callbacks expect it to; without a commit, what it began with.
+    /// A worker restores its last commit for its reset callbacks; without a commit, its initial state.
     fn restore_newest(&mut self, host: usize, process: Process) {
         let shared = self.hosts[host].memories.of.get(&process);
         let newest = shared.and_then(|shared| shared.complete().into_iter().next());
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Reset callbacks change the live state, where there are any.
+    /// Reset callbacks, if there are any, change the live state.
     fn call_back(&mut self, host: usize, process: Process) {
         if !self.plan.callbacks {
             return;
@@ -248,7 +248,7 @@ impl World {
         self.go_on_with(host, process, Outcome::Done);
     }
 
-    /// What the members have told is here, or what rank 0 has sent.
+    /// The offers of all members have arrived.
     pub(super) fn exchanged(&mut self, host: usize, process: Process) {
         let Some(id) = self.round_id(host, process) else {
             return;
@@ -276,7 +276,7 @@ impl World {
         self.go_on_with(host, process, Outcome::Done);
     }
 
-    /// What rank 0 broadcasts is on its way from here on, whatever becomes of rank 0.
+    /// The broadcast of rank 0 is on its way from now on, even if rank 0 ends.
     fn sends(&mut self, host: usize, process: Process, action: Action) {
         let Action::Send(id) = action else {
             return;
@@ -303,7 +303,8 @@ impl World {
         self.with_machine(host, process, |machine, shared| machine.sync_failed(shared));
     }
 
-    /// Rank 0 asks the keeper for the base. `false`: it did not come, and this worker has left the round or ends.
+    /// Rank 0 requests the base from the keeper. Gives `false` if the base did not come; the worker has then left
+    /// the round or ended.
     fn fetch(&mut self, host: usize, process: Process, id: CommitId) -> bool {
         let Some(start) = self
             .worker(host, process)
@@ -340,7 +341,7 @@ impl World {
         shared.state(start.base?).cloned()
     }
 
-    /// Commits what is no commit of a step.
+    /// Keeps a commit that is not one of a step.
     fn keep(&mut self, host: usize, process: Process, commit: Commit) {
         let (id, state) = (commit.id, commit.state.clone());
         if let Some(shared) = self.hosts[host].memories.of.get_mut(&process) {

@@ -1,33 +1,34 @@
-//! The driver's clock: it does not count what the driver stood still, nor a moment after it, as the shell's
-//! [`RunningTime`](elasticrun_core::RunningTime) has it.
+//! The driver's clock. It does not count the time while the driver is suspended, nor a moment after it, like the
+//! shell's [`RunningTime`](elasticrun_core::RunningTime).
 
 use std::time::Duration;
 
 use elasticrun_core::Time;
 
-/// See the module.
+/// The offset between the driver's time and the world's.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// All that was not counted.
+    /// All time that was not counted.
     lost: Duration,
-    /// The driver stands still until then.
+    /// Until when the driver is suspended.
     stalled: Time,
-    /// The clock stands still until then.
+    /// Until when the clock is stopped.
     settled: Time,
 }
 
 impl Clock {
-    /// The driver's time when this is the world's.
+    /// The driver's time at this time of the world.
     pub(super) fn time(&self, now: Time) -> Time {
         Time::from_start(now.max(self.settled).since_start() - self.lost)
     }
 
-    /// The world's time when this is the driver's.
+    /// The world's time at this time of the driver.
     pub(super) fn back(&self, time: Time) -> Time {
         time + self.lost
     }
 
-    /// The driver stands still until then, and its clock for a little longer. Gives whether it did not already.
+    /// Suspends the driver until then, and its clock for a little longer. Gives `false` if the clock is stopped
+    /// already.
     pub(super) fn stall(&mut self, now: Time, until: Time, settles: Duration) -> bool {
         if now < self.settled {
             return false;
@@ -38,7 +39,7 @@ impl Clock {
         true
     }
 
-    /// Until when the driver stands still.
+    /// Until when the driver is suspended.
     pub(super) fn stalls(&self, now: Time) -> Option<Time> {
         (now < self.stalled).then_some(self.stalled)
     }

@@ -1,8 +1,8 @@
-//! What the workers of a round do together: connect, tell each other what they hold, hand round the base if they hold
-//! different things, and one collective for every step.
+//! Joint actions of the workers of a round: they connect, exchange offers, receive the base if their states
+//! differ, and run one collective for every step.
 //!
-//! A collective is complete when all members have come to it; if one is gone it never is, and whether the
-//! others see that by themselves is a matter of luck: they must be told.
+//! A collective is complete when all members have reached it. If a member is gone it never is. Whether the others
+//! detect that by themselves is random, so their agents must abort the round.
 
 use elasticrun_core::worker::Offer;
 use elasticrun_protocol::{CommitId, Process, Rank, Round};
@@ -12,9 +12,9 @@ use crate::invariants;
 
 /// The first collective of a round.
 pub(super) const CONNECT: u64 = 0;
-/// What the members hold.
+/// The exchange of offers.
 pub(super) const EXCHANGE: u64 = 1;
-/// What rank 0 holds, in rounds whose members hold different things.
+/// The broadcast of rank 0, in rounds whose members hold different states.
 pub(super) const TRANSFER: u64 = 2;
 /// The collective of the first step.
 pub(super) const FIRST_STEP: u64 = 3;
@@ -24,13 +24,13 @@ pub(super) const FIRST_STEP: u64 = 3;
 pub(crate) struct Seat {
     pub(crate) host: usize,
     pub(crate) process: Process,
-    /// Collectives that it has come to.
+    /// Number of collectives that the member has reached.
     reached: u64,
-    /// It left or died.
+    /// The member left or died.
     gone: bool,
-    /// What it has told at the start.
+    /// The member's offer at the start.
     offer: Option<Offer>,
-    /// The rows of its last step.
+    /// The rows of the member's last step.
     pub(super) taken: Taken,
 }
 
@@ -39,19 +39,19 @@ pub(crate) struct Seat {
 pub(crate) struct RoundSim {
     pub(crate) base: Option<CommitId>,
     pub(crate) seats: Vec<Seat>,
-    /// What the first member has begun to train with.
+    /// The state with which the first member began to train.
     pub(crate) began: Option<State>,
     /// Reset callbacks of rank 0 have changed the base.
     pub(crate) called_back: bool,
-    /// What rank 0 broadcasts.
+    /// The state that rank 0 broadcasts.
     pub(super) sent: Option<State>,
-    /// What the members say of themselves behind the sync.
+    /// The introductions of the members after the sync.
     pub(super) introductions: Vec<Vec<u8>>,
-    /// What they have said of their rows in the last step that is complete.
+    /// The members' reports about their rows in the last complete step.
     pub(super) reports: Vec<Vec<u8>>,
     /// The collective that is stalled by a cut.
     stalled: Option<u64>,
-    /// The boundary at which somebody left.
+    /// The boundary at which the first member left by a hold.
     pub(crate) left_at: Option<u64>,
 }
 
@@ -79,12 +79,12 @@ impl RoundSim {
         }
     }
 
-    /// What all members have told, in the order of their ranks.
+    /// The offers of all members, in the order of their ranks.
     pub(super) fn offers(&self) -> Vec<Offer> {
         self.seats.iter().filter_map(|seat| seat.offer).collect()
     }
 
-    /// All are there, in this collective.
+    /// Whether all members have reached this collective.
     fn is_complete(&self, index: u64) -> bool {
         self.seats.iter().all(|seat| seat.reached > index)
     }
@@ -103,7 +103,7 @@ impl RoundSim {
 }
 
 impl World {
-    /// A worker comes to a collective.
+    /// A worker reaches a collective.
     pub(super) fn arrive(&mut self, host: usize, process: Process, index: u64) {
         let Some(own) = self.hosts[host]
             .workers
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// A collective could not get through for too long.
+    /// A collective was stalled for too long.
     pub(super) fn stalled(&mut self, number: Round, index: u64) {
         let Some(round) = self.rounds.get_mut(&number) else {
             return;
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// A member left or died: who waits for it may see that.
+    /// A member left or died. Members that wait for it may detect that.
     pub(super) fn seat_gone(&mut self, number: Round, rank: Rank, from: Phase) {
         let Some(round) = self.rounds.get_mut(&number) else {
             return;
@@ -208,7 +208,7 @@ impl World {
         let seat = &mut round.seats[rank.0 as usize];
         seat.gone = true;
         if let Phase::Collective(index) = from {
-            // It did not stay until all were there.
+            // The member left before the collective was complete.
             seat.reached = index;
         }
         let reached = seat.reached;
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// What a member tells the others at the start of a round.
+    /// Records the offer of a member at the start of a round.
     pub(super) fn offers(&mut self, host: usize, process: Process, offer: Offer) {
         let Some(own) = (self.hosts[host].workers.get(&process)).and_then(|w| w.round.as_ref())
         else {
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// Somebody leaves a round at this boundary: all who leave by the hold do so there.
+    /// A member leaves a round at this boundary. All members that leave by the hold do so there.
     pub(super) fn leaves_at(&mut self, number: Round, boundary: u64) {
         let Some(round) = self.rounds.get_mut(&number) else {
             return;

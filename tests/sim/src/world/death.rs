@@ -87,7 +87,7 @@ impl World {
 
     pub(super) fn resume(&mut self, host: usize, process: Process) {
         let now = self.now;
-        // What its agent has stopped nobody else continues.
+        // Only the agent continues a process that it has stopped.
         let stopped = |worker: &&mut super::worker::Worker| worker.suspended && !worker.frozen;
         let Some(worker) = self.worker(host, process).filter(stopped) else {
             return;

@@ -1,4 +1,4 @@
-//! The sources of hosts: what each knows, and how well it tells it.
+//! The sources of hosts: the list of each, and how reliably it answers.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Listed {
 #[derive(Clone, Debug, Default)]
 struct Source {
     list: Vec<Listed>,
-    /// Answers to come that have no host; or that say that they are not complete.
+    /// Number of coming answers without hosts, and of those that are marked incomplete.
     empty: u64,
     part: u64,
     flap: bool,
@@ -26,11 +26,11 @@ struct Source {
     hangs_until: Time,
 }
 
-/// See the module.
+/// The sources, and the hosts that may come or return.
 #[derive(Debug)]
 pub(super) struct Discovery {
     sources: Vec<Source>,
-    /// Hosts that were never listed.
+    /// The first host that was never listed.
     next: usize,
     gone: Vec<(usize, u32)>,
 }
@@ -48,7 +48,7 @@ impl Discovery {
         discovery
     }
 
-    /// The sources of a host list it, last.
+    /// Appends a host to the lists of its sources.
     fn add(&mut self, plan: &Scenario, host: usize, slots: u32) {
         for source in &plan.listings[host].sources {
             let list = &mut self.sources[*source].list;
@@ -72,7 +72,7 @@ impl Discovery {
         all
     }
 
-    /// What its sources have of a host.
+    /// The entries of a host in its sources.
     fn of(&mut self, host: usize) -> impl Iterator<Item = &mut Listed> {
         (self.sources.iter_mut())
             .flat_map(|source| &mut source.list)
@@ -135,7 +135,7 @@ impl World {
             polled.part -= 1;
             list.truncate(list.len() / 2);
         }
-        // Gone is said once.
+        // A source reports a host as gone once.
         let said = |listed: &Listed| list.contains(listed) && listed.state == HostState::Gone;
         polled.list.retain(|listed| !said(listed));
         let host = |listed: &Listed| {
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// One of so many; nothing is drawn for one.
+    /// A random index below `count`; draws nothing for one.
     fn one_of(&mut self, count: usize) -> usize {
         match count {
             0 | 1 => 0,
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// The source changes its mind.
+    /// Changes the lists of the sources.
     pub(super) fn change_hosts(&mut self, fault: Fault) {
         if self.plan.settings.self_registration {
             return self.change_registered(fault);
@@ -187,7 +187,7 @@ impl World {
                 self.discovery.gone.push((host, slots));
             }
             (Fault::Drain, Some((host, _))) => {
-                // One of its sources is enough.
+                // It is enough that one of the sources reports it.
                 let count = self.discovery.of(host).count();
                 let one = self.one_of(count);
                 if let Some(listed) = self.discovery.of(host).nth(one) {
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Hosts that come by themselves also go by themselves.
+    /// Hosts that register themselves also go by themselves.
     fn change_registered(&mut self, fault: Fault) {
         match fault {
             Fault::Add if self.discovery.next < self.hosts.len() => {

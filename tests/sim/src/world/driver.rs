@@ -10,7 +10,7 @@ use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, ToAgen
 use super::{Ev, World, clock::Clock, link::Down};
 use crate::{invariants, scenario::Scenario};
 
-/// A job as text, but for the time at which it looked at itself last.
+/// A job as text, without the times of its last step.
 fn state_of(job: &Job) -> String {
     let mut text = format!("{job:?}");
     // The time of a step is no change.
@@ -26,19 +26,19 @@ fn state_of(job: &Job) -> String {
 /// The only driver of a run.
 pub(crate) const EPOCH: DriverEpoch = DriverEpoch(1);
 
-/// A job that wants to be called more often than this at one moment goes round in circles.
+/// A job that needs more ticks than this at one moment loops.
 const MOST_TICKS: u32 = 20;
 
-/// See the module.
+/// The driver's shell and its job.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) job: Job,
-    /// The connection of each host.
+    /// The current connection of each host.
     pub(super) current: Vec<Option<usize>>,
     pub(super) instances: u64,
-    /// A connection that the job hears of just now.
+    /// A connection whose arrival the job receives just now.
     pub(super) arrived: Option<usize>,
-    /// Its own time, which is that of the job.
+    /// The driver's time, which is that of the job.
     clock: Clock,
     tick_at: Option<Time>,
     /// The deadline that the next tick is for.
@@ -47,15 +47,15 @@ pub(crate) struct Driver {
     ticks: u32,
     pub(crate) ended: Option<(Time, Outcome)>,
     pub(super) exited: bool,
-    /// The event that is being applied says that a peer was lost.
+    /// The current event reports that a peer was lost.
     pub(crate) broken: bool,
-    /// Whose agents connect by the events that are being applied: what is due takes effect before them.
+    /// Hosts whose agents connect with the current events. Due deadlines take effect before them.
     pub(crate) connects: BTreeSet<HostId>,
     /// How long events gather at most before the job is settled.
     pub(crate) gathers: Duration,
     /// Events gather, and the tick that settles the job is due.
     gathering: bool,
-    /// What the event that is being applied may not do.
+    /// Why the current event must change nothing.
     pub(crate) inert: Option<&'static str>,
 }
 
@@ -151,7 +151,7 @@ impl World {
         self.driver.gathering = false;
     }
 
-    /// A beat of an agent: nothing but its answer may follow.
+    /// A heartbeat of an agent: the job may command nothing but the answer.
     pub(super) fn job_beat(&mut self, event: JobEvent) {
         let mut out = Vec::new();
         self.driver.job.receive(self.driver_now(), event, &mut out);
@@ -204,7 +204,7 @@ impl World {
         self.driver.clock.time(self.now)
     }
 
-    /// The driver stands still for a while, but not beyond the time of faults.
+    /// Suspends the driver for a while, but not beyond the time of faults.
     pub(super) fn stall_driver(&mut self, wait: Duration) {
         let until = self.now + wait.min(self.plan.heal.since(self.now));
         let settles = RunningTime::threshold(self.plan.heartbeat_timeout);
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// What it was to do while it stood still has waited, and follows.
+    /// Actions that were due while the driver was suspended follow now.
     pub(super) fn driver_wakes(&mut self) {
         (self.driver.tick_at, self.driver.due) = (None, None);
         self.driver.gathering = false;
@@ -224,7 +224,7 @@ impl World {
         self.schedule_job_tick();
     }
 
-    /// Until when the driver stands still.
+    /// Until when the driver is suspended.
     pub(super) fn driver_stalls(&self) -> Option<Time> {
         self.driver.clock.stalls(self.now)
     }
@@ -268,7 +268,7 @@ impl World {
         self.lateness_rng.micros(0, most)
     }
 
-    /// Does what the job commands.
+    /// Carries out the commands of the job.
     fn obey(&mut self, commands: Vec<Command>) {
         invariants::on_commands(self, &commands);
         for command in commands {
@@ -318,7 +318,7 @@ impl World {
         }
     }
 
-    /// The connection of this number, which has arrived and belongs to no host yet.
+    /// The connection with this number, which has arrived and is not admitted yet.
     fn arrived(&mut self, instance: u64) -> Option<usize> {
         let arrived = self.driver.arrived.take()?;
         (self.links[arrived].instance == Some(instance)).then_some(arrived)
@@ -365,7 +365,7 @@ impl World {
         }
     }
 
-    /// Now and then the user has no patience with the end of a job.
+    /// Sometimes the user requests the stop again while the job ends.
     fn ask_again(&mut self) {
         if self.lateness_rng.percent(10) {
             let wait = self.lateness_rng.millis(0, 5_000);
@@ -398,7 +398,7 @@ impl World {
         if self.driver.exited || self.driver.ended.is_some() {
             return;
         }
-        // What is due is due anyway; only then can the event be looked at alone.
+        // Due deadlines change the job as well, so they run first.
         for _ in 0..MOST_TICKS {
             if self
                 .driver
@@ -441,7 +441,7 @@ impl World {
         self.after(wait, Ev::Launch { host: index, token });
     }
 
-    /// Strikes while something is going on, since that is when it hurts.
+    /// Injects a fault right after a decision of the job, when the effect is worst.
     fn ambush(&mut self, note: &Decision) {
         let busy = matches!(
             note,

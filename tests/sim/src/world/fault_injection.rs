@@ -1,4 +1,4 @@
-//! How faults are done to the world, and how they stop.
+//! How faults are applied to the world, and how they stop.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use elasticrun_protocol::{Notice, NoticeKind, Process, control::Exit};
 use super::{Ev, World, link::Up, worker::Phase};
 use crate::{fault::Fault, rng::Rng};
 
-/// Faults that wait for the next one to whom they can happen.
+/// Faults that wait for the next process or launch they can apply to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     fail_starts: u64,
@@ -17,7 +17,7 @@ pub(super) struct Pending {
     refuse_starts: u64,
     fail_launches: u64,
     hang_launches: u64,
-    /// Whether the next worker that finishes hangs.
+    /// For each of the next workers that finish, whether it hangs.
     exits: Vec<bool>,
 }
 
@@ -28,7 +28,7 @@ fn take(count: &mut u64) -> bool {
 }
 
 impl Pending {
-    /// What becomes of a process that starts: nothing special, an end, or nothing at all for ever.
+    /// The fate of a process that starts: no fault, an early end, or a hang without end.
     pub(super) fn next_start(&mut self, rng: &mut Rng) -> Option<Option<Exit>> {
         if take(&mut self.fail_starts) {
             let exit = if rng.percent(50) {
@@ -106,7 +106,7 @@ impl World {
                 }
             }
             Fault::FailStarts(count) => self.pending.fail_starts += count,
-            // In a standard job a script may run as long as it likes before it joins, if it ever does.
+            // In a standard job a script may take any time before it joins, or never join.
             Fault::HangStarts(_) if !self.plan.settings.elastic => {}
             Fault::HangStarts(count) => self.pending.hang_starts += count,
             Fault::QuitStarts(count) => self.pending.quit_starts += count,
@@ -138,7 +138,7 @@ impl World {
             }
             Fault::Notice { within } => {
                 if let Some(host) = self.some_agent() {
-                    // A mere risk is none to leave for.
+                    // A risk alone does not drain a host.
                     let kind = match self.lateness_rng.percent(20) {
                         true => NoticeKind::RebalanceRecommendation,
                         false => NoticeKind::Operator,
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// A host will go away, or may: its agent hears of it, or a person says so.
+    /// A host will go away, or may: its agent gets a notice, or an operator drains it.
     fn host_noticed(&mut self, host: usize, notice: Notice) {
         let agent = self.hosts[host].agent.as_ref().map(|agent| agent.number);
         match agent {
@@ -237,13 +237,13 @@ impl World {
         self.rng.pick(&all)
     }
 
-    /// A host loses its power; nobody hears of it but by silence.
+    /// A host loses its power. The driver notices it only by silence.
     pub(super) fn kill_host(&mut self, host: usize, back: Option<Duration>) {
         self.note(format_args!("h{host} is dead"));
         self.hosts[host].alive = false;
         self.hosts[host].launch_waits = false;
         if let Some(agent) = &self.hosts[host].agent {
-            // No packet says goodbye.
+            // No packet closes the connection.
             let link = agent.link;
             self.links[link].agent_open = false;
         }
@@ -267,7 +267,7 @@ impl World {
         }
     }
 
-    /// Hosts of the members of the last round, with their agents.
+    /// Hosts of the members of the last round that have an agent.
     fn member_hosts(&self) -> Vec<usize> {
         let seats = self.rounds.values().next_back().map(|round| &round.seats);
         let seats = seats.into_iter().flatten().map(|seat| seat.host);
@@ -318,7 +318,7 @@ impl World {
         state.cut_down -= u32::from(down);
         state.cut_data -= u32::from(data);
         state.disturbed = self.now;
-        // What was held up comes through now, in order.
+        // Held messages arrive now, in order.
         for link in 0..self.links.len() {
             if self.links[link].host == host {
                 let now = self.now;

@@ -1,8 +1,8 @@
 //! A group of scripts without the SDK: they import, meet under one coordinator, and train in step.
 //!
-//! A step is complete when all members do it: one that is gone, stopped or cut off keeps the others waiting, and whether
-//! they see that by themselves is a matter of luck. Scripts look at no lease, so no agent stands still while they run: nothing would
-//! stop them. Every step is saved, so the next group goes on behind it.
+//! A step is complete when all members do it. A member that is gone, stopped or cut off keeps the others waiting,
+//! and whether they detect that by themselves is random. Scripts ignore the lease, so no agent is suspended while
+//! they run: nothing would stop them. Every step is saved, so the next group goes on after it.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::invariants;
 /// A group that was started.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupSim {
-    /// By rank.
+    /// Members by rank.
     pub(crate) members: Vec<(usize, Process)>,
-    /// Members that have met the others.
+    /// Number of members that have met the others.
     met: usize,
-    /// A member is gone: no step is completed any more.
+    /// A member is gone, so no step completes any more.
     broken: bool,
     /// A step waits for a member that is stopped or cut off.
     stalled: bool,
@@ -52,7 +52,7 @@ impl World {
         found.map(|(round, _)| *round)
     }
 
-    /// A script has imported what it needs, and looks for its peers.
+    /// A script has finished its imports and looks for its peers.
     pub(super) fn meet(&mut self, host: usize, process: Process) {
         self.turn(host, process, Phase::Busy);
         let Some(round) = self.group_of(host, process) else {
@@ -93,7 +93,7 @@ impl World {
             group.stalled = stalled;
         }
         if stalled {
-            // The library of the scripts waits for a peer that does not answer, and not for ever.
+            // The library of the scripts waits for a peer that does not answer, but not for ever.
             let step = self.group_steps;
             return self.after(self.plan.stall_timeout, Ev::GroupStalled { round, step });
         }
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// A step could not get through for too long: those that run fail.
+    /// A step was stalled for too long: the members that run fail.
     pub(super) fn group_stalled(&mut self, round: Round, step: u64) {
         let group = self.groups.get_mut(&round);
         let stalled = |group: &&mut GroupSim| group.stalled && !group.broken;
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Somebody runs again, or is reached again.
+    /// A member runs again, or is reached again.
     pub(super) fn retry_groups(&mut self) {
         let stalled = self.groups.iter().filter(|(_, group)| group.stalled);
         let stalled: Vec<_> = stalled.map(|(round, _)| *round).collect();
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// A script has ended, or is gone, before all was done.
+    /// A script has ended, or is gone, before all steps were done.
     pub(super) fn script_gone(&mut self, host: usize, process: Process) {
         let Some(round) = self.group_of(host, process) else {
             return;
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// A process that ignores the lease is stopped by its agent, and continued.
+    /// The agent stops or continues a process that ignores the lease.
     pub(super) fn freeze(&mut self, host: usize, process: Process, stop: bool) {
         let Some(worker) = self.worker(host, process) else {
             return;

@@ -10,44 +10,44 @@ use super::{memory::Memories, worker::Worker};
 /// An agent process.
 #[derive(Debug)]
 pub(crate) struct AgentSim {
-    /// Counts the agent processes of the host.
+    /// Number of the agent process on its host.
     pub(crate) number: u64,
     pub(super) link: usize,
-    /// When it sent its registration.
+    /// When the agent sent its registration.
     pub(super) registered: Time,
-    /// There once the driver has welcomed it.
+    /// The machine; none before the driver has admitted the agent.
     pub(super) machine: Option<Machine>,
     pub(super) tick_at: Option<Time>,
     pub(super) flushing: bool,
     pub(super) reports: u64,
-    /// It was told to end.
+    /// The agent was told to end.
     pub(super) told: bool,
 }
 
-/// See the module.
+/// A host and its connections.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) id: HostId,
-    /// What it was made with; discovery may say something else.
+    /// Slots of the machine. Discovery may report others.
     pub(crate) slots: u32,
     /// The machine runs.
     pub(crate) alive: bool,
-    /// How many cuts there are in each direction and between its workers and those of other hosts.
+    /// Number of cuts in each direction, and between its workers and those of other hosts.
     pub(crate) cut_up: u32,
     pub(crate) cut_down: u32,
     pub(crate) cut_data: u32,
-    /// Its workers were cut off from others at some time, and are for good.
+    /// Its workers were cut off from others at some time, and are cut off for good.
     pub(crate) was_cut: bool,
     pub(crate) data_lost: bool,
-    /// Every process that is started here hangs.
+    /// Every process that starts here hangs.
     pub(crate) starts_hang: bool,
-    /// No agent of it ever connects.
+    /// No agent of this host ever connects.
     pub(crate) no_way: bool,
-    /// Until then its agent stands still.
+    /// Until when the agent is suspended.
     pub(crate) stalled: Time,
-    /// When the way between it and the driver changed last.
+    /// When the path between the host and the driver changed last.
     pub(crate) disturbed: Time,
-    /// Since when its agent runs without a stall.
+    /// Since when the agent runs without a suspension.
     pub(crate) awake: Time,
     pub(crate) agent: Option<AgentSim>,
     pub(super) agents: u64,
@@ -56,11 +56,11 @@ pub(crate) struct Host {
     pub(super) memories: Memories,
     /// Processes that are not reaped yet.
     pub(crate) workers: BTreeMap<Process, Worker>,
-    /// Counts the launches, so that one that was given up does nothing.
+    /// Number of the last launch, so that an earlier one that was given up does nothing.
     pub(super) launch: u64,
     /// A launched agent waits for the host's lock.
     pub(super) launch_waits: bool,
-    /// What its memory had when its agent answered this plan.
+    /// The commits in its memory when its agent answered this plan.
     pub(crate) answered: Option<(Round, Vec<CommitId>)>,
 }
 
@@ -91,7 +91,7 @@ impl Host {
         }
     }
 
-    /// The lock of the host is held by an agent or by what it left.
+    /// Whether an agent or its remaining workers hold the lock of the host.
     pub(super) fn is_locked(&self) -> bool {
         self.agent.is_some() || !self.workers.is_empty()
     }

@@ -1,4 +1,4 @@
-//! How a worker waits for rounds and leaves them, and what its agent tells it meanwhile.
+//! How a worker waits for rounds and leaves them, and the messages of its agent meanwhile.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use elasticrun_protocol::{
 
 use super::{Ev, World, schedule::Act, worker::Phase};
 
-/// What its agent tells it.
+/// A message of the agent to a worker.
 #[derive(Clone, Debug)]
 pub(crate) enum Tell {
     Start(Rc<Start>, Member),
@@ -21,7 +21,7 @@ pub(crate) enum Tell {
 }
 
 impl World {
-    /// At `run()`: whatever the machine says next.
+    /// The worker is at `run()` and follows its machine.
     pub(super) fn join(&mut self, host: usize, process: Process) {
         self.turn(host, process, Phase::Joined);
         while let Some(worker) = self.worker(host, process) {
@@ -52,7 +52,7 @@ impl World {
         self.say(host, process, join);
     }
 
-    /// Hosts of a round that no data goes to or comes from, by their index in it.
+    /// Hosts of a round that this host exchanges no data with, by their index in the round.
     fn unreachable_from(&self, host: usize, round: Round) -> Vec<u32> {
         let Some(round) = self.rounds.get(&round) else {
             return Vec::new();
@@ -98,7 +98,7 @@ impl World {
         self.leave(host, process);
     }
 
-    /// Goes back to `run()`, since its round is over.
+    /// The worker goes back to `run()`, since its round is over.
     pub(super) fn leave(&mut self, host: usize, process: Process) {
         let Some(id) = self.round_id(host, process) else {
             return;
@@ -188,7 +188,7 @@ impl World {
             Tell::Abort(round) => self.worker_hears(host, process, Event::Aborted { round }),
             Tell::Stop(why) => {
                 let Some(worker) = self.worker(host, process).filter(|w| !w.script) else {
-                    // A script has no ear for that.
+                    // A script receives no messages.
                     return;
                 };
                 worker.told_to_stop = true;
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// What the script does beside the training fails by the loss of a peer: no result of it is whole.
+    /// A collective beside the training fails by the loss of a peer, so no result of it is complete.
     pub(super) fn is_cut_short(&mut self, host: usize, process: Process) {
         let Some(id) = self.round_id(host, process) else {
             return;
@@ -208,7 +208,7 @@ impl World {
         self.worker_hears(host, process, Event::CutShort { id });
     }
 
-    /// The SDK's thread hands in what its agent says, and does what follows.
+    /// The SDK's thread passes a message of the agent to the machine, and carries out the commands.
     fn worker_hears(&mut self, host: usize, process: Process, event: Event) {
         let Some(worker) = self.worker(host, process) else {
             return;

@@ -1,4 +1,4 @@
-//! How agent processes begin and end, and what they leave behind: the lock of a host.
+//! How agent processes begin and end, and the lock of a host, which their workers keep.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// A host that comes by itself begins its agent.
+    /// A host that registers itself starts its agent.
     pub(super) fn register_itself(&mut self, host: usize) {
         let over = self.driver.ended.is_some();
         if over || !self.hosts[host].alive {
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// Something of a host has ended: who waited for its lock may get it.
+    /// A process of a host has ended: a waiting agent may get the lock.
     fn unlock(&mut self, host: usize) {
         if self.hosts[host].launch_waits && !self.hosts[host].is_locked() && self.hosts[host].alive
         {
@@ -70,8 +70,8 @@ impl World {
         }
     }
 
-    /// The machine of an agent has ended all. If only its driver is lost, the process joins again: for what it keeps, or
-    /// since it came by itself.
+    /// The machine of an agent has ended. If only its driver is lost, the process joins again: because it keeps
+    /// commits, or because the host registers itself.
     pub(super) fn agent_exits(&mut self, host: usize) {
         let state = &mut self.hosts[host];
         let Some(agent) = state.agent.as_ref().filter(|agent| !agent.told) else {
@@ -79,7 +79,7 @@ impl World {
         };
         let old = agent.link;
         (state.memories.of).retain(|_, shared| !shared.complete().is_empty());
-        // One that a driver has started tries once.
+        // An agent that a driver has started tries once.
         let reached = state.cut_up == 0 && state.cut_down == 0 && !state.memories.of.is_empty();
         let again = reached || self.plan.settings.self_registration;
         if !again || self.driver.exited || self.driver.ended.is_some() {
@@ -92,7 +92,7 @@ impl World {
         self.begin_agent(host);
     }
 
-    /// The agent process of a host is gone, whatever ended it; its workers follow it.
+    /// The agent process of a host is gone, for any reason; its workers follow it.
     pub(super) fn agent_ends(&mut self, host: usize) {
         let Some(agent) = self.hosts[host].agent.take() else {
             return;
@@ -125,7 +125,7 @@ impl World {
         self.unlock(host);
     }
 
-    /// A dead process is reaped: its agent hears of it, and its slot of the host is free.
+    /// A dead process is reaped: its agent gets the exit, and its slot is free.
     pub(super) fn reap(&mut self, host: usize, process: Process) {
         let Some(worker) = self.hosts[host].workers.remove(&process) else {
             return;
@@ -148,7 +148,7 @@ impl World {
         self.unlock(host);
     }
 
-    /// Whether nothing of the job is left, when it should not be.
+    /// Checks whether anything of the ended job is left.
     pub(super) fn check_swept(&mut self) {
         let left = |host: &super::Host| host.agent.is_some() || !host.workers.is_empty();
         if !self.hosts.iter().any(left) {

@@ -1,29 +1,29 @@
-//! A connection between driver and agent: two queues, each in order, each with a delay of its own.
+//! A connection between driver and agent: two queues, each in order, each with a separate delay.
 
 use std::collections::VecDeque;
 
 use elasticrun_core::Time;
 use elasticrun_protocol::{FromAgent, ToAgent};
 
-/// What an agent sends.
+/// A message of an agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Up {
     Register {
-        /// It has been part of the job before, and still keeps commits of it.
+        /// The agent was part of the job before, and still keeps commits of it.
         keeps: bool,
     },
     AgentReport(FromAgent),
     Closed,
 }
 
-/// What the driver sends.
+/// A message of the driver.
 #[derive(Clone, Debug)]
 pub(crate) enum Down {
     AgentCommand(ToAgent),
     Closed,
 }
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Debug)]
 pub(crate) struct Lane<T> {
     queue: VecDeque<(Time, T)>,
@@ -40,7 +40,7 @@ impl<T> Default for Lane<T> {
 }
 
 impl<T> Lane<T> {
-    /// Puts a message in; gives when it arrives, which is never before the one sent before it.
+    /// Queues a message. Gives when it arrives, which is never before the message sent before it.
     pub(crate) fn push(&mut self, at: Time, message: T) -> Time {
         self.last = self.last.max(at);
         self.queue.push_back((self.last, message));
@@ -62,14 +62,14 @@ impl<T> Lane<T> {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) host: usize,
-    /// Which agent process of the host.
+    /// Number of the agent process on the host.
     pub(crate) agent: u64,
-    /// Number that the driver gave it; none before it registered.
+    /// Number that the driver gave the connection; none before the registration.
     pub(crate) instance: Option<u64>,
     pub(crate) up: Lane<Up>,
     pub(crate) down: Lane<Down>,
     pub(crate) driver_open: bool,
     pub(crate) agent_open: bool,
-    /// When the driver heard from it last.
+    /// When the last message arrived at the driver.
     pub(crate) heard: Time,
 }

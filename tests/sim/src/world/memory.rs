@@ -1,5 +1,5 @@
-//! The memory that an agent shares with its workers: pages and commit memories, as elasticrun-shm
-//! promises them (hold words carry their round, a repeat changes nothing, commits are sealed last).
+//! The memory that an agent shares with its workers: pages and commit memories, with the guarantees of
+//! elasticrun-shm. Hold words carry their round, a repeat changes nothing, and a commit is sealed last.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -10,7 +10,7 @@ use elasticrun_core::{
 };
 use elasticrun_protocol::{Boundary, CommitId, Process, Round};
 
-/// A training state: so many steps, by this way, and the position in the data.
+/// A training state: the number of steps, a digest of the path to it, and the position in the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) step: u64,
@@ -20,7 +20,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// One step in a round. Two ways to the same step have two digests.
+    /// One step in a round. Two paths to the same step have two digests.
     pub(crate) fn advance(&mut self, round: Round) {
         self.step += 1;
         self.digest = (self.digest ^ round.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.step;
@@ -28,7 +28,7 @@ impl State {
 }
 
 impl State {
-    /// What reset callbacks make of it in a round: in all workers the same of the same.
+    /// The state after reset callbacks in a round: equal states give equal results in all workers.
     pub(crate) fn after_callbacks(&self, round: Round) -> Self {
         let digest = (self.digest ^ !round.0).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         Self {
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// What its bytes are compared by.
+    /// The fingerprint of the state's bytes.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let data = (self.data.iter()).fold(self.digest, |digest, byte| {
             (digest ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -65,11 +65,11 @@ pub(crate) struct Shared {
     count: u64,
     newest_held: Option<Round>,
     aborted: Round,
-    /// Beyond it no boundary is passed; none before the agent has set one.
+    /// No boundary is passed after this time; none before the agent has set it.
     lease: Option<Time>,
-    /// When it began to beat; none before it attached.
+    /// Since when the process sends heartbeats; none before it attached and while it is stopped.
     beating: Option<Time>,
-    /// Beats of the past, while it does not beat.
+    /// Heartbeats of earlier periods.
     beats: u64,
     pub(crate) commits: u64,
 }
@@ -98,7 +98,7 @@ impl Shared {
         commits
     }
 
-    /// Begins to write over the older slot; it is incomplete until it is sealed.
+    /// Begins to write over the older slot, which is incomplete until it is sealed.
     pub(crate) fn begin(&mut self) -> usize {
         let older = match &self.slots {
             [Some(a), Some(b)] => usize::from(b.id < a.id),
@@ -114,13 +114,13 @@ impl Shared {
         self.commits += 1;
     }
 
-    /// Keeps what is no commit of a step.
+    /// Keeps a commit that is not one of a step.
     pub(crate) fn keep(&mut self, commit: Commit) {
         let slot = self.begin();
         self.slots[slot] = Some(commit);
     }
 
-    /// What a commit holds.
+    /// The state of a commit.
     pub(crate) fn state(&self, id: CommitId) -> Option<&State> {
         let mut commits = self.slots.iter().flatten();
         let found = commits.find(|commit| commit.id == id);
@@ -205,7 +205,7 @@ impl Commits for Shared {
     }
 }
 
-/// The shared memory of a host. [`Memories::rung`] says who was woken since it was asked last.
+/// The shared memory of a host. [`Memories::rung`] takes the processes that were woken since the last call.
 #[derive(Debug, Default)]
 pub(crate) struct Memories {
     pub(crate) of: BTreeMap<Process, Shared>,
@@ -249,12 +249,12 @@ impl agent::Memory for Memories {
     fn set_lease(&mut self, process: Process, until: Time) {
         if let Some(shared) = self.of.get_mut(&process) {
             shared.lease = Some(until);
-            // It may wait for that.
+            // The worker may wait for a lease.
             self.rung.push(process);
         }
     }
 
-    // Workers of the simulation commit at every step as it is.
+    // A risk changes nothing here: simulated workers do not commit more often.
     fn set_at_risk(&mut self, _: Process) {}
 
     fn commits(&self, process: Process) -> Vec<CommitId> {

@@ -1,23 +1,27 @@
-//! The simulated world: hosts, agents, workers, the network between them and the user's discovery.
+//! The simulated world: hosts, agents, workers, the network between them and the sources of hosts.
 //!
-//! [`World::run`] is the loop: the earliest event of the queue, ordered by time and then by when it was
-//! put in, happens at once. The driver's [`Job`](elasticrun_core::Job) and every agent's
-//! [`Machine`](elasticrun_core::agent::Machine) are the shipped ones; all around them is a model.
+//! [`World::run`] is the loop: it takes the earliest event of the queue and applies it at once. Events of one time keep
+//! the order in which they were queued. The driver's [`Job`](elasticrun_core::Job) and every agent's
+//! [`Machine`](elasticrun_core::agent::Machine) are the shipped ones; everything around them is a model.
 //!
 //! | file | models |
 //! |---|---|
-//! | `queue` | what can happen, and in which order |
-//! | `driver` | the driver's shell: the job, its commands |
-//! | `probe` | whom a host reaches |
+//! | `queue` | the events, and their order |
+//! | `driver`, `clock` | the driver's shell: the job, its commands, its time |
+//! | `probe` | probes between hosts |
 //! | `network`, `link` | connections: order kept, delay, cuts, heartbeats |
+//! | `host` | a host and how the network reaches it |
 //! | `agent`, `launch` | the agent's shell, and how it begins and ends |
 //! | `memory` | pages and commit memories |
-//! | `worker`, `turns`, `training`, `death` | a training process, how it goes from one thing to the next, what it does in a round, how it ends |
-//! | `collective` | what workers of a round do together |
-//! | `group` | what scripts without the SDK do together |
-//! | `reading` | how they read their data |
-//! | `discovery` | the source of hosts |
-//! | `strike` | how faults are done |
+//! | `worker`, `schedule` | a training process, and the order of its actions |
+//! | `joining`, `beginning` | how a worker waits for a round, leaves it, and begins it |
+//! | `training`, `death` | the steps of a worker in a round, and its end |
+//! | `collective` | collectives of the workers of a round |
+//! | `group` | steps of scripts without the SDK |
+//! | `reading` | how workers read their data |
+//! | `discovery` | the sources of hosts |
+//! | `fault_injection` | how faults are applied |
+//! | `view` | queries of the invariants |
 //!
 //! Not modelled: loss inside a connection (TCP hides it), several threads of one process, output.
 
@@ -72,23 +76,23 @@ use queue::{Entry, Ev};
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one, as the design numbers them.
+    /// The number or name of the invariant in the design.
     pub invariant: &'static str,
-    /// What was seen.
+    /// The observation.
     pub what: String,
 }
 
-/// See the module.
+/// The state of a run.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) plan: Scenario,
     rng: Rng,
-    /// What readers do by chance: apart, so that data changes nothing else.
+    /// The generator of the readers: separate, so that the data changes no other draws.
     data_rng: Rng,
-    /// How late deadlines are noticed: apart as well.
+    /// The generator of the delays of deadlines: separate as well.
     lateness_rng: Rng,
-    /// Which events come together.
+    /// The generator that decides which events come together.
     batch_rng: Rng,
     queue: BinaryHeap<Entry>,
     entered: u64,
@@ -101,27 +105,27 @@ pub(crate) struct World {
     group_steps: u64,
     discovery: Discovery,
     pub(crate) reference: Reference,
-    /// As it was before the event that the driver takes, if a deadline had passed by then.
+    /// The reference before the current event, if a deadline had passed by then.
     pub(crate) before_event: Option<Reference>,
     pub(crate) blame: Blame,
     pub(crate) history: History,
     pub(crate) invariants: Invariants,
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
-    /// Faults that wait for somebody to strike.
+    /// Faults that wait for the next process or launch they can apply to.
     pending: fault_injection::Pending,
     pub(crate) healed: bool,
     swept: bool,
     fates: BTreeMap<(usize, Process), view::Fate>,
 }
 
-/// Makes another generator of the same seed.
+/// Derives the generator of delays from the seed.
 const LATENESS: u64 = 0x6c61_7465;
 
-/// The same.
+/// Derives the generator of batches from the seed.
 const BATCHES: u64 = 0x6261_7463_6865_7300;
 
-/// A run that needs more events than this has lost its way.
+/// A run that needs more events than this loops.
 const MOST_EVENTS: u64 = 3_000_000;
 
 impl World {
@@ -130,7 +134,7 @@ impl World {
         let mut data_rng = Rng::new(!seed);
         let plan = Scenario::draw(&mut rng, &mut data_rng);
         let mut batch_rng = Rng::new(seed ^ BATCHES);
-        // None, in most runs.
+        // Zero in most runs.
         let gathers = batch_rng.pick(&[0, 0, 0, 500, 5_000]).unwrap_or(0);
         let gathers = Duration::from_micros(gathers);
         let mut world = Self {
@@ -181,7 +185,7 @@ impl World {
         self.after(Duration::from_millis(500), Ev::Watch);
     }
 
-    /// Runs until the job and everything it started has ended, or an invariant does not hold.
+    /// Runs until the job and all its processes have ended, or an invariant does not hold.
     pub(crate) fn run(&mut self) {
         while self.violation.is_none() && !self.swept {
             let Some(entry) = self.queue.pop() else {
@@ -199,7 +203,7 @@ impl World {
         }
     }
 
-    /// Until when a driver or an agent that stands still does nothing of this.
+    /// Until when this event must wait, because its driver or agent is suspended.
     fn stands_still(&self, ev: &Ev) -> Option<Time> {
         let host = match ev {
             Ev::Down(link) => self.links[*link].host,
@@ -213,7 +217,7 @@ impl World {
             | Ev::DriverExit => {
                 return self.driver_stalls();
             }
-            // It reaps its own children; those of an agent before it are others'.
+            // An agent reaps its own children. Processes of an earlier agent have another parent.
             Ev::Reap { host, process } => {
                 let worker = self.hosts[*host].workers.get(process)?;
                 self.hosts[*host].is_agent(worker.agent).then_some(*host)?

@@ -1,4 +1,4 @@
-//! The driver's end of its connections: what comes over them, how long it takes, how they end.
+//! The driver's end of its connections: their messages, delays and ends.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -10,7 +10,8 @@ use super::{
     link::{Down, Lane, Link, Up},
 };
 
-/// Orphan timeouts for which an agent keeps the workers of a driver that it cannot reach, as the driver's shell has it.
+/// Orphan timeouts for which an agent keeps the workers of a driver that it cannot reach, as in the driver's
+/// shell.
 const KEEP: u32 = 12;
 
 impl World {
@@ -32,7 +33,7 @@ impl World {
         self.at(at, Ev::Up(link));
     }
 
-    /// How long one message takes; now and then the network holds its breath.
+    /// The delay of one message. Now and then the network pauses.
     fn delay(&mut self) -> Duration {
         let most = self.plan.delay.as_micros() as u64;
         let quiet = self.plan.calm || self.plan.gentle;
@@ -60,7 +61,7 @@ impl World {
         link
     }
 
-    /// A message of an agent arrives, unless the way is cut.
+    /// A message of an agent arrives, unless the path is cut.
     pub(super) fn up(&mut self, link: usize) {
         if self.hosts[self.links[link].host].cut_up > 0 {
             return;
@@ -88,11 +89,11 @@ impl World {
     fn reported(&mut self, link: usize, host: HostId, instance: u64, report: FromAgent) {
         let open = self.links[link].driver_open;
         let beats = matches!(report.report, AgentReport::Heartbeat { .. });
-        // What was read before a connection was closed may still be in the shell's hands: half of it is.
+        // The shell may still hold messages that it read before the connection closed; half of them arrive.
         if !open && self.rng.percent(50) {
             return;
         }
-        // A port is an offer, and a later one takes its place.
+        // A port is an offer, and a later one replaces it.
         let offer = matches!(report.report, AgentReport::FreePort { .. });
         if !beats && !offer && self.repeats() {
             let wait = self.rng.micros(0, 2_000_000);
@@ -128,7 +129,7 @@ impl World {
         !self.healed && self.plan.repeats > 0 && self.rng.percent(self.plan.repeats)
     }
 
-    /// The end of a connection is seen, or its silence.
+    /// The driver notices the end of a connection, or its silence.
     fn lost(&mut self, link: usize, host: HostId, instance: u64, why: &str) {
         let index = self.links[link].host;
         let known = std::mem::replace(&mut self.links[link].driver_open, false);
@@ -190,7 +191,7 @@ impl World {
         }
     }
 
-    /// The look whether an agent beats.
+    /// Checks whether an agent is silent.
     pub(super) fn heart(&mut self, link: usize) {
         let Link {
             host,

@@ -1,4 +1,4 @@
-//! Agents that dial others, to see whom their host reaches.
+//! Agents that probe which hosts their host reaches.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use elasticrun_protocol::{HostId, control::ProbeHost};
 use super::{Ev, World};
 
 impl World {
-    /// Whether the agent of a host knows probes; some are of an older release.
+    /// Whether the agent of a host supports probes. Some are of an older release.
     pub(crate) fn knows_probes(host: usize) -> bool {
         host % 5 != 4
     }
@@ -25,7 +25,7 @@ impl World {
         };
         let all: Vec<_> = hosts.into_iter().map(|probed| probed.host).collect();
         let unreachable = self.without_way(host, all);
-        // There and back twice, or as long as an answer may take.
+        // Two round trips, or the whole time for an answer.
         let wait = match unreachable.is_empty() {
             true => self.plan.delay * 4,
             false => within,
@@ -41,7 +41,8 @@ impl World {
         );
     }
 
-    /// Who did not answer and is still out of reach: what is sent is sent again.
+    /// Reports the hosts that did not answer and are still out of reach. TCP sends again, so a host that is
+    /// reached by now counts.
     pub(super) fn dialled(
         &mut self,
         host: usize,
@@ -50,7 +51,7 @@ impl World {
         unreachable: Vec<HostId>,
     ) {
         if !self.healed && self.plan.repeats > 0 && self.lateness_rng.percent(3) {
-            // It is stuck in some call of the system.
+            // The agent is stuck in a system call.
             return self.note(format_args!("h{host} does not say whom it reaches"));
         }
         let unreachable = self.without_way(host, unreachable);
@@ -61,7 +62,7 @@ impl World {
         self.machine_event(host, agent, event);
     }
 
-    /// Those of these hosts to which no data goes, or whose agents do not answer.
+    /// Those of these hosts that no data reaches, or whose agents do not answer.
     fn without_way(&self, host: usize, mut hosts: Vec<HostId>) -> Vec<HostId> {
         hosts.retain(|other| {
             let other = self.host_index(other).map(|index| &self.hosts[index]);

@@ -1,4 +1,4 @@
-//! Everything that can happen, and in which order it does.
+//! All events of the simulation, and their order.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use elasticrun_protocol::{FromAgent, HostId, Process, Round, ToAgent};
 use super::{joining::Tell, schedule::Act};
 use crate::fault::Fault;
 
-/// Something that will happen.
+/// A future event.
 #[derive(Clone, Debug)]
 pub(super) enum Ev {
     JobTick,
@@ -38,7 +38,7 @@ pub(super) enum Ev {
         agent: u64,
         event: AgentEvent,
     },
-    /// An agent has dialled whom it was asked to.
+    /// An agent has finished a probe.
     Dialled {
         host: usize,
         agent: u64,
@@ -124,7 +124,7 @@ impl PartialOrd for Entry {
 }
 
 impl Ord for Entry {
-    /// The earliest is the greatest, as a heap wants it.
+    /// The earliest event is the greatest, as the heap requires.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }

@@ -1,4 +1,4 @@
-//! A model of a reader around the shipped [`Position`]: some row groups are open, rows come from any of them.
+//! A model of a reader around the shipped [`Position`]: some row groups are open, and rows come from any of them.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -13,9 +13,9 @@ use crate::{invariants::r7, rng::Rng};
 pub(crate) struct DataSet {
     /// Rows of each row group.
     pub(crate) groups: Arc<[u32]>,
-    /// Rows that a worker takes at each step, or in order "deterministic" all of them.
+    /// Rows of a worker in each step; in order "deterministic", rows of all workers together.
     pub(crate) batch: u32,
-    /// How many row groups it has open at most.
+    /// Number of row groups that a worker has open at most.
     open: usize,
     order: ReadOrder,
     /// Workers have weights from 1 to this.
@@ -77,7 +77,7 @@ impl DataSet {
     }
 }
 
-/// What a member has done in a step, and says of it.
+/// The rows of a member in a step, and its report about them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) epoch: u64,
@@ -86,7 +86,7 @@ pub(crate) struct Taken {
 }
 
 impl World {
-    /// A worker has got the base: it goes on from there in the data, too.
+    /// A worker has the base and takes over its position in the data.
     pub(super) fn share_out(&mut self, host: usize, process: Process) {
         let Some(worker) = self.hosts[host].workers.get(&process) else {
             return;
@@ -101,7 +101,7 @@ impl World {
         if let Some(round) = self.rounds.get_mut(&number)
             && round.introductions.is_empty()
         {
-            // All members have the same state now, so what each says of itself can be known from any of them.
+            // All members have the same state now, so any of them can compute the introductions of all.
             round.introductions = (round.seats.iter())
                 .map(|seat| {
                     position.introduce(&self.plan.data.introduction(seat.host, seat.process))
@@ -131,7 +131,7 @@ impl World {
         Some(position)
     }
 
-    /// The rows of the next step, any of those in the open row groups.
+    /// The rows of the next step, from any of the open row groups.
     pub(super) fn take_rows(&mut self, host: usize, process: Process) -> Taken {
         let mut taken = Taken::default();
         let mut rng = self.data_rng.clone();
@@ -158,7 +158,7 @@ impl World {
             return taken;
         }
         let share = position.share();
-        // As many as it may have open, and more if they do not fill a step.
+        // As many row groups as may be open, and more if they do not fill a step.
         let (mut pieces, mut opened) = (Vec::new(), 0);
         for piece in share.clone().segments(position.layout()) {
             if pieces.len() >= open && opened >= u64::from(batch) {
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Before a commit of a step that all members have done.
+    /// Agrees on the position before the commit of a step that all members have done.
     pub(super) fn agree(&mut self, host: usize, process: Process) {
         let Some(worker) = self.hosts[host].workers.get(&process) else {
             return;

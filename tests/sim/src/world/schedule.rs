@@ -1,4 +1,4 @@
-//! A worker's turns: it is at one thing, means to do the next, and forgets that when it turns to another.
+//! The schedule of a worker: it does one thing and plans the next, and a change of phase drops the plan.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use elasticrun_protocol::{CommitId, Process, control::Exit};
 
 use super::{Ev, World, worker::Phase};
 
-/// What a worker does next by itself.
+/// The next action of a worker.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Attach,
     Meet,
     Join,
     Reach(u64),
-    /// Rank 0 has asked for the base, for its reset callbacks.
+    /// Rank 0 has requested the base for its reset callbacks.
     BaseAsked(CommitId),
     /// An action of the start of a round has taken its time.
     Synced(Action),
@@ -30,7 +30,7 @@ pub(crate) enum Act {
     Exit(Exit),
 }
 
-/// Where it goes on once a commit is sealed.
+/// Where the worker goes on once a commit is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Boundary,
@@ -38,7 +38,7 @@ pub(crate) enum Then {
 }
 
 impl World {
-    /// It turns to something else.
+    /// Changes the phase of a worker and drops its planned action.
     pub(super) fn turn(&mut self, host: usize, process: Process, phase: Phase) {
         if let Some(worker) = self.worker(host, process) {
             worker.token += 1;
@@ -61,7 +61,7 @@ impl World {
         );
     }
 
-    /// A suspended process does nothing until it is continued.
+    /// Defers an event of a suspended process until it is continued. Gives whether the event must not happen now.
     pub(super) fn defers(
         &mut self,
         host: usize,

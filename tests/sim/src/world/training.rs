@@ -1,4 +1,4 @@
-//! What a worker does in a round that has begun: steps, commits, boundaries, the end.
+//! The worker in a round that has begun: steps, commits, boundaries, the end.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::{
 };
 
 impl World {
-    /// Comes to a collective.
+    /// The worker reaches a collective.
     pub(super) fn reach(&mut self, host: usize, process: Process, index: u64) {
-        // With its agent its memory is gone, and soon it will be.
+        // The memory of an orphan went with its agent, and the orphan ends soon.
         if self
             .worker(host, process)
             .is_none_or(|worker| worker.orphan)
@@ -46,7 +46,7 @@ impl World {
         shared.aborted(round.start.round)
     }
 
-    /// The agent rang: what a worker that waits sees then.
+    /// The agent has woken the worker, which checks what it waits for.
     pub(super) fn worker_wakes(&mut self, host: usize, process: Process) {
         if self.defers(host, process, || Ev::Wake { host, process }) {
             return;
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// A collective of a round that is over.
+    /// A collective fails because its round is over.
     fn collective_cut(&mut self, host: usize, process: Process, index: u64) {
         if index < FIRST_STEP {
             self.sync_fails(host, process);
@@ -98,7 +98,7 @@ impl World {
     /// A collective that this worker waited in is complete.
     pub(super) fn collective_done(&mut self, host: usize, process: Process, index: u64) {
         self.turn(host, process, Phase::Busy);
-        // What a step computed is whole: its commit is made, and the boundary behind it says that the round is over.
+        // The result of a step is complete. The worker commits it, and the next boundary ends the round.
         if index < FIRST_STEP && self.is_aborted(host, process) {
             return self.collective_cut(host, process, index);
         }
@@ -116,7 +116,7 @@ impl World {
                 };
                 worker.state.advance(round.start.round);
                 if worker.state.step.is_multiple_of(steps) {
-                    // Whatever a script does between a step and its commit.
+                    // A script may take time between a step and its commit.
                     let wait = self.rng.micros(0, 300) + self.take_away(host, process);
                     self.act_after(host, process, wait, Act::Commit);
                 } else {
@@ -265,7 +265,7 @@ impl World {
         match self.pending.next_exit() {
             None => self.act_after(host, process, wait, Act::Exit(Exit::Code(0))),
             Some(true) => {
-                // It hangs, but not for ever: user code that never returns is outside of what is promised.
+                // The worker hangs, but not for ever: user code that never returns is outside the guarantees.
                 let back = self.plan.heal.since(self.now) + Duration::from_secs(1);
                 self.act_after(host, process, back, Act::Exit(Exit::Code(0)));
             }

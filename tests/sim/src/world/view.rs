@@ -1,4 +1,4 @@
-//! What invariants ask of the world.
+//! Queries of the invariants about the world.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use elasticrun_protocol::{Process, control::Exit};
 
 use super::{World, worker::Phase};
 
-/// How long the news of an end may take; an agent or the driver may stand still meanwhile.
+/// How long the report of an end may take. An agent or the driver may be suspended meanwhile.
 const UNHEARD: Duration = Duration::from_secs(40);
 
 impl World {
-    /// Whether the driver can reach the agent of a host now, as an onlooker sees it.
+    /// Whether the driver can reach the agent of a host now, as the world shows it.
     pub(crate) fn reaches(&self, host: usize) -> bool {
         let state = &self.hosts[host];
         let Some(agent) = &state.agent else {
@@ -30,7 +30,7 @@ impl World {
         link.is_some_and(|link| link.driver_open && link.agent == worker.agent)
     }
 
-    /// Whether the lease of a member of a round lasts.
+    /// Whether the lease of any member of a round lasts.
     pub(crate) fn may_pass(&self, round: elasticrun_protocol::Round) -> bool {
         let lasts = |seat: &super::Seat| {
             let shared = self.hosts[seat.host].memories.of.get(&seat.process);
@@ -41,14 +41,14 @@ impl World {
             .is_some_and(|round| round.seats.iter().any(lasts))
     }
 
-    /// Whether a worker is at `run()` and nobody told it to go.
+    /// Whether a worker is at `run()`, runs, and was not told to stop.
     pub(crate) fn waits_well(&self, host: usize, process: Process) -> bool {
         let worker = self.hosts[host].workers.get(&process);
         worker.is_some_and(|w| w.phase == Phase::Joined && !w.told_to_stop && !w.suspended)
     }
 
-    /// Processes that are past their start, and those whose end may be on its way to the driver; none if a host is not
-    /// reached, so that nobody knows.
+    /// Number of processes that are past their start, or whose end may be on its way to the driver. None if a host
+    /// is out of reach, so that the number is unknown.
     pub(crate) fn workers_there(&self, heard: impl Fn(usize, Process) -> bool) -> Option<usize> {
         let with_workers = self.hosts.iter().enumerate();
         let mut hosts = with_workers.filter(|(_, host)| host.agent.is_some() || !host.alive);
@@ -75,7 +75,7 @@ impl World {
         let fate = self.fates.entry((host, process)).or_default();
         (fate.end, fate.lost) = (Some(end.clone()), lost);
         fate.at = Some(self.now);
-        // Something else was faster.
+        // Another end came first.
         fate.obeyed &= matches!(end, Exit::Code(0 | 1));
     }
 
@@ -94,25 +94,25 @@ impl World {
         self.fates.entry((host, process)).or_default().told = true;
     }
 
-    /// A process did not beat, or did not come back, and its agent kills it.
+    /// A process sent no heartbeat, or did not come back, and its agent kills it.
     pub(super) fn given_up(&mut self, host: usize, process: Process) {
         self.fates.entry((host, process)).or_default().given_up = true;
     }
 }
 
-/// What became of a process.
+/// The end of a process and its causes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fate {
     pub(crate) end: Option<Exit>,
     at: Option<Time>,
-    /// It went with its agent.
+    /// The process went with its agent.
     pub(crate) lost: bool,
-    /// The job has told it to stop.
+    /// The job has told the process to stop.
     pub(crate) told: bool,
-    /// It did not beat, or did not come back.
+    /// The process sent no heartbeat, or did not come back.
     pub(crate) given_up: bool,
-    /// It ended as it was told to.
+    /// The process ended as it was told to.
     pub(crate) obeyed: bool,
-    /// It ended by a signal of its agent.
+    /// The process ended by a signal of its agent.
     pub(crate) signalled: bool,
 }

@@ -1,5 +1,5 @@
-//! A training process: it begins and attaches. What it decides is decided by the shipped [`Machine`]; here and in the files
-//! `joining`, `beginning` and `training` is what its shell and the user's script do: time that passes, memory, messages.
+//! A training process: how it begins and attaches. The shipped [`Machine`] makes its decisions. This file and
+//! `joining`, `beginning` and `training` model its shell and the user's script: time, memory, messages.
 
 use std::{collections::VecDeque, rc::Rc, time::Duration};
 
@@ -20,7 +20,7 @@ use super::{
     schedule::Act,
 };
 
-/// What a worker is at.
+/// The current activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Imports.
@@ -47,44 +47,44 @@ pub(crate) struct InRound {
     pub(super) boundary: u64,
 }
 
-/// See the module.
+/// A training process.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(super) agent: u64,
     pub(crate) phase: Phase,
-    /// Grows with every turn it takes, so that what it meant to do before is forgotten.
+    /// Grows with every change of phase, so that planned actions of earlier phases are dropped.
     pub(super) token: u64,
     pub(super) suspended: bool,
-    /// It is stopped by its agent.
+    /// The agent has stopped the process.
     pub(super) frozen: bool,
-    /// It knows nothing of its agent, and attaches to nothing.
+    /// The process has no SDK and attaches to nothing.
     pub(super) script: bool,
     suspended_at: Option<Time>,
-    /// Its agent has ended the round that it is in.
+    /// The last round that the agent has aborted, and when.
     aborted: Option<(Round, Time)>,
-    /// Its agent has told it to stop, and left it to it to end.
+    /// When the agent told the process to stop and left the end to it.
     pub(crate) removed: Option<Time>,
     pub(super) deferred: Vec<Ev>,
     pub(super) machine: Machine,
-    /// What came with the start that the machine heard of last.
+    /// The start order that the machine received last.
     pub(super) start: Option<(Rc<Start>, Member)>,
-    /// What is left of the steps to the training function.
+    /// The remaining steps before the training function.
     pub(super) setup: VecDeque<SetupStep>,
-    /// Its part in handing round the base.
+    /// The worker's part in the broadcast of the base.
     pub(super) transfer: Option<Action>,
     pub(crate) state: State,
-    /// Its position in the data, once it was in a round.
+    /// The position in the data, once the worker was in a round.
     pub(crate) position: Option<Position>,
     pub(crate) round: Option<InRound>,
     pub(super) attached: bool,
     pub(super) told_to_stop: bool,
-    /// Something that its script does beside the training was cut short in this round.
+    /// The round in which a collective beside the training was cut short.
     pub(super) cut_short: Option<Round>,
     pub(super) away: Duration,
     said_at: Time,
     pub(super) told_at: Time,
     pub(crate) end: Option<Exit>,
-    /// Its agent is gone.
+    /// The agent is gone.
     pub(super) orphan: bool,
 }
 
@@ -93,7 +93,7 @@ impl Worker {
         (self.suspended, self.suspended_at) = (at.is_some(), at);
     }
 
-    /// Since when it does not beat, if it should.
+    /// Since when the process sends no heartbeats although it should.
     pub(crate) fn silent_since(&self) -> Option<Time> {
         self.suspended_at.filter(|_| self.attached)
     }
@@ -102,7 +102,7 @@ impl Worker {
         self.aborted = Some((round, at));
     }
 
-    /// Since when it should come back from a round that was ended.
+    /// Since when the process should come back from an aborted round.
     pub(crate) fn aborted_since(&self) -> Option<Time> {
         let round = self.round.as_ref()?.start.round;
         let back = matches!(self.phase, Phase::Joined | Phase::Finished);
@@ -114,7 +114,7 @@ impl Worker {
         self.agent == agent && !self.orphan
     }
 
-    /// It waits at a boundary.
+    /// Whether the process waits at a boundary.
     pub(crate) fn is_held(&self) -> bool {
         self.phase == Phase::Held && !self.suspended && !self.told_to_stop
     }
@@ -123,7 +123,7 @@ impl Worker {
         self.phase == Phase::Dead
     }
 
-    /// The round that it is in, and what that goes on from.
+    /// The round of the worker, and its base.
     pub(crate) fn base(&self) -> Option<(Round, Option<CommitId>)> {
         let start = &self.round.as_ref()?.start;
         Some((start.round, start.base))
@@ -188,8 +188,8 @@ impl World {
         }
     }
 
-    /// Processes of a job that begins with groups: scripts, or workers that attach, perhaps late. A hang has an end here:
-    /// as long as none has attached it may be a script that takes its time.
+    /// Starts a process of a job that begins with groups: a script, or a worker that attaches, perhaps late. A
+    /// hang has an end here: before the first attach it may be a slow script.
     fn begin_of_group(&mut self, host: usize, process: Process, import: Duration) {
         let Some(groups) = self.plan.groups.clone() else {
             return;
@@ -238,7 +238,7 @@ impl World {
         );
     }
 
-    /// Says something to its agent, in order.
+    /// Sends a message to the agent, in order.
     pub(super) fn say(&mut self, host: usize, process: Process, message: FromWorker) {
         let at = self.now + self.rng.micros(10, 300);
         let Some(worker) = self.worker(host, process) else {
