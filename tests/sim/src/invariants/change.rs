@@ -131,7 +131,7 @@ fn timed_out(world: &mut World, round: Round, since: Time) {
     let (plan, now) = (&world.plan, world.driver_now());
     let timeout = plan.settings.interrupt_timeout;
     let needs = (plan.step + plan.seal) * 3 + plan.sync + plan.delay * 4;
-    // An agent that was told to end does not answer the count.
+    // An agent that was ordered to end does not answer the count.
     let calm = plan.calm && !world.invariants.r9.agent_told;
     if calm && now.since(since) >= timeout && timeout > needs + Duration::from_millis(500) {
         let what = format!("{round:?} is calm and does not reach its boundary since {since:?}");

@@ -1,6 +1,6 @@
 //! Rules 5, 9 and 10 of the contract, and the second half of R10. A job that must end does, with the outcome that
 //! its events require. The named first failure is the first one. Restarts and rounds are counted. A process that
-//! was told to stop is neither a success nor a failure.
+//! was ordered to stop is neither a success nor a failure.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(crate) struct Memory {
     succeeded: Option<Time>,
     /// When the last round lost its first member.
     broken: Option<Time>,
-    /// Processes that were told to stop, whose ends are no failures.
+    /// Processes that were ordered to stop, whose ends are no failures.
     told: BTreeSet<(HostId, Process)>,
     /// The round that was planned last, and its members.
     planned: (Round, Vec<(usize, Process)>),

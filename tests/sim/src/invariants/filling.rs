@@ -1,5 +1,5 @@
-//! The job uses a usable slot at once while it wants more workers, also while it waits for slots (rule 6 of the
-//! contract, R9), and also if the slot was used before.
+//! While the job wants more workers, it uses a usable slot at once (R9). That holds also while the job waits for
+//! slots (rule 6 of the contract), and for slots that were used before.
 
 use elasticrun_core::{Time, fleet::Agent, rounds::Phase};
 use elasticrun_protocol::{HostId, LocalRank};

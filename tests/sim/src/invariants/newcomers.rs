@@ -1,6 +1,6 @@
-//! A host that was not in the round that trains joins it only after its agent has reported that it reaches the
-//! hosts of the round, if its agent supports probes. The job probes at once, and waits no longer than twice the
-//! probe timeout.
+//! A host that was not in the round that trains joins it only after a probe has shown that it reaches the hosts of
+//! the round. Hosts whose agents do not support probes join without. The job probes at once, and waits no longer
+//! than twice the probe timeout.
 
 use std::{collections::BTreeMap, time::Duration};
 

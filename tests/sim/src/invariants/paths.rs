@@ -1,7 +1,7 @@
 //! Which host is blamed for a data path that stays cut. The job fails the host that most others report as
 //! unreachable, and no healthy one. Of two hosts that cannot reach each other, either may be blamed. So may
-//! newcomers that do not reach the only host that trained. A host that is known to work is failed only after three
-//! rounds in a row without a commit, and no later than that if the job can spare it.
+//! newcomers that do not reach the only host that trained. A host that is known to work is failed after three
+//! rounds in a row without a commit, and not before. It fails no later than that if the job can spare it.
 //!
 //! The world shows which hosts are cut off, and the reports to the driver show which hosts have noticed it. The
 //! reason of a failed host shows whether it failed for its data path.

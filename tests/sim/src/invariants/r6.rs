@@ -1,7 +1,7 @@
 //! R6: a change that concerns workers reaches them however late they register and however often it is sent. The
-//! job asks the round that trains to end as soon as a member has lost its slot, or at most a last call after a
-//! worker waits for which there is room. The round then ends within the interrupt timeout. All workers that leave
-//! by a hold leave at one boundary (checked in the model of collectives).
+//! job asks the round that trains to end as soon as a member has lost its slot. If a worker waits and the round
+//! has room, the job asks at most a last call later. The round then ends within the interrupt timeout. All workers
+//! that leave by a hold leave at one boundary (checked in the model of collectives).
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ pub(super) struct Memory {
     enough: Option<Time>,
     /// Number of commits, and the time of the last new one.
     fruits: (usize, Time),
-    /// An agent was told to end. It gives a worker that ignores that some time, and answers nothing meanwhile.
+    /// An agent was ordered to end. It gives a worker that ignores that some time, and answers nothing meanwhile.
     pub(super) agent_told: bool,
 }
 

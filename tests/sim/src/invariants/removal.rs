@@ -1,5 +1,5 @@
 //! The ends of single processes and hosts, and their deadlines. A process that hangs at its start or falls silent
-//! is ended. A process that was told to stop may end by itself first, and is ended then (rule 10). A host that has
+//! is ended. A process that was ordered to stop may end by itself first, and is ended then (rule 10). A host that has
 //! drained is released (rule 7). A healthy agent is not given up.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::world::{World, host::index_of};
 /// Time for a signal and the death that follows.
 const DEATH: Duration = Duration::from_millis(700);
 
-/// An agent tells a process to stop, and must not signal it at once.
+/// An agent orders a process to stop, and must not signal it at once.
 pub(crate) fn told(world: &mut World, host: usize, process: Process, why: StopReason) {
     if matches!(why, StopReason::Removed | StopReason::DomainFailed) {
         let now = world.now;

@@ -17,7 +17,7 @@ use crate::world::{World, host::index_of};
 pub(super) struct Memory {
     /// Processes that have ended, as their agents reported, and whether with 0.
     ended: BTreeMap<(usize, Process), bool>,
-    /// Processes that failed, were told to stop, or went with their agents: their ends are no successes.
+    /// Processes that failed, were ordered to stop, or went with their agents: their ends are no successes.
     out: BTreeMap<(usize, Process), &'static str>,
 }
 

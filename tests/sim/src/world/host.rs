@@ -20,7 +20,7 @@ pub(crate) struct AgentSim {
     pub(super) tick_at: Option<Time>,
     pub(super) flushing: bool,
     pub(super) reports: u64,
-    /// The agent was told to end.
+    /// The agent was ordered to end.
     pub(super) told: bool,
 }
 

@@ -41,7 +41,7 @@ impl World {
             .is_some_and(|round| round.seats.iter().any(lasts))
     }
 
-    /// Whether a worker is at `run()`, runs, and was not told to stop.
+    /// Whether a worker is at `run()`, runs, and was not ordered to stop.
     pub(crate) fn waits_well(&self, host: usize, process: Process) -> bool {
         let worker = self.hosts[host].workers.get(&process);
         worker.is_some_and(|w| w.phase == Phase::Joined && !w.told_to_stop && !w.suspended)
@@ -84,12 +84,12 @@ impl World {
         self.fates.entry((host, process)).or_default().signalled = true;
     }
 
-    /// A process ends as it was told to.
+    /// A process ends as ordered.
     pub(super) fn obeys(&mut self, host: usize, process: Process) {
         self.fates.entry((host, process)).or_default().obeyed = true;
     }
 
-    /// The job has told a process to stop.
+    /// The job has ordered a process to stop.
     pub(crate) fn told_to_stop(&mut self, host: usize, process: Process) {
         self.fates.entry((host, process)).or_default().told = true;
     }
@@ -107,11 +107,11 @@ pub(crate) struct Fate {
     at: Option<Time>,
     /// The process went with its agent.
     pub(crate) lost: bool,
-    /// The job has told the process to stop.
+    /// The job has ordered the process to stop.
     pub(crate) told: bool,
     /// The process sent no heartbeat, or did not come back.
     pub(crate) given_up: bool,
-    /// The process ended as it was told to.
+    /// The process ended as ordered.
     pub(crate) obeyed: bool,
     /// The process ended by a signal of its agent.
     pub(crate) signalled: bool,

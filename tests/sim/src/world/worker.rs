@@ -62,7 +62,7 @@ pub(crate) struct Worker {
     suspended_at: Option<Time>,
     /// The last round that the agent has aborted, and when.
     aborted: Option<(Round, Time)>,
-    /// When the agent told the process to stop and left the end to it.
+    /// When the agent ordered the process to stop and left the end to it.
     pub(crate) removed: Option<Time>,
     pub(super) deferred: Vec<Ev>,
     pub(super) machine: Machine,
