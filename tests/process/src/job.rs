@@ -110,6 +110,13 @@ impl Job {
         self
     }
 
+    /// Runs this file instead of the binary of the build.
+    #[must_use]
+    pub fn program(mut self, path: PathBuf) -> Self {
+        self.program = Some(path);
+        self
+    }
+
     /// Sends standard output to `file` instead of a file of the harness.
     #[must_use]
     pub fn stdout(mut self, file: File) -> Self {
