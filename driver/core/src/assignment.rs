@@ -1,9 +1,11 @@
-//! Assignment: which worker gets which rank. A pure function.
+//! Assignment of ranks to workers. A pure function.
 //!
-//! Who was rank 0 stays rank 0 as long as it lives, so its host is first, and it is the first of its host. Apart from that:
-//! hosts with a survivor first, in their order of arrival; in a host survivors by local_rank, then new
-//! workers; slot by slot, up to `max_np`. A worker keeps its local_rank for life (invariant R2), so ranks
-//! of a host are contiguous but its local_ranks need not be.
+//! - The worker that had rank 0 keeps it as long as it lives. Its host is first, and it is the first worker of its host.
+//! - Hosts with a survivor precede other hosts. Within both sets hosts keep their order of arrival.
+//! - Within a host survivors precede new workers. Within both sets the order is that of the slots.
+//! - `max_np` cuts the list.
+//!
+//! A worker keeps its local_rank for life (R2). So the ranks of a host are contiguous, but its local_ranks need not be.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +13,32 @@ use elasticrun_protocol::{HostId, LocalRank, Process, Rank, control::Place};
 
 use crate::mutant::{Mutant, planted};
 
-/// A worker that could be a member of a round.
+/// A worker that can be a member of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Place of its host in the order of arrival.
+    /// Position of its host in the order of arrival.
     pub arrival: u64,
     /// Its host.
     pub host: HostId,
-    /// Its slot and start.
     pub process: Process,
-    /// Its rank in the round before; if the round is about to start: if it has trained there. None is a newcomer.
+    /// Its rank in the previous round; for a round that is about to start, only if it has trained there. `None` for a
+    /// newcomer.
     pub former: Option<Rank>,
 }
 
 impl Candidate {
-    /// It was in the round before.
+    /// Whether it was in the previous round.
     fn survives(&self) -> bool {
         self.former.is_some()
     }
 
-    /// It was rank 0 of the round before.
+    /// Whether it had rank 0 in the previous round.
     fn leads(&self) -> bool {
         self.former == Some(Rank(0)) && !planted(Mutant::LeaderMoves)
     }
 }
 
-/// Orders candidates by the rule of the module and cuts at `max_np`.
+/// Orders candidates by the rules of the module and cuts at `max_np`.
 pub fn choose(mut candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candidate> {
     let mut hosts: BTreeMap<HostId, (bool, bool)> = BTreeMap::new();
     for candidate in &candidates {
@@ -56,7 +58,7 @@ pub fn choose(mut candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candid
     });
     let Some(max) = max_np else { return candidates };
     if candidates.len() > max as usize {
-        // No newcomer takes the place of a survivor, wherever their hosts stand.
+        // A newcomer never displaces a survivor, whatever the positions of their hosts.
         let survivors = candidates.iter().filter(|c| c.survives()).count();
         let mut newcomers = (max as usize).saturating_sub(survivors);
         candidates.retain(|c| {
@@ -71,7 +73,7 @@ pub fn choose(mut candidates: Vec<Candidate>, max_np: Option<u32>) -> Vec<Candid
     candidates
 }
 
-/// The places of workers that stand in the order of their ranks, ranks of a host side by side.
+/// The places of workers that are given in rank order, with the ranks of a host side by side.
 pub fn places(ordered: &[(&HostId, LocalRank)]) -> Vec<Place> {
     let size = ordered.len() as u32;
     let mut local_sizes: BTreeMap<&HostId, u32> = BTreeMap::new();

@@ -1,10 +1,10 @@
 //! Blacklist: failure domains that failed, and when they may be used again.
 //!
-//! - Failures of one domain between two rounds count once, but for those of what was begun after the failure
-//!   that counted: a process that dies at every start waits longer each time.
-//! - Cooldown of the n-th failure: `min(high, low * 2^(n-1) * (1 + jitter))`, jitter in `[0, 0.1)`.
-//! - The count falls by one for every `high` of health; after `max_host_failures` it is for good. Health is time in
-//!   which a worker of the domain waits at `run()` or trains. A cooldown is none, nor is a start, however long it hangs.
+//! - Failures of one domain between two rounds count once. A failure of something that began after the counted failure
+//!   counts again: a process that dies at every start waits longer each time.
+//! - The cooldown of the n-th failure is `min(high, low * 2^(n-1) * (1 + jitter))`, with jitter in `[0, 0.1)`.
+//! - The count falls by one for every `high` of health. At `max_host_failures` the domain is out for good.
+//! - Health is time in which a worker of the domain waits at `run()` or trains. A cooldown or a start gives no health.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::{
     time::{Time, earliest},
 };
 
-/// What a failure takes out.
+/// The part of the job that a failure takes out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Domain {
     /// A whole host.
@@ -30,7 +30,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// The host it is, or is on.
+    /// The host itself, or the host of the slot.
     pub fn host(&self) -> &HostId {
         match self {
             Self::Host(host) | Self::Slot(host, _) => host,
@@ -50,7 +50,7 @@ impl std::fmt::Display for Domain {
 /// How long a domain is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// Until then.
+    /// Until this time.
     Until(Time),
     /// For good.
     ForGood,
@@ -59,20 +59,20 @@ pub enum Out {
 #[derive(Clone, Debug)]
 struct Entry {
     failures: u32,
-    /// When it failed last, for the count.
+    /// The time of the last counted failure.
     failed: Time,
     health: Health,
     out: Option<Out>,
 }
 
-/// How long a domain was well since it failed last.
+/// Health of a domain since its last failure.
 #[derive(Clone, Debug, Default)]
 struct Health {
-    /// Slots of it whose workers are at `run()` or train.
+    /// Slots of the domain whose workers are at `run()` or train.
     there: BTreeSet<LocalRank>,
-    /// Since when there is one.
+    /// Since when this set is not empty.
     since: Time,
-    /// Before that.
+    /// Health before that.
     before: Duration,
 }
 
@@ -98,7 +98,7 @@ impl Health {
     }
 }
 
-/// See the module.
+/// The failure domains that failed.
 #[derive(Clone, Debug)]
 pub struct Blacklist {
     cooldown: Cooldown,
@@ -109,7 +109,7 @@ pub struct Blacklist {
 }
 
 impl Blacklist {
-    /// An empty one.
+    /// An empty blacklist.
     pub fn new(settings: &Settings) -> Self {
         Self {
             cooldown: settings.cooldown,
@@ -119,8 +119,8 @@ impl Blacklist {
         }
     }
 
-    /// A domain failed by something that was begun at some time. Gives how long it is out, or nothing if
-    /// this failure was counted already.
+    /// Records a failure of `domain`, caused by something that began at `begun`. Gives how long the domain is out, or
+    /// `None` if the failure does not count.
     pub fn fail(
         &mut self,
         now: Time,
@@ -164,23 +164,23 @@ impl Blacklist {
                 Out::Until(now + cooldown(low, high, entry.failures, random.unit() * 0.1))
             }
         };
-        // Workers of it that are still there are stopped; what comes after counts.
+        // Workers of the domain that still live are stopped. Only later workers give health.
         entry.health = Health::default();
         entry.out = Some(out);
         Some(out)
     }
 
-    /// A worker has come to `run()`.
+    /// A worker has reached `run()`.
     pub fn came(&mut self, now: Time, host: &HostId, slot: LocalRank) {
         self.each_of(host, slot, |entry| entry.health.came(now, slot));
     }
 
-    /// A worker is not at `run()` any more and does not train: it has ended, or is told to.
+    /// A worker neither waits at `run()` nor trains any more: it has ended, or is being stopped.
     pub fn went(&mut self, now: Time, host: &HostId, slot: LocalRank) {
         self.each_of(host, slot, |entry| entry.health.went(now, slot));
     }
 
-    /// The entries of a slot: its own and that of its host.
+    /// Applies `act` to the entries that cover a slot: its own and that of its host.
     fn each_of(&mut self, host: &HostId, slot: LocalRank, mut act: impl FnMut(&mut Entry)) {
         // Most jobs have no failure at all.
         if self.entries.is_empty() {
@@ -193,7 +193,7 @@ impl Blacklist {
         }
     }
 
-    /// A round has started: the next failure of a domain counts again.
+    /// A round has started: the next failure of each domain counts again.
     pub fn round_started(&mut self) {
         if planted(Mutant::EpisodeWithoutEnd) {
             return;
@@ -201,7 +201,7 @@ impl Blacklist {
         self.episode.clear();
     }
 
-    /// Forgives what failed since the last started round: all workers failed, so it was not the hosts.
+    /// Forgives the failures since the last started round: all workers failed, so the hosts are not at fault.
     pub fn forgive_episode(&mut self) {
         for domain in std::mem::take(&mut self.episode) {
             if planted(Mutant::RestartBlames) {
@@ -228,7 +228,7 @@ impl Blacklist {
 
     /// Whether a slot is out, by itself or with its host.
     pub fn is_out(&self, host: &HostId, slot: LocalRank) -> bool {
-        // Most jobs have no failure at all; look nothing up then.
+        // Most jobs have no failure at all, so the lookups are skipped.
         !self.entries.is_empty()
             && (self.host_is_out(host) || self.out(&Domain::Slot(host.clone(), slot)).is_some())
     }
@@ -240,7 +240,7 @@ impl Blacklist {
             && !planted(Mutant::OutUsed)
     }
 
-    /// Whether a slot is out and will not come back.
+    /// Whether a slot is out for good, by itself or with its host.
     pub fn is_out_for_good(&self, host: &HostId, slot: LocalRank) -> bool {
         !self.entries.is_empty()
             && (self.out(&Domain::Host(host.clone())) == Some(Out::ForGood)
@@ -322,7 +322,7 @@ mod tests {
         let (mut list, mut random) = (list(1, 10, Some(2)), Random::from_seed(1));
         list.fail(at(0), host(), at(0), &mut random);
         list.round_started();
-        // Two slots of the host, one after the other and at once: together ten seconds.
+        // Two slots of the host, one after the other and overlapping: ten seconds together.
         list.came(at(2), &"a".into(), LocalRank(0));
         list.came(at(3), &"a".into(), LocalRank(1));
         list.went(at(7), &"a".into(), LocalRank(0));

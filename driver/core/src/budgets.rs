@@ -1,11 +1,11 @@
-//! Budgets: how often a job may begin again. Started rounds after the first count, whatever caused them.
+//! Budgets: how often a job may begin again. Every started round after the first one counts, whatever its cause.
 
 use crate::{
     mutant::{Mutant, planted},
     settings::Settings,
 };
 
-/// See the module.
+/// Counters of resets and restarts.
 #[derive(Clone, Debug)]
 pub struct Budgets {
     reset_limit: Option<u32>,
@@ -15,7 +15,7 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Nothing is used yet.
+    /// Unused budgets.
     pub fn new(settings: &Settings) -> Self {
         Self {
             reset_limit: settings.reset_limit,
@@ -37,7 +37,7 @@ impl Budgets {
         self.started += 1;
     }
 
-    /// What has started were no rounds: the next one is the first.
+    /// The starts so far were no rounds: the next round is the first.
     pub fn forget_rounds(&mut self) {
         self.started = 0;
     }
@@ -47,7 +47,7 @@ impl Budgets {
         self.started
     }
 
-    /// Uses a restart; gives how many are used, or nothing if none was left.
+    /// Uses one restart. Gives how many are used, or `None` if none is left.
     pub fn restart(&mut self) -> Option<u32> {
         let more = u32::from(planted(Mutant::RestartMore));
         let less = u32::from(planted(Mutant::RestartLess));

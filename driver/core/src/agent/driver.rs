@@ -1,13 +1,13 @@
-//! Whether the driver is there, and what its workers may do while it is not.
+//! Liveness of the driver as the agent sees it, and what the workers may do while the driver is absent.
 //!
-//! | the driver is | seen by | workers | and at last |
+//! | driver | evidence | workers | final outcome |
 //! |---|---|---|---|
-//! | suspended | its machine acknowledges, and it answers no beat | train to the end of their lease, then wait | wait as long as that lasts |
-//! | out of reach | nothing is acknowledged | the same | end after the orphan timeout and the keep timeout |
-//! | gone | its connection has ended | train on | end after the orphan timeout |
+//! | suspended | its machine acknowledges, but no heartbeat is answered | train to the end of their lease, then wait | wait as long as the suspension lasts |
+//! | unreachable | nothing is acknowledged | as above | end after the keep timeout and the orphan timeout |
+//! | gone | the connection has ended | train to the end of their lease | end after the orphan timeout |
 //!
-//! A worker that waits at a boundary does no harm, whatever the driver may have begun elsewhere, so R11 rests on the lease
-//! alone: that the machine acknowledges may be the word of a proxy.
+//! A worker that waits at a boundary is harmless, whatever the driver has started elsewhere. So R11 rests on the lease
+//! alone: an acknowledgement can come from a proxy.
 
 use std::time::Duration;
 
@@ -22,16 +22,18 @@ use crate::{
     mutant::{Mutant, planted},
 };
 
-/// Beats that a silent driver is sent. They lie in its socket until it reads again; more of them would fill that.
+/// Maximum number of unanswered heartbeats to a silent driver. They stay in its socket buffer until the driver reads
+/// again; more would fill the buffer.
 const MOST_UNANSWERED: usize = 32;
 
 impl Machine {
-    /// Until when workers may train, as far as the driver has said.
+    /// The end of the lease that the driver has granted to the workers.
     pub(super) fn lease_end(&self) -> Time {
         self.heard + self.lease
     }
 
-    /// It stood still itself for so long: workers that did so too have had no time to beat.
+    /// Extends the silence limits of the workers by the time in which the agent itself did not run. Workers that stood
+    /// still with the agent had no time for a heartbeat.
     pub(super) fn excuse(&mut self, now: Time) {
         let late = now.since(self.next_beat);
         if late >= self.setup.heartbeat_interval {
@@ -55,7 +57,8 @@ impl Machine {
         }));
     }
 
-    /// The driver has heard a beat. What it says now, however late it comes, holds from when that was sent.
+    /// Handles the driver's answer to heartbeat `count`. The lease counts from when that heartbeat was sent, however
+    /// late the answer arrives.
     pub(super) fn beat_answered(
         &mut self,
         now: Time,
@@ -84,12 +87,12 @@ impl Machine {
             self.thaw(out);
         }
         if now.since(self.heard) < self.setup.heartbeat_timeout && !self.closed {
-            // It was silent and is not gone: holds were taken back, all else is as it was.
+            // The driver was only silent. Holds were withdrawn; all other state is unchanged.
             self.orphan_since = None;
         }
     }
 
-    /// Nobody tells a held worker how far to run any more.
+    /// Marks the driver as lost and withdraws all holds: no further command can release a held worker.
     pub(super) fn driver_lost(&mut self, now: Time, memory: &mut dyn Memory) {
         if self.orphan_since.is_some() {
             return;
@@ -102,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// When workers are ended, since the driver is not there.
+    /// When the workers are ended because the driver is absent.
     pub(super) fn orphan_deadline(&self) -> Option<Time> {
         let ends = !self.ending && !planted(Mutant::OrphansTrainOn);
         let since = self.orphan_since.filter(|_| ends)?;
@@ -115,8 +118,8 @@ impl Machine {
         Some(until + self.setup.orphan_timeout)
     }
 
-    /// A start that comes when the lease is over may be one that the driver has long given up: the round would train beside
-    /// another one (R11).
+    /// Rejects a start that arrives after the end of the lease. The driver may have given up that round, which would
+    /// then train beside another one (R11).
     pub(super) fn refuse(&mut self, start: &Start, out: &mut Vec<Command>) {
         for member in &start.members {
             out.push(Command::AgentReport(AgentReport::PeerLost {
@@ -127,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// When processes that look at no lease are stopped.
+    /// When processes that ignore the lease are stopped (SIGSTOP).
     pub(super) fn freeze_deadline(&self) -> Option<Time> {
         let concerned =
             !self.frozen && !self.ending && self.workers.values().any(Worker::ignores_lease);
@@ -139,7 +142,7 @@ impl Machine {
         self.signal_unattached(Signal::Stop, out);
     }
 
-    /// They go on, to train or to end.
+    /// Continues the stopped processes (SIGCONT), to train or to end.
     pub(super) fn thaw(&mut self, out: &mut Vec<Command>) {
         if std::mem::take(&mut self.frozen) {
             self.signal_unattached(Signal::Continue, out);

@@ -1,12 +1,13 @@
-//! How an agent ends: its driver tells it to, its host asks it to, or its driver is gone.
+//! How an agent ends: on a command of its driver, on a signal of its host, or because its driver is gone.
 //!
-//! | who | the first time | again, or when that takes too long |
+//! | cause | first request | second request, or timeout |
 //! |---|---|---|
-//! | the driver | SIGTERM, SIGKILL after the grace | SIGKILL |
-//! | the host | a notice, if the job can do without it: workers leave within the drain timeout | SIGKILL |
+//! | the driver | SIGTERM, and SIGKILL after the grace | SIGKILL |
+//! | the host | a notice, if the job can continue without the host: workers leave within the drain timeout | SIGKILL |
 //!
-//! The agent exits when its last worker is gone. A worker that the kernel does not let go ([`STUCK`] after its SIGKILL, in an
-//! uninterruptible sleep on a dead file system) is left behind, and named.
+//! The agent exits when its last worker is gone. The kernel may keep a killed worker alive, for example in an
+//! uninterruptible sleep on a dead file system. [`STUCK`] after the last SIGKILL the agent exits without such workers
+//! and names them.
 
 use std::time::Duration;
 
@@ -18,11 +19,12 @@ use crate::{
     mutant::{Mutant, planted},
 };
 
-/// After that time a killed process is given up, if only such are left.
+/// Time after SIGKILL after which the agent gives up waiting, if only killed processes are left.
 const STUCK: Duration = Duration::from_secs(10);
 
 impl Machine {
-    /// The driver is asked to have the workers leave, once and for a while; then they are ended here.
+    /// First call: asks the driver to drain the workers and waits for the drain timeout. Second call, or if the wait is
+    /// pointless: ends the workers.
     pub(super) fn stop_requested(
         &mut self,
         now: Time,
@@ -57,7 +59,8 @@ impl Machine {
 
     pub(super) fn end_all(&mut self, now: Time, out: &mut Vec<Command>) {
         self.ending = true;
-        // Who is stopped since the lease is over is not continued to end: the next group may have begun (R11).
+        // A process that was stopped at the end of the lease is killed without SIGCONT: the next group may have begun
+        // (R11).
         if planted(Mutant::FrozenContinued) {
             self.thaw(out);
         }
@@ -93,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// When processes that were killed are given up: all that are left.
+    /// When the wait for killed processes ends; only if all that are left were killed.
     pub(super) fn stuck_deadline(&self) -> Option<Time> {
         let killed: Option<Vec<Time>> = self.workers.values().map(Worker::killed).collect();
         let last = killed?.into_iter().max().filter(|_| self.ending)?;

@@ -1,11 +1,12 @@
-//! The agent's machine: owner of the worker processes of one host. It decides nothing about the job; it
-//! answers for its workers, so that the driver hears one message where there are eight workers.
+//! The state machine of an agent, which owns the worker processes of one host.
 //!
-//! Same shape as [`crate::Job`]: [`Machine::step`] takes an event and appends commands; what lies in the
-//! memory that agent and workers share is read and written through the [`Memory`] port, at once.
+//! An agent decides nothing about the job. It aggregates its workers: the driver receives one message for eight workers.
 //!
-//! Not promised: that a worker told to abort has heard it. It is back when it says [`FromWorker::Join`];
-//! one that is not back after the abort timeout, or does not beat, is killed and reported lost.
+//! The interface is that of [`crate::Job`]: [`Machine::step`] takes an event and appends commands. The memory that
+//! agent and workers share is read and written at once, through the [`Memory`] port.
+//!
+//! Not promised: that a worker has received an abort. A worker is back when it sends [`FromWorker::Join`]. A worker
+//! that is not back after the abort timeout, or sends no heartbeat, is killed and reported as lost.
 
 mod driver;
 mod ending;
@@ -34,152 +35,137 @@ use worker::{Life, Worker};
 
 /// The memory that the agent shares with its workers.
 pub trait Memory {
-    /// Sets the hold word of a worker, then reads the boundary it has reached.
+    /// Sets the hold word of a worker, then reads the boundary that the worker has reached.
     fn hold(&mut self, process: Process, round: Round) -> Boundary;
-    /// Lets a held worker run to this boundary and leave there.
+    /// Sets the boundary at which a held worker leaves.
     fn leave_at(&mut self, process: Process, round: Round, at: Boundary);
-    /// Takes the hold back.
+    /// Withdraws a hold.
     fn withdraw(&mut self, process: Process, round: Round);
-    /// Says that the host may go away.
+    /// Marks the host as at risk of going away.
     fn set_at_risk(&mut self, process: Process);
-    /// Says until when a worker may train: beyond that it passes no boundary and commits nothing (R11), also if this agent
-    /// stands still.
+    /// Sets the end of a worker's lease. After it the worker passes no boundary and commits nothing (R11), even if this
+    /// agent stands still.
     fn set_lease(&mut self, process: Process, until: Time) {
         let _ = (process, until);
     }
-    /// The complete commits in a process's memory, newest first; also of a dead process.
+    /// The complete commits in the memory of a process, newest first. The process may be dead.
     fn commits(&self, process: Process) -> Vec<CommitId>;
-    /// How often it has beaten.
+    /// The number of heartbeats of a process.
     fn beats(&self, process: Process) -> u64;
-    /// How often it has committed.
+    /// The number of commits of a process.
     fn commit_count(&self, process: Process) -> u64;
 }
 
 /// Something that happened on the host or came from the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The driver orders.
+    /// A command of the driver has arrived.
     Ordered(ToAgent),
     /// The connection to the driver has ended.
     DriverLost,
-    /// The driver's machine has acknowledged all that was sent, up to a moment ago. The driver is there, though it may say
-    /// nothing: somebody has suspended it.
+    /// The driver's machine has acknowledged all data up to a moment ago. The driver exists, but may be suspended and
+    /// answer nothing.
     DriverReached,
-    /// A process has opened its page.
+    /// A process has attached and opened its page.
     Attached {
-        /// Which one.
         process: Process,
     },
-    /// A worker says something.
+    /// A worker has sent a message.
     Said {
-        /// Which one.
         process: Process,
-        /// What.
         message: FromWorker,
     },
-    /// The kernel released what a process held: it is dying, whatever its memory takes to go.
+    /// The kernel has released the resources of a process. The process is dying, however long the release of its memory
+    /// takes.
     Died {
-        /// Which one.
         process: Process,
     },
-    /// A process is reaped; its output may go on.
+    /// A process is reaped. Its output may continue.
     Ended {
-        /// Which one.
         process: Process,
-        /// How.
         exit: Exit,
     },
-    /// A process is reaped and its output has ended, or it could not be started.
+    /// A process is reaped and its output has ended, or the process could not be started.
     Exited {
-        /// Which one.
         process: Process,
-        /// How.
         exit: Exit,
-        /// Its last lines of output.
+        /// The last lines of its output.
         tail: Vec<String>,
     },
-    /// What the members of a round on this host share cannot be made: none of them has heard of its start.
+    /// The resources that the members of a round share on this host cannot be created. No member has received the start.
     CannotBegin {
-        /// Which round.
         round: Round,
-        /// What the system said.
+        /// The error message of the system.
         why: String,
     },
-    /// What [`Command::Probe`] has shown.
+    /// The result of [`Command::Probe`].
     Probed {
-        /// Which one.
+        /// The number of the probe.
         number: u64,
-        /// Those that did not answer in time as what they should be.
+        /// Hosts that did not answer in time as agents of the job.
         unreachable: Vec<HostId>,
     },
-    /// The host will go away, or may.
+    /// The host will go away, or may go away.
     Noticed(Notice),
-    /// The host asks the agent to end (SIGTERM). The first time that is a notice, if the job can do without
-    /// the host: the workers leave it first. The second time all are killed.
+    /// The host has asked the agent to end (SIGTERM). The first request is a notice, if the job can continue without
+    /// the host: the workers leave first. The second request kills all workers.
     StopRequested,
 }
 
-/// What the shell must do.
+/// An action for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Tell the driver.
+    /// Sends a report to the driver.
     AgentReport(AgentReport),
-    /// Start a process with its own group, page and memories.
+    /// Starts a process with its own process group, page and memories.
     Spawn(Spawn),
-    /// Send a signal to a process's group.
+    /// Sends a signal to the process group of a process.
     Signal {
-        /// Whose.
         process: Process,
-        /// Which.
         signal: Signal,
     },
-    /// Make the region of the round and tell its members of this host.
+    /// Creates the shared region of the round and sends the start to the members on this host.
     Start(Box<Start>),
-    /// Wake every member of the round on this host: abort its region and tell them.
+    /// Aborts the region of the round, and so wakes all members on this host, and sends them the abort.
     Abort {
-        /// Which round.
         round: Round,
-        /// Whom to tell.
+        /// The members on this host.
         members: Vec<Process>,
     },
-    /// Tell a worker to end.
+    /// Asks a worker to end.
     TellStop {
-        /// Which one.
         process: Process,
-        /// Why.
         why: StopReason,
     },
-    /// The memory of a dead process is not needed any more.
+    /// Releases the memory of a dead process: its commits are no longer needed.
     Forget {
-        /// Whose.
         process: Process,
     },
-    /// Dial these hosts at once, instead of those of an earlier probe, and say which of them do not answer.
+    /// Dials these hosts and reports those that do not answer. Replaces an earlier probe.
     Probe {
-        /// Which one.
+        /// The number of the probe.
         number: u64,
-        /// Whom.
+        /// The hosts to dial.
         hosts: Vec<ProbeHost>,
-        /// How long each may take.
+        /// The time limit for each host.
         within: Duration,
     },
-    /// All is ended, or the kernel does not let it go; the agent ends.
+    /// The agent exits: all processes have ended, or the kernel does not release them.
     Exit {
-        /// Why.
         why: End,
-        /// Killed processes that are still there.
+        /// Killed processes that still exist.
         stuck: Vec<Process>,
     },
 }
 
-/// Why an agent ends.
+/// The reason why an agent ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its driver has told it to.
+    /// The driver has sent a shutdown.
     ShutDown,
-    /// Its host has asked it to.
+    /// The host has asked the agent to end.
     Stopped,
-    /// Its driver was away for too long.
+    /// The driver was absent for too long.
     Orphaned,
 }
 
@@ -203,7 +189,7 @@ struct Plan {
     answered: bool,
 }
 
-/// See the module.
+/// The state machine of an agent.
 #[derive(Clone, Debug)]
 pub struct Machine {
     epoch: DriverEpoch,
@@ -211,56 +197,57 @@ pub struct Machine {
     abort_timeout: Duration,
     free_port: u16,
     workers: BTreeMap<Process, Worker>,
-    /// The last start of each slot: an order to start an older one is a repeat (R3).
+    /// The last start of each slot. A command to start that generation or an older one is a repeat (R3).
     starts: BTreeMap<LocalRank, Generation>,
-    /// Holds of rounds up to this one were taken back: an order to hold one again is a repeat (R3).
+    /// Holds of rounds up to this one were withdrawn. A command to hold such a round is a repeat (R3).
     released: Round,
     /// Dead processes whose memory holds a commit.
     kept: BTreeSet<Process>,
     plan: Option<Plan>,
-    /// Rounds up to this one were planned or aborted: an older one changes nothing (R3).
+    /// Rounds up to this one were planned or aborted. A plan of such a round changes nothing (R3).
     seen: Round,
     waiting: Vec<Process>,
-    /// The newest probe: an older one is a repeat (R3).
+    /// The newest probe. A command for an older one is a repeat (R3).
     probe: u64,
     next_beat: Time,
-    /// Beats that were sent.
+    /// Number of heartbeats sent.
     beats: u64,
-    /// Those of them that the driver has not answered, and when they were sent.
+    /// Heartbeats that the driver has not answered, with the time when each was sent.
     unanswered: VecDeque<(u64, Time)>,
-    /// When the last one was sent that the driver has answered: it declares nobody lost for a heartbeat
-    /// timeout after that, and later nobody obeys it.
+    /// When the newest heartbeat that the driver has answered was sent. The lease counts from here. A heartbeat timeout
+    /// later the driver counts as lost.
     heard: Time,
-    /// How long after that workers may train.
+    /// Length of the lease.
     lease: Duration,
-    /// When the driver's machine was there last.
+    /// When the driver's machine last acknowledged.
     reached: Time,
-    /// Processes without the SDK, which look at no lease, are stopped since theirs is over.
+    /// Processes without the SDK are stopped because the lease is over: they do not look at it.
     frozen: bool,
     orphan_since: Option<Time>,
     /// The connection to the driver has ended.
     closed: bool,
-    /// It ends without its driver's wish, silent for too long or by its host's: it obeys nobody any more.
+    /// The agent ends on its own, since the driver was silent for too long or the host asked for it. It obeys no
+    /// further command.
     by_itself: bool,
     ending: bool,
     ended: bool,
-    /// Its driver has told it to end.
+    /// The driver has sent a shutdown.
     shut_down: bool,
-    /// Its host has asked it to end.
+    /// The host has asked the agent to end.
     stopped: bool,
-    /// Until then its workers may leave, since its host asked it to end.
+    /// The end of the drain that the host's request began.
     drains_until: Option<Time>,
-    /// It has heard that the host may or will go away.
+    /// A notice has arrived: the host may or will go away.
     at_risk: bool,
 }
 
 impl Machine {
-    /// An agent that has just been welcomed by a driver.
+    /// A new machine for an agent that a driver has just accepted.
     pub fn new(now: Time, epoch: DriverEpoch, setup: Setup, free_port: u16) -> Self {
         Self {
             epoch,
             abort_timeout: setup.abort_timeout,
-            // Until the first answer, and of an older driver.
+            // Holds until the first answer, and with an older driver, which grants no lease.
             lease: Lease {
                 interval: setup.heartbeat_interval,
                 timeout: setup.heartbeat_timeout,
@@ -295,33 +282,34 @@ impl Machine {
         }
     }
 
-    /// When it sent its registration, which the driver has answered with the settings: as with beats, the lease counts from
-    /// then, however late the answer came. Orders that were held up with it start nothing that outlives the fence (R11).
+    /// Sets when the agent sent its registration, which the driver has answered with the settings. As with heartbeats,
+    /// the lease counts from then, however late the answer arrived. So commands that were delayed with the answer start
+    /// nothing that outlives the fence (R11).
     pub fn registered(&mut self, at: Time) {
         self.heard = at;
     }
 
-    /// Takes over what earlier sessions of this agent in the same run have kept.
+    /// Adopts dead processes whose memory earlier sessions of this agent in the same run have kept.
     pub fn keep(&mut self, kept: impl IntoIterator<Item = Process>) {
         self.kept.extend(kept);
     }
 
-    /// Whether nothing has been heard of the driver for a heartbeat timeout, or its connection has ended.
+    /// Whether the driver counts as lost: no answer for a heartbeat timeout, or the connection has ended.
     pub fn misses_driver(&self) -> bool {
         self.orphan_since.is_some()
     }
 
-    /// A port that was found free, for the next coordinator.
+    /// Sets a port that was found free, for the next coordinator.
     pub fn set_free_port(&mut self, port: u16) {
         self.free_port = port;
     }
 
-    /// Whether it ends all its workers, to end itself.
+    /// Whether the agent ends all its workers, and then itself.
     pub fn is_ending(&self) -> bool {
         self.ending
     }
 
-    /// Whether it has ended.
+    /// Whether the agent has ended.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
@@ -356,7 +344,7 @@ impl Machine {
             }
             Event::Said { process, message } => self.said(now, process, message, out),
             Event::Died { process } => self.died(now, process, out),
-            // Its peers need not wait for its last lines.
+            // The peers do not wait for its last lines of output.
             Event::Ended { process, exit } => {
                 let attached = |worker: &Worker| worker.is_attached();
                 if !exit.is_success() && self.workers.get(&process).is_some_and(attached) {
@@ -388,7 +376,7 @@ impl Machine {
         self.end_when_alone(out);
     }
 
-    /// Sends what was folded.
+    /// Sends the reports that were collected since the last call.
     pub fn flush(&mut self, out: &mut Vec<Command>) {
         let workers: Vec<_> = (std::mem::take(&mut self.waiting).into_iter())
             .filter_map(|process| {
@@ -405,7 +393,7 @@ impl Machine {
         }
     }
 
-    /// Lets the deadlines that have passed take effect.
+    /// Applies the deadlines that have passed.
     pub fn tick(&mut self, now: Time, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         if self.next_beat <= now {
             self.excuse(now);
@@ -442,7 +430,7 @@ impl Machine {
             self.freeze(out);
         }
         if self.orphan_deadline().is_some_and(|until| until <= now) {
-            // A driver may start the next round elsewhere from now on (R11).
+            // From now on a driver may start the next round elsewhere (R11).
             self.by_itself = true;
             self.abort_all(now, out);
             self.end_all(now, out);
@@ -451,7 +439,7 @@ impl Machine {
         self.give_up_stuck(now, out);
     }
 
-    /// When [`Machine::tick`] has something to do.
+    /// When [`Machine::tick`] is due.
     pub fn next_deadline(&self) -> Option<Time> {
         if self.ended {
             return None;
@@ -466,7 +454,8 @@ impl Machine {
         ]))
     }
 
-    /// The driver decides what it means for the job; workers of the host may commit more often meanwhile.
+    /// Reports a notice; the driver decides what it means for the job. Workers of the host may commit more often from
+    /// now on.
     fn noticed(&mut self, notice: Notice, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         self.at_risk = true;
         for process in self.workers.keys() {
@@ -475,7 +464,7 @@ impl Machine {
         out.push(Command::AgentReport(AgentReport::Noticed { notice }));
     }
 
-    /// A worker that is alive and whose thread does not run is as good as dead.
+    /// Ends workers that are alive but send no heartbeat.
     fn check_beats(&mut self, now: Time, memory: &dyn Memory, out: &mut Vec<Command>) {
         if planted(Mutant::SilenceUnnoticed) {
             return;

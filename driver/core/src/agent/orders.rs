@@ -1,4 +1,4 @@
-//! What the driver orders.
+//! Handles the commands of the driver.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl Machine {
         memory: &mut dyn Memory,
         out: &mut Vec<Command>,
     ) {
-        // An older driver is obeyed no more (R3), nor any when it ends by itself.
+        // Commands of an older driver are ignored (R3). So is every command once the agent ends on its own.
         if order.epoch < self.epoch || self.by_itself {
             return;
         }
@@ -35,7 +35,7 @@ impl Machine {
             }
             AgentCommand::Spawn(spawn) => {
                 let slot = spawn.process.local_rank;
-                // One process a slot (R4): the driver waits for the last one to be reaped, so do we.
+                // One process a slot (R4): the driver waits until the last one is reaped, and so does the agent.
                 let taken = self
                     .workers
                     .keys()
@@ -130,7 +130,7 @@ impl Machine {
             return self.refuse(&start, out);
         }
         for member in &start.members {
-            // One that died meanwhile stays dead.
+            // A member that has died meanwhile stays dead.
             if let Some(worker) = self.workers.get_mut(&member.process)
                 && worker.life == Life::Joined
             {
@@ -140,7 +140,7 @@ impl Machine {
                 };
             }
         }
-        // What is older than the base will not be needed again. What equals it stays for one more round.
+        // Commits older than the base are not needed again. Commits equal to the base stay for one more round.
         let base = start.base;
         let older = |process: &Process| {
             let newest = memory.commits(*process).first().copied();
@@ -154,7 +154,7 @@ impl Machine {
         out.push(Command::Start(Box::new(start)));
     }
 
-    /// A start that reached nobody here: its members are where they were.
+    /// Handles a start that reached no member: all members stay joined.
     pub(super) fn cannot_begin(&mut self, round: Round, why: String, out: &mut Vec<Command>) {
         for process in self.members_of(round) {
             if let Some(worker) = self.workers.get_mut(&process) {
@@ -222,7 +222,7 @@ impl Machine {
         }
     }
 
-    /// Ends every round that trains here.
+    /// Aborts every round that trains on this host.
     pub(super) fn abort_all(&mut self, now: Time, out: &mut Vec<Command>) {
         let trains = |worker: &Worker| match worker.life {
             Life::Training { round, .. } => Some(round),

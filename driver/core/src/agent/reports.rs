@@ -1,4 +1,4 @@
-//! What workers say and how they end, and what the driver hears of it.
+//! Handles messages and ends of workers, and derives the reports to the driver.
 
 use elasticrun_protocol::{
     AgentReport, FromWorker, Process,
@@ -51,8 +51,8 @@ impl Machine {
                             unreachable,
                         }));
                     }
-                    // The driver expects it; it answers with the next plan. Which hosts it could not reach is news all
-                    // the same: the abort came because another worker was faster to say so.
+                    // The driver expects this worker; the worker's answer to the next plan is enough. The unreachable
+                    // hosts are reported all the same: the abort came because another worker reported first.
                     Life::Returning { .. } => {
                         if let Some(round) = left.filter(|_| !unreachable.is_empty()) {
                             out.push(Command::AgentReport(AgentReport::PeerLost {
@@ -65,14 +65,14 @@ impl Machine {
                     _ => self.waiting.push(process),
                 }
             }
-            // As sure as a death, and like it followed by an exit.
+            // As certain as a death, and followed by an exit.
             FromWorker::Failed => self.died(now, process, out),
-            // It opens a connection of its own; on this one it changes nothing.
+            // The worker uses another connection for this request. On this connection it changes nothing.
             FromWorker::OpenStore { .. } | FromWorker::AskCallKey => {}
             FromWorker::Finished { round } => {
                 let trains =
                     matches!(worker.life, Life::Training { round: own, .. } if own == round);
-                // An abort that comes when all is done takes nothing back.
+                // An abort that arrives after the end of training does not revoke the result.
                 if trains || matches!(worker.life, Life::Returning { .. }) {
                     worker.life = Life::Finished;
                     out.push(Command::AgentReport(AgentReport::Finished {
@@ -84,11 +84,11 @@ impl Machine {
         }
     }
 
-    /// Answers a plan once all its members of this host are at `run()`.
+    /// Answers a plan once all its members on this host are at `run()`.
     pub(super) fn answer_plan(&mut self, memory: &mut dyn Memory, out: &mut Vec<Command>) {
         let Some(plan) = &mut self.plan else { return };
-        // Who still runs to the boundary of the round before is waited for, planned or not: what it commits
-        // there is the base, and no two rounds train at once (R11, R12).
+        // The answer waits for every worker that still runs to the boundary of the previous round, planned or not. Its
+        // commit there is the base, and no two rounds train at once (R11, R12).
         let number = plan.round;
         let trains =
             |worker: &Worker| matches!(worker.life, Life::Training { round, .. } if round < number);
@@ -124,12 +124,13 @@ impl Machine {
         }));
     }
 
-    /// The kernel says that a process is dying. Its peers here need not wait for the driver to say so.
+    /// Handles a report of the kernel that a process is dying. Peers on this host are aborted without a command of the
+    /// driver.
     pub(super) fn died(&mut self, now: Time, process: Process, out: &mut Vec<Command>) {
         self.lose(now, process, false, out);
     }
 
-    /// A process is lost: report it, wake its peers on this host, make sure that it is dead.
+    /// Handles the loss of a process: reports it, wakes its peers on this host, and ensures that it is dead.
     pub(super) fn lose(
         &mut self,
         now: Time,
@@ -187,12 +188,12 @@ impl Machine {
         } else {
             self.kept.insert(process);
         }
-        // To the driver they are lost with this agent; that it stops them is no failure of theirs.
+        // The driver counts these processes as lost with this agent. Their end is no failure of theirs.
         if self.by_itself {
             return;
         }
         if self.setup.groups {
-            // Before the exit, after which the next group may be started.
+            // Sent before the exit report, after which the next group may be started.
             let port = self.free_port;
             out.push(Command::AgentReport(AgentReport::FreePort { port }));
         }

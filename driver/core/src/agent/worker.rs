@@ -1,4 +1,4 @@
-//! One worker process as its agent sees it.
+//! One worker process from the view of its agent.
 
 use std::time::Duration;
 
@@ -14,28 +14,27 @@ use crate::{
     time::earliest,
 };
 
-/// Where a worker is in its life.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// Not yet at `run()`.
+    /// Has not reached `run()` yet.
     Starting,
-    /// At `run()`.
+    /// Waits at `run()`.
     Joined,
-    /// In a round.
+    /// Is a member of a round.
     Training {
-        /// Which.
         round: Round,
-        /// It was told at which boundary to leave.
+        /// The boundary at which it leaves is set.
         leaving: bool,
     },
     /// Its round is over and it is expected at `run()`.
     Returning {
-        /// Till then.
+        /// When it is lost.
         until: Time,
     },
-    /// It returned from `run()`.
+    /// Has returned from `run()`.
     Finished,
-    /// It is dead or being killed; to be reaped.
+    /// Is dead or being killed, and not yet reaped.
     Dying,
 }
 
@@ -46,16 +45,16 @@ struct Stopping {
     next: Signal,
 }
 
-/// See the module.
+/// A worker process.
 #[derive(Clone, Debug)]
 pub(super) struct Worker {
     pub(super) life: Life,
     data_port: u16,
-    /// The round it came from when it joined last.
+    /// The round that it left when it joined last.
     left: Option<Round>,
     commit: Option<CommitId>,
     empty: bool,
-    /// Last count of beats and when it changed; none before it attached.
+    /// The last count of heartbeats and when the count changed; `None` until it attaches.
     beat: Option<(u64, Time)>,
     stopping: Option<Stopping>,
     /// When it was first sent SIGKILL.
@@ -97,7 +96,7 @@ impl Worker {
         self.beat.is_some()
     }
 
-    /// It has no page that it would look at: it has not come to the SDK yet, and perhaps never will.
+    /// Whether the process has not attached yet, so that it reads no lease. A script without the SDK never attaches.
     pub(super) fn ignores_lease(&self) -> bool {
         self.life == Life::Starting && !self.is_attached()
     }
@@ -123,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// Whether it has not beaten for so long. One that never attached does not beat.
+    /// Whether the worker has sent no heartbeat for `limit`. A worker that has not attached sends none.
     pub(super) fn is_silent(&mut self, now: Time, beats: u64, limit: Duration) -> bool {
         let Some((last, since)) = &mut self.beat else {
             return false;
@@ -134,23 +133,24 @@ impl Worker {
         self.life != Life::Dying && *since + limit <= now
     }
 
-    /// Its agent did not run for so long, so a silence of that time says nothing.
+    /// Extends the silence limit by a time in which the agent did not run.
     pub(super) fn excuse(&mut self, time: Duration) {
         if let Some((_, since)) = &mut self.beat {
             *since = *since + time;
         }
     }
 
-    /// It is told to stop and has not come back to hear that, nor has it been sent a signal: if it ends now it
-    /// does so by itself.
+    /// Whether an end now is the worker's own failure: it is in a round, so it has not acted on the stop message, and
+    /// no signal was sent to it.
     pub(super) fn fails_by_itself(&self) -> bool {
         let in_a_round = matches!(self.life, Life::Training { .. } | Life::Returning { .. });
         let asked = |stopping: &Stopping| stopping.next == Signal::Terminate;
         in_a_round && self.stopping.as_ref().is_none_or(asked)
     }
 
-    /// Begins to stop it; gives whether that is news. Who is merely removed may end by itself first, and who
-    /// is told since a peer failed shows by its end whether it was failing as well.
+    /// Begins to stop the worker. Returns `false` if it is stopping or dying already. A removed worker may end by
+    /// itself before any signal. So may a worker whose failure domain failed: its exit shows whether it was failing as
+    /// well.
     pub(super) fn stop(&mut self, now: Time, why: StopReason, grace: Duration) -> bool {
         if self.stopping.is_some() || self.life == Life::Dying {
             return false;
@@ -169,7 +169,7 @@ impl Worker {
         true
     }
 
-    /// Ends it at once; gives whether it was not sent the last signal before.
+    /// Ends the worker at once. Returns `false` if SIGKILL was already the last step.
     pub(super) fn kill(&mut self, now: Time) -> bool {
         self.mark_killed(now);
         let last = Stopping {
@@ -179,23 +179,23 @@ impl Worker {
         self.stopping.replace(last) != Some(last)
     }
 
-    /// It is sent SIGKILL.
+    /// Records that SIGKILL is sent.
     pub(super) fn mark_killed(&mut self, now: Time) {
         self.killed.get_or_insert(now);
     }
 
-    /// When it was first sent SIGKILL.
+    /// When SIGKILL was first sent.
     pub(super) fn killed(&self) -> Option<Time> {
         self.killed
     }
 
-    /// It is dying: if it is still there by then it is killed.
+    /// The process is dying. It is killed if it still exists at `due`.
     pub(super) fn must_be_gone(&mut self, due: Time) {
         let next = Signal::Kill;
         self.stopping.get_or_insert(Stopping { due, next });
     }
 
-    /// The signal that is due, if it has not ended by then. SIGKILL is the last one.
+    /// The signal that is due now, if any. SIGKILL is the last one.
     pub(super) fn due_signal(&mut self, now: Time, grace: Duration) -> Option<Signal> {
         let stopping = self.stopping.filter(|stopping| stopping.due <= now)?;
         self.stopping = Some(Stopping {
