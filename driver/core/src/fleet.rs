@@ -1,7 +1,7 @@
-//! Fleet: agents and worker processes as they were last observed.
+//! Fleet: agents and worker processes as last observed.
 //!
-//! Invariant R4: a slot has at most one live process. A slot is given to a new process only when the last
-//! one was reported gone, or went with its agent (the next agent of the host waits for the host's lock).
+//! Invariant R4: a slot has at most one live process. A slot gets a new process only when the last one was reported
+//! gone, or was lost with its agent. The next agent of a host waits for the lock of the host.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,68 +15,63 @@ use crate::{
     time::Time,
 };
 
-/// What is known of the agent of a host.
+/// The agent of a host, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
-    /// There is none.
+    /// There is no agent.
     Absent,
-    /// It was asked for.
+    /// A launch was requested.
     Launching {
-        /// When.
         since: Time,
     },
-    /// It is connected.
+    /// The agent is connected.
     Up(AgentUp),
 }
 
 /// A connected agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentUp {
-    /// Number of its connection.
     pub instance: u64,
-    /// Where other hosts reach its host.
+    /// The address at which other hosts reach this host.
     pub address: IpAddr,
-    /// Where it hands out commits.
+    /// The port at which the agent serves commits.
     pub memory_port: u16,
-    /// A port that was free, last it said.
+    /// The free port that the agent reported last.
     pub free_port: u16,
-    /// When it said that its host goes away, and what.
+    /// The notice with the earliest deadline that its host goes away, and when it arrived.
     pub notice: Option<(Time, Notice)>,
-    /// What it has said of its host, the last few, the newest at the end.
+    /// The latest notices of the agent, newest last.
     pub said: VecDeque<Notice>,
 }
 
-/// Where a process is in its life.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Started, not yet at `run()`.
+    /// Has been started and has not reached `run()`.
     Starting {
-        /// When.
         since: Time,
     },
-    /// At `run()`, in no round.
+    /// Waits at `run()`, in no round.
     Waiting,
-    /// In a round that has started and is not over.
+    /// Is in a round that has started and is not over.
     Training {
-        /// Which.
         round: Round,
     },
     /// Its round is over and it is expected at `run()`.
     Returning,
-    /// Told to stop.
+    /// Has been told to stop.
     Stopping,
 }
 
 /// A live process of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
-    /// Slot and start.
     pub process: Process,
-    /// Where it is in its life.
+    /// Its state.
     pub life: Life,
     /// When it was started.
     pub since: Time,
-    /// Where its data plane listens, once it waited.
+    /// The port of its data plane; 0 until it waits.
     pub data_port: u16,
 }
 
@@ -91,11 +86,10 @@ struct Slot {
 /// A host with an agent or processes.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Its agent.
     pub agent: Agent,
-    /// When its agent was asked for, or came by itself.
+    /// When the launch of its agent was requested, or when the agent came by itself.
     pub since: Time,
-    /// A process of it was in a round, so its memory may hold commits.
+    /// A process of the host was in a round, so the host's memory may hold commits.
     pub has_memory: bool,
     slots: Vec<Slot>,
 }
@@ -120,7 +114,7 @@ impl Host {
         }
     }
 
-    /// Its live processes by local rank.
+    /// The live processes in the order of their local ranks.
     pub fn live(&self) -> impl Iterator<Item = Live> + '_ {
         self.slots.iter().filter_map(|slot| slot.live)
     }
@@ -139,7 +133,7 @@ impl Host {
     }
 }
 
-/// How many processes are where in their lives.
+/// The number of processes in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Not yet at `run()`.
@@ -155,12 +149,12 @@ pub struct Census {
 }
 
 impl Census {
-    /// All that count towards the size of the job.
+    /// The processes that count towards the size of the job.
     pub fn staying(&self) -> usize {
         self.starting + self.waiting + self.training + self.returning
     }
 
-    /// Whether no process is left, not even one to be reaped.
+    /// Whether no process is left; processes that are not reaped count.
     pub fn is_empty(&self) -> bool {
         self.staying() + self.stopping == 0
     }
@@ -176,24 +170,24 @@ impl Census {
     }
 }
 
-/// See the module.
+/// Agents and processes as observed.
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
     hosts: BTreeMap<HostId, Host>,
     census: Census,
-    /// Processes ever started.
+    /// The number of processes ever started.
     starts: u64,
-    /// Processes that ended with code 0 without ever waiting.
+    /// The number of processes that ended with code 0 without ever waiting.
     done: u64,
 }
 
 impl Fleet {
-    /// A host, if it has or had an agent.
+    /// A host that has or had an agent.
     pub fn host(&self, id: &HostId) -> Option<&Host> {
         self.hosts.get(id)
     }
 
-    /// A host, to note something of its agent.
+    /// A host, to record a change; it is added if it is unknown.
     pub fn host_mut(&mut self, id: &HostId) -> &mut Host {
         self.hosts.entry(id.clone()).or_default()
     }
@@ -211,22 +205,22 @@ impl Fleet {
         self.hosts.iter()
     }
 
-    /// How many processes are where in their lives.
+    /// The number of processes in each state.
     pub fn census(&self) -> Census {
         self.census
     }
 
-    /// Processes ever started.
+    /// The number of processes ever started.
     pub fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// Processes that ended with code 0 without ever waiting.
+    /// The number of processes that ended with code 0 without ever waiting.
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// The live process that this is about, if it is the current one of its slot.
+    /// The live process, if it is the current one of its slot.
     pub fn current(&self, host: &HostId, process: Process) -> Option<Live> {
         let slot = self
             .hosts
@@ -236,7 +230,7 @@ impl Fleet {
         slot.live.filter(|live| live.process == process)
     }
 
-    /// A new process of a free slot.
+    /// Records a new process on a slot.
     pub fn start(&mut self, now: Time, host: &HostId, slot: LocalRank) -> Process {
         let slots = &mut self.host_mut(host).slots;
         let index = slot.0 as usize;
@@ -260,7 +254,7 @@ impl Fleet {
         process
     }
 
-    /// A process moved on in its life.
+    /// Records the new state of a process.
     pub fn set_life(&mut self, host: &HostId, process: Process, life: Life) {
         if let Some(live) = self.live_mut(host, process) {
             let before = std::mem::replace(&mut live.life, life);
@@ -269,14 +263,14 @@ impl Fleet {
         }
     }
 
-    /// Where the data plane of a process listens.
+    /// Records the port of a process's data plane.
     pub fn set_data_port(&mut self, host: &HostId, process: Process, port: u16) {
         if let Some(live) = self.live_mut(host, process) {
             live.data_port = port;
         }
     }
 
-    /// A process is gone.
+    /// Records the end of a process.
     pub fn end(&mut self, host: &HostId, process: Process) {
         if let Some(live) = self.current(host, process) {
             *self.census.count(live.life) -= 1;
@@ -284,7 +278,7 @@ impl Fleet {
         }
     }
 
-    /// A process ended with code 0 without ever waiting: its slot is done.
+    /// Records that a process ended with code 0 without ever waiting: its slot is done.
     pub fn end_done(&mut self, host: &HostId, process: Process) {
         if self.current(host, process).is_some() {
             self.end(host, process);
@@ -293,7 +287,7 @@ impl Fleet {
         }
     }
 
-    /// The process that ran last on a free slot had ended with code 0 without ever waiting: the slot is done.
+    /// Marks a free slot as done: its last process ended with code 0 without ever waiting.
     pub fn set_done(&mut self, host: &HostId, slot: LocalRank) {
         let slots = &mut self.host_mut(host).slots;
         if let Some(slot) = slots.get_mut(slot.0 as usize)
@@ -305,7 +299,7 @@ impl Fleet {
         }
     }
 
-    /// The agent of a host is gone, and all its processes and its memory with it.
+    /// Records the loss of an agent, with all its processes and its memory. Gives the processes.
     pub fn lose_agent(&mut self, id: &HostId) -> Vec<Live> {
         let Some(host) = self.hosts.get_mut(id) else {
             return Vec::new();

@@ -1,22 +1,22 @@
-//! Groups: workers without the SDK, whose processes are started together and ended together (process mode).
+//! Groups: workers without the SDK, whose processes are started and ended together (process mode).
 //!
 //! ```text
 //!           enough slots, none of the last group left           a failure, or a change of the members
 //!   none ------------------------------------------> running ------------------------------------------> none
 //! ```
-//! A script that knows nothing of this launcher reads its rank and the size of the world once, at its start. So every
-//! change of the members starts all processes anew, with ranks and a coordinator that belong together.
+//! A script without the SDK reads its rank and the size of the world once, at its start. So every change of the members
+//! restarts all processes, with ranks and a coordinator that belong together.
 //!
 //! # Invariants
-//! - A group is started only when no process of the one before is left (R4).
-//! - Groups lead from the start of a job, or never. Once a worker has attached, rounds lead, for good.
-//! - A growth is one group: it waits for the last call. Where it is not known yet whether the workers have the SDK, it
-//!   also waits until the group has run for [`UNDECIDED`]: a worker that imports its libraries loses nothing.
+//! - A group is started only when no process of the previous group is left (R4).
+//! - Groups lead from the start of a job, or never. Once a worker has attached, rounds lead for good.
+//! - A growth ends the group once, after the last call. While it is unknown whether the workers have the SDK, the
+//!   growth also waits until the group has run for [`UNDECIDED`]. A worker that imports its libraries during that time
+//!   loses nothing.
+//! - A failure that would end the job may be of a worker whose siblings have the SDK and continue without it. So in
+//!   [`RestartMode::Auto`] the verdict waits for an attach, until the group has run for [`UNDECIDED`] at most.
 //!
-//! - A failure that would end the job may be of a worker whose siblings have the SDK, which go on without it. So in
-//!   [`RestartMode::Auto`] the verdict waits for them to attach, at most until the group has run for [`UNDECIDED`].
-//!
-//! Not promised: that the processes of a group have met each other. That is up to their own library.
+//! Not promised: that the processes of a group have met each other. That is the task of their own library.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use crate::{
     time::{Time, earliest},
 };
 
-/// How long a group runs in [`RestartMode::Auto`] before a growth restarts it and the operator is told of its mode.
+/// How long a group runs in [`RestartMode::Auto`] before a growth restarts it and the mode is announced.
 pub const UNDECIDED: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +38,18 @@ struct Running {
     began: Time,
 }
 
-/// Whether it is time to start a group, or to end one for a larger one.
+/// The workers that are available to start a group, or to replace one by a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Supply {
-    /// Workers that could be in a group now.
+    /// Workers that a group could have now.
     pub there: u32,
-    /// Workers that it needs.
+    /// Workers that the group needs.
     pub needed: u32,
-    /// Workers that may be there soon, these included.
+    /// Workers that may be available soon, including those available now.
     pub expected: u32,
 }
 
-/// See the module.
+/// The decisions about groups.
 #[derive(Clone, Debug)]
 pub struct Groups {
     leads: bool,
@@ -58,23 +58,23 @@ pub struct Groups {
     round: Round,
     /// When the first cause of the next group was seen.
     cause: Option<(Time, Cause)>,
-    /// Since when there are enough workers.
+    /// Since when enough workers are available.
     enough_since: Option<Time>,
-    /// When the last call is over.
+    /// When the last call ends.
     due: Option<Time>,
     last_call: Duration,
-    /// So many were there when the last group was ended: others were waited for then.
+    /// Workers available when the last group was ended. The last call for them is already over.
     called: u32,
-    /// A member has failed, no restart is left, and others may still attach.
+    /// A member has failed, no restart is left, and other members may still attach.
     verdict_waits: bool,
-    /// A member of the last group is known to be gone, so the others cannot go on.
+    /// A member of the last group is known to have ended, so the others cannot continue.
     reaped: bool,
-    /// The operator knows of the mode.
+    /// The mode was announced.
     told: bool,
 }
 
 impl Groups {
-    /// No group yet.
+    /// No group has started yet.
     pub fn new(settings: &Settings) -> Self {
         Self {
             leads: settings.elastic && settings.restart_mode != RestartMode::InProcess,
@@ -97,12 +97,12 @@ impl Groups {
         self.leads
     }
 
-    /// Whether workers may still attach and end process mode as expected.
+    /// Whether a worker may still attach and so end process mode.
     pub fn is_undecided(&self) -> bool {
         self.leads && self.auto
     }
 
-    /// A worker has attached: from now on rounds lead. Gives whether that is news.
+    /// Hands over to rounds, since a worker has attached. Returns `false` if rounds lead already.
     pub fn give_way(&mut self) -> bool {
         self.running = None;
         std::mem::replace(&mut self.leads, false)
@@ -113,7 +113,7 @@ impl Groups {
         self.leads && self.running.is_some()
     }
 
-    /// Members of the group that runs; none: 0.
+    /// The number of members of the running group; 0 if none runs.
     pub fn size(&self) -> u32 {
         self.running.map_or(0, |running| running.size)
     }
@@ -123,7 +123,7 @@ impl Groups {
         self.round
     }
 
-    /// Whether the workers that are there are enough and no more need be waited for.
+    /// Whether enough workers are available and the wait for more is over.
     pub fn is_ripe(&mut self, now: Time, supply: Supply) -> bool {
         self.due = None;
         if supply.there < supply.needed {
@@ -145,13 +145,13 @@ impl Groups {
         due <= now
     }
 
-    /// Until when a growth waits, since the workers that run may still attach.
+    /// Until when a growth waits because the running workers may still attach.
     fn undecided_until(&self) -> Option<Time> {
         let running = self.running.filter(|_| self.auto)?;
         Some(running.began + UNDECIDED)
     }
 
-    /// Starts the next group. Gives its number, why, and when the first cause was seen.
+    /// Starts the next group. Gives its number, its cause, and when the first cause was seen.
     pub fn start(&mut self, now: Time, size: u32) -> (Round, Cause, Time) {
         self.round = self.round.next();
         self.running = Some(Running { size, began: now });
@@ -162,17 +162,17 @@ impl Groups {
         (self.round, cause, since)
     }
 
-    /// A member of the last group has ended, and its agent said so.
+    /// Records that an agent has reported the end of a member of the last group.
     pub fn member_reaped(&mut self) {
         self.reaped = true;
     }
 
-    /// Whether a member of the last group is known to be gone.
+    /// Whether a member of the last group is known to have ended.
     pub fn is_reaped(&self) -> bool {
         self.reaped
     }
 
-    /// Ends the group that runs, when so many workers could be in the next one. Gives its number.
+    /// Ends the running group while `there` workers are available for the next one. Gives its number.
     pub fn end(&mut self, now: Time, cause: Cause, there: u32) -> Option<Round> {
         self.running.take()?;
         self.called = there;
@@ -181,7 +181,7 @@ impl Groups {
         Some(self.round)
     }
 
-    /// A member has failed and no restart is left. Gives whether the verdict waits for others to attach.
+    /// A member has failed and no restart is left. Returns whether the verdict waits for other members to attach.
     pub fn defer_verdict(&mut self, now: Time) -> bool {
         let waits = self.undecided_until().is_some_and(|until| now < until);
         let waits = waits && !planted(Mutant::GroupVerdictHasty);
@@ -194,13 +194,13 @@ impl Groups {
         self.leads && self.verdict_waits
     }
 
-    /// Whether it has waited for long enough.
+    /// Whether the wait for the verdict is over.
     pub fn verdict_is_due(&self, now: Time) -> bool {
         let never = planted(Mutant::GroupVerdictNever);
         !never && self.verdict_waits() && self.undecided_until().is_none_or(|until| until <= now)
     }
 
-    /// Whether the operator is to be told of the mode now; once. `certain`: it matters already.
+    /// Whether the mode must be announced now; true once. `certain` means that the mode already matters.
     pub fn tell(&mut self, now: Time, certain: bool) -> bool {
         let runs_on = self.running.is_some() && self.undecided_until().is_none_or(|t| t <= now);
         let tell = self.leads && !self.told && (certain || runs_on);
@@ -208,7 +208,7 @@ impl Groups {
         tell
     }
 
-    /// When something is due if nothing else happens.
+    /// When the next decision is due, if nothing else happens.
     pub fn next_deadline(&self) -> Option<Time> {
         let tell = self
             .undecided_until()

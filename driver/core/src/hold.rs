@@ -1,7 +1,7 @@
-//! The words of a hold in the page that an agent shares with a worker, and what they mean at a boundary.
+//! The words of a hold in the page that an agent shares with a worker, and their meaning at a boundary.
 //!
-//! The page (`elasticrun_shm::page`) stores and loads them, in an order that its model checks; the simulation stores and
-//! loads them, too. Both ask here what they say.
+//! The page (`elasticrun_shm::page`) stores and loads the words, in an order that its model checks. The simulation does
+//! the same. Both use this module to interpret them.
 
 use elasticrun_protocol::{Boundary, Round};
 
@@ -11,7 +11,7 @@ const COUNT_BITS: u32 = 44;
 const VALUE: u64 = (1 << COUNT_BITS) - 1;
 const HELD: u64 = VALUE;
 
-/// The largest count; one below the largest K, which is one below the mark of a hold.
+/// The largest count. It is one below the largest K, which is one below the mark of a hold.
 pub const LAST: u64 = VALUE - 2;
 
 fn tag(round: Round) -> u64 {
@@ -27,7 +27,7 @@ pub fn count_word(round: Round, count: u64) -> u64 {
     tag(round) | count.min(LAST)
 }
 
-/// The boundary in a word `count`; 0 if it is of another round.
+/// The boundary in a word `count`; 0 if the word is of another round.
 pub fn count_in(word: u64, round: Round) -> Boundary {
     Boundary(value(word, round).unwrap_or(0))
 }
@@ -37,7 +37,7 @@ pub fn held(round: Round) -> u64 {
     tag(round) | HELD
 }
 
-/// The word `hold` once K is known; `None` if no boundary has that number.
+/// The word `hold` once K is known; `None` if K is out of range.
 pub fn leave_at(round: Round, boundary: Boundary) -> Option<u64> {
     (1..HELD)
         .contains(&boundary.0)
@@ -49,34 +49,34 @@ pub fn withdrawn(round: Round) -> u64 {
     tag(round)
 }
 
-/// The word `hold` once a round is held; `None` if it stays as it is, since the round is held or knows its K.
+/// The word `hold` after a hold of the round; `None` if the word stays, since the round is held or its K is known.
 pub fn after_hold(word: u64, round: Round) -> Option<u64> {
     (!concerns(word, round)).then(|| held(round))
 }
 
-/// The word `hold` once the hold of a round is withdrawn; `None` if it stays as it is, since the round is not held.
+/// The word `hold` after the hold of a round is withdrawn; `None` if the word stays, since the round is not held.
 pub fn after_withdrawal(word: u64, round: Round) -> Option<u64> {
     concerns(word, round).then(|| withdrawn(round))
 }
 
-/// Whether a word `hold` speaks of a round and is not withdrawn.
+/// Whether a word `hold` is of this round and not withdrawn.
 pub fn concerns(word: u64, round: Round) -> bool {
     value(word, round).is_some_and(|value| value != 0)
 }
 
-/// What a worker has read at a boundary, behind its own count.
+/// What a worker has read at a boundary, after it stored its own count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
     /// The word `hold`.
     pub hold: u64,
-    /// Whether its round was aborted.
+    /// Whether the round was aborted.
     pub aborted: bool,
-    /// Whether its lease is not over.
+    /// Whether the lease is still valid.
     pub leased: bool,
 }
 
 impl Look {
-    /// At a word `hold`, and nothing else stops the worker.
+    /// A look in which only the word `hold` can stop the worker.
     pub fn at(hold: u64) -> Self {
         Self {
             hold,
@@ -89,19 +89,19 @@ impl Look {
 /// What a worker does at a boundary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Train on.
+    /// Continue training.
     Continue,
     /// Look again when the words change.
     Wait,
     /// Look again when the lease may have changed.
     AwaitLease,
-    /// This is K: commit, and leave the round.
+    /// The boundary is K: commit, and leave the round.
     Leave,
     /// Leave the round at once.
     Abort,
 }
 
-/// What a worker does that has written its count and then looked.
+/// Decides for a worker that has stored its count and then looked.
 pub fn judge(look: Look, round: Round, count: u64) -> Verdict {
     if look.aborted {
         return Verdict::Abort;

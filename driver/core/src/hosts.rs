@@ -1,9 +1,9 @@
 //! HostSet: the hosts that discovery knows, in their order of arrival.
 //!
-//! - Old hosts keep their order, new ones follow in the order of the source (invariant R2).
-//! - A host that is missing from the list, gone, or pending is removed ([`crate::sources`] says when it is missing).
-//! - A host that was away, or was blacklisted, returns at the end of the order.
-//! - A host that a notice said will go stays draining whatever the lists say, until it is gone.
+//! - Known hosts keep their order; new hosts follow in the order of the source (R2).
+//! - A host that is missing from the list, gone, or pending is removed ([`crate::sources`] decides when it is missing).
+//! - A host that returns after an absence or from the blacklist goes to the end of the order.
+//! - A host whose departure was announced by a notice stays draining until it is gone, whatever the lists contain.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,16 +18,16 @@ use crate::{
     mutant::{Mutant, planted},
 };
 
-/// A host as the job sees it: what sources say of it and what its agent found.
+/// A host as the job sees it: the data of the sources, corrected by the findings of its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRecord {
-    /// Identity. A recycled address has another id.
+    /// Its identity. A recycled address has another id.
     pub id: HostId,
-    /// How many workers it takes.
+    /// The number of workers that it takes.
     pub slots: u32,
     /// Whether it may be used.
     pub state: HostState,
-    /// Time until it goes away, if it is draining and the source knows.
+    /// The time until it goes away, if it is draining and the source knows the time.
     pub within: Option<Duration>,
 }
 
@@ -43,24 +43,24 @@ impl HostRecord {
     }
 }
 
-/// What is known of a host that will go away.
+/// A host that will go away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Draining {
-    /// Until then its workers may train on if too few others could; half of the time that is left, or all but
-    /// [`MARGIN`] of it.
+    /// Its workers may train until this time if too few other workers are available. The wait is half of the remaining
+    /// time, or all but [`MARGIN`] of it, whichever is longer.
     due: Time,
-    /// A notice said so, not a list: no list takes it back.
+    /// A notice has announced it; a list cannot revoke that.
     noticed: bool,
-    /// It runs nothing any more and nothing there is needed.
+    /// The host runs nothing and holds nothing that is needed.
     drained: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Known {
     slots: u32,
-    /// It came by self_registered: no list removes it.
+    /// The host registered itself, so no list removes it.
     self_registered: bool,
-    /// Place in the order; grows with every arrival.
+    /// Position in the order of arrival; grows with every arrival.
     arrival: u64,
 }
 
@@ -73,29 +73,29 @@ impl Known {
     }
 }
 
-/// The hosts of the job. See the module.
+/// The hosts of the job.
 #[derive(Clone, Debug, Default)]
 pub struct HostSet {
     known: BTreeMap<HostId, Known>,
-    /// Those of them that will go away; mostly none.
+    /// The known hosts that will go away.
     draining: BTreeMap<HostId, Draining>,
     arrivals: u64,
 }
 
-/// What the workers of a host that goes away need at most to reach a boundary and leave.
+/// The most time that workers of a departing host need to reach a boundary and leave.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// What a list changed beyond slots.
+/// The changes of a list, beyond slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Hosts that are known no more.
+    /// Hosts that are no longer known.
     pub removed: Vec<HostId>,
-    /// Hosts that began to drain, with the time until they go.
+    /// Hosts that began to drain, with the time until they go away.
     pub draining: Vec<(HostId, Option<Duration>)>,
 }
 
 impl HostSet {
-    /// Takes a list of discovery.
+    /// Applies a list of discovery.
     pub fn update(&mut self, now: Time, list: &[HostRecord]) -> Changes {
         let mut changes = Changes::default();
         let mut there = BTreeSet::new();
@@ -122,7 +122,7 @@ impl HostSet {
         changes
     }
 
-    /// A notice says that a host will go away. Gives whether that is news.
+    /// Applies a notice that a host will go away. Returns whether the host begins to drain.
     pub fn noticed(&mut self, now: Time, id: &HostId, within: Option<Duration>) -> bool {
         self.begin_drain(now, id, within, true)
     }
@@ -158,17 +158,17 @@ impl HostSet {
         self.draining.contains_key(id)
     }
 
-    /// Whether a notice has said so.
+    /// Whether a notice has announced that a host goes away.
     pub fn is_noticed(&self, id: &HostId) -> bool {
         (self.draining.get(id)).is_some_and(|draining| draining.noticed)
     }
 
-    /// Until when the workers of a draining host may train on if too few others could.
+    /// Until when the workers of a draining host may train if too few other workers are available.
     pub fn drain_due(&self, id: &HostId) -> Option<Time> {
         Some(self.draining.get(id)?.due)
     }
 
-    /// Whether a draining host runs nothing any more, and nothing there is needed.
+    /// Whether a draining host runs nothing and holds nothing that is needed.
     pub fn is_drained(&self, id: &HostId) -> bool {
         (self.draining.get(id)).is_some_and(|draining| draining.drained)
     }
@@ -179,21 +179,21 @@ impl HostSet {
         not_yet.map(|(id, _)| id)
     }
 
-    /// A host that was given free keeps something after all.
+    /// Revokes that a host is drained: it still holds something.
     pub fn drains_again(&mut self, id: &HostId) {
         if let Some(draining) = self.draining.get_mut(id) {
             draining.drained = false;
         }
     }
 
-    /// A draining host runs nothing any more, and nothing there is needed.
+    /// Marks a draining host as drained: it runs nothing and holds nothing that is needed.
     pub fn drained(&mut self, id: &HostId) {
         if let Some(draining) = self.draining.get_mut(id) {
             draining.drained = true;
         }
     }
 
-    /// A host has come by itself, with so many slots.
+    /// Adds a host that registered itself, with its slots.
     pub fn came(&mut self, id: &HostId, slots: u32) {
         self.see(id, slots);
         if let Some(known) = self.known.get_mut(id) {
@@ -201,7 +201,7 @@ impl HostSet {
         }
     }
 
-    /// A list says that a host is there, with so many slots.
+    /// Adds or updates a host of a list.
     fn see(&mut self, id: &HostId, slots: u32) {
         if let Some(known) = self.known.get_mut(id) {
             let listed = |host: &Draining| !host.noticed || planted(Mutant::NoticeTakenBack);
@@ -224,13 +224,13 @@ impl HostSet {
         self.known.insert(id.clone(), known);
     }
 
-    /// A host that came by itself has gone.
+    /// Removes a host: it registered itself and has gone, or it is missing from the list.
     pub fn forget(&mut self, id: &HostId) {
         self.known.remove(id);
         self.draining.remove(id);
     }
 
-    /// A host that could not be used for a while returns at the end of the order.
+    /// Moves a host to the end of the order, after a time in which it could not be used.
     pub fn move_to_end(&mut self, id: &HostId) {
         if let Some(known) = self.known.get_mut(id) {
             known.arrival = self.arrivals;
@@ -238,7 +238,7 @@ impl HostSet {
         }
     }
 
-    /// Slots that may be used: 0 for a host that is unknown or draining.
+    /// Usable slots: 0 for a host that is unknown or draining.
     pub fn slots(&self, id: &HostId) -> u32 {
         if self.is_draining(id) && !planted(Mutant::DrainingUsed) {
             return 0;
@@ -246,17 +246,17 @@ impl HostSet {
         self.known_slots(id)
     }
 
-    /// Slots that it has, also while it is draining.
+    /// All slots of a host, even while it is draining.
     pub fn known_slots(&self, id: &HostId) -> u32 {
         self.known.get(id).map_or(0, |known| known.slots)
     }
 
-    /// Whether a list has it (draining or not).
+    /// Whether a host is known, draining or not.
     pub fn contains(&self, id: &HostId) -> bool {
         self.known.contains_key(id)
     }
 
-    /// Place in the order of arrival; who is unknown comes last.
+    /// Position in the order of arrival; an unknown host is last.
     pub fn arrival(&self, id: &HostId) -> u64 {
         self.known.get(id).map_or(u64::MAX, Known::place)
     }
@@ -268,12 +268,12 @@ impl HostSet {
         hosts.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// How many are known.
+    /// The number of known hosts.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether none is known.
+    /// Whether no host is known.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }

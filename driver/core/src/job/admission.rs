@@ -1,10 +1,10 @@
-//! Agents that connect: which take part, which take the place of another, and which are refused.
+//! Admission of agents that connect: which take part, which replace another one, and which are refused.
 //!
 //! - Of several connections of one host the newest is that of its agent (R3, R4).
 //! - Of several attempts of one task the newest takes part ([`Placement`](crate::placement::Placement)).
-//! - An agent that was launched for a host which is known no more is refused, unless it keeps commits.
-//! - Beats are answered, with the lease, as long as the connection is that of its host: that is no decision, so nothing else
-//!   happens at a beat.
+//! - An agent that was launched for a host that is no longer known is refused, unless it keeps commits.
+//! - Heartbeats are answered, with the lease, as long as their connection is the current one of the host. An answer is
+//!   no decision, so it has no other effect.
 
 use elasticrun_protocol::{AgentCommand, HostId};
 
@@ -24,7 +24,7 @@ impl Job {
         let host = agent.host.clone();
         self.slots_found(now, &agent, out);
         if self.is_up(&host) {
-            // What was launched may be the very agent that has connected anew.
+            // The launched agent may be the very one that has connected anew.
             self.close(&host, out);
             let why = "another agent of this host has connected".to_owned();
             self.host_lost(now, &host, why, out);
@@ -34,7 +34,7 @@ impl Job {
                 retired: Some(older),
             } = self.placement.admit(task, &host)
         {
-            // One that does not read it hears of its end by that of the connection.
+            // An agent that does not read the command notices the end of its connection.
             self.send(&older, AgentCommand::Kill, out);
             let why = "a newer attempt of its task has come".to_owned();
             self.agent_lost(now, &older, why, out);
@@ -45,8 +45,8 @@ impl Job {
         if agent.self_registered {
             self.host_came(&host, agent.slots, out);
         } else if (!self.hosts.contains(&host) || self.hosts.is_drained(&host)) && !agent.keeps {
-            // Its launch took until after it was removed or drained. If it may be used again, its agent is launched anew. One
-            // that was out of reach meanwhile is asked for what it keeps before it is let go.
+            // Its launch ended after the removal or drain of its host. If the host may be used again, its agent is
+            // launched anew. An agent that returns with commits is asked for them before it is dismissed.
             self.lose_agent(&host);
             reject(out, &host, Rejected::UnknownHost);
             self.refuse(&agent, out);
@@ -58,7 +58,7 @@ impl Job {
         self.admit(now, &agent, out);
         self.probing.connected(&host, agent.probes);
         if agent.keeps {
-            // It was only out of reach: what its workers committed can be a base as before.
+            // The agent was only unreachable: the commits of its workers can be a base as before.
             self.fleet.host_mut(&host).has_memory = true;
             self.memory_lost.remove(&host);
             self.hosts.drains_again(&host);
@@ -68,7 +68,7 @@ impl Job {
         self.going_back.changed = true;
     }
 
-    /// An agent connects behind the end of the job.
+    /// Handles an agent that connects after the end of the job.
     pub(super) fn agent_connected_late(&mut self, agent: &AgentConnected, out: &mut Out) {
         if self.is_newest(agent, out) {
             self.close(&agent.host, out);
@@ -81,7 +81,7 @@ impl Job {
         self.end_late_agent(&agent.host, out);
     }
 
-    /// Whether no newer connection of its host and no newer attempt of its task is known; else it is refused.
+    /// Whether no newer connection of the host and no newer attempt of the task is known. Otherwise the agent is refused.
     fn is_newest(&self, agent: &AgentConnected, out: &mut Out) -> bool {
         let up = self.fleet.host(&agent.host).and_then(|state| state.up());
         let why = if up.is_some_and(|up| up.instance >= agent.instance) {
@@ -116,11 +116,11 @@ impl Job {
         });
         let (host, instance) = (agent.host.clone(), agent.instance);
         out.push(Command::Admit { host, instance });
-        // Before its first beat, so that a driver that stands still from now on is known to be patient or not.
+        // Sent before the first heartbeat: the agent has the lease even if the driver stands still from now on.
         self.send_beat(&agent.host, 0, out);
     }
 
-    /// An agent beats.
+    /// Answers a heartbeat of an agent.
     pub(super) fn answer_beat(&self, host: &HostId, instance: u64, count: u64, out: &mut Out) {
         let over = self
             .shutdown
@@ -137,7 +137,7 @@ impl Job {
         self.send(host, AgentCommand::Heartbeat { acked_count, lease }, out);
     }
 
-    /// The agent of a host is gone, and all its processes with it.
+    /// Removes the agent of a host, with all its processes.
     pub(super) fn lose_agent(&mut self, host: &HostId) -> Vec<Live> {
         self.counted.forget();
         self.placement.leave(host);
@@ -147,7 +147,7 @@ impl Job {
         self.fleet.lose_agent(host)
     }
 
-    /// A host comes by itself.
+    /// Adds a host that registered itself.
     fn host_came(&mut self, host: &HostId, slots: u32, out: &mut Out) {
         let known = self.hosts.contains(host);
         self.hosts.came(host, slots);

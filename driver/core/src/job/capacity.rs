@@ -1,5 +1,5 @@
-//! Capacity: the slots that may be used now. Counted anew when hosts went or the blacklist changed; a host
-//! that merely comes is added, so that ten thousand that register themselves cost ten thousand additions.
+//! Capacity: the slots that may be used now. It is counted again when hosts went away or the blacklist changed. A new
+//! host is only added: ten thousand hosts that register themselves cost ten thousand additions.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,31 @@ use crate::{
     mutant::{Mutant, planted},
 };
 
-/// Where a slot stands among all usable ones.
+/// The position of a slot among all usable slots.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     rank: u32,
     cross_rank: u32,
 }
 
-/// See the module.
+/// The usable slots of the job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capacity {
     max: Option<u32>,
     slots: BTreeMap<HostId, BTreeMap<LocalRank, Standing>>,
-    /// Hosts in order of arrival that have a usable slot.
+    /// Hosts with a usable slot, in order of arrival.
     order: Vec<HostId>,
-    /// Hosts that have a usable slot of this local rank.
+    /// The number of hosts that have a usable slot of each local rank.
     crosses: BTreeMap<LocalRank, u32>,
     total: u32,
-    /// Slots of known hosts, draining ones included.
+    /// Slots of known hosts, including draining hosts.
     known: u32,
-    /// Those of them that are out for good.
+    /// The known slots that are out for good.
     lost: u32,
 }
 
 impl Capacity {
-    /// Counts the slots of the hosts that `may_use` allows. `max` is the size that a round can have at most.
+    /// Counts the slots of the hosts that `may_use` allows. `max` is the maximum size of a round.
     pub(super) fn count(
         hosts: &HostSet,
         blacklist: &Blacklist,
@@ -49,14 +49,14 @@ impl Capacity {
         for host in hosts.in_order().into_iter().filter(|host| may_use(host)) {
             capacity.add(host, hosts.slots(host), blacklist);
             if hosts.slots(host) == 0 {
-                // It is draining, so it may not be used; but it is not out for good.
+                // The host is draining, so its slots are not usable. They are not out for good either.
                 capacity.note_known(host, hosts.known_slots(host), blacklist);
             }
         }
         capacity
     }
 
-    /// Adds a host that comes after all others in the order of arrival.
+    /// Adds a host that is last in the order of arrival.
     pub(super) fn add(&mut self, host: &HostId, slots: u32, blacklist: &Blacklist) {
         self.note_known(host, slots, blacklist);
         let mut usable = BTreeMap::new();
@@ -90,12 +90,12 @@ impl Capacity {
         self.lost += (0..slots).map(LocalRank).filter(lost).count() as u32;
     }
 
-    /// Usable slots.
+    /// The number of usable slots.
     pub(super) fn total(&self) -> u32 {
         self.total
     }
 
-    /// Hosts are known, and every slot of them is out for good.
+    /// Whether hosts are known, and every slot of them is out for good.
     pub(super) fn all_lost(&self) -> bool {
         self.known > 0 && self.lost == self.known
     }
@@ -110,20 +110,21 @@ impl Capacity {
         self.slots.contains_key(host)
     }
 
-    /// How many usable slots the hosts have that arrived before this one, if it has any.
+    /// The number of usable slots of all hosts that arrived before this one; `None` if this host has no usable slot.
     pub(super) fn first(&self, host: &HostId) -> Option<u32> {
         let (_, standing) = self.slots.get(host)?.first_key_value()?;
         Some(standing.rank)
     }
 
-    /// Usable slots of a host, with the place that a worker there would have if all were filled by now.
+    /// The usable slots of a host, with the place that a worker there would have if all slots were filled.
     pub(super) fn slots(&self, host: &HostId) -> impl Iterator<Item = (LocalRank, Place)> + '_ {
         let slots = self.slots.get(host);
         let local_size = slots.map_or(0, |slots| slots.len() as u32);
         let size = self.max.map_or(self.total, |max| max.min(self.total));
         slots.into_iter().flatten().map(move |(slot, standing)| {
             let place = Place {
-                // A spare gets the rank of who it may replace: it waits, so this is only its environment.
+                // A spare gets the rank of the worker that it may replace. It waits, so the rank is only in its
+                // environment.
                 rank: Rank(standing.rank % size.max(1)),
                 size,
                 local_size,
@@ -135,7 +136,7 @@ impl Capacity {
         })
     }
 
-    /// The same slots alone.
+    /// The usable slots of a host.
     pub(super) fn local_ranks(&self, host: &HostId) -> impl Iterator<Item = LocalRank> + '_ {
         let slots = self.slots.get(host);
         slots.into_iter().flat_map(|slots| slots.keys().copied())

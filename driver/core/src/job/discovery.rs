@@ -1,4 +1,4 @@
-//! What sources answer and agents find becomes the hosts of the job.
+//! Turns the answers of sources and the findings of agents into the hosts of the job.
 
 use elasticrun_protocol::{Notice, NoticeKind};
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Job {
-    /// The list may be another.
+    /// Updates the hosts of the job, since the list may have changed.
     pub(super) fn discovered(&mut self, now: Time, out: &mut Out) {
         let early = self.discovered && !self.sdk_seen;
         if !self.sources.have_listed() || early && planted(Mutant::EarlyChange) {
@@ -28,7 +28,7 @@ impl Job {
         self.going_back.changed = true;
     }
 
-    /// A source that is wrong from the start ends the job, also beside others that answer: it was asked for.
+    /// A source that fails for good at its first answer ends the job, even if other sources answer: the user asked for it.
     pub(super) fn source_failed(&mut self, source: usize, fatal: bool, why: String, out: &mut Out) {
         let unheard = self.sources.failed(source);
         let first = (unheard || !self.discovered) && !planted(Mutant::FirstPollRetried);
@@ -39,7 +39,7 @@ impl Job {
         }
     }
 
-    /// An agent says what slots it found on its host.
+    /// Handles the slots that an agent found on its host.
     pub(super) fn slots_found(&mut self, now: Time, agent: &AgentConnected, out: &mut Out) {
         let changed = (self.sources).found(&agent.host, agent.slots, agent.detected_slots);
         if changed {

@@ -1,13 +1,21 @@
-//! The job: composes the machines. Events in, commands out.
+//! The job, composed of the other machines: events in, commands out.
 //!
-//! [`Job::receive`] applies one event, [`Job::settle`] brings intent and observation together. Events that have come together
-//! are received one by one and settled once: the loss of 1,500 hosts in one instant is one plan. [`Job::step`] does both for one event.
-//! What one event means is in `reports`, `requests`, `failures` and `ending`; what follows from the new state is in
-//! `admission` (agents), `slots` (processes), `draining` (hosts that go away), `planning`, `probing`, `starting` and `going_back` (rounds),
-//! `grouping` and `group_members` (workers without the SDK). What follows the end is in `shutdown`.
+//! [`Job::receive`] applies one event. [`Job::settle`] compares the intended state with the observed one and plans. The
+//! driver receives all events that have arrived together one by one, and settles once: the loss of 1,500 hosts at one
+//! instant leads to one plan. [`Job::step`] receives one event and settles.
 //!
-//! Cost: an event costs O(log hosts + its own workers); only a change of hosts, a failure, a plan and a
-//! start cost O(hosts + workers).
+//! | submodule | handles |
+//! |---|---|
+//! | `reports`, `requests`, `failures`, `discovery`, `unable` | the meaning of one event |
+//! | `admission` | agents |
+//! | `slots`, `capacity`, `expected` | processes and their slots |
+//! | `draining` | hosts that will go away |
+//! | `planning`, `probing`, `starting`, `going_back`, `fruitless` | rounds |
+//! | `grouping`, `group_members` | workers without the SDK |
+//! | `shortage`, `ending`, `shutdown` | the elastic timeout, the end of the job, and the end of its agents |
+//!
+//! Cost: an event costs O(log hosts + its own workers). Only a change of hosts, a failure, a plan and a start cost
+//! O(hosts + workers).
 
 mod admission;
 mod capacity;
@@ -66,7 +74,7 @@ use shutdown::Shutdown;
 
 type Out = Vec<Command>;
 
-/// The state machine of a job. See the module.
+/// The state machine of a job.
 #[derive(Clone, Debug)]
 pub struct Job {
     settings: Settings,
@@ -88,56 +96,59 @@ pub struct Job {
     registry: Registry,
     budgets: Budgets,
     results: Results,
-    /// When intent and observation were last brought together.
+    /// When the job was settled last.
     settled: Time,
-    /// The time of the step that is being taken.
+    /// The time of the event or tick that is being handled.
     now: Time,
     /// Events were received since the job was settled.
     unsettled: bool,
-    /// What the events have completed: followed when the job is settled, since later events may have undone it.
+    /// What the hosts of a round have completed. Handled when the job is settled, since later events may have
+    /// invalidated it.
     completed: Option<Completed>,
-    /// Hosts or blacklist changed: the capacity must be counted anew.
+    /// Hosts or blacklist have changed: the capacity must be counted again.
     capacity_dirty: bool,
-    /// Slots may have gone that members of a round use.
+    /// The slots of members may have gone.
     recheck_members: bool,
     /// Hosts where a slot may have become free or usable.
     dirty_hosts: BTreeSet<HostId>,
-    /// Starts of agents and processes, oldest first, to see which take too long.
+    /// Starts of agents and processes, oldest first, for the start timeout.
     starts: VecDeque<(Time, HostId, Option<Process>)>,
-    /// A list of discovery has come.
+    /// Discovery has given a list.
     discovered: bool,
-    /// What became of processes before the first round.
+    /// The processes before the first round.
     startup: Startup,
-    /// A worker has come to `run()`: the job's workers use the SDK.
+    /// A worker has reached `run()`, so the workers of the job use the SDK.
     sdk_seen: bool,
-    /// Too few workers.
+    /// How long there have been too few workers.
     shortage: Shortage,
-    /// Hosts whose memory is lost that may have held commits, and has not come back.
+    /// Hosts whose memory may have held commits and is lost, until they return with it.
     memory_lost: BTreeSet<HostId>,
-    /// The elastic timeout has passed before the first round: `min_np` workers are enough.
+    /// The elastic timeout has passed before the first round: `min_np` workers suffice.
     accept_min_np: bool,
-    /// Members of the last round are lost with their hosts and may train on until then, unless others have left it (R11).
+    /// Members of the last round are lost with their hosts. They may train until this time, unless other members have
+    /// left the round (R11).
     fenced_until: Option<Time>,
-    /// Whether commits of the round that started last are out of reach.
+    /// Commits of the round that started last, and whether they are out of reach.
     going_back: GoingBack,
-    /// Survivors of a failure have just begun a round: until then no newcomer is started, so that they get the processor.
+    /// Survivors of a failure have just begun a round. No newcomer is started before this time, so that the survivors
+    /// get the processor.
     newcomers_paused_until: Option<Time>,
-    /// Which newcomers reach the round that trains.
+    /// Which newcomers can reach the round that trains.
     probing: Probing,
     /// Which hosts cannot reach each other.
     suspicion: Suspicion,
-    /// Whether it is the program that fails.
+    /// Whether the program itself fails.
     relapses: Relapses,
-    /// A worker lost a peer: until then the job waits for the report of the peer's agent.
+    /// A worker has lost a peer. The job waits until this time for the report of the peer's agent.
     loss_grace_until: Option<Time>,
-    /// Since when the members are given the exit timeout: one has succeeded, or not all can any more.
+    /// When the exit timeout of the members began: one has succeeded, or success of all is no longer possible.
     exits_since: Option<Time>,
-    /// The job has ended and its agents end.
+    /// The end of the agents, once the job has ended.
     shutdown: Option<Shutdown>,
 }
 
 impl Job {
-    /// A job that has not begun. `seed` makes its jitter.
+    /// A job without events. `seed` determines its jitter.
     pub fn new(
         settings: Settings,
         run_id: impl Into<String>,
@@ -190,14 +201,15 @@ impl Job {
         }
     }
 
-    /// Applies one event, settles, and appends what must be done.
+    /// Applies one event, settles, and appends the commands.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Out) {
         self.receive(now, event, out);
         self.settle(now, out);
     }
 
-    /// Applies one event and appends what must be done at once. Nothing is planned before [`Job::settle`], which is due at once
-    /// ([`Job::next_deadline`]); deadlines that pass in between take effect after it.
+    /// Applies one event and appends the commands that are due at once. Planning waits for [`Job::settle`], which is
+    /// due at once ([`Job::next_deadline`]). Deadlines that pass in between take effect after it. Groups of workers
+    /// without the SDK settle after each event.
     pub fn receive(&mut self, now: Time, event: Event, out: &mut Out) {
         if let Event::Reported {
             host,
@@ -223,12 +235,12 @@ impl Job {
         self.unsettled = true;
         self.apply(now, event, out);
         if self.groups.leads() {
-            // What one event means to a group depends on what followed from the last one.
+            // The meaning of an event to a group depends on the result of the previous event.
             self.settle(now, out);
         }
     }
 
-    /// Plans for all events since the last call. Does nothing if there were none.
+    /// Plans for all events since the last call. Does nothing if there are none.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         if std::mem::take(&mut self.unsettled) {
             self.bring_together(now, out);
@@ -236,13 +248,13 @@ impl Job {
         }
     }
 
-    /// Lets the deadlines that have passed take effect.
+    /// Applies the deadlines that have passed.
     pub fn tick(&mut self, now: Time, out: &mut Out) {
         if self.next_deadline().is_none_or(|due| due > now) {
             return;
         }
         if self.unsettled {
-            // What has come by now has come in time.
+            // Events received by now are in time.
             self.settle(now, out);
             return self.tick(now, out);
         }
@@ -260,12 +272,12 @@ impl Job {
         self.exit_when_alone(out);
     }
 
-    /// Whether nothing was received since [`Job::settle`].
+    /// Whether no event was received since the last [`Job::settle`].
     pub fn is_settled(&self) -> bool {
         !self.unsettled
     }
 
-    /// When [`Job::tick`] has something to do, if nothing else happens before.
+    /// When [`Job::tick`] is due, if no event comes before.
     pub fn next_deadline(&self) -> Option<Time> {
         if self.unsettled {
             return Some(self.now);
@@ -284,17 +296,17 @@ impl Job {
         ])
     }
 
-    /// How it ends: the outcome once there is one, and the first failure.
+    /// The outcome, once there is one, and the first failure.
     pub fn results(&self) -> &Results {
         &self.results
     }
 
-    /// What sources say.
+    /// The sources of hosts and their last answers.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// Hosts that are known, in their order of arrival.
+    /// The known hosts in their order of arrival.
     pub fn hosts(&self) -> Vec<&HostId> {
         self.hosts.in_order()
     }
@@ -309,12 +321,12 @@ impl Job {
         &self.fleet
     }
 
-    /// What the rounds are at.
+    /// The phase of the rounds.
     pub fn rounds(&self) -> &Rounds {
         &self.rounds
     }
 
-    /// Rounds that have started.
+    /// The number of rounds that have started.
     pub fn rounds_started(&self) -> u32 {
         self.budgets.started()
     }
@@ -324,7 +336,6 @@ impl Job {
         &self.groups
     }
 
-    /// What was asked for.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -374,7 +385,7 @@ impl Job {
         }
     }
 
-    /// Brings what should be and what is together.
+    /// Compares the intended state with the observed one, and plans.
     fn bring_together(&mut self, now: Time, out: &mut Out) {
         if self.results.outcome().is_some() {
             return;
@@ -406,7 +417,7 @@ impl Job {
         }
     }
 
-    /// Counts the capacity if hosts or blacklist have changed.
+    /// Counts the capacity again if hosts or blacklist have changed.
     fn count_anew(&mut self, out: &mut Out) {
         if std::mem::take(&mut self.capacity_dirty) {
             self.count_capacity(out);
@@ -420,12 +431,12 @@ impl Job {
         up.is_some_and(|up| up.instance == instance)
     }
 
-    /// No new round is formed any more, since a member has finished.
+    /// Whether a member has finished, so that no further round is formed.
     fn is_ending(&self) -> bool {
         self.registry.is_ending()
     }
 
-    /// Closes the connection of a host's agent, and ends what was launched for it.
+    /// Closes the connection of a host's agent, and ends its launch.
     fn disconnect(&self, host: &HostId, out: &mut Out) {
         self.close(host, out);
         out.push(Command::EndLaunch {
