@@ -1,4 +1,4 @@
-//! What happens to a job (past tense) and what it wants done (imperative).
+//! Events of a job (past tense) and the commands that follow (imperative).
 
 use std::{net::IpAddr, time::Duration};
 
@@ -15,92 +15,86 @@ use crate::{
     sources::Doubt,
 };
 
-/// Something that happened outside.
+/// Something that happened outside of the core.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A source of hosts has answered.
     SourceAnswered {
-        /// Its place among the sources.
+        /// The index of the source.
         source: usize,
         /// The hosts that it knows.
         snapshot: Snapshot,
     },
     /// A source of hosts has failed.
     SourceFailed {
-        /// Its place among the sources.
+        /// The index of the source.
         source: usize,
         /// Trying again cannot help: bad configuration, credentials, an unknown group, a failing script.
         fatal: bool,
-        /// For a person.
+        /// A message for the operator.
         why: String,
     },
-    /// An agent has connected and proved itself.
+    /// An agent has connected and authenticated itself.
     AgentConnected(AgentConnected),
     /// The connection of an agent has ended or fell silent.
     AgentLost {
-        /// Its host.
         host: HostId,
-        /// Which connection; an older one than the current changes nothing.
+        /// The number of the connection. Only the loss of the current connection has an effect.
         instance: u64,
-        /// For a person.
+        /// A message for the operator.
         why: String,
     },
     /// An agent could not be started.
     LaunchFailed {
-        /// On which host.
         host: HostId,
-        /// For a person.
+        /// A message for the operator.
         why: String,
     },
-    /// An agent reports.
+    /// An agent has sent a report.
     Reported {
-        /// Its host.
         host: HostId,
-        /// Which connection.
+        /// The number of the connection.
         instance: u64,
-        /// The driver that it speaks to.
+        /// The driver that the agent obeys.
         epoch: DriverEpoch,
-        /// What it saw.
         report: AgentReport,
     },
-    /// A person asks for something; [`Command::Answer`] says what becomes of it.
+    /// A user has requested something. [`Command::Answer`] is the answer.
     Requested {
-        /// Which request; the answer carries it.
+        /// The number of the request; the answer carries it.
         id: u64,
-        /// What for.
         request: Request,
     },
-    /// The user wants the job to end; a second time, to end at once.
+    /// The user has asked the job to end. A second request ends it at once.
     StopRequested {
-        /// The signal that said so.
+        /// The signal that carried the request.
         signal: i32,
     },
 }
 
-/// What a person may ask of a running job.
+/// A request of a user to a running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Leave a host at a common commit and do not use it again.
+    /// Leaves a host at a common commit and does not use it again.
     Drain {
-        /// Which host.
         host: HostId,
-        /// Time until it goes; none if that is not known.
+        /// The time until the host goes away; `None` if unknown.
         within: Option<Duration>,
     },
 }
 
-/// Why a request is not granted.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The job is ending.
     Ending,
-    /// The job is not elastic: its workers cannot go on elsewhere.
+    /// The job is not elastic: its workers cannot continue elsewhere.
     NotElastic,
     /// The job has no such host.
     UnknownHost {
-        /// Which host was named.
+        /// The host in the request.
         host: HostId,
-        /// The hosts that it has.
+        /// The hosts of the job.
         known: Vec<HostId>,
     },
 }
@@ -108,138 +102,129 @@ pub enum Refusal {
 /// An agent that has connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentConnected {
-    /// The host it was started for, or that it names itself.
+    /// The host for which the agent was launched, or the name that the agent registered with.
     pub host: HostId,
-    /// Number of the connection; grows.
+    /// The number of the connection; grows with each connection.
     pub instance: u64,
-    /// Where other hosts reach this one.
+    /// The address at which other hosts reach this host.
     pub address: IpAddr,
-    /// Where it hands out commits.
+    /// The port at which the agent serves commits.
     pub memory_port: u16,
     /// A port that was free.
     pub free_port: u16,
-    /// Slots that it offers.
+    /// Slots that the agent offers.
     pub slots: u32,
-    /// Those of them that the host shows; none if it shows nothing that could be counted.
+    /// Slots that the agent detected on the host; `None` if nothing could be detected.
     pub detected_slots: Option<u32>,
-    /// It came by itself.
+    /// The agent registered itself; the driver did not launch it.
     pub self_registered: bool,
-    /// It has been part of the job before, and still keeps commits of it.
+    /// The agent was part of the job before, and still keeps commits of it.
     pub keeps: bool,
-    /// It can be asked which hosts it reaches.
+    /// The agent supports probes.
     pub probes: bool,
-    /// What it is a task of, if a cluster started it as one.
+    /// The task that this agent is, if a cluster started it as one.
     pub task: Option<Task>,
 }
 
-/// What the shell must do.
+/// An action for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Start an agent on a host.
+    /// Launches an agent on a host.
     Launch {
-        /// Which host.
         host: HostId,
     },
-    /// Send an order to the agent of a host.
+    /// Sends a command to the agent of a host.
     Send {
-        /// Which host.
         host: HostId,
-        /// What.
         order: AgentCommand,
     },
-    /// Take an agent's connection for that of its host, and set the agent up.
+    /// Makes a connection the current one of its host, and sends the settings to its agent.
     Admit {
-        /// Which host.
         host: HostId,
-        /// Which connection.
+        /// The number of the connection.
         instance: u64,
     },
-    /// Have an agent that takes no part end with all it has, and close its connection.
+    /// Ends a refused agent with all its processes, and closes its connection.
     Refuse {
-        /// Which host.
         host: HostId,
-        /// Which connection; that of its host is another one, if there is one.
+        /// The number of the refused connection; the current one of the host, if any, is another.
         instance: u64,
     },
-    /// Close the connection of a host's agent.
+    /// Closes the connection of a host's agent.
     Disconnect {
-        /// Which host.
         host: HostId,
-        /// Which connection.
+        /// The number of the connection.
         instance: u64,
     },
-    /// End what was launched for the agent of a host; its agent has a moment to end by itself.
+    /// Ends the launch of a host's agent, after a short time in which the agent may end by itself.
     EndLaunch {
-        /// Which host.
         host: HostId,
-        /// Only if it has led to no agent: one that has just arrived stays, and the job hears of it next.
+        /// Has an effect only if no agent of the host has connected. An agent that has just arrived stays; its event
+        /// comes next.
         unless_connected: bool,
     },
-    /// A message that changes nothing was refused (invariant R3).
+    /// Logs a message that was rejected and changed nothing (invariant R3).
     Reject {
-        /// From where.
+        /// The host that sent it.
         host: HostId,
-        /// Why.
         why: Rejected,
     },
-    /// Open the key-value store of a round, before any worker can ask it.
+    /// Opens the key-value store of a round, before any worker can access it.
     OpenRound {
-        /// Which round; its workers begin behind this command.
+        /// The round. Its workers begin after this command.
         round: Round,
     },
-    /// Tell all sources of hosts what becomes of one: what takes a host back may wait for that.
+    /// Informs all sources of hosts about the departure of a host: a program that takes hosts back may wait for it.
     TellSources {
-        /// Which one.
         host: HostId,
-        /// What becomes of it.
         state: Departure,
     },
-    /// Answer a request.
+    /// Answers a request.
     Answer {
-        /// Which one.
+        /// The number of the request.
         id: u64,
-        /// It is granted, or why it is not.
+        /// Whether the request is granted.
         answer: Result<(), Refusal>,
     },
-    /// Tell the operator. Nothing acts on it.
+    /// Announces a decision to the operator. The core does not depend on it.
     Announce(Decision),
-    /// The job has ended. Its agents end what they run; what has not led to an agent need not.
+    /// The job has ended and its agents end what they run. Launches that have led to no agent are abandoned.
     End(Outcome),
-    /// No agent is left, or they have had their time: the driver ends. No command follows.
+    /// The driver exits: no agent is left, or their time is over. This is the last command.
     Exit,
 }
 
-/// How far a host that will go away is from being released.
+/// How far the departure of a host has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
     /// Its workers leave it.
     Draining,
-    /// It runs nothing any more and keeps nothing that is needed.
+    /// It runs nothing and holds nothing that is needed.
     Drained,
 }
 
 /// Why a message changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    /// It came over a connection that was replaced.
+    /// Its connection was replaced.
     #[error("it came over a connection that was replaced")]
     StaleConnection,
-    /// A newer attempt of its task was here.
+    /// A newer attempt of its task has connected before.
     #[error("a newer attempt of its task was here")]
     OlderAttempt,
-    /// It speaks to another driver.
+    /// Its agent obeys another driver.
     #[error("it speaks to driver {0}")]
     OtherDriver(DriverEpoch),
-    /// It is about a process that was replaced, or never was.
+    /// Its process was replaced, or never existed.
     #[error("it is about {0:?}, which is not the current process of its slot")]
     StaleProcess(Process),
-    /// It is about another round.
+    /// Its round is not the current one.
     #[error("it is about round {0}, which is not the current one")]
     StaleRound(Round),
-    /// It answers a probe that is not the last one of its host.
+    /// Its probe is not the last one of the host.
     #[error("it answers probe {0}, which is not the current one")]
     StaleProbe(u64),
-    /// It is the second of its kind.
+    /// It is a repeat.
     #[error("it repeats what was said")]
     Repeated,
     /// The host is not part of the job.
@@ -247,194 +232,167 @@ pub enum Rejected {
     UnknownHost,
 }
 
-/// A decision, with its typed reason; logged once.
+/// A decision with its typed reason; logged once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Hosts or slots appeared.
+    /// The number of usable hosts or slots has changed, up or down.
     HostsChanged {
-        /// Hosts that may be used now.
+        /// Hosts with a usable slot.
         hosts: usize,
-        /// Slots that may be used now.
+        /// Usable slots.
         slots: u32,
     },
-    /// A host shows fewer slots than its source says.
+    /// An agent detected fewer slots on its host than a source reports.
     SlotsDoubted(Doubt),
-    /// A source failed; its last answer holds.
+    /// A source failed; its last answer stays valid.
     DiscoveryFailed {
-        /// For a person.
+        /// A message for the operator.
         why: String,
     },
     /// A worker failed.
     WorkerFailed {
-        /// Its host.
         host: HostId,
-        /// Slot and start.
         process: Process,
-        /// Its rank and round, if it was in one.
+        /// Its rank and round, if it was a member of one.
         member: Option<(Rank, Round)>,
-        /// How it ended, if that is known already.
+        /// How it ended, if that is known.
         exit: Option<Exit>,
     },
-    /// A host failed: its agent was lost or could not be started.
+    /// A host failed: its agent was lost or not started, it cannot reach other hosts, or it cannot begin a round.
     HostFailed {
-        /// Which one.
         host: HostId,
-        /// For a person.
+        /// A message for the operator.
         why: String,
     },
-    /// Rounds end again and again without a commit, and the job cannot do without the host to blame.
+    /// Rounds end repeatedly without a commit, and the job cannot continue without the host that is at fault.
     Fruitless {
-        /// Which one.
+        /// The host at fault.
         host: HostId,
-        /// The hosts that it has no connection with, if any is named.
+        /// Hosts to which it has no connection, if any are known.
         others: Vec<HostId>,
     },
-    /// A host may go away; nobody leaves it for that.
+    /// A host may go away. The job changes nothing.
     AtRisk {
-        /// Which one.
         host: HostId,
-        /// What was heard.
         notice: Notice,
     },
     /// A host will go away: its workers leave it at a common commit.
     Draining {
-        /// Which one.
         host: HostId,
-        /// What was heard.
         notice: Notice,
     },
-    /// A draining host runs nothing any more and keeps nothing that is needed: it may go.
+    /// A draining host runs nothing and holds nothing that is needed: it may go away.
     Drained {
-        /// Which one.
         host: HostId,
     },
-    /// A draining host went before its workers could leave it. That is no failure.
+    /// A draining host went away before its workers left it. This is no failure.
     WentEarly {
-        /// Which one.
         host: HostId,
-        /// For a person.
+        /// A message for the operator.
         why: String,
     },
-    /// A domain is out.
+    /// A failure domain is out.
     Blacklisted {
-        /// Which one.
         domain: Domain,
-        /// For how long.
         out: Out,
     },
-    /// A cooldown is over.
+    /// A cooldown has ended.
     CooldownOver {
-        /// Of which domain.
         domain: Domain,
     },
     /// A worker is told to stop.
     Stopped {
-        /// Its host.
         host: HostId,
-        /// Slot and start.
         process: Process,
-        /// Why.
         why: StopReason,
     },
-    /// A round is planned.
+    /// A round is planned: its members are asked for their answers.
     RoundPlanned {
-        /// Its number.
         round: Round,
-        /// Its size.
+        /// The number of members.
         size: u32,
-        /// Why it is formed.
         cause: Cause,
     },
-    /// A round is over before its time.
+    /// A planned or started round is aborted.
     RoundAborted {
-        /// Its number.
         round: Round,
-        /// Whether it had started.
         started: bool,
     },
-    /// A round begins.
+    /// A round starts.
     RoundStarted {
-        /// Its number.
         round: Round,
-        /// How many rounds have started before it.
+        /// The number of rounds that started before it.
         resets: u32,
-        /// Its size.
+        /// The number of members.
         size: u32,
-        /// Members of it that were in the round before.
+        /// Members that were in the previous round.
         survivors: u32,
-        /// The commit to go on from.
+        /// The commit from which it continues.
         base: Option<CommitId>,
-        /// Why it was formed.
         cause: Cause,
-        /// From the first sight of the cause to the start.
+        /// The time from the first sight of the cause to the start.
         took: Duration,
     },
-    /// The next round would begin from an older commit than hosts out of reach may hold: it waits for them.
+    /// The next round would begin from an older commit than unreachable hosts may hold. The job waits for these hosts.
     AwaitingNewer {
-        /// The newest commit in reach.
+        /// The newest reachable commit.
         base: Option<CommitId>,
-        /// The round that started last, of which nothing is in reach.
+        /// The round that started last, of which nothing is reachable.
         newer: Round,
-        /// Its hosts that may come back.
+        /// Its hosts that may return.
         hosts: Vec<HostId>,
-        /// How long it waits at most.
+        /// The longest wait.
         wait: Duration,
     },
-    /// A round begins from an older commit, and what the round that started last has committed is void.
+    /// A round begins from an older commit. The commits of the round that started last are void.
     WentBack {
-        /// The commit it begins from.
+        /// The commit from which it begins.
         base: Option<CommitId>,
         /// The round that started last.
         newer: Round,
     },
     /// All workers are asked to leave the round at a common boundary.
     Interrupting {
-        /// The round that trains.
         round: Round,
-        /// Why.
         cause: Cause,
     },
-    /// There are too few usable slots; the job waits.
+    /// Too few slots are usable; the job waits.
     WaitingForSlots {
-        /// Usable now.
+        /// Usable slots.
         usable: u32,
-        /// Needed.
+        /// Needed slots.
         needed: u32,
     },
-    /// A worker returned from `run()`: no new round will be formed.
+    /// A worker returned from `run()`: no further round is formed.
     Finishing,
-    /// No worker has attached: the processes of the job are restarted as a whole.
+    /// No worker has attached: a failure or a change restarts all processes of the job.
     ProcessMode,
-    /// A worker has attached: failures and changes are met in the running processes from now on.
+    /// A worker has attached. From now on failures and changes are handled within the running processes.
     Attached,
     /// The processes of a group are started.
     GroupStarted {
-        /// Its number.
         round: Round,
-        /// Its size.
+        /// The number of members.
         size: u32,
-        /// Why it is started.
         cause: Cause,
-        /// From the first sight of the cause to the start.
+        /// The time from the first sight of the cause to the start.
         took: Duration,
     },
-    /// The processes of a group are ended, to start the next one.
+    /// The processes of a group are ended, so that the next group can start.
     GroupEnded {
-        /// Its number.
         round: Round,
-        /// Why.
         cause: Cause,
     },
-    /// A worker of a group had failed: the group is restarted.
+    /// A worker of a group failed: the group is restarted.
     GroupRestarts {
-        /// Restarts used, this one included.
+        /// Restarts used, including this one.
         used: u32,
         /// Restarts allowed.
         allowed: u32,
     },
-    /// All workers had failed by themselves; the job starts again from the last commit.
+    /// All workers failed by themselves; the job starts again from the last commit.
     Restarting {
-        /// Restarts used, this one included.
+        /// Restarts used, including this one.
         used: u32,
         /// Restarts allowed.
         allowed: u32,

@@ -1,14 +1,15 @@
-//! Hosts that will go away: their workers leave at a common commit, then the host is given free.
+//! Hosts that will go away: their workers leave at a common commit, then the host is released.
 //!
 //! ```text
 //!   notice or list        workers leave (planning)        nothing there is needed
 //!   ------------> draining ---------------------> idle ---------------------------> drained, agent dismissed
 //! ```
 //!
-//! - The loss of a draining host is no failure, also when it comes before its workers have left.
+//! - The loss of a draining host is no failure, even before its workers have left.
 //! - If too few workers could train without it, its workers train on until the host's time is almost over.
 //! - A host that still drains when the job ends is drained once its agent has ended.
-//! - What an agent has said of its host holds as long as its connection does, whatever the lists say: also for a host that
+//! - A notice of an agent holds as long as the agent's connection, whatever the lists contain. It also holds for a host
+//!   that was missing from the lists for a while (R6).
 //!   was missing from them for a while (R6).
 
 use elasticrun_protocol::{AgentCommand, HostId, Notice};
@@ -21,16 +22,16 @@ use crate::{
     rounds::Phase,
 };
 
-/// So many different notices of one host are known again when they are repeated.
+/// The number of recent notices of a host among which a repeat is recognised.
 const REMEMBERED: usize = 16;
 
 impl Job {
-    /// Somebody says that a host will go away, or may.
+    /// Handles the news that a host will go away, or may.
     pub(super) fn noticed(&mut self, now: Time, host: &HostId, notice: Notice, out: &mut Out) {
         if !self.hosts.contains(host) {
             return reject(out, host, Rejected::UnknownHost);
         }
-        // In a standard job nobody could go on elsewhere.
+        // In a standard job no worker could continue elsewhere.
         let risk = notice.kind.is_risk_only() && !planted(Mutant::RiskDrains);
         if risk || !self.settings.elastic {
             let host = host.clone();
@@ -41,7 +42,7 @@ impl Job {
         }
     }
 
-    /// The agent of a host says so.
+    /// Handles a notice of the agent of a host.
     pub(super) fn noticed_by_agent(
         &mut self,
         now: Time,
@@ -68,7 +69,7 @@ impl Job {
         self.noticed(now, host, notice, out);
     }
 
-    /// After a list: it may have hosts again whose agents have said that they go away.
+    /// Applies notices again after a list: the list may have added hosts whose agents sent a notice before.
     pub(super) fn recall_notices(&mut self, out: &mut Out) {
         let forgotten = |(host, state): (&HostId, &Host)| {
             let (at, notice) = state.up()?.notice?;
@@ -91,8 +92,8 @@ impl Job {
         self.capacity_dirty = true;
     }
 
-    /// Whether members of the round that trains should leave their hosts now: their slots are gone, or their
-    /// hosts drain and others can go on, or their time is almost over.
+    /// Whether members of the round that trains must leave their hosts now. They must if a slot has gone, if draining
+    /// hosts can be spared, or if the time of a draining host is almost over.
     pub(super) fn must_leave(&self, now: Time) -> bool {
         let Phase::Training(training) = &self.rounds.phase else {
             return false;
@@ -117,7 +118,7 @@ impl Job {
         self.choose().len() >= self.needed() as usize
     }
 
-    /// Members of the round that trains whose host drains: somebody else takes their place.
+    /// The number of members of the round that trains on draining hosts: other workers take their place.
     pub(super) fn leaving(&self) -> usize {
         let trains = |life| matches!(life, Life::Training { .. });
         let live = |host| {
@@ -144,7 +145,7 @@ impl Job {
             .min()
     }
 
-    /// Gives draining hosts free that run nothing and keep nothing that could be needed.
+    /// Releases draining hosts that run nothing and keep nothing that could be needed.
     pub(super) fn finish_drains(&mut self, out: &mut Out) {
         if planted(Mutant::NeverDrained) {
             return;
@@ -176,7 +177,7 @@ impl Job {
         }
     }
 
-    /// The job is over: draining hosts whose agents are gone are given free.
+    /// After the end of the job: releases draining hosts whose agents are gone.
     pub(super) fn finish_drains_after_end(&mut self, out: &mut Out) {
         let gone = |host: &&HostId| {
             self.fleet
@@ -199,8 +200,8 @@ impl Job {
         out.push(Command::Announce(Decision::Drained { host }));
     }
 
-    /// Members hold the base of the round that trains and none leaves it: nobody has to fetch anything.
-    /// Workers in groups commit nothing.
+    /// Whether members of the round that trains hold its base and none is leaving, so that no fetch from another host
+    /// is needed. Workers in groups commit nothing.
     pub(super) fn base_is_held(&self) -> bool {
         if self.groups.leads() {
             return true;

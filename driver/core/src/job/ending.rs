@@ -1,4 +1,4 @@
-//! How a job ends.
+//! The end of a job: what ends it, and with which outcome.
 
 use super::{Job, Out};
 use crate::{
@@ -9,16 +9,16 @@ use crate::{
     time::earliest,
 };
 
-/// Processes before the first round, since the job began or began again.
+/// Processes before the first round, since the last beginning of the job.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Startup {
     pub(super) starts: u32,
-    /// How many of them failed by themselves.
+    /// The number of processes that failed by themselves.
     pub(super) failures: u32,
 }
 
 impl Startup {
-    /// A group has started so many.
+    /// A group has started with this number of processes.
     pub(super) fn of_group(starts: u32) -> Self {
         Self {
             starts,
@@ -26,14 +26,14 @@ impl Startup {
         }
     }
 
-    /// So many as a round needs were started, and every one failed by itself: it is the program.
+    /// Whether the program is at fault: as many processes as a round needs were started, and each failed by itself.
     fn all_failed(self, min_np: u32) -> bool {
         self.failures > 0 && self.failures >= self.starts && self.starts >= min_np
     }
 }
 
 impl Job {
-    /// Ends the job if what has happened ends it.
+    /// Ends the job if its state calls for it.
     pub(super) fn conclude(&mut self, now: Time, out: &mut Out) {
         let census = self.fleet.census();
         if self.registry.all_successful() {
@@ -73,7 +73,7 @@ impl Job {
                 return self.restart_or_fail(now, Reason::AllFailed, out);
             }
         }
-        // Who is told to stop with its host may yet show that it was the program and not the host.
+        // A worker that is being stopped with its host may still show that the program failed, and not the host.
         let known = census.stopping == 0;
         let lost = self.capacity.all_lost() && !planted(Mutant::AllOutWaits);
         if known && self.discovered && lost {
@@ -81,7 +81,7 @@ impl Job {
         }
     }
 
-    /// A planted mistake takes something else for a failure of the last round.
+    /// Planted mistakes that count another event as a failure of the last round.
     fn success_is_spoilt(&self) -> bool {
         let failures = self.results.failures();
         let size = self.registry.successes();
@@ -93,7 +93,8 @@ impl Job {
                 && self.budgets.restarts() > 0
     }
 
-    /// Scripts without the SDK: as many have ended with 0 as were needed, or as can be run if some had failed.
+    /// Scripts without the SDK: whether enough have ended with code 0. Enough are the needed ones; after a failure, all
+    /// that can run.
     fn scripts_have_succeeded(&self) -> bool {
         let total = self.capacity.total();
         let most = total.min(self.target().try_into().unwrap_or(u32::MAX));
@@ -105,14 +106,14 @@ impl Job {
         done > 0 && done >= u64::from(enough.max(self.settings.min_np))
     }
 
-    /// All workers ended by themselves: begin again from the last commit, if that is allowed.
+    /// All workers ended by themselves: restarts from the last commit, if a restart is left.
     pub(super) fn restart_or_fail(&mut self, now: Time, why: Reason, out: &mut Out) {
         let Some(used) = self.budgets.restart() else {
             return self.end(Outcome::WorkerFailed(why), out);
         };
         let allowed = self.budgets.max_restarts();
         out.push(Command::Announce(Decision::Restarting { used, allowed }));
-        // It was the program, not the hosts.
+        // The program failed, not the hosts.
         self.blacklist.forgive_episode();
         self.results.went_on();
         if self.registry.all_failed_by_themselves() {
@@ -124,7 +125,7 @@ impl Job {
         self.count_capacity(out);
     }
 
-    /// Workers needed for the next round.
+    /// The number of workers that the next round needs.
     pub(super) fn needed(&self) -> u32 {
         if self.budgets.started() == 0 && !self.accept_min_np {
             self.settings.np
@@ -135,7 +136,7 @@ impl Job {
         }
     }
 
-    /// The elastic timeout and the exit timeout.
+    /// Applies the elastic timeout and the exit timeout.
     pub(super) fn end_waits(&mut self, now: Time, out: &mut Out) {
         self.end_shortage(now, out);
         if let Some(first) = self.exits_since
@@ -164,7 +165,7 @@ impl Job {
         self.end(Outcome::Stopped { signal }, out);
     }
 
-    /// Ends the job (R10: once) and everything on its hosts.
+    /// Ends the job and everything on its hosts; has an effect only once (R10).
     pub(super) fn end(&mut self, outcome: Outcome, out: &mut Out) {
         if !self.results.end(outcome.clone()) {
             return;

@@ -1,8 +1,9 @@
-//! The places that processes would have once they join: the values of their environment, until a round tells them.
+//! The places that processes would have if they joined now. They are in the environment of a process until a round
+//! defines its place.
 //!
-//! [`Capacity`] counts the slots in the order of arrival. A round puts its survivors before that (R2, see
-//! [`assignment`](crate::assignment)): the host of rank 0, then the hosts with other survivors, then the rest, and in a host
-//! survivors before new workers. A process that replaces rank 0 does not have rank 0.
+//! [`Capacity`] counts the slots in the order of arrival. A round puts its survivors first (R2, see
+//! [`assignment`](crate::assignment)): the host of rank 0, then hosts with other survivors, then the rest. Within a
+//! host, survivors precede new workers. So a process that replaces rank 0 does not have rank 0.
 //!
 //! Cost: O(hosts) once for each change of the survivors or of the capacity, O(log hosts) for a process.
 
@@ -13,36 +14,36 @@ use elasticrun_protocol::{HostId, LocalRank, Rank, Round, control::Place};
 use super::Capacity;
 use crate::registry::Registry;
 
-/// The hosts with members of the last round that live, as the capacity counts them.
+/// Hosts with living members of the last round, in the order of the capacity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expected {
-    /// Which survivors these are: in one round they only become fewer.
+    /// Identifies the set of survivors: within one round it only shrinks.
     of: Option<(Round, u32)>,
     /// In order of arrival.
     hosts: Vec<Host>,
-    /// The one of them that has rank 0.
+    /// The index of the host with rank 0.
     leader: Option<usize>,
-    /// Slots of the hosts before each of them, and of all.
+    /// The number of slots before each of these hosts, and of all of them.
     before: Vec<u32>,
-    /// The same for one local rank alone.
+    /// The same for each local rank.
     crosses: BTreeMap<LocalRank, Vec<u32>>,
 }
 
 #[derive(Clone, Debug)]
 struct Host {
-    /// How many slots the hosts have that arrived before it.
+    /// The number of slots of the hosts that arrived before it.
     first: u32,
     slots: BTreeSet<LocalRank>,
     survivors: BTreeSet<LocalRank>,
 }
 
 impl Expected {
-    /// The capacity was counted anew.
+    /// Invalidates the data, since the capacity was counted again.
     pub(super) fn forget(&mut self) {
         self.of = None;
     }
 
-    /// Takes note of the survivors that there are now.
+    /// Updates the data for the current survivors.
     pub(super) fn update(&mut self, capacity: &Capacity, registry: &Registry) {
         let of = registry.round().map(|round| (round, registry.alive()));
         if of.is_some() && self.of == of {
@@ -77,7 +78,7 @@ impl Expected {
         self.before = sums(self.hosts.iter().map(|host| host.slots.len() as u32));
     }
 
-    /// The place of a process that is started in a slot, which stands at `counted` among all usable slots.
+    /// The place of a process that is started in a slot; `counted` is its place among all usable slots.
     pub(super) fn place(
         &mut self,
         capacity: &Capacity,
@@ -114,8 +115,8 @@ impl Expected {
         }
     }
 
-    /// How many stand before a host, by the `sums` of the hosts with survivors: it is one of them (`old`) or comes before the
-    /// `index`-th of them, and `counted` arrived before it.
+    /// The number of slots before a host. `sums` are those of the hosts with survivors. The host is the `index`-th of
+    /// them (`old`), or precedes it in the order of arrival. `counted` slots arrived before the host.
     fn in_front(&self, sums: &[u32], index: usize, old: bool, counted: u32) -> u32 {
         match self.leader {
             _ if !old => sums[self.hosts.len()] + counted - sums[index],
@@ -127,14 +128,14 @@ impl Expected {
 }
 
 impl Host {
-    /// How many of its workers come before a new one in this slot.
+    /// The number of workers on this host that precede a new one in `slot`.
     fn before(&self, slot: LocalRank) -> u32 {
         let new = |other: &&LocalRank| **other < slot && !self.survivors.contains(other);
         (self.survivors.len() + self.slots.iter().filter(new).count()) as u32
     }
 }
 
-/// The sum of what comes before each, and of all.
+/// The sum before each element, and of all.
 fn sums(counts: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut sum = 0;
     let add = |count| {

@@ -1,4 +1,4 @@
-//! Failures: of a worker, a slot, a host; what they take out and what they end.
+//! Failures of workers, slots and hosts: what they take out and what they end.
 
 use elasticrun_protocol::{
     AgentCommand, HostId, Process,
@@ -18,7 +18,8 @@ use crate::{
 };
 
 impl Job {
-    /// A process died or fell silent; how it ended is not known yet, and it may not be reaped yet.
+    /// Handles the loss of a process: it died or fell silent. Its exit status is not known yet, and it may not be
+    /// reaped yet.
     pub(super) fn worker_lost(
         &mut self,
         now: Time,
@@ -31,7 +32,7 @@ impl Job {
         };
         self.blacklist.went(now, host, process.local_rank);
         if live.life == Life::Stopping {
-            // It was failing by itself when it was told to stop.
+            // The process was failing by itself when it was told to stop.
             if self.registry.record(host, process, State::Failed) {
                 self.may_relapse(host, process);
             }
@@ -45,7 +46,7 @@ impl Job {
         }
     }
 
-    /// A process failed: as a member of the last round, or before it was in one.
+    /// Handles the failure of a process: as a member of the last round, or before it was in one.
     pub(super) fn process_failed(
         &mut self,
         now: Time,
@@ -66,7 +67,7 @@ impl Job {
         }
     }
 
-    /// A member of a round, or one that was to come back from one, failed.
+    /// Handles the failure of a member of a round, or of a worker that was expected back from one.
     fn member_failed(
         &mut self,
         now: Time,
@@ -99,7 +100,7 @@ impl Job {
                 process,
             },
         );
-        // A round that is formed without it goes on.
+        // A round that is formed without the process continues.
         let concerned = match &self.rounds.phase {
             Phase::Forming(forming) => forming.leaving.is_some() || forming.has(host, process),
             Phase::Idle | Phase::Training(_) => true,
@@ -109,14 +110,14 @@ impl Job {
         }
     }
 
-    /// How a member that failed by itself has ended may be the program's fault.
+    /// Records that a member failed by itself, which may be the fault of the program.
     fn may_relapse(&mut self, host: &HostId, process: Process) {
         if let Some((_, round)) = self.registry.rank(host, process) {
             self.relapses.failed(host, process, round);
         }
     }
 
-    /// A process failed before it was in a round: that costs its own slot, and nobody a round.
+    /// Handles the failure of a process before it was in a round: it costs only its own slot.
     pub(super) fn slot_failed(
         &mut self,
         now: Time,
@@ -153,13 +154,13 @@ impl Job {
         }
     }
 
-    /// An agent is gone, or never came: its host failed, and its workers and its memory are lost.
+    /// Handles the loss of an agent, or that it never came: its host failed, and its workers and its memory are lost.
     pub(super) fn agent_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
         self.disconnect(host, out);
         self.host_lost(now, host, why, out);
     }
 
-    /// The same, and its connection is closed.
+    /// As `agent_lost`, for a connection that is closed already.
     pub(super) fn host_lost(&mut self, now: Time, host: &HostId, why: String, out: &mut Out) {
         let begun = self.fleet.host(host).map_or(now, |state| state.since);
         let had_memory = self.fleet.host(host).is_some_and(|state| state.has_memory);
@@ -196,7 +197,7 @@ impl Job {
             self.hosts.forget(host);
             self.capacity_dirty = true;
         }
-        // A host that nobody uses any more may go: it was drained, or its workers have succeeded.
+        // The loss of an unused host is no failure: the host was drained, or its workers have succeeded.
         let used = !lost.is_empty() || !self.is_ending() && self.has_usable_slot(host);
         if used && draining && !planted(Mutant::DrainIsFailure) {
             self.capacity_dirty = true;
@@ -244,7 +245,7 @@ impl Job {
         });
     }
 
-    /// Ends the round, or the job if it is a standard one.
+    /// Ends the round, or a job that is not elastic.
     pub(super) fn after_failure(&mut self, now: Time, out: &mut Out) {
         if !self.settings.elastic {
             return self.end(Outcome::WorkerFailed(Reason::Standard), out);
@@ -255,13 +256,13 @@ impl Job {
         }
         self.abort_rounds(out);
         if self.is_ending() {
-            // Not all can succeed any more; who has finished is left to end by itself, for a while.
+            // Success of all is no longer possible. Finished workers may still end by themselves until the exit timeout.
             self.exits_since.get_or_insert(now);
             self.stop_all_outsiders(out);
         }
     }
 
-    /// Aborts what is planned or trains, on every host that has to do with it.
+    /// Aborts the planned round and the one that trains, on every host that takes part in them.
     pub(super) fn abort_rounds(&mut self, out: &mut Out) {
         let members = match &self.rounds.phase {
             Phase::Idle => return,
@@ -302,7 +303,7 @@ impl Job {
         self.capacity_dirty = true;
     }
 
-    /// Stops every process that is in no round, when none will be formed any more.
+    /// Stops every process that is in no round, once no further round will be formed.
     pub(super) fn stop_all_outsiders(&mut self, out: &mut Out) {
         let mut stop = Vec::new();
         for (host, state) in self.fleet.hosts() {

@@ -1,5 +1,5 @@
-//! Rounds that end again and again without a commit: a host is failed for them, or they end the job. So do rounds whose
-//! members fail by themselves wherever they run.
+//! Rounds that end repeatedly without a commit: a host is failed for them, or they end the job. The same holds for
+//! rounds whose members fail by themselves wherever they run.
 
 use elasticrun_protocol::{CommitId, HostId};
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Job {
-    /// Judges the round that is over, when the next one is about to start from `base`. Gives whether that must not start.
+    /// Judges the previous round when the next one is about to start from `base`. Returns whether the start is cancelled.
     pub(super) fn judge_last_round(
         &mut self,
         now: Time,
@@ -21,7 +21,7 @@ impl Job {
         out: &mut Out,
     ) -> bool {
         let long = self.elastic_timeout();
-        // Shorter ones may have waited for a path that is cut.
+        // A shorter round may have spent its time on a path that is cut.
         let verdict = self.suspicion.judge(base, long.max(self.answer_timeout()));
         if verdict.fruitful {
             self.relapses = Default::default();
@@ -40,7 +40,7 @@ impl Job {
             return true;
         }
         let spared = |blame: &Blame| !blame.replaceable || self.can_spare(&blame.host);
-        // A host that drains leaves anyway, and its loss is no failure.
+        // A draining host leaves anyway, and its loss is no failure.
         let stays = |blame: &Blame| !self.hosts.is_draining(&blame.host);
         let blamed = verdict.blamed.into_iter().filter(stays);
         let (fail, keep): (Vec<_>, Vec<_>) = blamed.partition(spared);
@@ -68,14 +68,14 @@ impl Job {
         true
     }
 
-    /// Whether enough slots are left without this host. A standard job ends anyway.
+    /// Whether enough slots are left without this host. A standard job ends in any case.
     fn can_spare(&self, host: &HostId) -> bool {
         let own = self.capacity.slots(host).count() as u32;
         !self.settings.elastic || self.capacity.total() - own >= self.needed()
     }
 }
 
-/// Why a host is failed.
+/// The message for a host that is failed.
 fn unreachable(others: &[HostId]) -> String {
     let names: Vec<_> = others.iter().map(HostId::as_str).collect();
     match names[..] {

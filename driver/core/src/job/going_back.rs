@@ -1,12 +1,15 @@
-//! Going back: a round that would begin from an older commit than hosts out of reach may hold.
+//! Going back: a round that would begin from an older commit than unreachable hosts may hold.
 //!
-//! If the driver loses the hosts of the round that started last, the newest commit in reach may be one of an earlier
-//! round, or there may be none. The hosts may only be cut off: an agent that comes back keeps what its workers have
-//! committed. So the job waits for them, once for each started round and for a tenth of the elastic timeout at most. If one
-//! comes back, the round is planned anew and finds its commit (R12). Otherwise the job goes on from the older commit.
-//! The operator is told both.
+//! The driver may lose the hosts of the round that started last. Then the newest reachable commit may be one of an
+//! earlier round, or there may be none. If the hosts are only cut off, a returning agent still holds the commits of its
+//! workers.
 //!
-//! Nobody waits if a member of that round answers, also one that is dead and whose memory is kept: no other can be more
+//! So the job waits for them: once for each started round, and for a tenth of the elastic timeout at most. If a host
+//! returns, the round is planned anew and finds its commit (R12). Otherwise the job continues from the older commit.
+//! Both the wait and the older commit are announced.
+//!
+//! The job does not wait if a member of that round answers, or a dead member whose memory is kept: no other member can
+//! be more than a step ahead. Not promised: that a lost host holds anything newer.
 //! than a step ahead of it. Not promised: that a lost host holds anything newer.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -21,17 +24,17 @@ use crate::{
     rounds::{Forming, Phase},
 };
 
-/// What is known of commits of the round that started last, since it did.
+/// What is known of the commits of the round that started last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GoingBack {
-    /// None before the first round.
+    /// `None` before the first round.
     round: Option<Round>,
     members: BTreeMap<HostId, Vec<Process>>,
-    /// Hosts of it whose memory is out of reach, or was; and whether they were to go away.
+    /// Its hosts whose memory is or was unreachable, and whether each was draining.
     lost: BTreeMap<HostId, bool>,
-    /// They are waited for until then.
+    /// When the wait for these hosts ends.
     until: Option<Time>,
-    /// Hosts have come or gone since that was judged.
+    /// Hosts have come or gone since the last decision to wait.
     pub(super) changed: bool,
 }
 
@@ -45,7 +48,7 @@ impl GoingBack {
         }
     }
 
-    /// The memory of a host is out of reach.
+    /// Records that the memory of a host is unreachable.
     pub(super) fn lost(&mut self, host: &HostId, draining: bool) {
         if self.members.contains_key(host) {
             self.lost.insert(host.clone(), draining);
@@ -57,26 +60,26 @@ impl GoingBack {
         members.is_some_and(|members| members.contains(&process))
     }
 
-    /// Hosts are waited for: others may have the processor.
+    /// Whether the job waits for hosts. Meanwhile other workers may use the processor.
     pub(super) fn waits(&self) -> bool {
         self.until.is_some()
     }
 
-    /// Until when.
+    /// When the wait ends.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.until
     }
 }
 
 impl Job {
-    /// The round that started last, if a round from `base` has nothing of it and lost hosts may.
+    /// The round that started last, if a round from `base` has nothing of it and lost hosts may have.
     pub(super) fn goes_back(&self, forming: &Forming, base: Option<CommitId>) -> Option<Round> {
         let newer = self.going_back.round?;
         let older = base.is_none_or(|base| base.round < newer);
         (older && !self.going_back.lost.is_empty() && !self.is_heard(forming)).then_some(newer)
     }
 
-    /// A member of the round that started last has answered, or what is kept of one.
+    /// Whether a member of the round that started last has answered, or the memory of a dead one.
     fn is_heard(&self, forming: &Forming) -> bool {
         (forming.ready.iter()).any(|(host, answer)| {
             let held = answer.members.iter().map(|held| held.process);
@@ -86,7 +89,7 @@ impl Job {
         })
     }
 
-    /// Whether the round from `base` does not start yet, since it waits for hosts that may hold a commit of `newer`.
+    /// Whether the start from `base` is delayed by the wait for hosts that may hold a commit of `newer`.
     pub(super) fn awaits_newer(
         &mut self,
         now: Time,
@@ -122,7 +125,7 @@ impl Job {
         }
     }
 
-    /// A host is back with what it keeps, and this plan has not asked it.
+    /// Whether a host is back with its memory and was not asked for this plan.
     pub(super) fn has_come_back(&self) -> bool {
         let Phase::Forming(forming) = &self.rounds.phase else {
             return false;
@@ -131,7 +134,7 @@ impl Job {
         (self.fleet.hosts()).any(|(host, state)| keeps(state) && !forming.ready.contains_key(host))
     }
 
-    /// The host is lost, and nothing says that it will not be back.
+    /// Whether a lost host may return: it is not connected, is still known, and is not draining.
     fn may_come_back(&self, host: &HostId) -> bool {
         let up = self
             .fleet
@@ -141,7 +144,7 @@ impl Job {
         !up && known && !self.hosts.is_draining(host)
     }
 
-    /// Judges the wait anew if hosts have come or gone. Gives whether it did, and what follows is to be looked at again.
+    /// Decides the wait again if hosts have come or gone. Returns whether it did, so that the caller plans again.
     pub(super) fn look_for_newer(&mut self, now: Time, out: &mut Out) -> bool {
         let answered =
             matches!(&self.rounds.phase, Phase::Forming(forming) if forming.missing.is_empty());

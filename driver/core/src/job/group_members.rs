@@ -1,4 +1,4 @@
-//! Members of a group: one fails, one is lost with its host, one attaches.
+//! Members of a group: failure, loss with the host, attach.
 
 use elasticrun_protocol::{
     AgentCommand, HostId, LocalRank, Process,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Job {
-    /// A member failed by itself: the group is restarted, or the job fails at once.
+    /// Handles a member that failed by itself: the group is restarted, or the job fails.
     pub(super) fn group_member_failed(
         &mut self,
         now: Time,
@@ -34,7 +34,7 @@ impl Job {
             return;
         }
         if self.is_ending() && !planted(Mutant::GroupRestartsAtEnd) {
-            // No group follows this one; the others end by themselves or at the exit timeout.
+            // No group follows this one. The other members end by themselves or at the exit timeout.
             return;
         }
         let allowed = self.budgets.max_restarts();
@@ -44,7 +44,7 @@ impl Job {
         };
         let Some(used) = used else {
             if self.registry.alive() > 0 && self.groups.defer_verdict(now) {
-                // To workers with the SDK it is the failure of one slot.
+                // For workers with the SDK this is the failure of one slot.
                 self.startup.failures += 1;
                 let domain = Domain::Slot(host.clone(), process.local_rank);
                 return self.domain_failed(now, domain, live.since, out);
@@ -69,7 +69,7 @@ impl Job {
         out.push(Command::Announce(Decision::GroupRestarts { used, allowed }));
     }
 
-    /// A mistake: a process is started in the place of one that failed.
+    /// A planted mistake: a process is started in the place of one that failed.
     fn start_alone(&mut self, host: &HostId, process: Process, out: &mut Out) {
         let mut slots = self.capacity.slots(host);
         let up = self.fleet.host(host).and_then(|state| state.up());
@@ -84,14 +84,14 @@ impl Job {
         }
     }
 
-    /// A worker failed and no restart is left.
+    /// Ends the job: a worker failed and no restart is left.
     pub(super) fn end_for_failure(&mut self, out: &mut Out) {
         let allowed = self.budgets.max_restarts();
         let reason = Reason::NoRestartLeft { allowed };
         self.end(Outcome::WorkerFailed(reason), out);
     }
 
-    /// What the failure of a worker takes out.
+    /// The domain that the failure of a worker takes out.
     pub(super) fn failure_domain(&self, host: &HostId, process: Process) -> Domain {
         use crate::FailureDomain;
         match self.settings.failure_domain {
@@ -104,7 +104,7 @@ impl Job {
         }
     }
 
-    /// Members went with their host. That is a change of the members, and no restart is used for it.
+    /// Handles members that were lost with their host. This is a change of the members, so it uses no restart.
     pub(super) fn group_lost_host(&mut self, now: Time, host: &HostId, out: &mut Out) {
         if !self.is_ending() {
             if planted(Mutant::GroupLossCounts) {
@@ -115,7 +115,7 @@ impl Job {
         }
     }
 
-    /// A worker has attached: what runs are processes on their way to `run()`, and rounds lead from now on.
+    /// Handles a worker that has attached: the running processes are on their way to `run()`, and rounds lead from now on.
     pub(super) fn worker_attached(
         &mut self,
         now: Time,
@@ -140,7 +140,7 @@ impl Job {
             self.blacklist.went(now, &host, live.process.local_rank);
             self.fleet
                 .set_life(&host, live.process, Life::Starting { since });
-            // The others have the start timeout from now on.
+            // The start timeout of the other processes begins now.
             self.starts.push_back((now, host, Some(live.process)));
         }
         let successful = self.registry.successful();

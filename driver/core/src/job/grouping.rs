@@ -19,24 +19,25 @@ use crate::{
     time::earliest,
 };
 
-/// What has been counted for groups, until hosts or slots go: an event of one among ten thousand hosts looks at that host alone.
+/// Counts for groups, valid until hosts or slots go away. So an event of one host among ten thousand looks at that host
+/// alone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
-    /// Slots that could be in a group, whatever its largest size is.
+    /// Slots that could be in a group, without regard to its maximum size.
     there: Option<usize>,
-    /// Every member of the group that runs has a slot that may be used.
+    /// Every member of the running group has a usable slot.
     none_lost: bool,
 }
 
 impl Counted {
-    /// Hosts or slots have gone, or all were counted anew.
+    /// Invalidates the counts: hosts or slots have gone, or the capacity was counted again.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 }
 
 impl Job {
-    /// Ends the group that runs if another one should, and starts the next if one can be.
+    /// Ends the running group if another one should follow, and starts the next one when possible.
     pub(super) fn lead_group(&mut self, now: Time, out: &mut Out) {
         if self.counted.there.is_none() {
             self.counted.there = Some(self.count_there());
@@ -85,7 +86,7 @@ impl Job {
         slots.take(self.largest_group()).collect()
     }
 
-    /// How many slots could be in a group now.
+    /// The number of slots that could be in a group now.
     pub(super) fn group_size(&self) -> usize {
         if planted(Mutant::GroupUnconnected) {
             return self.group_slots().len();
@@ -101,7 +102,7 @@ impl Job {
         hosts.map(|host| self.group_slots_of(host)).sum()
     }
 
-    /// How many slots of a host could be in a group now.
+    /// The number of slots of a host that could be in a group now.
     fn group_slots_of(&self, host: &HostId) -> usize {
         let up = |state: &&Host| state.up().is_some();
         let Some(state) = self.fleet.host(host).filter(up) else {
@@ -111,7 +112,7 @@ impl Job {
         usable.filter(|slot| !state.is_done(*slot)).count()
     }
 
-    /// A host's agent is connected, which was not.
+    /// Counts a host whose agent has just connected.
     pub(super) fn count_connected(&mut self, host: &HostId) {
         let more = self.group_slots_of(host);
         if let Some(there) = &mut self.counted.there {
@@ -125,8 +126,8 @@ impl Job {
         max.map_or(usize::MAX, |max| max as usize)
     }
 
-    /// What a first group or a next one could have. A growth is dear, so it waits for hosts that nothing is known of
-    /// yet; so does a start where hosts come by themselves, unless the workers may still attach.
+    /// The supply for a first or a next group. A growth is costly, so it waits for hosts that are still unknown. So
+    /// does a start where hosts register themselves, unless workers may still attach.
     fn supply(&self, there: usize, needed: u32) -> Supply {
         let come = self.settings.self_registration && !self.groups.is_undecided();
         let known = if come || self.groups.is_running() {
@@ -142,7 +143,7 @@ impl Job {
         }
     }
 
-    /// Why the group that runs is to be ended for another one, if it is.
+    /// The cause for ending the running group, if there is one.
     fn group_change(&mut self, now: Time) -> Option<Cause> {
         let there = self.group_size();
         let lost = if self.counted.none_lost {
@@ -152,7 +153,8 @@ impl Job {
         };
         self.counted.none_lost = lost.is_empty();
         let removed = if self.may_wait(now, &lost) {
-            // Those that drain train on until others can: also if as many are there as are needed at all.
+            // Workers of draining hosts train on until other workers can continue. Here a group of the needed size
+            // suffices.
             there >= self.needed() as usize
         } else {
             !lost.is_empty()
@@ -163,7 +165,7 @@ impl Job {
         (removed || added).then(|| Self::change(added, removed))
     }
 
-    /// Hosts with a member whose slot may not be used any more.
+    /// Hosts with a member whose slot is no longer usable.
     fn lost_slots(&self) -> BTreeSet<HostId> {
         let hosts = self.fleet.hosts().filter(|(host, state)| {
             let mut live = state.live();
@@ -175,7 +177,7 @@ impl Job {
         hosts.map(|(host, _)| host.clone()).collect()
     }
 
-    /// There are such hosts, and all of them drain and have time left.
+    /// Whether `hosts` is not empty, all of them are draining, and all have time left.
     fn may_wait(&self, now: Time, hosts: &BTreeSet<HostId>) -> bool {
         let never_due = planted(Mutant::GroupDrainNeverDue);
         let due = |due: Time| now < due || never_due;
@@ -183,7 +185,7 @@ impl Job {
         !planted(Mutant::GroupDrainImpatient) && !hosts.is_empty() && hosts.iter().all(patient)
     }
 
-    /// All processes of the group are told to end. The next group waits until they are reaped (R4).
+    /// Ends all processes of the group. The next group waits until they are reaped (R4).
     pub(super) fn end_group(&mut self, now: Time, cause: Cause, out: &mut Out) {
         if self.groups.tell(now, true) {
             out.push(Command::Announce(Decision::ProcessMode));
@@ -213,7 +215,7 @@ impl Job {
         }
     }
 
-    /// A mistake: processes are started on the free slots, with places that the others know nothing of.
+    /// A planted mistake: processes are started on the free slots, with places that are unknown to the others.
     fn start_beside(&mut self, now: Time, out: &mut Out) {
         let slots = self.group_slots();
         let free = |(host, slot): &&(HostId, LocalRank)| {
@@ -229,7 +231,8 @@ impl Job {
         let ripe = self.groups.is_ripe(now, supply);
         let fenced = self.fenced_until.is_some_and(|until| now < until);
         if fenced && !self.groups.is_reaped() && !planted(Mutant::GroupNoFence) {
-            // Members that are only cut off may run on until then (R11). Without one that is known to be gone they cannot.
+            // Members that are only cut off may run until then (R11). If a member is known to have ended, the others
+            // cannot continue.
             return;
         }
         self.fenced_until = None;
@@ -258,7 +261,7 @@ impl Job {
         for ((host, slot), place) in slots.iter().zip(places) {
             let process = self.fleet.start(now, host, *slot);
             self.fleet.set_life(host, process, Life::Training { round });
-            // Nothing tells when a script begins to train: it does from its start.
+            // The start of a script's training is not observable, so its start counts.
             self.blacklist.came(now, host, *slot);
             if planted(Mutant::GroupStartTimeout) {
                 self.starts.push_back((now, host.clone(), Some(process)));
@@ -294,7 +297,7 @@ impl Job {
         }
     }
 
-    /// When a drain, a fence or a last call is over.
+    /// When a drain, a fence or a last call ends.
     pub(super) fn next_group_deadline(&self) -> Option<Time> {
         if !self.groups.leads() || self.is_ending() {
             return None;
