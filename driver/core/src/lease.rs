@@ -1,19 +1,22 @@
-//! The times by which driver, agents and workers agree on who is gone, and that no two rounds train at once (R11).
+//! The times by which driver, agents and workers agree on losses, and by which no two rounds train at once (R11).
 //!
 //! ```text
 //! agent    beat sent                                          lease over: workers pass no boundary
 //!          |----------------- lease ------------------------->|
 //! driver      beat read ... silence ... agent given up -------- fence ----------->| next round may start
 //! ```
-//! - L1 The lease of a worker counts from when its agent *sent* the last beat that the driver has answered, the fence from
-//!   when the driver gave the agent up, which is later. So lease < fence is enough, whatever the network delays.
-//! - L2 The difference is for what the lease does not stop: a step that is under way, and clocks that differ in speed.
-//! - L3 A network that is gone for less than the heartbeat timeout costs nothing: a beat is due one interval after the last
+//! - L1 The lease of a worker counts from when its agent *sent* the last heartbeat that the driver has answered. The
+//!   fence counts from when the driver gave the agent up, which is later. So lease < fence is enough, whatever the
+//!   network delays.
+//! - L2 The difference covers what the lease does not stop: a step that is under way, and clocks that differ in speed.
+//! - L3 A network outage shorter than the heartbeat timeout costs nothing. The first heartbeat after it is due within
+//!   one interval. The rest of the silence is for TCP, which repeats lost data only some time after the network is
+//!   back.
 //!   one, and what is left is for TCP, which repeats what was lost only some time after the network is back.
 
 use std::time::Duration;
 
-/// See the module. Made of what the user asked for.
+/// The lease of a job, derived from its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// `--heartbeat-interval`.
@@ -24,21 +27,21 @@ pub struct Lease {
     pub orphan: Duration,
 }
 
-/// The lease in a job that never forms a second round elsewhere: nothing has to be kept from training.
+/// The lease in a job that never starts a second round elsewhere: its workers never have to stop.
 pub const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Lease {
-    /// Silence, in the driver's own time, after which it gives an agent up.
+    /// The silence, in the driver's own time, after which the driver gives an agent up.
     pub fn silence(&self) -> Duration {
         self.timeout + self.interval * 5 / 2
     }
 
-    /// How long workers may train on after their agent sent the beat that the driver answered last.
+    /// How long workers may train after their agent sent the last answered heartbeat.
     pub fn length(&self) -> Duration {
         self.interval + self.timeout + self.orphan
     }
 
-    /// How long the driver waits after it has lost all members of a round until it starts the next one.
+    /// How long the driver waits, after the loss of all members of a round, before it starts the next round.
     pub fn fence(&self) -> Duration {
         self.length() + (self.timeout / 2).max(self.interval)
     }

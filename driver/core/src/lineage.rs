@@ -1,24 +1,24 @@
 //! Lineage: which commits are still part of the job's history.
 //!
-//! What is newer than the base of the next started round is void, for ever: a worker that was being
-//! stopped may have sealed one more commit after its round was left, and that commit must not come back
-//! as the base of a later round. So a commit counts only if no later round started from before it.
+//! Commits newer than the base of the next started round are void for good. A worker that was being stopped may have
+//! sealed one more commit after its round was left, and that commit must not become the base of a later round. So a
+//! commit is valid only if no later round started from an older commit.
 
 use elasticrun_protocol::{CommitId, Round};
 
 use crate::mutant::{Mutant, planted};
 
-/// The bases of the started rounds, as far as they still void anything.
+/// The bases of the started rounds that still void any commit.
 #[derive(Clone, Debug, Default)]
 pub struct Lineage {
-    /// `(round, base)`, both ascending; a base voids what is newer and of an older round.
+    /// `(round, base)`, both ascending. A base voids newer commits of older rounds.
     bases: Vec<(Round, Option<CommitId>)>,
 }
 
 impl Lineage {
-    /// A round has started from `base`.
+    /// Records that a round has started from `base`.
     pub fn started(&mut self, round: Round, base: Option<CommitId>) {
-        // A smaller base voids all that the larger ones before it did.
+        // A smaller base voids everything that larger earlier bases void.
         while self
             .bases
             .last()
@@ -32,12 +32,12 @@ impl Lineage {
         self.bases.push((round, base));
     }
 
-    /// Whether a round has started from a commit: then a later one cannot start from none.
+    /// Whether any round has started from a commit. Then no later round can start without one.
     pub fn has_base(&self) -> bool {
         self.bases.iter().any(|(_, base)| base.is_some())
     }
 
-    /// Whether `commit` is not void.
+    /// Whether `commit` is part of the history.
     pub fn is_valid(&self, commit: CommitId) -> bool {
         let later = self
             .bases

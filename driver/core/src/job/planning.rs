@@ -1,4 +1,4 @@
-//! Rounds: when one is planned, and when one is interrupted.
+//! Planning: when a round is planned, and when one is interrupted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,17 +18,18 @@ use crate::{
     time::earliest,
 };
 
-/// What the hosts of a round have done, the last one included.
+/// What the hosts of a round have completed with their last message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Completed {
-    /// They have answered the plan of this round.
+    /// All have answered the plan of this round.
     Answers(Round),
-    /// They have counted; the members of this round leave it at this boundary.
+    /// All have counted. The members of this round leave it at this boundary.
     Counts(Round, Boundary),
 }
 
 impl Job {
-    /// Plans a round if none is there and one can be; asks for an interrupt if one could be better.
+    /// Plans a round if none is planned or trains and one is possible. Interrupts the round that trains if another
+    /// would be better.
     pub(super) fn plan_or_hold(&mut self, now: Time, out: &mut Out) {
         match &self.rounds.phase {
             Phase::Idle => self.plan_when_possible(now, out),
@@ -40,7 +41,7 @@ impl Job {
                 }
             }
             Phase::Forming(forming) => {
-                // A member whose slot went while the round was being formed must not start in it (R5).
+                // A member whose slot went away while the round was formed must not start in it (R5).
                 let broken = self.has_lost_slots(&forming.members);
                 self.recheck_members = false;
                 if broken && !planted(Mutant::LateRemoval) {
@@ -50,8 +51,8 @@ impl Job {
         }
     }
 
-    /// A member of the planned round may not be in it any more. Who is on the way to a common boundary goes on to it
-    /// and is planned anew: a second host that drains costs no more than the first.
+    /// Replaces a planned round of which a member is no longer usable. Members on the way to a common boundary continue
+    /// to it and are planned anew, so a second draining host costs no more than the first.
     fn plan_without_unusable(&mut self, now: Time, out: &mut Out) {
         self.rounds.disturb(now, Cause::Removed);
         let chosen = self.choose();
@@ -67,7 +68,7 @@ impl Job {
         }
         self.abort_rounds(out);
         self.stop_unusable(out);
-        // The capacity is that of now, and what the abort made unusable is stopped.
+        // The capacity was just counted, and processes without a usable slot were just stopped.
         self.capacity_dirty = false;
         self.plan_when_possible(now, out);
     }
@@ -85,7 +86,7 @@ impl Job {
         if census.waiting + census.returning < self.needed() as usize {
             return;
         }
-        // Nobody trains meanwhile unless somebody survived: wait a last call for those that start.
+        // Without survivors no worker trains meanwhile, so the job waits for a last call.
         let survivors_wait = census.returning > 0;
         if !survivors_wait && self.ripe_at().is_some_and(|ripe| now < ripe) {
             return;
@@ -102,11 +103,11 @@ impl Job {
         self.plan(now, chosen, cause, out);
     }
 
-    /// When those that wait may be planned: at once if nobody else can come who would be planned as well, else
-    /// after the last call. A usable slot that is not filled yet is somebody who can come.
+    /// When the waiting workers may be planned: at once if no other worker can join the plan, else after the last call.
+    /// A usable slot that is not filled yet counts as a worker that can join.
     fn ripe_at(&self) -> Option<Time> {
         let census = self.fleet.census();
-        // A newcomer that is being asked what it reaches is one who can come.
+        // A newcomer with a pending probe counts as one that can still join.
         let asked = usize::from(self.is_asking());
         let there = (census.waiting + census.returning + census.training).saturating_sub(asked);
         let max = self.settings.max_np.map_or(usize::MAX, |max| max as usize);
@@ -116,11 +117,11 @@ impl Job {
             .ripe_at(most.saturating_sub(there), self.settings.last_call)
     }
 
-    /// Candidates for a round, cut and in order of what they would become.
+    /// The candidates for a round in rank order, cut at `max_np`.
     pub(super) fn choose(&self) -> Vec<Candidate> {
         let chosen = self.choose_of(|host| self.may_join(host));
         if chosen.len() < self.needed() as usize && self.trains_on().is_none() {
-            // Nobody trains meanwhile: who is being asked is better than nobody.
+            // No worker trains meanwhile, so hosts with a pending probe are better than none.
             return self.choose_of(|_| true);
         }
         chosen
@@ -170,7 +171,7 @@ impl Job {
                 .or_default()
                 .push(candidate.process);
         }
-        // Who has memory answers as well: it may keep the newest commit (R12).
+        // Hosts with memory answer as well: they may hold the newest commit (R12).
         let mut ask: BTreeSet<_> = members.keys().cloned().collect();
         let has_memory =
             |(_, state): &(&HostId, &crate::fleet::Host)| state.has_memory && state.up().is_some();
@@ -210,7 +211,8 @@ impl Job {
         }
     }
 
-    /// An agent kills a member that is not back after the abort timeout, so it answers soon after.
+    /// The time limit for an answer. An agent kills a member that is not back after the abort timeout, so its answer
+    /// follows soon after.
     pub(super) fn answer_timeout(&self) -> Duration {
         self.settings.abort_timeout + Duration::from_secs(10)
     }
@@ -224,7 +226,7 @@ impl Job {
             .settings
             .max_np
             .map_or(usize::MAX, |max| (max as usize).saturating_sub(size));
-        // Who drains may train on until others are there, so it is looked at whenever something happens.
+        // Workers of draining hosts may train until others are available, so this is checked at every event.
         let removed = (self.recheck_members || self.hosts.draining().next().is_some())
             && self.must_leave(now);
         let removed = removed && !planted(Mutant::RemovalUnnoticed);
@@ -249,7 +251,7 @@ impl Job {
         }
     }
 
-    /// Starts the round that all have answered, or sends all to the boundary that all have counted, unless that is over.
+    /// Starts the round that all hosts have answered, or sends all to the counted boundary, unless that round is over.
     pub(super) fn follow_completed(&mut self, now: Time, out: &mut Out) {
         let Some(completed) = self.completed.take() else {
             return;
@@ -277,14 +279,14 @@ impl Job {
         }
     }
 
-    /// Whether a member's slot may not be used any more, if slots may have gone.
+    /// Whether a member has lost its slot; only checked if slots may have gone.
     fn has_lost_slots(&self, members: &BTreeMap<HostId, Vec<Process>>) -> bool {
         let unusable = |host: &HostId, p: &Process| !self.capacity.is_usable(host, p.local_rank);
         self.recheck_members
             && (members.iter()).any(|(host, members)| members.iter().any(|p| unusable(host, p)))
     }
 
-    /// All are on their way to the common boundary: plan what follows.
+    /// All members are on their way to the common boundary: plans the next round.
     fn plan_after_leave(&mut self, now: Time, out: &mut Out) {
         let cause = match &self.rounds.phase {
             Phase::Training(training) => training.hold.as_ref().map(|hold| hold.cause.clone()),
@@ -294,10 +296,10 @@ impl Job {
         if chosen.len() >= self.needed() as usize {
             self.plan(now, chosen, cause.unwrap_or(Cause::Added), out);
         }
-        // Else the hold stays until all have left or its deadline comes; then the job waits for slots.
+        // Otherwise the hold stays until all have left or its deadline comes; then the job waits for slots.
     }
 
-    /// Members that take too long to leave, to answer, or to count.
+    /// Handles hosts that take too long to leave, to answer, or to count.
     pub(super) fn end_slow_rounds(&mut self, now: Time, out: &mut Out) {
         if self.loss_grace_until.is_some_and(|until| until <= now) {
             self.loss_grace_until = None;
@@ -311,7 +313,7 @@ impl Job {
                     .as_ref()
                     .is_some_and(|hold| hold.deadline <= now)
                 {
-                    // The interrupt saves work; it is never needed for safety.
+                    // The interrupt saves work; safety never depends on it.
                     self.abort_rounds(out);
                 }
             }
@@ -337,7 +339,7 @@ impl Job {
         }
     }
 
-    /// The round that was to be left at a common boundary is ended where it stands.
+    /// Aborts the round that its members were to leave at a common boundary.
     pub(super) fn abort_left(&mut self, round: Round, out: &mut Out) {
         let mut training = Vec::new();
         for (host, state) in self.fleet.hosts() {
@@ -361,11 +363,11 @@ impl Job {
     }
 
     pub(super) fn next_round_deadline(&self) -> Option<Time> {
-        // What was ripe at the last event was weighed then; only another event can change the answer.
+        // A deadline that was due at the last event was handled then. Only another event can change the decision.
         let ripe = self.ripe_at().filter(|ripe| *ripe > self.settled);
         let phase = match &self.rounds.phase {
             Phase::Idle => ripe,
-            // All have answered: only the fence is waited for, and those that may hold newer commits.
+            // All have answered: the start waits only for the fence and for hosts that may hold newer commits.
             Phase::Forming(forming) if forming.missing.is_empty() => {
                 let ahead = |due: Option<Time>| due.filter(|due| *due > self.settled);
                 earliest([self.fenced_until, self.going_back.deadline()].map(ahead))

@@ -1,15 +1,16 @@
-//! Probing: a newcomer is admitted to a round that trains when it reaches the hosts of it.
+//! Probing: a newcomer is admitted to a round that trains if it reaches the hosts of that round.
 //!
-//! Workers of a host outside of the round that wait make the job ask their agent to dial hosts of the round
-//! ([`AgentCommand::Probe`]). A host that reaches all of them may join; one that does not has failed, and the round trains on. A host
-//! is asked once for each round that trains without it.
+//! When workers of a host outside of the round wait, the job asks the host's agent to dial hosts of the round
+//! ([`AgentCommand::Probe`]). A host that reaches all of them may join. A host that does not has failed, and the round
+//! trains on. Each host is probed once for each round that trains without it.
 //!
-//! Nobody is asked where that would cost time or change nothing: before the first round, in a recovery, hosts of the round
-//! that trains, agents that do not know the order. A host that is being asked is left out of a recovery that can do
-//! without it.
+//! The job sends no probe where it would cost time or change nothing: before the first round, in a recovery, to hosts
+//! of the round that trains, and to agents that do not support probes. A host with a pending probe is left out of a
+//! recovery that can do without it.
 //!
-//! Not promised: that hosts of the round can dial the newcomer, that its workers reach the ports of theirs, or that it reaches
-//! all hosts of a large round. What a probe does not see breaks the first round, and [`crate::suspicion`] blames the newcomer.
+//! Not promised: that hosts of the round can dial the newcomer, that its workers reach the data ports of theirs, or
+//! that it reaches all hosts of a large round. Such a fault breaks the first round, and [`crate::suspicion`] blames the
+//! newcomer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,10 +27,10 @@ use crate::{
     rounds::Phase,
 };
 
-/// Hosts of the round that a newcomer dials at most.
+/// Maximum number of hosts of the round that a newcomer dials.
 const MOST: usize = 8;
 
-/// A host that was asked whom it reaches.
+/// A pending probe of a host.
 #[derive(Clone, Debug)]
 struct Asked {
     host: HostId,
@@ -38,23 +39,23 @@ struct Asked {
     until: Time,
 }
 
-/// See the module.
+/// The probes of newcomers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probing {
-    /// The last probe of the job.
+    /// The number of the last probe.
     last: u64,
-    /// Hosts whose agents know the order.
+    /// Hosts whose agents support probes.
     able: BTreeSet<HostId>,
-    /// Probes that are not answered, by number: the oldest ends first.
+    /// Pending probes by number: the oldest one times out first.
     asked: BTreeMap<u64, Asked>,
-    /// Hosts outside of the round that trains and the number of their probe: not answered, or passed.
+    /// Hosts outside of the round that trains, with the number of their probe: pending, or passed.
     hosts: BTreeMap<HostId, u64>,
-    /// Hosts of workers that wait: they may have to be asked.
+    /// Hosts with waiting workers, which may need a probe.
     look: BTreeSet<HostId>,
 }
 
 impl Probing {
-    /// The agent of a host has connected.
+    /// Records that the agent of a host has connected.
     pub(super) fn connected(&mut self, host: &HostId, probes: bool) {
         self.forget(host);
         if probes {
@@ -62,28 +63,28 @@ impl Probing {
         }
     }
 
-    /// The agent of a host is gone.
+    /// Records that the agent of a host is gone.
     pub(super) fn forget(&mut self, host: &HostId) {
         self.able.remove(host);
         self.look.remove(host);
         self.drop_probe(host);
     }
 
-    /// A worker of a host waits.
+    /// Records that a worker of a host waits.
     pub(super) fn look(&mut self, host: &HostId) {
         if self.able.contains(host) {
             self.look.insert(host.clone());
         }
     }
 
-    /// A host is planned for a round without its answer, which is late now.
+    /// Drops the pending probe of a host that is planned for a round without its answer.
     pub(super) fn planned(&mut self, host: &HostId) {
         if self.is_asked(host) {
             self.drop_probe(host);
         }
     }
 
-    /// What was asked was about another round. These wait.
+    /// Drops all probes, which were about another round. The hosts of `waiting` may need a new one.
     pub(super) fn round_started<'a>(&mut self, waiting: impl Iterator<Item = &'a HostId>) {
         self.asked.clear();
         self.hosts.clear();
@@ -91,7 +92,7 @@ impl Probing {
         waiting.for_each(|host| self.look(host));
     }
 
-    /// When an answer is waited for no longer.
+    /// When the next pending probe times out.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         self.asked.first_key_value().map(|(_, asked)| asked.until)
     }
@@ -112,7 +113,7 @@ impl Probing {
 }
 
 impl Job {
-    /// The round that trains, also while its members run to the boundary where they leave it.
+    /// The members of the round that trains, even while they run to the boundary where they leave it.
     pub(super) fn trains_on(&self) -> Option<&BTreeMap<HostId, Vec<Process>>> {
         match &self.rounds.phase {
             Phase::Idle => None,
@@ -121,8 +122,8 @@ impl Job {
         }
     }
 
-    /// Whether a host may be in the next round: it is in the one that trains or reaches it. If none trains it must only not
-    /// be about to say that it reaches nobody.
+    /// Whether a host may be in the next round: it is in the round that trains, or reaches it. If no round trains, its
+    /// probe must not be pending, since that may show that it reaches no host.
     pub(super) fn may_join(&self, host: &HostId) -> bool {
         match self.trains_on() {
             _ if planted(Mutant::NewcomerUnasked) => true,
@@ -139,12 +140,12 @@ impl Job {
         self.waitlist.iter().any(|(host, _)| self.may_join(host))
     }
 
-    /// Whether a newcomer is being asked what it reaches: somebody who can still come.
+    /// Whether a probe of a newcomer is pending, so that the newcomer may still join.
     pub(super) fn is_asking(&self) -> bool {
         self.trains_on().is_some() && !self.probing.asked.is_empty()
     }
 
-    /// Asks the hosts of workers that wait, if nobody has asked them for this round.
+    /// Probes the hosts with waiting workers, unless they were probed for this round.
     pub(super) fn ask_newcomers(&mut self, now: Time, out: &mut Out) {
         for host in std::mem::take(&mut self.probing.look) {
             if !self.may_join(&host) && !self.probing.hosts.contains_key(&host) {
@@ -157,7 +158,7 @@ impl Job {
         self.probing.last += 1;
         let (number, within) = (self.probing.last, self.settings.probe_timeout);
         let hosts = self.hosts_to_dial(number);
-        // Twice: for what each of them may take, and for the way there and back.
+        // Doubled: the limit for each dialled host, and the time for the command and its report.
         let endless = planted(Mutant::ProbeWithoutEnd);
         let asked = Asked {
             host: newcomer.clone(),
@@ -175,7 +176,7 @@ impl Job {
         self.send(&newcomer, probe, out);
     }
 
-    /// Hosts of the round that trains, evenly chosen if they are many, and others each time.
+    /// Up to [`MOST`] hosts of the round that trains, evenly chosen; others each time.
     fn hosts_to_dial(&self, number: u64) -> Vec<ProbeHost> {
         let address = |host: &HostId| {
             let up = self.fleet.host(host)?.up()?;
@@ -191,7 +192,7 @@ impl Job {
         all.into_iter().skip(first).step_by(stride).collect()
     }
 
-    /// A host says which of those it was asked about it does not reach.
+    /// Handles the result of a probe.
     pub(super) fn probed(
         &mut self,
         now: Time,
@@ -211,7 +212,7 @@ impl Job {
         let Some(asked) = self.probing.asked.get(&number) else {
             return reject(out, host, Rejected::Repeated);
         };
-        // Who is gone meanwhile was not reached for that.
+        // A host that is gone meanwhile was unreachable for that reason.
         let missing = |member: &&HostId| {
             let up = self.fleet.host(member).and_then(|state| state.up());
             unreachable.contains(member) && up.is_some()
@@ -231,7 +232,7 @@ impl Job {
         self.refuse_newcomer(now, number, why, out);
     }
 
-    /// Hosts that have not answered in time.
+    /// Handles probes that have timed out.
     pub(super) fn end_slow_probes(&mut self, now: Time, out: &mut Out) {
         while let Some((number, asked)) = self.probing.asked.first_key_value()
             && asked.until <= now
@@ -241,7 +242,8 @@ impl Job {
         }
     }
 
-    /// It may try again after its cooldown. What has failed began when it was asked. If nobody waits there any more nothing has.
+    /// Fails a newcomer, which may try again after its cooldown. The failure began with the probe. A host without
+    /// waiting workers does not fail.
     fn refuse_newcomer(&mut self, now: Time, number: u64, why: String, out: &mut Out) {
         let Some(Asked { host, since, .. }) = self.probing.asked.remove(&number) else {
             return;

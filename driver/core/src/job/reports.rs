@@ -1,4 +1,4 @@
-//! What an agent's report means.
+//! Handles the reports of agents.
 
 use elasticrun_protocol::{
     AgentCommand, AgentReport, Boundary, HostId, Process, Round,
@@ -27,7 +27,7 @@ impl Job {
             AgentReport::FreePort { port } => self.set_free_port(host, port),
             AgentReport::Waiting { workers } => {
                 for worker in workers {
-                    // An older agent does not say that one attached.
+                    // An older agent sends no report when a worker attaches.
                     if self.groups.leads() {
                         self.worker_attached(now, host, worker.process, out);
                     }
@@ -89,7 +89,7 @@ impl Job {
         let Some(live) = self.fleet.current(host, worker.process) else {
             return reject(out, host, Rejected::StaleProcess(worker.process));
         };
-        // A repeat that comes late is of an older visit to `run()` (R3).
+        // A late repeat is of an earlier visit to `run()` (R3).
         let late = match live.life {
             Life::Training { round } => worker.left != Some(round),
             Life::Returning => worker.left != self.registry.round(),
@@ -99,7 +99,7 @@ impl Job {
             return reject(out, host, Rejected::Repeated);
         }
         match live.life {
-            // It was told to stop before this reached us.
+            // The worker was told to stop before its report arrived.
             Life::Stopping => {}
             Life::Waiting => reject(out, host, Rejected::Repeated),
             Life::Starting { .. } | Life::Returning | Life::Training { .. } => {
@@ -110,13 +110,13 @@ impl Job {
                 self.probing.look(host);
                 self.blacklist.came(now, host, worker.process.local_rank);
                 if !std::mem::replace(&mut self.sdk_seen, true) && self.fleet.done() > 0 {
-                    // Who ended without joining did no work: others are needed in its place.
+                    // Processes that ended without joining did no work: other workers are needed in their place.
                     self.capacity_dirty = true;
                 }
                 if matches!(live.life, Life::Training { .. }) {
                     self.member_left();
                 }
-                // If the capacity is to be counted anew, what is not usable is stopped then.
+                // If the capacity is dirty, workers without a usable slot are stopped after the count.
                 let unusable = !self.capacity_dirty
                     && !self.capacity.is_usable(host, worker.process.local_rank);
                 if unusable || self.is_ending() {
@@ -126,8 +126,8 @@ impl Job {
         }
     }
 
-    /// A member has left its round at the common boundary and no plan includes it. When all have, the
-    /// round is over and the job waits for slots.
+    /// Handles a member that has left its round at the common boundary without a plan that includes it. When all
+    /// members have left, the round is over and the job waits for slots.
     fn member_left(&mut self) {
         if self.fleet.census().training == 0 && matches!(self.rounds.phase, Phase::Training(_)) {
             self.rounds.phase = Phase::Idle;
@@ -167,7 +167,7 @@ impl Job {
         }
     }
 
-    /// The round a message is taken to be about: its own, but for planted mistakes.
+    /// The round that a message is about; planted mistakes replace it.
     fn mistaken(&self, mutant: Mutant, round: Round) -> Round {
         match &self.rounds.phase {
             Phase::Forming(forming) if planted(mutant) => forming.round,
@@ -185,7 +185,8 @@ impl Job {
         }
     }
 
-    /// A worker lost a peer and nobody has said yet that one died: stop the round, and wait a moment.
+    /// Handles a worker that lost a peer while no death is known: stops the round and waits a moment for a report of
+    /// the death.
     fn round_broken(
         &mut self,
         now: Time,
@@ -202,7 +203,7 @@ impl Job {
             && !unreachable.is_empty()
             && self.registry.round() == Some(round)
         {
-            // Another worker was faster to say that the round is broken.
+            // Another worker has reported earlier that the round is broken.
             return self.suspicion.broke(round, host, unreachable);
         }
         if live.life != (Life::Training { round }) {
@@ -215,7 +216,7 @@ impl Job {
                 .take_if(|left| left.round == round)
                 .is_some()
         {
-            // Those that were to leave at the boundary would wait for it in vain.
+            // The members that were to leave at the boundary would wait for it in vain.
             self.suspicion.broke(round, host, unreachable);
             forming.deadline = now + patience;
             return self.abort_left(round, out);
@@ -225,7 +226,7 @@ impl Job {
             return reject(out, host, Rejected::StaleRound(round));
         }
         if self.is_ending() {
-            // It is back at `run()` and no round will be formed any more: it cannot end by itself.
+            // The worker is back at `run()` and no further round is formed, so it cannot end by itself.
             return self.stop(host, process, StopReason::JobEnded, out);
         }
         self.suspicion.broke(round, host, unreachable);
@@ -311,7 +312,8 @@ impl Job {
         }
     }
 
-    /// At the first success no new round is formed; whoever is in none is not needed any more.
+    /// Begins the end of the job at the first success: no further round is formed, and workers outside of the round are
+    /// stopped.
     fn begin_ending(&mut self, out: &mut Out) {
         out.push(crate::Command::Announce(Decision::Finishing));
         let mut held = (self.rounds.withdraw()).filter(|_| !planted(Mutant::HoldKept));

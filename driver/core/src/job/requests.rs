@@ -1,4 +1,4 @@
-//! What people ask of a running job, and whether it can be.
+//! Requests of users to a running job, and whether they are granted.
 
 use elasticrun_protocol::{HostId, Notice, NoticeKind};
 
@@ -6,7 +6,7 @@ use super::{Job, Out};
 use crate::{Command, Refusal, Request, Time};
 
 impl Job {
-    /// Does what was asked for, or says why it cannot be.
+    /// Grants and carries out a request, or refuses it.
     pub(super) fn requested(&mut self, now: Time, id: u64, request: Request, out: &mut Out) {
         let answer = self.examine(&request);
         let accepted = answer.is_ok();
@@ -34,7 +34,7 @@ impl Job {
         Ok(())
     }
 
-    /// The job has ended, and nothing can be asked of it any more.
+    /// Handles a request after the end of the job.
     pub(super) fn requested_late(&self, id: u64, request: &Request, out: &mut Out) {
         let answer = self.examine(request);
         out.push(Command::Answer { id, answer });

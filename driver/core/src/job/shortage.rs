@@ -1,12 +1,12 @@
 //! The elastic timeout: the longest time with too few workers.
 //!
-//! - What counts is workers that are there: at `run()`, on their way back to it, or in a round. Usable slots do not
-//!   count: a process that hangs at its start, an agent that never connects and a cooldown that comes and goes leave the
-//!   clock running. So do rounds without a fruit ([`crate::suspicion`]).
-//! - The first start of a slot is given its start timeout: if such starts were begun before the elastic timeout passed and
-//!   would be enough, the job waits for them. So the clock ends a job after the elastic timeout, or after that and one
-//!   start timeout at the latest, and never ends a long first import that is within its own time.
-//! - A standard job runs scripts that never come to `run()`: there a process counts as soon as it is started.
+//! - Workers count if they are at `run()`, on their way back to it, or in a round. Usable slots do not count. So the
+//!   clock keeps running during a hanging start, for an agent that never connects, and during recurring cooldowns. It
+//!   also keeps running during fruitless rounds ([`crate::suspicion`]).
+//! - The first start of a slot has its full start timeout. If enough such starts began before the elastic timeout
+//!   passed, the job waits for them. So the clock ends a job at the latest one start timeout after the elastic timeout.
+//!   It never ends a long first import that is within its own time.
+//! - A standard job runs scripts that never reach `run()`: there a process counts as soon as it is started.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ use crate::{
 /// Since when there are too few workers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shortage {
-    /// For the next round, which needs `np` workers as long as none has started.
+    /// For the next round, which needs `np` workers until one has started.
     of_np: Option<Time>,
     /// For any round.
     of_min_np: Option<Time>,
-    /// The operator knows that slots are missing.
+    /// The missing slots were announced.
     told: bool,
 }
 
 impl Shortage {
-    /// Nothing is there yet: discovery that hangs is waited for no longer.
+    /// The shortage at the start of the job, with no workers: the clocks also limit the wait for a discovery that hangs.
     pub(super) fn at_start() -> Self {
         Self {
             of_np: Some(Time::ZERO),
@@ -50,7 +50,7 @@ impl Job {
             return;
         }
         let (there, needed) = (self.workers_there(), self.needed());
-        // Rounds that came to nothing are no better than none.
+        // Fruitless rounds count as no rounds.
         let begins = self.suspicion.idle_since().unwrap_or(now);
         let since = |short: bool, before: Option<Time>| short.then(|| before.unwrap_or(begins));
         let shortage = &mut self.shortage;
@@ -68,16 +68,16 @@ impl Job {
         }
     }
 
-    /// Slots that a worker of the next round may have.
+    /// The number of slots that a worker of the next round may have.
     fn usable_slots(&self) -> u32 {
-        // The slot of a process that ended well without joining is used up; unless it was a script and others
-        // of its kind still run.
+        // The slot of a process that ended with code 0 without joining is used up. While other processes of an unknown
+        // kind still start, they may all be scripts, and no slot is subtracted.
         let scripts = !self.sdk_seen && self.fleet.census().starting > 0;
         let done = if scripts { 0 } else { self.fleet.done() as u32 };
         self.capacity.total().saturating_sub(done)
     }
 
-    /// Workers that are at `run()`, come back to it or train; or that a group could begin with.
+    /// Workers that are at `run()`, return to it or train; in process mode, workers that a group could start with.
     fn workers_there(&self) -> u32 {
         if self.groups.leads() {
             return self.group_size().try_into().unwrap_or(u32::MAX);
@@ -91,7 +91,7 @@ impl Job {
         (there + scripts).try_into().unwrap_or(u32::MAX)
     }
 
-    /// Ends the job, or has it begin with fewer workers, if they were too few for too long.
+    /// Ends the job, or lets it begin with fewer workers, if workers were too few for too long.
     pub(super) fn end_shortage(&mut self, now: Time, out: &mut Out) {
         let min_np = self.settings.min_np;
         let over = |since: &Time, needed| {
@@ -113,7 +113,7 @@ impl Job {
         }
     }
 
-    /// Workers were too few, or came to nothing, for longer than the elastic timeout.
+    /// Ends the job: workers were too few, or their rounds fruitless, for longer than the elastic timeout.
     pub(super) fn end_too_few(&mut self, now: Time, since: Time, out: &mut Out) {
         let outcome = Outcome::TimedOut {
             workers: self.workers_there(),
@@ -131,7 +131,7 @@ impl Job {
         ];
         earliest(shortages.map(|(since, needed)| {
             let plain = since? + self.elastic_timeout();
-            // First starts are looked at only when they matter, since that costs a look at each.
+            // First starts are only checked once they matter, since that costs a look at each process.
             match plain > self.settled {
                 true => Some(plain),
                 false => since.map(|since| self.shortage_ends(since, needed)),
@@ -139,11 +139,11 @@ impl Job {
         }))
     }
 
-    /// When a shortage since then has lasted for too long, with regard to first starts that may end it.
+    /// When a shortage since `since` has lasted too long, including the time of first starts that may end it.
     fn shortage_ends(&self, since: Time, needed: u32) -> Time {
         let plain = since + self.elastic_timeout();
         if !self.settings.elastic || planted(Mutant::FirstStartHurried) {
-            // There a process counts as soon as it is started.
+            // In a standard job a process counts as soon as it is started.
             return plain;
         }
         let missing = needed.saturating_sub(self.workers_there()) as usize;
@@ -156,7 +156,7 @@ impl Job {
         if missing == 0 || ends.len() < missing {
             return plain;
         }
-        // Once this one has run out those that are left are too few.
+        // After this start has timed out, those that are left are too few.
         ends.sort_unstable();
         plain.max(ends[ends.len() - missing])
     }

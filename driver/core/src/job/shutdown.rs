@@ -1,11 +1,12 @@
-//! What follows the end of a job: its agents end what they run, are told to kill it, are given up; the driver exits.
+//! After the end of a job its agents end what they run, are then told to kill it, and are finally given up; the driver
+//! exits.
 //!
 //! ```text
 //!        twice the grace and SLACK, or a second signal        KILL_SLACK
 //! asked ---------------------------------------------> killed ----------> all given up
 //!    \______________________________________________________\_________________\___> Exit: no agent is connected
 //! ```
-//! - An agent that connects behind the end is told what the others were told.
+//! - An agent that connects after the end receives the last command that the others received.
 //! - [`Command::Exit`] comes once, and no command follows it.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -18,20 +19,20 @@ use crate::{
     mutant::{Mutant, planted},
 };
 
-/// What agents may take beyond two times the grace: for their workers, and for what those have started.
+/// The time that agents may take beyond two times the grace: for their workers, and for what those have started.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// What agents may take once they were told to kill.
+/// The time that agents may take after the kill command.
 const KILL_SLACK: Duration = Duration::from_secs(1);
 
-/// The end of the agents of a job that has ended.
+/// The shutdown of the agents of a job that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Shutdown {
     /// Hosts whose agents are connected.
     pub(super) agents: BTreeSet<HostId>,
-    /// When what was asked for must be done.
+    /// When the current command must be done.
     due: Time,
-    /// Agents were told to kill their workers.
+    /// The kill command was sent.
     killed: bool,
     pub(super) exited: bool,
 }
@@ -49,8 +50,8 @@ impl Job {
         self.send_to_all(AgentCommand::Shutdown, out);
     }
 
-    /// The job is over. Of interest is how the first failure ended, which hosts that drain are left, and when the last
-    /// agent is gone.
+    /// Handles an event after the end of the job. Relevant are the exit of the first failure, the departure of draining
+    /// hosts, requests, and the end of the last agent.
     pub(super) fn after_end(&mut self, now: Time, event: Event, out: &mut Out) {
         self.now = now;
         if self
@@ -84,13 +85,13 @@ impl Job {
         self.exit_when_alone(out);
     }
 
-    /// When agents have had their time.
+    /// When the time of the agents ends.
     pub(super) fn next_shutdown_deadline(&self) -> Option<Time> {
         let shutdown = self.shutdown.as_ref()?;
         (!shutdown.exited).then_some(shutdown.due)
     }
 
-    /// Lets the deadline of the shutdown take effect.
+    /// Applies the deadline of the shutdown.
     pub(super) fn tick_shutdown(&mut self, now: Time, out: &mut Out) {
         self.now = now;
         match &self.shutdown {
@@ -100,7 +101,7 @@ impl Job {
         self.exit_when_alone(out);
     }
 
-    /// An agent that has connected behind the end is told what the others were told.
+    /// Sends an agent that has connected after the end the last command that the others received.
     pub(super) fn end_late_agent(&mut self, host: &HostId, out: &mut Out) {
         let Some(shutdown) = &mut self.shutdown else {
             return;
@@ -119,7 +120,7 @@ impl Job {
         self.finish_drains_after_end(out);
     }
 
-    /// Once: the user has asked a second time, or the time is over.
+    /// Sends the kill command, once: the user has asked a second time, or the time is over.
     fn kill(&mut self, now: Time, out: &mut Out) {
         let Some(shutdown) = self.shutdown.as_mut().filter(|shutdown| !shutdown.killed) else {
             return;
@@ -144,7 +145,7 @@ impl Job {
         }
     }
 
-    /// No agent is connected: nothing of the job is left.
+    /// Lets the driver exit if no agent is connected.
     pub(super) fn exit_when_alone(&mut self, out: &mut Out) {
         let early = planted(Mutant::ExitsEarly);
         if let Some(shutdown) = &mut self.shutdown

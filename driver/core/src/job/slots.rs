@@ -1,4 +1,4 @@
-//! Agents and processes: who is launched, started and told to stop.
+//! Agents and processes: which are launched, started and stopped.
 
 use elasticrun_protocol::{
     AgentCommand, HostId, LocalRank, Process,
@@ -14,10 +14,10 @@ use crate::{
 };
 
 impl Job {
-    /// Counts the usable slots, and since when they are too few.
+    /// Counts the usable slots again, marks their hosts as dirty, and announces a changed number of slots.
     pub(super) fn count_capacity(&mut self, out: &mut Out) {
         let before = self.capacity.total();
-        // A host that comes by itself can be used once it has come.
+        // A host that registers itself can be used once its agent has connected.
         let waits = self.settings.self_registration;
         let may_use =
             |host: &HostId| !waits || self.fleet.host(host).is_some_and(|h| h.up().is_some());
@@ -35,7 +35,7 @@ impl Job {
         }
     }
 
-    /// Whether a host has a slot that may be used, also before the capacity is counted anew.
+    /// Whether a host has a usable slot; also valid while the capacity is dirty.
     pub(super) fn has_usable_slot(&self, host: &HostId) -> bool {
         if !self.capacity_dirty {
             return self.capacity.has(host);
@@ -49,7 +49,7 @@ impl Job {
         out.push(Command::Announce(Decision::HostsChanged { hosts, slots }));
     }
 
-    /// Stops processes whose slot may not be used. Members of a round that trains are left to it.
+    /// Stops processes whose slot is not usable. Members of a round that trains stay in it.
     pub(super) fn stop_unusable(&mut self, out: &mut Out) {
         let mut stop = Vec::new();
         for (host, state) in self.fleet.hosts() {
@@ -69,7 +69,7 @@ impl Job {
         self.dismiss_agents(out);
     }
 
-    /// Stops a process whose slot may not be used.
+    /// Stops a process whose slot is not usable.
     pub(super) fn stop_outsider(&mut self, host: &HostId, process: Process, out: &mut Out) {
         let failed = self.blacklist.is_out(host, process.local_rank);
         let why = if failed {
@@ -80,7 +80,7 @@ impl Job {
         self.stop(host, process, why, out);
     }
 
-    /// Tells a process to stop; what becomes of it is neither success nor failure.
+    /// Stops a process; its end counts neither as success nor as failure.
     pub(super) fn stop(&mut self, host: &HostId, process: Process, why: StopReason, out: &mut Out) {
         use crate::registry::State;
         self.fleet.set_life(host, process, Life::Stopping);
@@ -100,9 +100,8 @@ impl Job {
         self.send(host, AgentCommand::Stop { process, why }, out);
     }
 
-    /// Agents of hosts that are no longer known, run nothing and keep nothing that could be needed: while
-    /// members hold the base of the round that trains and none leaves it, nobody has to fetch anything from a
-    /// host that goes.
+    /// Dismisses agents of hosts that are no longer known, run nothing and keep nothing that could be needed. While
+    /// members of the round that trains hold its base and none leaves, no commit of such a host is needed.
     pub(super) fn dismiss_agents(&mut self, out: &mut Out) {
         if !self.base_is_held() && !planted(Mutant::KeeperDismissed) {
             return;
@@ -120,9 +119,9 @@ impl Job {
         }
     }
 
-    /// Launches agents and starts processes until the job has all it may use.
+    /// Launches agents and starts processes until all slots that the job may use are filled.
     pub(super) fn fill_slots(&mut self, now: Time, out: &mut Out) {
-        // While survivors form a round and sync it they need the processor more than a newcomer does.
+        // While survivors form a round and sync it, they need the processor more than a newcomer does.
         let busy = match self.rounds.phase {
             Phase::Forming(_) => !self.going_back.waits(),
             Phase::Training(_) => self.newcomers_paused_until.is_some_and(|until| now < until),
@@ -138,7 +137,7 @@ impl Job {
             return;
         }
         let hosts: Vec<_> = if target >= self.capacity.total() as usize {
-            // Room for all: only where something happened since there can be a gap.
+            // All slots are wanted, so only hosts with a change since the last call can have a gap.
             std::mem::take(&mut self.dirty_hosts).into_iter().collect()
         } else {
             self.capacity.order().to_vec()
@@ -150,7 +149,7 @@ impl Job {
                 if wanted == 0 || state.is_some_and(|state| !state.is_free(slot)) {
                     continue;
                 }
-                // A slot whose agent is not there yet is wanted as well: no later host takes its place.
+                // A slot whose agent is not connected yet counts as well: no later host takes its place.
                 wanted -= 1;
                 match state.map_or(&Agent::Absent, |state| &state.agent) {
                     Agent::Absent => launch.push(host.clone()),
@@ -163,7 +162,7 @@ impl Job {
             }
         }
         if wanted == 0 {
-            // Somewhere there may be a gap that is wanted later.
+            // There may be a gap on one of these hosts that is wanted later.
             self.dirty_hosts.extend(hosts);
         }
         launch.dedup();
@@ -176,7 +175,7 @@ impl Job {
             }
         }
         if self.groups.leads() {
-            // They start together ([`Job::lead_group`]).
+            // These processes start together ([`Job::lead_group`]).
             return;
         }
         if !start.is_empty() {
@@ -205,13 +204,13 @@ impl Job {
         }
     }
 
-    /// Processes that the job may have: members and spares.
+    /// The maximum number of processes: members and spares.
     pub(super) fn target(&self) -> usize {
         let most = |max: u32| (max + self.settings.spares) as usize;
         self.settings.max_np.map_or(usize::MAX, most)
     }
 
-    /// Scripts without the SDK that have ended well: nothing takes their place.
+    /// Scripts without the SDK that have ended with code 0; they are not replaced.
     pub(super) fn done_scripts(&self) -> usize {
         if self.sdk_seen {
             0
@@ -220,14 +219,14 @@ impl Job {
         }
     }
 
-    /// Where rank 0 would be if all slots were filled, as far as agents are connected.
+    /// The coordinator if all slots were filled, as far as agents are connected: the first such host.
     fn first_coordinator(&self) -> Option<std::net::SocketAddr> {
         let mut hosts = self.capacity.order().iter();
         let up = hosts.find_map(|host| self.fleet.host(host)?.up())?;
         Some((up.address, up.free_port).into())
     }
 
-    /// Processes and agents that take too long to start have failed.
+    /// Fails processes and agents that take too long to start.
     pub(super) fn end_slow_starts(&mut self, now: Time, out: &mut Out) {
         while let Some((since, host, process)) = self.starts.front().cloned() {
             if since + self.settings.start_timeout > now {
@@ -247,7 +246,7 @@ impl Job {
                         );
                     }
                 }
-                // A script without the SDK never waits; in a standard job it may run as long as it likes.
+                // A script without the SDK never waits; in a standard job it may run without a limit.
                 Some(process) if self.settings.elastic && !planted(Mutant::HungStartKept) => {
                     let live = self.fleet.current(&host, process);
                     let hung = |live: &crate::fleet::Live| match live.life {
@@ -274,7 +273,7 @@ impl Job {
             .map(|(since, ..)| *since + self.settings.start_timeout)
     }
 
-    /// A cooldown that ends gives its slots back, at once if the job waits for slots.
+    /// Ends the cooldowns that are over: their slots can be used again, at once if the job waits for slots.
     pub(super) fn end_cooldowns(&mut self, now: Time, out: &mut Out) {
         for domain in self.blacklist.expire(now) {
             if let crate::blacklist::Domain::Host(host) = &domain
@@ -288,7 +287,7 @@ impl Job {
         }
     }
 
-    /// The cause of a change by the hosts, as a user would call it.
+    /// The cause of a change of the hosts.
     pub(super) fn change(added: bool, removed: bool) -> Cause {
         match (added, removed) {
             _ if planted(Mutant::AlwaysMixed) => Cause::Mixed,

@@ -1,4 +1,4 @@
-//! Starts: the base of a round, its ranks, and the orders that begin it.
+//! Starting: the base of a round, its ranks, and the commands that begin it.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -18,14 +18,14 @@ use crate::{
     rounds::{Cause, Forming, Phase},
 };
 
-/// How long survivors of a failure have the processor to themselves: to sync, and to commit a step.
+/// How long survivors of a failure have the processor to themselves: enough to sync and to commit a step.
 const NEWCOMER_PAUSE: Duration = Duration::from_millis(20);
 
-/// Of a candidate that counts as a survivor and had no rank in the round before.
+/// The former rank of a candidate that counts as a survivor but had no rank in the previous round.
 const NO_RANK: Rank = Rank(u32::MAX);
 
 impl Job {
-    /// All have answered: choose the base and start.
+    /// Starts the planned round once all hosts have answered: chooses the base and the ranks.
     pub(super) fn start_round(&mut self, now: Time, out: &mut Out) {
         let Phase::Forming(forming) = &self.rounds.phase else {
             return;
@@ -48,7 +48,7 @@ impl Job {
         let fenced = self.fenced_until.is_some_and(|until| now < until);
         let fenced = fenced && self.registry.may_train_unseen();
         if fenced && !planted(Mutant::NoFence) {
-            // The round before may still train where nobody hears of it (R11); it starts when that is over.
+            // Lost members of the previous round may still train (R11). The round starts when their time is over.
             return;
         }
         self.fenced_until = None;
@@ -121,8 +121,8 @@ impl Job {
         self.shortage = Default::default();
         let waiting = self.waitlist.iter().map(|(host, _)| host);
         self.probing.round_started(waiting);
-        // Who trained in the round before and is not in this one has left it by now. If its slot is there (again)
-        // it will say that it waits.
+        // A worker that trained in the previous round and is not in this one has left by now. If its slot is usable
+        // (again), its report that it waits will arrive.
         self.stop_left_behind(forming.round, out);
         self.capacity_dirty = true;
     }
@@ -144,7 +144,7 @@ impl Job {
         }
     }
 
-    /// The newest commit of the history that anyone holds (R12).
+    /// The newest commit of the history that any asked host holds (R12).
     fn base_of(&self, forming: &Forming) -> Option<CommitId> {
         let all = planted(Mutant::VoidCommit);
         let members_only = planted(Mutant::MembersOnly);
@@ -157,8 +157,8 @@ impl Job {
             .max()
     }
 
-    /// From whom rank 0 gets the base, unless it holds it: somebody of its own host if there is one, and of a living
-    /// process rather than of a dead one, whose memory is only kept until then.
+    /// The process from which rank 0 gets the base, unless rank 0 holds it. A process on the same host is preferred,
+    /// and then a living one: the memory of a dead process is only kept until the start.
     fn keeper_of(
         &self,
         forming: &Forming,
@@ -189,9 +189,9 @@ impl Job {
         })
     }
 
-    /// Whether there was a commit that nobody has any more. If a round began from one, there was. If none did,
-    /// nobody may ever have committed: so it is if no memory was lost, or if a member of the last round is
-    /// there and holds nothing, since no step is done before all members have sealed the start.
+    /// Whether a commit existed that no reachable process holds. It did if a round began from a commit. Otherwise none
+    /// was ever made if no memory was lost, or if a member of the last round is present and holds nothing: no step is
+    /// done before all members have sealed the start.
     fn has_lost_state(&self, forming: &Forming) -> bool {
         let imagined = planted(Mutant::LossImagined);
         self.lineage.has_base()
@@ -206,11 +206,12 @@ impl Job {
         })
     }
 
-    /// Members in order of rank, and how many have what the round goes on from.
+    /// Members in the order of their ranks, and the number of those that hold the base.
     ///
-    /// Survivors are first (R2), and of them the one that had rank 0: who trained in the round before, also if others have
-    /// committed once more meanwhile. So rank 0 stays rank 0 as long as it lives, which many a script keeps something for, and
-    /// its reset callbacks are those that count. Only where the newest commit is one that nobody can fetch is its maker first.
+    /// Survivors come first (R2): members that trained in the previous round, even if others have committed once more.
+    /// Among them the former rank 0 is first. So rank 0 stays the same as long as it lives: many scripts keep data for
+    /// it, and its reset callbacks are those that count. The exception is a newest commit that no other process can
+    /// fetch: then its owner is first.
     fn ranks_of(&self, forming: &Forming, base: Option<CommitId>) -> (Vec<Candidate>, u32) {
         let holds = |_: &HostId, held: &Held| base.is_some() && held.commit == base;
         let returned = |host: &HostId, held: &Held| {
@@ -231,7 +232,8 @@ impl Job {
             0 => &returned,
             _ => &holds,
         };
-        // Who is no member of the round before and holds the base has a place among survivors, and no former rank.
+        // A worker that holds the base but was no member of the previous round is placed among the survivors, without a
+        // former rank.
         let former = |host: &HostId, held: &Held| {
             let rank = self.registry.rank(host, held.process);
             let former = survivor(host, held).then(|| rank.map_or(NO_RANK, |(rank, _)| rank));

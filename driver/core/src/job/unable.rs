@@ -1,7 +1,7 @@
-//! A host that has no means to begin a round: out of memory or descriptors, most likely.
+//! A host that lacks the resources to begin a round, most likely memory or descriptors.
 //!
-//! The host has failed, for a while as any other. Its agent is well and keeps what it holds, so the job loses no commit by
-//! that.
+//! The host has failed and gets a cooldown like any other. Its agent is well and keeps its commits, so the job loses
+//! none of them.
 
 use elasticrun_protocol::{HostId, Round, control::StopReason};
 
@@ -30,7 +30,7 @@ impl Job {
         }
         self.note_host_failure(host, why, out);
         if self.is_ending() {
-            // They are back at `run()`, and no round will be formed any more.
+            // The members are back at `run()`, and no further round is formed.
             for process in members {
                 self.stop(host, process, StopReason::JobEnded, out);
             }
