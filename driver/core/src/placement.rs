@@ -1,15 +1,15 @@
-//! Placement: what a worker is told of its neighbours, also where several agents share a machine.
+//! Placement: the neighbours of a worker, also where several agents share a machine.
 //!
-//! Agents that are tasks of a cluster share machines. To the job each of them is a host with one slot: it comes and goes by
-//! itself, keeps its own memory and has its own connections, and its failure is its own. To a *worker* its neighbours are
-//! those of its machine: a local rank that two workers of one machine share would send both to one device. So their places
-//! are counted by the machine that each agent named when it registered.
+//! Agents that are tasks of a cluster share machines. To the job each such agent is a host with one slot: it comes and
+//! goes by itself, and has its own memory, connections and failures. To a *worker*, its neighbours are the workers of
+//! its machine: two workers with the same local rank would use the same device. So the places of such workers are
+//! counted by the machine that each agent named when it registered.
 //!
 //! # Invariants
-//! - An agent has one seat on its machine for life, the first that was free, and so has its worker (R2).
-//! - Of several attempts of one task only the newest stays: an older one is refused when it comes, or retired when the newer
-//!   comes (R4: a stopped executor wakes up beside its successor).
-//! - Ranks of a machine need not stand side by side: a survivor keeps its order of arrival.
+//! - An agent has one seat on its machine for life, the first that was free. So has its worker (R2).
+//! - Of several attempts of one task only the newest stays. An older one is refused when it connects, or retired when
+//!   the newer one connects (R4: a stopped executor may resume beside its successor).
+//! - Ranks of a machine need not be contiguous: a survivor keeps its order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use elasticrun_protocol::{
 
 use crate::assignment;
 
-/// See the module.
+/// The seats of agents that share machines, and the attempts of their tasks.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     seats: BTreeMap<HostId, Seat>,
@@ -28,7 +28,7 @@ pub struct Placement {
     newest: BTreeMap<u32, Attempt>,
 }
 
-/// Where an agent is.
+/// The position of an agent.
 #[derive(Clone, Debug)]
 struct Seat {
     machine: String,
@@ -41,25 +41,25 @@ struct Attempt {
     host: HostId,
 }
 
-/// What becomes of an agent that registers as a task.
+/// The result of the registration of an agent as a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It takes part. The agent of an older attempt does no more, if one is there.
+    /// The agent takes part. The agent of an older attempt, if any, must be dismissed.
     Admitted {
-        /// The host that it was.
+        /// The host of the older attempt.
         retired: Option<HostId>,
     },
-    /// A newer attempt was here.
+    /// A newer attempt has registered before.
     Outdated,
 }
 
 impl Placement {
-    /// Whether a newer attempt of this task was here.
+    /// Whether a newer attempt of this task has registered.
     pub fn is_outdated(&self, task: &Task) -> bool {
         (self.newest.get(&task.slot)).is_some_and(|newest| newest.number > task.attempt)
     }
 
-    /// An agent registers as a task.
+    /// Registers an agent as a task.
     pub fn admit(&mut self, task: &Task, host: &HostId) -> Admission {
         if self.is_outdated(task) {
             return Admission::Outdated;
@@ -85,12 +85,12 @@ impl Placement {
         Admission::Admitted { retired }
     }
 
-    /// The agent of a host is gone.
+    /// Removes the agent of a host.
     pub fn leave(&mut self, host: &HostId) {
         self.seats.remove(host);
     }
 
-    /// The places of workers that stand in the order of their ranks, ranks of a host side by side.
+    /// The places of workers that are given in rank order, with the ranks of a host side by side.
     pub fn places(&self, ordered: &[(&HostId, LocalRank)]) -> Vec<Place> {
         let mut places = assignment::places(ordered);
         if !self.seats.is_empty() {
@@ -102,7 +102,7 @@ impl Placement {
         places
     }
 
-    /// The place of a worker that is started outside of any round: its neighbours are those of all agents that are there.
+    /// The place of a worker that is started outside of a round: all registered agents count as neighbours.
     pub fn expected(&self, host: &HostId, mut place: Place) -> Place {
         if self.seats.contains_key(host) {
             self.describe(&self.neighbours(self.seats.keys()), host, &mut place);
@@ -139,7 +139,7 @@ impl Placement {
     }
 }
 
-/// Workers of a round in the order of their ranks, counted by machine and by local rank.
+/// Workers in rank order, counted by machine and by local rank.
 #[derive(Debug, Default)]
 struct Neighbours<'a> {
     local_sizes: BTreeMap<&'a str, u32>,
@@ -203,7 +203,7 @@ mod tests {
             told(&placement, &tasks),
             [(0, 2, 0, 3), (0, 1, 1, 3), (1, 2, 0, 1), (0, 1, 2, 3)]
         );
-        // Of a round with fewer only its members count, and each keeps its seat on its machine.
+        // Only the members of a round count, and each keeps its seat on its machine.
         assert_eq!(told(&placement, &tasks[2..]), [(1, 1, 0, 1), (0, 1, 0, 1)]);
     }
 
@@ -246,11 +246,11 @@ mod tests {
         assert_eq!(admit(&mut placement, &old), admitted(None));
         assert_eq!(admit(&mut placement, &new), admitted(Some(old.host())));
         assert_eq!(admit(&mut placement, &old), Admission::Outdated);
-        // Nothing is left of one that is gone.
+        // An attempt that is gone leaves nothing to retire.
         placement.leave(&new.host());
         let newest = task("a", 0, 10);
         assert_eq!(admit(&mut placement, &newest), admitted(None));
-        // Its connection was cut and it comes again: the same attempt.
+        // The same attempt connects again after its connection was cut.
         assert_eq!(admit(&mut placement, &newest), admitted(None));
     }
 

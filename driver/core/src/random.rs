@@ -1,9 +1,9 @@
-//! Randomness that is handed in: a seed, and the same numbers ever after.
+//! Deterministic randomness: a seed always gives the same numbers.
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): one word of state.
 ///
-/// Jitter is drawn from it, and the order of the rows of a data set. That order is part of what a checkpoint means, so the
-/// numbers of a seed never change.
+/// Jitter is drawn from it, and the order of the rows of a data set. A checkpoint depends on that order, so the numbers
+/// of a seed never change.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -13,7 +13,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A source for each sequence of keys, such as a seed and an epoch: they have nothing to do with each other.
+    /// A source for each sequence of keys, such as a seed and an epoch. Different sequences give independent sources.
     pub fn keyed(keys: &[u64]) -> Self {
         let fold = |state: u64, key: &u64| mix(mix(state.wrapping_add(STEP)) ^ key);
         Self(keys.iter().fold(0, fold))
@@ -31,14 +31,14 @@ impl Random {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number in `0..n`; 0 for an empty range. The upper half of a product: a number is at most `n / 2^64` likelier than
-    /// another.
+    /// A number in `0..n`; 0 for an empty range. It is the upper half of a product, so the probabilities of two numbers
+    /// differ by at most a factor of `1 + n / 2^64`.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Puts items into a random order, each as likely as any other (Fisher and Yates).
+    /// Puts items into a random order, each order equally likely (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);

@@ -1,7 +1,7 @@
 //! Registry: how the members of the last started round ended.
 //!
-//! A worker moves only from ready to one end; a repeat changes nothing. At the first success no new round
-//! is formed. Who was told to stop is neither success nor failure.
+//! A worker moves only from ready to one end state; a repeat changes nothing. After the first success no further round
+//! is formed. A worker that was told to stop counts neither as success nor as failure.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use elasticrun_protocol::{Generation, HostId, LocalRank, Process, Rank, Round};
 
 use crate::mutant::{Mutant, planted};
 
-/// Where a member stands.
+/// The state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It trains, or comes back to train.
+    /// It trains, or returns to train.
     Ready,
     /// It returned from `run()` and has not ended yet.
     Finished,
     /// It ended with code 0.
     Successful,
-    /// It ended by itself otherwise.
+    /// It ended by itself in another way.
     Failed,
-    /// It went with its host or agent.
+    /// It was lost with its host or agent.
     LostWithHost,
-    /// Its failure domain failed, so it was told to stop.
+    /// It was told to stop because its failure domain failed.
     StoppedWithDomain,
     /// It was told to stop for another reason.
     Stopped,
@@ -35,14 +35,14 @@ struct Member {
     state: State,
 }
 
-/// See the module.
+/// The members of the last started round.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     round: Option<Round>,
     members: BTreeMap<HostId, BTreeMap<LocalRank, Member>>,
-    /// How many are in each state, in the order of [`State`].
+    /// The number of members in each state, in the order of [`State`].
     counts: [u32; 7],
-    /// A member has finished. Whatever becomes of it, no new round follows this one.
+    /// A member has finished: no further round follows this one.
     ending: bool,
 }
 
@@ -76,7 +76,7 @@ impl Registry {
         }
     }
 
-    /// A member ended, or finished. Gives whether that was news.
+    /// Records a new state of a member. Returns whether it was a change.
     pub fn record(&mut self, host: &HostId, process: Process, state: State) -> bool {
         let Some(member) = self
             .members
@@ -88,9 +88,9 @@ impl Registry {
         let open = match member.state {
             State::Ready => true,
             State::Finished => state != State::Ready && state != State::Finished,
-            // It was dying by itself when it was told.
+            // It was failing by itself when it was told to stop.
             State::StoppedWithDomain if state == State::Failed => true,
-            // Nobody has heard that it stopped: it may train on where its host is cut off.
+            // Its end is not confirmed: it may train on if its host is only cut off.
             State::StoppedWithDomain | State::Stopped => state == State::LostWithHost,
             _ => false,
         };
@@ -109,13 +109,13 @@ impl Registry {
         true
     }
 
-    /// Where a member stands; none for who is no member.
+    /// The state of a member; `None` for other processes.
     pub fn state(&self, host: &HostId, process: Process) -> Option<State> {
         let member = self.members.get(host)?.get(&process.local_rank)?;
         (member.generation == process.generation).then_some(member.state)
     }
 
-    /// Rank and round of a member.
+    /// The rank and round of a member.
     pub fn rank(&self, host: &HostId, process: Process) -> Option<(Rank, Round)> {
         let member = self.members.get(host)?.get(&process.local_rank)?;
         (member.generation == process.generation).then_some((member.rank, self.round?))
@@ -148,12 +148,12 @@ impl Registry {
         self.round
     }
 
-    /// Some member has finished or succeeded: no new round is formed.
+    /// Whether a member has finished or succeeded, so that no further round is formed.
     pub fn is_ending(&self) -> bool {
         self.ending
     }
 
-    /// All members ended with code 0.
+    /// Whether all members ended with code 0.
     pub fn all_successful(&self) -> bool {
         if planted(Mutant::FirstSuccessIsAll) {
             return self.successes() > 0;
@@ -161,36 +161,37 @@ impl Registry {
         self.round.is_some() && self.count(State::Successful) == self.counts.iter().sum::<u32>()
     }
 
-    /// No member will change any more.
+    /// Whether every member has ended or was told to stop.
     pub fn all_ended(&self) -> bool {
         self.round.is_some() && self.count(State::Ready) + self.count(State::Finished) == 0
     }
 
-    /// No member will change any more, and none has failed.
+    /// Whether every member has ended or was told to stop, and none has failed.
     pub(crate) fn is_well_or_lost(&self) -> bool {
         self.all_ended() && self.count(State::Failed) == 0
     }
 
-    /// Every member ended by itself, and not well. Who was stopped with its failure domain did not.
+    /// Whether every member failed by itself. A member that was stopped with its failure domain did not.
     pub fn all_failed_by_themselves(&self) -> bool {
         let failed = self.count(State::Failed);
         failed > 0 && failed == self.counts.iter().sum::<u32>()
     }
 
-    /// Members went with their hosts or agents, and no other is known to have left the round: if they are only cut off,
-    /// they may train on. Who was told to stop may have done its part of the next step before it heard of it.
+    /// Whether members may train where the driver cannot observe them: some were lost with their hosts, and no other is
+    /// known to have left the round. A member that was told to stop may have done its part of the next step before it
+    /// received that.
     pub fn may_train_unseen(&self) -> bool {
         let lost = self.count(State::LostWithHost);
         let told = self.count(State::Stopped) + self.count(State::StoppedWithDomain);
         lost > 0 && lost + told == self.counts.iter().sum::<u32>()
     }
 
-    /// Members that have neither ended nor been told to stop.
+    /// The number of members that have neither ended nor been told to stop.
     pub fn alive(&self) -> u32 {
         self.count(State::Ready) + self.count(State::Finished)
     }
 
-    /// How many members ended with code 0.
+    /// The number of members that ended with code 0.
     pub fn successes(&self) -> u32 {
         self.count(State::Successful)
     }

@@ -1,11 +1,12 @@
-//! Relapses: whether it is the program that fails, wherever it runs.
+//! Relapses: whether the program itself fails, wherever it runs.
 //!
-//! A failure takes out a host or a slot, and the others go on from the last commit. If the script is at fault, they fail in
-//! the same place. So rounds in a row that left no commit, and did not last, collect the domains whose members ended by
-//! themselves with an exit code. If that has happened in two of these rounds, and none but such domains would begin the next
-//! one, it is the program.
+//! A failure takes out a host or a slot, and the other workers continue from the last commit. If the script is at
+//! fault, they fail in the same place. So this machine looks at rounds in a row that left no commit and were short. It
+//! collects the failure domains whose members ended by themselves with an exit code.
 //!
-//! A signal is not collected: what ends a healthy process (a person, memory that runs out) comes from outside.
+//! The program is at fault if two of these rounds had such failures, and if only such domains would begin the next round.
+//!
+//! Signals are not collected: what kills a healthy process (a user, a lack of memory) comes from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,23 +17,23 @@ use crate::{
     mutant::{Mutant, planted},
 };
 
-/// See the module.
+/// Failures by exit code in rounds without a commit.
 #[derive(Clone, Debug, Default)]
 pub struct Relapses {
-    /// Members that failed, in which round, and nobody has said yet how.
+    /// Members that failed and whose exit is still unknown, with their round.
     dying: BTreeMap<(HostId, Process), Round>,
     domains: BTreeSet<Domain>,
-    /// Rounds in which they failed.
+    /// Rounds with such failures.
     rounds: BTreeSet<Round>,
 }
 
 impl Relapses {
-    /// A member of a round failed by itself.
+    /// Records that a member of a round failed by itself.
     pub fn failed(&mut self, host: &HostId, process: Process, round: Round) {
         self.dying.insert((host.clone(), process), round);
     }
 
-    /// How a process ended; `domain` is what its failure takes out.
+    /// Records how a process ended; `domain` is what its failure takes out.
     pub fn exited(&mut self, host: &HostId, process: Process, exit: &Exit, domain: Domain) {
         let Some(round) = self.dying.remove(&(host.clone(), process)) else {
             return;
@@ -47,7 +48,7 @@ impl Relapses {
         }
     }
 
-    /// Whether it is the program, and a round of these slots would fail as well.
+    /// Whether the program is at fault, so that a round of these slots would fail as well.
     pub fn include<'a>(&self, mut slots: impl Iterator<Item = (&'a HostId, LocalRank)>) -> bool {
         let rounds = 2 - usize::from(planted(Mutant::RelapseAtOnce));
         let failed = |(host, slot): (&HostId, LocalRank)| {

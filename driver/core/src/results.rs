@@ -1,6 +1,6 @@
 //! Results: the outcome of a job, and the first worker that failed.
 //!
-//! A job ends in exactly one [`Outcome`] (invariant R10); the shell turns it into the exit code.
+//! A job ends in exactly one [`Outcome`] (invariant R10); the shell maps it to the exit code.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ pub enum Outcome {
     Succeeded,
     /// A worker failed the job.
     WorkerFailed(Reason),
-    /// Too few workers for longer than the elastic timeout, or enough whose rounds came to nothing.
+    /// Workers were too few for longer than the elastic timeout, or enough but fruitless.
     TimedOut {
-        /// Workers that were there at the end.
+        /// Workers present at the end.
         workers: u32,
         /// Usable slots at the end.
         usable: u32,
@@ -26,26 +26,25 @@ pub enum Outcome {
         /// How long the job waited.
         waited: Duration,
     },
-    /// One more round would pass the reset limit.
+    /// One more round would exceed the reset limit.
     ResetLimit {
-        /// The limit.
         limit: u32,
     },
     /// The first discovery failed and trying again cannot help.
     DiscoveryFailed {
-        /// For a person.
+        /// A message for the operator.
         why: String,
     },
-    /// Workers had trained, and nobody holds what they committed.
+    /// Workers have trained, but no reachable process holds a commit.
     NoStateLeft,
-    /// The user ended it.
+    /// The user ended the job.
     Stopped {
-        /// The signal that said so.
+        /// The signal that carried the request.
         signal: i32,
     },
 }
 
-/// Why a worker's failure ended the job.
+/// Why the failure of a worker ended the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The job is not elastic.
@@ -56,46 +55,44 @@ pub enum Reason {
     FailsEverywhere,
     /// A worker of a group failed and no restart is left.
     NoRestartLeft {
-        /// Restarts allowed.
         allowed: u32,
     },
     /// Every known host is out for good.
     AllHostsOut,
     /// Some workers succeeded and others did not.
     NotAllSucceeded,
-    /// Others did not end in time after the first success.
+    /// The other workers did not end within the exit timeout after the first success.
     ExitTimeout,
 }
 
-/// A worker that failed.
+/// A worker or a host that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its host.
     pub host: HostId,
-    /// Slot and start; none for a whole host.
+    /// Slot and start; `None` for a whole host.
     pub process: Option<Process>,
-    /// Its rank and round, if it was in one.
+    /// Its rank and round, if it was a member of one.
     pub member: Option<(Rank, Round)>,
-    /// How it ended, once that is known.
+    /// How it ended, if that is known.
     pub exit: Option<Exit>,
     /// Its last lines of output.
     pub tail: Vec<String>,
-    /// What else there is to say, for a host.
+    /// An explanation, for a host.
     pub why: Option<String>,
 }
 
-/// See the module.
+/// The failures and the outcome of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     first: Option<Failure>,
-    /// The first since the last round started, or the job began again; a member of that round before others.
+    /// The first failure since the last start of a round or restart of the job. A member of that round takes precedence.
     recent: Option<Failure>,
     failures: u32,
     outcome: Option<Outcome>,
 }
 
 impl Results {
-    /// A worker or host failed.
+    /// Records the failure of a worker or host.
     pub fn failed(&mut self, failure: Failure) {
         self.failures += 1;
         if planted(Mutant::LastNamed) {
@@ -108,12 +105,12 @@ impl Results {
         self.first.get_or_insert(failure);
     }
 
-    /// A round has started, or the job begins again: what failed before has not ended it.
+    /// Marks earlier failures as survived: a round has started, or the job begins again.
     pub fn went_on(&mut self) {
         self.recent = None;
     }
 
-    /// How a process ended has become known; completes the failure that may be named if it is that one.
+    /// Adds the exit of a process to the recorded failures of that process.
     pub fn exited(&mut self, host: &HostId, process: Process, exit: &Exit, tail: &[String]) {
         for failure in [&mut self.first, &mut self.recent].into_iter().flatten() {
             if failure.host == *host
@@ -127,7 +124,7 @@ impl Results {
         }
     }
 
-    /// The job has ended; only the first outcome counts (invariant R10). Gives whether it was the first.
+    /// Records the outcome; only the first one counts (invariant R10). Returns whether it was the first.
     pub fn end(&mut self, outcome: Outcome) -> bool {
         let first = self.outcome.is_none();
         self.outcome.get_or_insert(outcome);
@@ -144,8 +141,8 @@ impl Results {
         self.first.as_ref()
     }
 
-    /// The failure to name as the reason of the outcome. Where all workers failed by themselves it is the first one of the
-    /// round that they failed in: the job went on from earlier ones.
+    /// The failure that is named as the reason of the outcome. If all workers failed by themselves, it is the first
+    /// failure of that round, since the job continued after the earlier ones.
     pub fn named_failure(&self) -> Option<&Failure> {
         let all = matches!(
             self.outcome,
@@ -157,7 +154,7 @@ impl Results {
         recent.or(self.first.as_ref())
     }
 
-    /// How many failures there were.
+    /// The number of failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }

@@ -1,30 +1,31 @@
-//! The driver's time: it counts only while the driver runs.
+//! The driver's time, which counts only while the driver runs.
 //!
-//! A driver that is suspended (Ctrl-Z, a paused virtual machine, a debugger, a machine that swaps) reads nothing
-//! meanwhile. If its clock ran on, every deadline would be over when it comes back, before it has read what lies in its
-//! sockets, and healthy hosts would be blamed for its own absence.
+//! A suspended driver (Ctrl-Z, a paused virtual machine, a debugger, a machine that swaps) reads nothing. If its clock
+//! ran on, every deadline would have passed when the driver resumes, before it has read its sockets. Healthy hosts
+//! would be blamed for the absence of the driver.
 //!
 //! Invariants: the time never goes back, and never runs faster than the monotonic clock. So a fence (R11) that is
+//! measured with it is never too short.
 //! measured with it is never too short.
 
 use std::time::Duration;
 
 use crate::Time;
 
-/// See the module. The shell looks at it often: a gap between two looks is time in which the driver did not run.
+/// A clock that does not count stalls. The shell looks at it often: a long gap between two looks is a stall.
 #[derive(Clone, Debug)]
 pub struct RunningTime {
-    /// A longer gap between two looks is a stall.
+    /// A gap between two looks that is longer than this is a stall.
     threshold: Duration,
-    /// When it was looked at last, on the shell's monotonic clock.
+    /// The last look, on the shell's monotonic clock.
     last: Duration,
     now: Time,
-    /// So long after a stall no time is counted: what has come meanwhile is read first.
+    /// The rest of the time after a stall that is not counted: the driver first reads what has arrived meanwhile.
     settling: Duration,
 }
 
 impl RunningTime {
-    /// A clock at zero. A gap between two looks that is longer than `threshold` is a stall.
+    /// A clock at zero with the given threshold for a stall.
     pub fn new(threshold: Duration) -> Self {
         Self {
             threshold,
@@ -34,18 +35,19 @@ impl RunningTime {
         }
     }
 
-    /// A threshold for jobs with this heartbeat timeout: short enough that no stall matters that is not seen, and longer
-    /// than what a busy machine takes to run the driver.
+    /// The threshold for a heartbeat timeout. It is so short that an unseen stall has no effect, and longer than a busy
+    /// machine delays the driver.
     pub fn threshold(heartbeat_timeout: Duration) -> Duration {
         (heartbeat_timeout / 5).clamp(Duration::from_millis(200), Duration::from_secs(1))
     }
 
-    /// How often the shell must look at least.
+    /// The longest allowed interval between two looks.
     pub fn interval(&self) -> Duration {
         self.threshold / 4
     }
 
-    /// Looks: so much has passed on the monotonic clock since the start. Gives the length of a stall that has just ended.
+    /// Looks at the clock, `elapsed` after the start on the monotonic clock. Gives the length of a stall that has just
+    /// ended.
     pub fn look(&mut self, elapsed: Duration) -> Option<Duration> {
         let gap = elapsed.saturating_sub(self.last);
         self.last = self.last.max(elapsed);

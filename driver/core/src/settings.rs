@@ -1,4 +1,4 @@
-//! What the user asked for, as far as it decides anything. docs: contract.md of the design.
+//! The options of a job that affect decisions of the core.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ pub enum FailureDomain {
     Slot,
 }
 
-/// What a failure or a change of the members does to the workers' processes.
+/// The effect of a failure or a change of the members on the processes of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartMode {
-    /// Workers attach (the SDK does) and go on in their processes.
+    /// Workers attach (the SDK does so) and continue in their processes.
     InProcess,
     /// All processes end and are started anew as one group ([`crate::groups`]).
     Process,
@@ -41,54 +41,54 @@ pub enum RestartMode {
 /// Settings of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The job goes on through failures; else a failed worker ends it at once.
+    /// The job continues after failures; otherwise a failed worker ends it at once.
     pub elastic: bool,
     /// Workers needed to start.
     pub np: u32,
-    /// Minimum workers: training pauses below it.
+    /// Minimum workers; training pauses below this number.
     pub min_np: u32,
-    /// Maximum workers; none = unbounded.
+    /// Maximum workers; `None` for no limit.
     pub max_np: Option<u32>,
-    /// Workers started beyond `max_np` that wait.
+    /// Workers beyond `max_np` that are started and wait.
     pub spares: u32,
     /// Longest time with fewer than `min_np` workers that wait at `run()` or train.
     pub elastic_timeout: Duration,
-    /// Longest time from the start of a process, or of an agent, to its waiting.
+    /// Longest time from the start of a process or an agent until it waits or connects.
     pub start_timeout: Duration,
-    /// How long a survivor may take to come back.
+    /// How long a survivor may take to return to `run()`.
     pub abort_timeout: Duration,
     /// How long a worker may take to reach the common boundary.
     pub interrupt_timeout: Duration,
-    /// How long the others may take after the first success.
+    /// How long the other workers may take to end after the first success.
     pub exit_timeout: Duration,
-    /// How long workers of an agent that is lost may train on by themselves at most: until the agent misses its
-    /// driver, and then the orphan timeout.
+    /// How long the driver waits, after it has lost all members of a round with their hosts, before it starts the next
+    /// round ([`crate::lease::Lease::fence`]).
     pub fence: Duration,
-    /// How long workers may train after a beat of their agent ([`crate::lease`]).
+    /// How long workers may train after a heartbeat of their agent ([`crate::lease`]).
     pub lease: Duration,
-    /// How long workers may take to end by SIGTERM before they are killed.
+    /// How long workers may take to end after SIGTERM before they are killed.
     pub grace: Duration,
     /// How long a host of the round may take to answer a newcomer that dials it.
     pub probe_timeout: Duration,
-    /// How long a growth waits for more after the first newcomer.
+    /// How long a growth waits for more workers after the first newcomer.
     pub last_call: Duration,
-    /// Started rounds after the first; the next fails the job.
+    /// Started rounds after the first that are allowed; one more fails the job.
     pub reset_limit: Option<u32>,
-    /// Starts again when all workers failed by themselves; of a group ([`crate::groups`]): when one has failed.
+    /// Restarts after a failure of all workers; in process mode, after the failure of one worker ([`crate::groups`]).
     pub max_restarts: u32,
-    /// Failures after which a domain is out for good; none = no limit.
+    /// Failures after which a domain is out for good; `None` for no limit.
     pub max_host_failures: Option<u32>,
-    /// When what failed may be used again.
+    /// When a failed domain may be used again.
     pub cooldown: Cooldown,
-    /// What a worker's failure takes out.
+    /// What the failure of a worker takes out.
     pub failure_domain: FailureDomain,
-    /// How many sources of hosts there are.
+    /// The number of sources of hosts.
     pub sources: usize,
-    /// Slots of a host whose source says none; none: as many as its agent offers.
+    /// Slots of a host whose source reports none; `None` for the slots that its agent offers.
     pub slots_per_host: Option<u32>,
-    /// Hosts come by themselves; the driver starts no agents.
+    /// Hosts register themselves; the driver launches no agents.
     pub self_registration: bool,
-    /// What a failure or a change does to processes. Without effect in a job that is not elastic.
+    /// The effect of a failure or a change on processes. Without effect in a job that is not elastic.
     pub restart_mode: RestartMode,
 }
 
@@ -126,7 +126,7 @@ impl Settings {
         }
     }
 
-    /// What failed may be used again at once, however often it failed.
+    /// Whether a failed domain may always be used again at once.
     pub fn nothing_is_blacklisted(&self) -> bool {
         let at_once = matches!(self.cooldown, Cooldown::Range { low, high } if low.is_zero() && high.is_zero());
         at_once && self.max_host_failures.is_none()

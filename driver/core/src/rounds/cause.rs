@@ -1,36 +1,34 @@
-//! Why a round is formed, in the words that a person reads.
+//! The cause of a round, and its text for the operator.
 
 use elasticrun_protocol::{HostId, Process};
 
-/// Why a round is formed.
+/// The cause of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It is the first.
+    /// It is the first round.
     First,
     /// A worker failed.
     WorkerFailed {
-        /// Its host.
         host: HostId,
         /// Slot and start.
         process: Process,
     },
     /// A host failed.
     HostFailed {
-        /// Which one.
         host: HostId,
     },
-    /// Workers lost a peer that nobody else misses.
+    /// Workers lost a peer, and no report of its death has come.
     PeerLost {
-        /// The host of the first that said so.
+        /// The host of the first worker that reported it.
         host: HostId,
     },
-    /// Workers are there that can be added.
+    /// Workers can be added.
     Added,
     /// Slots are gone or draining.
     Removed,
-    /// Both.
+    /// Workers can be added, and slots are gone or draining.
     Mixed,
-    /// All workers had failed by themselves.
+    /// All workers failed by themselves.
     Restart,
 }
 

@@ -1,4 +1,4 @@
-//! Rounds: plan, ready, start, hold, abort, and which of them comes next.
+//! Rounds: plan, ready, start, hold, abort, and the order of these phases.
 //!
 //! ```text
 //!            plan                 all ready
@@ -8,8 +8,8 @@
 //!    '---------------- abort ----------------'     v
 //!            (a failure)                        Forming (the round it leaves still runs to K)
 //! ```
-//! Numbers only grow; a round that never started keeps its number. Invariants: R1 (ranks), R3 (nothing
-//! of an older round changes anything), R11 (one round trains at a time), R12 (the base).
+//! Numbers only grow; a round that never started keeps its number. Invariants: R1 (ranks), R3 (no message of an older
+//! round changes anything), R11 (one round trains at a time), R12 (the base).
 
 mod cause;
 mod phase;
@@ -27,10 +27,10 @@ use crate::{
     time::Time,
 };
 
-/// See the module.
+/// The rounds of a job.
 #[derive(Clone, Debug)]
 pub struct Rounds {
-    /// Now.
+    /// The current phase.
     pub phase: Phase,
     last: Round,
     /// When the first cause of the next round was seen.
@@ -48,22 +48,22 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    /// The round that was planned last.
+    /// The number of the last planned round.
     pub fn last(&self) -> Round {
         self.last
     }
 
-    /// Something made a new round necessary. The first cause since the last start counts.
+    /// Records a cause for a new round. The first cause since the last start counts.
     pub fn disturb(&mut self, now: Time, cause: Cause) {
         self.disturbed.get_or_insert((now, cause));
     }
 
-    /// When the first cause was seen, and which it is.
+    /// The first cause of the next round, and when it was seen.
     pub fn disturbance(&self) -> Option<&(Time, Cause)> {
         self.disturbed.as_ref()
     }
 
-    /// Plans the next round. `ask` are the hosts that must answer.
+    /// Plans the next round. `ask` contains the hosts that must answer.
     pub fn plan(
         &mut self,
         members: BTreeMap<HostId, Vec<Process>>,
@@ -93,7 +93,8 @@ impl Rounds {
         }
     }
 
-    /// A host answered a plan. Gives whether all have now, or nothing if the answer is stale or repeated.
+    /// Records the answer of a host to a plan. Returns whether all have answered, or `None` if the answer is stale,
+    /// repeated or for other members.
     pub fn ready(&mut self, host: &HostId, round: Round, answer: ReadyHost) -> Option<bool> {
         let Phase::Forming(forming) = &mut self.phase else {
             return None;
@@ -108,7 +109,7 @@ impl Rounds {
         Some(forming.missing.is_empty())
     }
 
-    /// Takes an answer that was given already for that of another host: a planted mistake.
+    /// A planted mistake: counts a repeated answer as that of another host.
     pub(crate) fn miscount(&mut self, round: Round) -> Option<bool> {
         let Phase::Forming(forming) = &mut self.phase else {
             return None;
@@ -120,7 +121,7 @@ impl Rounds {
         Some(forming.missing.is_empty())
     }
 
-    /// The planned round starts; so many members hold its base. Gives it, and when its first cause was seen.
+    /// Starts the planned round. `holders` members hold its base. Gives the round, and when its first cause was seen.
     pub fn start(&mut self, holders: u32) -> Option<(Forming, Time)> {
         let Phase::Forming(forming) = std::mem::replace(&mut self.phase, Phase::Idle) else {
             return None;
@@ -136,7 +137,7 @@ impl Rounds {
         Some((forming, since))
     }
 
-    /// Asks all members to leave the round that trains at a common boundary. Gives it and its hosts.
+    /// Holds the round that trains: its members will leave at a common boundary. Gives the round and its hosts.
     pub fn hold(&mut self, deadline: Time, cause: Cause) -> Option<(Round, Vec<HostId>)> {
         let Phase::Training(training) = &mut self.phase else {
             return None;
@@ -155,7 +156,7 @@ impl Rounds {
         Some((training.round, hosts))
     }
 
-    /// A host has counted. Gives the common boundary once all have, or nothing if the count is stale.
+    /// Records the count of a host. Gives the common boundary once all hosts have counted, or `None` if the count is stale.
     pub fn counted(
         &mut self,
         host: &HostId,
@@ -176,7 +177,7 @@ impl Rounds {
         Some(hold.missing.is_empty().then(|| hold.highest.next()))
     }
 
-    /// Takes a hold back. Gives the round and its hosts.
+    /// Withdraws a hold. Gives the round and its hosts.
     pub fn withdraw(&mut self) -> Option<(Round, Vec<HostId>)> {
         let Phase::Training(training) = &mut self.phase else {
             return None;
@@ -185,8 +186,8 @@ impl Rounds {
         Some((training.round, training.members.keys().cloned().collect()))
     }
 
-    /// Gives up what is planned; the round that was to be left goes on. Gives the planned one and its hosts,
-    /// asked ones included, and the one that goes on and its hosts.
+    /// Drops the planned round; the round that was to be left continues. Gives the planned round with all hosts that
+    /// were asked, and the round that continues with its hosts.
     pub fn unplan(&mut self) -> Option<(Leg, Option<Leg>)> {
         let Phase::Forming(_) = &self.phase else {
             return None;
@@ -211,8 +212,8 @@ impl Rounds {
         Some((planned, left))
     }
 
-    /// Gives up what is planned while the round before is left at a common boundary, to plan anew: that one is left all
-    /// the same. Gives the planned one and its hosts.
+    /// Drops a planned round, to plan anew, while the previous round is being left at a common boundary; that round is
+    /// still left there. Gives the planned round with its hosts.
     pub fn unplan_left(&mut self) -> Option<Leg> {
         match &self.phase {
             Phase::Forming(forming) if forming.leaving.is_some() => {
@@ -222,14 +223,14 @@ impl Rounds {
         }
     }
 
-    /// A host that was asked and has no member is gone: what it answered counts no more.
+    /// Drops the answer of a host that is gone and has no member in the planned round.
     pub fn forget_answer(&mut self, host: &HostId) {
         if let Phase::Forming(forming) = &mut self.phase {
             forming.ready.remove(host);
         }
     }
 
-    /// Ends what is planned or trains. Gives the rounds to abort with the hosts of each.
+    /// Ends the planned round and the one that trains. Gives the rounds that are aborted.
     pub fn abort(&mut self) -> Vec<Aborted> {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => Vec::new(),

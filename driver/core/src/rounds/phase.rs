@@ -1,4 +1,4 @@
-//! What is known of a round while it is planned, while it trains and once it is given up. Data, without decisions.
+//! The data of a round while it is planned, while it trains, and after its abort.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +10,31 @@ use elasticrun_protocol::{
 use super::Cause;
 use crate::time::Time;
 
-/// What a host answered to a plan.
+/// The answer of a host to a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadyHost {
     /// What its members hold.
     pub members: Vec<Held>,
-    /// What its memory has beside.
+    /// Commits that the host's memory holds of other processes.
     pub kept: Vec<Kept>,
 }
 
-/// A round that is planned.
+/// A planned round.
 #[derive(Clone, Debug)]
 pub struct Forming {
     /// Its number.
     pub round: Round,
     /// Its members by host.
     pub members: BTreeMap<HostId, Vec<Process>>,
-    /// How many they are.
+    /// The number of members.
     pub size: u32,
-    /// Who has answered.
+    /// Hosts that have answered, with their answers.
     pub ready: BTreeMap<HostId, ReadyHost>,
-    /// Who has not.
+    /// Hosts that have not answered.
     pub missing: BTreeSet<HostId>,
-    /// The round that its members leave at a common boundary, while that may still run.
+    /// The round that its members leave at a common boundary, while it may still run.
     pub leaving: Option<Training>,
-    /// When somebody has taken too long.
+    /// When a host that has not answered is too late.
     pub deadline: Time,
     /// Why it is formed.
     pub cause: Cause,
@@ -47,23 +47,22 @@ impl Forming {
             .flat_map(|(host, members)| members.iter().map(move |p| (host, p.local_rank)))
     }
 
-    /// Whether a process is planned to be a member.
+    /// Whether a process is a planned member.
     pub fn has(&self, host: &HostId, process: Process) -> bool {
         let members = self.members.get(host);
         members.is_some_and(|members| members.contains(&process))
     }
 }
 
-/// A request that all leave at a common boundary.
+/// A request that all members leave at a common boundary.
 #[derive(Clone, Debug)]
 pub struct Hold {
     /// Hosts that have not counted yet.
     pub missing: BTreeSet<HostId>,
-    /// The largest boundary that anyone has reached.
+    /// The largest boundary that any worker has reached.
     pub highest: Boundary,
     /// When the round is aborted instead.
     pub deadline: Time,
-    /// Why.
     pub cause: Cause,
 }
 
@@ -74,15 +73,15 @@ pub struct Training {
     pub round: Round,
     /// Its members by host.
     pub members: BTreeMap<HostId, Vec<Process>>,
-    /// How many they are.
+    /// The number of members.
     pub size: u32,
-    /// How many of them held the base, or all if there was none: nobody has to fetch it from a keeper.
+    /// The number of members that held the base, or of all members if there was none. They need no fetch from a keeper.
     pub holders: u32,
-    /// A change is wanted.
+    /// The hold, if the members are to leave.
     pub hold: Option<Hold>,
 }
 
-/// What the job's rounds are at.
+/// The phase of the rounds of a job.
 #[derive(Clone, Debug)]
 pub enum Phase {
     /// No round is planned or trains.
@@ -93,20 +92,18 @@ pub enum Phase {
     Training(Training),
 }
 
-/// A round, and the hosts that have to do with it.
+/// A round and the hosts that take part in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leg {
-    /// Which.
     pub round: Round,
-    /// Who must hear of it.
+    /// The hosts that must be informed.
     pub hosts: Vec<HostId>,
 }
 
-/// A round that was ended before its time.
+/// A round that was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aborted {
-    /// Which.
     pub round: Round,
-    /// It had started.
+    /// Whether it had started.
     pub started: bool,
 }
