@@ -1,13 +1,13 @@
-//! Sources: the last answers of all sources of hosts, folded into one list, with what agents found on their hosts.
+//! Sources: the last answers of all sources of hosts and the findings of agents, merged into one list.
 //!
-//! - A host is left out of the list when every source that had it has left it out of two answers in a row. An answer that
-//!   is not complete leaves nothing out, and a source that fails keeps its last answer; so one empty answer removes no host.
-//! - A host that several sources have is one ([`elasticrun_hosts::merge()`]): each of them can take it back.
-//! - Slots of a host, the most trustworthy first: given by a person, a tag or label, the source's count of accelerators,
-//!   `--slots-per-host`, those that the agent found. Only a count that the source inferred is corrected by the agent's, if
-//!   that is lower. The operator is told once of any host whose agent counts fewer ([`Doubt`]).
+//! - A host leaves the list when every source that listed it has omitted it from two answers in a row. An incomplete
+//!   answer omits no host, and a source that fails keeps its last answer. So one empty answer removes no host.
+//! - A host of several sources is one host ([`elasticrun_hosts::merge()`]); each of these sources can revoke it.
+//! - The slots of a host, most trustworthy first: given by the user, a tag or label, the accelerators that the source
+//!   counted, `--slots-per-host`, the slots that the agent found. Only a count that the source inferred is replaced by
+//!   a lower count of the agent. Each host with a lower count of its agent is announced once ([`Doubt`]).
 //!
-//! What an agent finds costs a look at its host alone; an answer costs a look at all hosts.
+//! The findings of an agent cost a look at its host alone; an answer costs a look at all hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::{
     mutant::{Mutant, planted},
 };
 
-/// How many answers in a row must leave a host out.
+/// How many answers in a row must omit a host.
 const MISSING_LIMIT: u8 = 2;
 
 fn missing_limit() -> u8 {
@@ -30,62 +30,61 @@ fn missing_limit() -> u8 {
 #[derive(Clone, Debug)]
 struct Entry {
     host: Host,
-    /// Answers in a row that have left it out.
+    /// The number of answers in a row that have omitted it.
     missing: u8,
 }
 
-/// What one source has said.
+/// The answers of one source.
 #[derive(Clone, Debug, Default)]
 struct Answers {
     entries: Vec<Entry>,
-    /// It has answered or failed.
+    /// The source has answered or failed.
     heard: bool,
 }
 
-/// What an agent found on its host.
+/// The findings of an agent on its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
-    /// Slots that it offers.
+    /// Slots that the agent offers.
     slots: u32,
-    /// Those of them that the host shows; none if it shows nothing that could be detected.
+    /// Slots that the agent detected; `None` if nothing could be detected.
     detected: Option<u32>,
 }
 
-/// A host shows fewer slots than its source says.
+/// A source reports more slots than the agent detects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// Which host.
     pub host: HostId,
-    /// Slots, as the source says.
+    /// Slots as the source reports them.
     pub said: u32,
-    /// Where the source has that from.
+    /// The origin of that number.
     pub from: Option<SlotsFrom>,
-    /// Slots, as its agent counts.
+    /// Slots as the agent detects them.
     pub detected: u32,
     /// Slots that are used.
     pub used: u32,
 }
 
-/// See the module.
+/// The sources of hosts.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Slots of a host whose source says none; none: as many as its agent offers.
+    /// Slots of a host whose source reports none; `None` for the slots that its agent offers.
     slots_per_host: Option<u32>,
     answers: Vec<Answers>,
     found: BTreeMap<HostId, Found>,
-    /// The fold of all answers.
+    /// The merged answers.
     hosts: Vec<Host>,
-    /// Where each host is in it.
+    /// The index of each host in `hosts`.
     places: BTreeMap<HostId, usize>,
-    /// A host was listed, or all sources were heard.
+    /// An answer has listed a host, or has come when all sources had answered or failed.
     listed: bool,
-    /// Hosts that the operator was told of, or will be by what is in `doubts`.
+    /// Hosts with an announced doubt, or one in `doubts`.
     doubted: BTreeSet<HostId>,
     doubts: Vec<Doubt>,
 }
 
 impl Sources {
-    /// So many sources, none of which has answered.
+    /// `count` sources without an answer.
     pub fn new(count: usize, slots_per_host: Option<u32>) -> Self {
         Self {
             slots_per_host,
@@ -94,7 +93,7 @@ impl Sources {
         }
     }
 
-    /// A source has answered.
+    /// Applies the answer of a source.
     pub fn answered(&mut self, source: usize, snapshot: Snapshot) {
         let Some(answers) = self.answers.get_mut(source) else {
             return;
@@ -109,7 +108,8 @@ impl Sources {
         self.fold();
     }
 
-    /// A source has failed: what it said last holds. Gives whether it was never heard before.
+    /// Records that a source failed; its last answer stays valid. Returns whether it had neither answered nor failed
+    /// before.
     pub fn failed(&mut self, source: usize) -> bool {
         let Some(answers) = self.answers.get_mut(source) else {
             return false;
@@ -122,12 +122,12 @@ impl Sources {
         first
     }
 
-    /// Whether there is a list: a source has listed a host, or all have been heard and one of them has answered.
+    /// Whether there is a list: an answer has listed a host, or has come when all sources had answered or failed.
     pub fn have_listed(&self) -> bool {
         self.listed
     }
 
-    /// An agent says what it found on its host. Gives whether that changes the slots of a listed host.
+    /// Records the findings of an agent. Returns whether they change the slots of a listed host.
     pub fn found(&mut self, host: &HostId, slots: u32, detected: Option<u32>) -> bool {
         let before = self.slots_of(host);
         self.found.insert(host.clone(), Found { slots, detected });
@@ -142,12 +142,12 @@ impl Sources {
         &self.hosts
     }
 
-    /// What sources say of a host.
+    /// A host with the merged data of the sources.
     pub fn host(&self, id: &HostId) -> Option<&Host> {
         self.places.get(id).map(|place| &self.hosts[*place])
     }
 
-    /// The hosts with the slots that count.
+    /// The hosts with the slots that apply.
     pub(crate) fn records(&self) -> Vec<HostRecord> {
         let record = |host: &Host| HostRecord {
             id: HostId::new(&host.id),
@@ -158,7 +158,7 @@ impl Sources {
         self.hosts.iter().map(record).collect()
     }
 
-    /// What the operator should be told, each host once.
+    /// Doubts that were not announced yet; each host appears once.
     pub(crate) fn take_doubts(&mut self) -> Vec<Doubt> {
         std::mem::take(&mut self.doubts)
     }
@@ -209,7 +209,8 @@ impl Sources {
         }
     }
 
-    /// The slots that a source says and those that the agent counts, if they are fewer. What a person gave is not doubted.
+    /// The slots that a source reports and those that the agent detects, if the latter are fewer. Slots that the user
+    /// gave are exempt.
     fn shortfall(&self, host: &Host) -> Option<(u32, u32)> {
         let said = host.slots?;
         let detected = self.found.get(&HostId::new(&host.id))?.detected?;
@@ -225,7 +226,7 @@ impl Answers {
             .collect()
     }
 
-    /// Hosts of the answer in its order, then those that it leaves out and that stay.
+    /// Takes the hosts of the answer in its order, then the omitted ones that stay.
     fn take(&mut self, snapshot: Snapshot) {
         self.heard = true;
         let before = std::mem::take(&mut self.entries);
@@ -238,7 +239,7 @@ impl Answers {
         for host in snapshot.hosts {
             let place: Option<&usize> = places.get(&host.id);
             let entry = match place.and_then(|place| before[*place].take()) {
-                // It is not ready any more: as if it were left out.
+                // The host is no longer ready, which counts as an omission.
                 Some(last) if host.state == HostState::Pending && last.host.state != host.state => {
                     last.left_out().unwrap_or(Entry { host, missing: 0 })
                 }
@@ -258,7 +259,7 @@ impl Answers {
 }
 
 impl Entry {
-    /// One answer more has left it out: none when that was one too many.
+    /// Counts one more answer that omits the host. Gives `None` if that removes the host.
     fn left_out(mut self) -> Option<Self> {
         self.missing += 1;
         (self.missing < missing_limit()).then_some(self)
@@ -363,7 +364,7 @@ mod tests {
         assert!(sources.have_listed());
     }
 
-    /// Slots that are used, and the doubt, if the source says this and the agent counts that.
+    /// The used slots, and those in the doubt, for a host of a source and a count of its agent.
     fn used(host: Host, detected: Option<u32>) -> (u32, Option<u32>) {
         let mut sources = with(host);
         sources.found(&"a".into(), detected.unwrap_or(1), detected);
@@ -383,11 +384,11 @@ mod tests {
             (host(Some(8), None), Some(4), 8, Some(8)),
             (accelerators(), Some(8), 8, None),
             (accelerators(), Some(16), 8, None),
-            // Nothing that could be detected, or nothing that was said.
+            // Nothing could be detected, or no slots are reported.
             (accelerators(), None, 8, None),
             (host(None, None), Some(2), 2, None),
             (host(None, None), None, 1, None),
-            // A person knows best.
+            // The count of a user is final.
             (host(Some(8), Some(SlotsFrom::Explicit)), Some(4), 8, None),
         ] {
             assert_eq!(used(said.clone(), detected), (slots, doubt), "{said:?}");

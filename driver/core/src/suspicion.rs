@@ -1,17 +1,19 @@
-//! Suspicion: which host is to blame when rounds end because workers cannot reach each other.
+//! Suspicion: which host is at fault when rounds end because workers cannot reach each other.
 //!
-//! A round is *fruitless* if a worker broke away from it, no failure explains that, no member has committed, and it was
-//! shorter than the elastic timeout, or than the time in which a path that is cut is found out. Each report of a broken round names the hosts that its worker could not reach. A
-//! name is a broken link between two hosts; which end is at fault is judged when the next round is about to start:
+//! A round is *fruitless* if a worker broke away from it, no failure explains that, no member has committed, and the
+//! round was short. Short means shorter than the elastic timeout and than the time that the detection of a cut path
+//! takes. Each report of a broken round names the hosts that its worker could not reach. A name is a broken link
+//! between two hosts. The end at fault is decided when the next round is about to start:
 //!
-//! 1. A broken link between a newcomer and a host of the last round that left a commit: the newcomer is blamed at once,
-//!    since the others are known to work. A host that has lost its link with another of them is not.
-//! 2. After [`PATIENCE`] fruitless rounds in a row the host with most broken links is blamed. Of several it is a newcomer
-//!    rather than a proven host, then the one that most others name, then the last in the order of ranks. If no report
-//!    names a host, it is the one that alone reported each time.
+//! 1. If the link between a newcomer and a host of the last round with a commit is broken, the newcomer is blamed at
+//!    once: the other hosts are known to work. A host that has also lost its link to another such host does not count
+//!    as evidence.
+//! 2. After [`PATIENCE`] fruitless rounds in a row, the host with the most broken links is blamed. Ties are broken in
+//!    this order: a newcomer before a proven host, then the host that most other hosts name, then the last in the order
+//!    of ranks. If no report names a host, the host that alone reported each time is blamed.
 //!
-//! Whoever commits, or trains for the elastic timeout, ends the row and clears all names. Not promised: that the right
-//! one of two hosts is blamed which name each other; a cooldown later the other order is tried.
+//! A commit, or a round that lasts long enough, ends the row and clears all names. Not promised: that the right one of
+//! two hosts that name each other is blamed; after a cooldown the other one is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,27 +30,26 @@ use crate::{
 /// Fruitless rounds in a row after which a proven host is blamed.
 pub const PATIENCE: u32 = 3;
 
-/// How long to wait for news of a death after a round broke.
+/// How long to wait for a report of a death after a round broke.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause between fruitless rounds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A host that is blamed, and the hosts it has no link with.
+/// A host that is blamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blame {
-    /// The host.
     pub host: HostId,
-    /// The other ends.
+    /// The hosts to which its links are broken.
     pub others: Vec<HostId>,
-    /// It was blamed since training can go on without it, not since it is known to be at fault.
+    /// It is blamed because training can continue without it, and not because it is known to be at fault.
     pub replaceable: bool,
 }
 
-/// What the round that is over was good for.
+/// The judgement of a round that is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// It left a commit, or lasted.
+    /// It left a commit, or lasted long enough.
     pub fruitful: bool,
     /// It was fruitless.
     pub fruitless: bool,
@@ -63,45 +64,45 @@ struct Last {
     base: Option<CommitId>,
     started: Time,
     ended: Option<Time>,
-    /// It broke for a worker or host that failed, or is judged: what is said of it now is late.
+    /// It broke because of a failed worker or host, or is judged: further reports are late.
     closed: bool,
-    /// Its hosts in the order of ranks: the indices of reports.
+    /// Its hosts in the order of ranks. Reports contain indices of this list.
     order: Vec<HostId>,
 }
 
-/// What is known of a round that broke.
+/// The reports of a round that broke.
 #[derive(Clone, Debug)]
 struct Broken {
-    /// Who said it first, if it named no host.
+    /// The host that reported first, unless the round broke without a report.
     reporter: Option<HostId>,
-    /// `(who says it, whom it could not reach)`.
+    /// Pairs of a reporting host and a host that it could not reach.
     names: BTreeSet<(HostId, HostId)>,
 }
 
-/// See the module.
+/// The broken links, and the hosts that are known to work.
 #[derive(Clone, Debug, Default)]
 pub struct Suspicion {
     last: Option<Last>,
     broken: Option<Broken>,
-    /// Hosts of the last round that left a commit.
+    /// Hosts of the last round with a commit.
     proven: BTreeSet<HostId>,
-    /// Fruitless rounds in a row, since somebody was blamed.
+    /// Fruitless rounds in a row since a host was last blamed.
     fruitless: u32,
-    /// When the first of them ended, whoever was blamed since.
+    /// When the first fruitless round in a row ended, even if hosts were blamed since.
     since: Option<Time>,
-    /// How many have followed it.
+    /// The number of fruitless rounds after that one.
     more: u32,
     names: BTreeSet<(HostId, HostId)>,
-    /// Hosts that broke away first and named no host, and how often.
+    /// Hosts that reported first without a name, and how often.
     unnamed: BTreeMap<HostId, u32>,
-    /// The last round was fruitless and none has started since.
+    /// The last round was fruitless and no round has started since.
     idle: bool,
-    /// The operator knows that nobody can be blamed.
+    /// It was announced that the host to blame cannot be spared.
     told: bool,
 }
 
 impl Suspicion {
-    /// A round has started with these hosts, in the order of ranks.
+    /// Records the start of a round with its hosts in the order of ranks.
     pub fn started(&mut self, now: Time, round: Round, base: Option<CommitId>, order: Vec<HostId>) {
         (self.broken, self.idle) = (None, false);
         self.last = Some(Last {
@@ -114,14 +115,14 @@ impl Suspicion {
         });
     }
 
-    /// The round that started last is over.
+    /// Records the end of the round that started last.
     pub fn ended(&mut self, now: Time) {
         if let Some(last) = &mut self.last {
             last.ended.get_or_insert(now);
         }
     }
 
-    /// A worker of `host` broke away from a round and could not reach the hosts of these indices.
+    /// Records that a worker of `host` broke away from a round and could not reach the hosts with these indices.
     pub fn broke(&mut self, round: Round, host: &HostId, unreachable: &[u32]) {
         let current = |last: &&Last| last.round == round && !last.closed;
         let Some(last) = self.last.as_ref().filter(current) else {
@@ -137,7 +138,8 @@ impl Suspicion {
         (broken.names).extend(named.map(|named| (host.clone(), named.clone())));
     }
 
-    /// A host could not begin a round. It has failed; but the round was fruitless, and one more may be.
+    /// Records that a host could not begin a round. The host has failed, but the round counts as fruitless, and so may
+    /// the next.
     pub fn unable(&mut self, round: Round) {
         if self
             .last
@@ -151,7 +153,7 @@ impl Suspicion {
         }
     }
 
-    /// A worker or host failed: the round broke for that.
+    /// Records that the round broke because a worker or host failed.
     pub fn explained(&mut self) {
         self.broken = None;
         if let Some(last) = &mut self.last {
@@ -159,34 +161,35 @@ impl Suspicion {
         }
     }
 
-    /// All that the last round left is out of reach, and nobody knows whether it was fruitful: its members had found
-    /// each other, and were lost. The fruitless rounds before it and after it do not follow each other.
+    /// Records that all traces of the last round are unreachable, so it is unknown whether it was fruitful. Its members
+    /// had found each other and were then lost. The fruitless rounds before and after it do not form a row.
     pub fn unknown(&mut self) {
         (self.since, self.more, self.idle) = (None, 0, false);
     }
 
-    /// How long to wait for news of a death: longer if rounds break again and again.
+    /// How long to wait for a report of a death; longer if rounds break repeatedly.
     pub fn pause(&self) -> Duration {
         let more = (self.fruitless + 1).saturating_sub(PATIENCE).min(6);
         (PAUSE * 2u32.pow(more)).min(LONGEST_PAUSE)
     }
 
-    /// Since when fruitless rounds follow each other. One alone is a round that broke, however long it took to come back.
+    /// Since when fruitless rounds follow each other. A single one does not count, however long the recovery took.
     pub fn churns_since(&self) -> Option<Time> {
         self.since.filter(|_| self.more > 0)
     }
 
-    /// Since when there was no fruit, if no round has started since the last one.
+    /// Since when rounds are fruitless, if no round has started since the last one.
     pub fn idle_since(&self) -> Option<Time> {
         self.since.filter(|_| self.idle)
     }
 
-    /// Whether the operator is to be told, once, that the host to blame cannot be spared.
+    /// Whether to announce that the host to blame cannot be spared; true once.
     pub fn tells(&mut self) -> bool {
         !std::mem::replace(&mut self.told, true)
     }
 
-    /// The next round is about to start from `base`: judges the last one, once. One that lasted for `long` was good.
+    /// Judges the last round, once, when the next round is about to start from `base`. A round that lasted for `long`
+    /// is fruitful.
     pub fn judge(&mut self, base: Option<CommitId>, long: Duration) -> Verdict {
         let Some(last) = &mut self.last else {
             return Verdict::default();
@@ -225,7 +228,7 @@ impl Suspicion {
         }
     }
 
-    /// The blamed hosts were failed: the others are given the same patience.
+    /// Resets the patience after the blamed hosts were failed.
     pub fn blame_done(&mut self) {
         self.fruitless = 0;
         self.names.clear();
@@ -245,7 +248,7 @@ impl Suspicion {
         let is_newcomer = |host: &HostId| !self.proven.is_empty() && !self.proven.contains(host);
         let links = self.links(order);
         let linked = |host: &HostId| links.get(host).cloned().unwrap_or_default();
-        // What other proven hosts cannot reach either is no newcomer's fault.
+        // A host that other proven hosts cannot reach either is not the fault of a newcomer.
         let works = |host: &HostId| {
             let reaches = linked(host).iter().all(is_newcomer) || planted(Mutant::BlameNewcomer);
             !is_newcomer(host) && reaches
@@ -298,7 +301,7 @@ impl Suspicion {
         worst.map(blame).into_iter().collect()
     }
 
-    /// For each host of the round those with which it has no link, whoever of both says so.
+    /// For each host of the round, the hosts to which its link is broken, whichever end reported it.
     fn links(&self, order: &[HostId]) -> BTreeMap<HostId, BTreeSet<HostId>> {
         let mut links: BTreeMap<HostId, BTreeSet<HostId>> = BTreeMap::new();
         let members = |host: &HostId| order.contains(host);
@@ -311,7 +314,7 @@ impl Suspicion {
         links
     }
 
-    /// The host that reported each of the fruitless rounds, if nobody else reported one.
+    /// The host that reported each of the fruitless rounds, if no other host reported one.
     fn lone_reporter(&self) -> Option<&HostId> {
         let alone = self.unnamed.len() == 1 && self.names.is_empty();
         let (host, times) = self.unnamed.first_key_value()?;

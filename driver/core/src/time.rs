@@ -1,4 +1,4 @@
-//! Time as the core knows it: handed in, never read.
+//! Time as the core uses it: an argument, never read from a clock.
 
 use std::{fmt, ops, time::Duration};
 
@@ -13,17 +13,17 @@ impl Time {
     /// Later than any deadline.
     pub const NEVER: Self = Self(Duration::MAX);
 
-    /// The moment that lies so long after the start.
+    /// The moment `elapsed` after the start.
     pub fn from_start(elapsed: Duration) -> Self {
         Self(elapsed)
     }
 
-    /// How long after the start it lies.
+    /// The time from the start to this moment.
     pub fn since_start(self) -> Duration {
         self.0
     }
 
-    /// How long after `earlier` it lies; zero if it lies before.
+    /// The time from `earlier` to this moment; zero if this moment is before it.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for Time {
     }
 }
 
-/// Keeps the earliest of several deadlines.
+/// The earliest of several deadlines.
 pub(crate) fn earliest(deadlines: impl IntoIterator<Item = Option<Time>>) -> Option<Time> {
     deadlines.into_iter().flatten().min()
 }

@@ -1,7 +1,7 @@
 //! WaitList: workers at the entry of `run()` that are in no round.
 //!
-//! Starting a process and joining a round are two things: only who waits here may be planned, so nobody
-//! idles through somebody's imports. A spare is a worker that waits here while the job is at `max_np`.
+//! The start of a process is separate from joining a round: only workers on this list may be planned, so no member
+//! idles during the imports of another one. A spare is a worker that waits here while the job has `max_np` members.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,17 @@ use elasticrun_protocol::{HostId, Process};
 
 use crate::time::Time;
 
-/// See the module.
+/// The workers that wait.
 #[derive(Clone, Debug, Default)]
 pub struct WaitList {
     waiting: BTreeMap<HostId, BTreeSet<Process>>,
     len: usize,
-    /// When the first came since nobody waited.
+    /// When the first worker came after the list was empty.
     first: Time,
 }
 
 impl WaitList {
-    /// A worker waits.
+    /// Adds a worker.
     pub fn join(&mut self, now: Time, host: &HostId, process: Process) {
         if self.is_empty() {
             self.first = now;
@@ -31,7 +31,7 @@ impl WaitList {
         self.len += usize::from(waiting.insert(process));
     }
 
-    /// A worker waits no more. Cheap to call for one that did not.
+    /// Removes a worker. Cheap if the worker is not on the list.
     pub fn leave(&mut self, host: &HostId, process: Process) {
         if let Some(waiting) = self.waiting.get_mut(host)
             && waiting.remove(&process)
@@ -43,24 +43,24 @@ impl WaitList {
         }
     }
 
-    /// Who waits, by host.
+    /// The waiting workers by host.
     pub fn iter(&self) -> impl Iterator<Item = (&HostId, Process)> {
         let hosts = self.waiting.iter();
         hosts.flat_map(|(host, waiting)| waiting.iter().map(move |process| (host, *process)))
     }
 
-    /// How many wait.
+    /// The number of waiting workers.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody waits.
+    /// Whether no worker waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// When a growth by those who wait may be proposed at the latest, if `pending` more are starting:
-    /// at once if nobody is, else one last call after the first came.
+    /// When the waiting workers may be planned. That is at once if `pending` is 0, else one last call after the first
+    /// of them came. `pending` is the number of further workers that can come.
     pub fn ripe_at(&self, pending: usize, last_call: Duration) -> Option<Time> {
         (!self.is_empty()).then(|| {
             if pending == 0 {

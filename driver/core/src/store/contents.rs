@@ -1,4 +1,4 @@
-//! What is kept: two maps and the count of what they hold.
+//! The contents of the store: two maps and their size.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use elasticrun_protocol::store::{MISSING_NAMED, Refused, shown};
 
 use super::{Limits, Space};
 
-/// See the module.
+/// The keys and values of the store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
     round: BTreeMap<String, Vec<u8>>,
     job: BTreeMap<String, Vec<u8>>,
-    /// Of all keys and values.
+    /// The size of all keys and values.
     bytes: usize,
-    /// Keys that have come to be and that somebody may wait for.
+    /// Keys that were created since the last [`take_fresh`](Self::take_fresh); requests may wait for them.
     fresh: Vec<(Space, String)>,
 }
 
@@ -40,7 +40,7 @@ impl Contents {
         self.bytes
     }
 
-    /// Keys that have come to be since the last call.
+    /// The keys that were created since the last call.
     pub(super) fn take_fresh(&mut self) -> Vec<(Space, String)> {
         std::mem::take(&mut self.fresh)
     }
@@ -49,7 +49,7 @@ impl Contents {
         self.map(space).get(key)
     }
 
-    /// Writes all of it, or nothing if there is no room beside `others` bytes.
+    /// Writes all entries, or none if they do not fit beside `others` bytes.
     pub(super) fn put(
         &mut self,
         space: Space,
@@ -85,7 +85,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Gives whether it was there.
+    /// Removes a key. Returns whether it existed.
     pub(super) fn remove(&mut self, space: Space, key: &str) -> bool {
         let Some(value) = self.map_mut(space).remove(key) else {
             return false;
@@ -99,7 +99,7 @@ impl Contents {
         self.bytes -= gone.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>();
     }
 
-    /// Keys that begin so.
+    /// The number of keys with this prefix.
     pub(super) fn count(&self, space: Space, prefix: &str) -> usize {
         let map = self.map(space);
         if prefix.is_empty() {
@@ -112,7 +112,7 @@ impl Contents {
         from.take_while(|(key, _)| key.starts_with(prefix)).count()
     }
 
-    /// What to say to who has waited for these in vain.
+    /// The refusal of a request that has waited for these keys until its timeout.
     pub(super) fn timed_out(&self, space: Space, keys: &[String]) -> Refused {
         let map = self.map(space);
         let mut missing = keys.iter().filter(|key| !map.contains_key(*key));

@@ -1,18 +1,18 @@
-//! Store: the key-value store that workers of a job meet in, as one machine.
+//! Store: the key-value store for the rendezvous of a job's workers, as a state machine.
 //!
-//! Beside [`crate::Job`] and in the same shape: [`Store::step`] takes an event and appends commands, and
-//! [`Store::next_deadline`] says when waiting ends. It decides nothing about the job and the job nothing about it,
-//! but for one thing: when a round starts, the keys of the one before are gone. So it can be driven by any shell
-//! that has the requests: the driver for the job, a worker for itself when it is alone.
+//! The store is independent of [`crate::Job`] and has the same shape. [`Store::step`] takes an event and appends
+//! commands; [`Store::next_deadline`] is the next timeout. Store and job do not influence each other, with one
+//! exception: when a round starts, the keys of the previous round are deleted. So any shell with the requests can drive
+//! it: the driver for a job, a worker for itself if it runs alone.
 //!
 //! # Invariants
-//! - S1 an operation is done at once and as a whole, or waits, or is refused and has changed nothing.
-//! - S2 a request gets one answer, unless it was forgotten; a repeat of one is no request (R3).
-//! - S3 the keys of a round can be reached from the first request after its start to the start of the next one,
-//!   and by nobody else (R3). Those of the job stay.
-//! - S4 keys, values and the keys that are waited for never take more than [`Limits`].
+//! - S1 An operation is done at once and as a whole, or waits, or is refused and changes nothing.
+//! - S2 A request gets one answer, unless it was forgotten. A repeat of a request gets none (R3).
+//! - S3 The keys of a round are accessible from its start to the start of the next round, and only to requests of that
+//!   round (R3). The keys of the job stay.
+//! - S4 Keys, values and awaited keys never exceed [`Limits`].
 //!
-//! Not promised: an order among those that wait for the same key.
+//! Not promised: an order among the requests that wait for the same key.
 
 mod contents;
 mod perform;
@@ -29,23 +29,22 @@ use crate::Time;
 use contents::Contents;
 use waits::Waits;
 
-/// Who asks: a process, by the connection of its agent.
+/// A process that sends requests over a connection of its agent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Client {
-    /// The shell's number of the connection that it comes by.
+    /// The shell's number of the connection.
     pub connection: u64,
-    /// The worker.
     pub process: Process,
 }
 
-/// How much there may be, beside the limits of [`elasticrun_protocol::store`].
+/// Size limits of the store, beside the limits of [`elasticrun_protocol::store`].
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Keys that have a value.
+    /// Keys with a value.
     pub keys: usize,
-    /// Bytes of keys, of values, and of keys that are waited for.
+    /// Bytes of keys, of values, and of awaited keys.
     pub bytes: usize,
-    /// Requests in which one worker may wait at a time.
+    /// Waiting requests of one worker.
     pub waits: usize,
 }
 
@@ -60,69 +59,62 @@ impl Default for Limits {
     }
 }
 
-/// Something that happened outside.
+/// Something that happened outside of the store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A round has started.
     RoundStarted {
-        /// By which driver.
+        /// The driver that started it.
         epoch: DriverEpoch,
-        /// Which.
         round: Round,
     },
-    /// A worker says something.
+    /// A worker has sent a message.
     Said {
-        /// Who.
         client: Client,
-        /// What.
         message: FromClient,
     },
-    /// A connection of an agent has ended: whoever came by it is gone.
+    /// A connection of an agent has ended: all workers that used it are gone.
     Closed {
-        /// Which.
         connection: u64,
     },
 }
 
-/// What the shell must do.
+/// An action for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Tell a worker.
+    /// Sends an answer to a worker.
     Answer {
-        /// Whom.
         client: Client,
-        /// What.
         answer: Answer,
     },
-    /// A request that repeats an older one was dropped (R3).
+    /// A request that repeats an earlier one was dropped (R3).
     Reject {
-        /// Whose.
         client: Client,
-        /// Its number.
+        /// The number of the request.
         number: u64,
     },
 }
 
-/// Keys of the round that started last, or of the job.
+/// The two sets of keys: of the round that started last, and of the job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Space {
     Round,
     Job,
 }
 
-/// See the module.
+/// The key-value store of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     limits: Limits,
     current: Option<(DriverEpoch, Round)>,
-    /// The last number of each worker that is there.
+    /// The last request number of each client.
     clients: BTreeMap<Client, u64>,
     contents: Contents,
     waits: Waits,
 }
 
 impl Store {
-    /// An empty one.
+    /// An empty store.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -148,7 +140,7 @@ impl Store {
         }
     }
 
-    /// Lets the timeouts that have passed take effect.
+    /// Applies the timeouts that have passed.
     pub fn tick(&mut self, now: Time, out: &mut Vec<Command>) {
         while let Some(wait) = self.waits.take_overdue(now) {
             let refused = self.contents.timed_out(wait.space, &wait.keys);
@@ -156,17 +148,17 @@ impl Store {
         }
     }
 
-    /// When [`Store::tick`] has something to do.
+    /// When [`Store::tick`] is due.
     pub fn next_deadline(&self) -> Option<Time> {
         self.waits.next_deadline()
     }
 
-    /// Keys that have a value, of the round and of the job.
+    /// The number of keys of the round and of the job.
     pub fn len(&self) -> usize {
         self.contents.keys()
     }
 
-    /// Whether there are none.
+    /// Whether the store has no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -176,7 +168,7 @@ impl Store {
         self.contents.bytes() + self.waits.bytes()
     }
 
-    /// Requests that wait for keys.
+    /// The number of requests that wait for keys.
     pub fn waiting(&self) -> usize {
         self.waits.len()
     }

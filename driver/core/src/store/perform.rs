@@ -1,4 +1,4 @@
-//! What each operation does.
+//! The operations of the store.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use super::{
 use crate::Time;
 
 impl Store {
-    /// Does it; nothing if it has to wait.
+    /// Performs an operation and gives its value. `None` if the request waits, or if it read its keys at once: that
+    /// answer is in `out` already.
     pub(super) fn perform(
         &mut self,
         now: Time,
@@ -41,7 +42,7 @@ impl Store {
                 self.put(space, key, whole)?
             }
             Op::MultiSet { entries } => {
-                // Of a key that comes twice the last value stays.
+                // If a key occurs twice, its last value stays.
                 let entries = entries.into_iter().map(|(key, value)| (key, value.0));
                 self.put_all(space, entries.collect())?
             }
@@ -110,7 +111,7 @@ impl Store {
             Op::Get { key } => (vec![key], Wanted::One),
             Op::MultiGet { keys } => (keys, Wanted::All),
             Op::Wait { keys } => (keys, Wanted::Presence),
-            // What else there is does not wait.
+            // Other operations never wait.
             _ => return Ok(None),
         };
         let wait = Wait {
@@ -145,7 +146,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Answers those that waited for the last of their keys.
+    /// Answers the requests whose last missing key has arrived.
     pub(super) fn wake(&mut self, out: &mut Vec<Command>) {
         for key in self.contents.take_fresh() {
             for wait in self.waits.take_watchers(&key) {
@@ -168,12 +169,12 @@ impl Store {
         }
     }
 
-    /// The next key of a wait that is not there, from the one that it watches.
+    /// The index of a missing key of a wait, searched from the key that it watches.
     fn first_missing(&self, wait: &Wait) -> Option<usize> {
         let map = self.contents.map(wait.space);
         let is_missing = |at: &usize| !map.contains_key(&wait.keys[*at]);
         let mut rest = wait.watched..wait.keys.len();
-        // Those before were there when they were looked at, and may have been deleted since.
+        // Earlier keys existed when they were checked, but may have been deleted since.
         rest.find(is_missing)
             .or_else(|| (0..wait.watched).find(is_missing))
     }

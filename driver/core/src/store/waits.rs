@@ -1,7 +1,7 @@
-//! Who waits for which keys, and until when.
+//! Requests that wait for keys, and their timeouts.
 //!
-//! A wait watches one missing key at a time. When that comes the others are looked at, so a key costs those that
-//! watch it, and a wait for many keys is not looked at for each of them.
+//! A wait watches one missing key at a time. When that key arrives, the other keys are checked. So a new key costs only
+//! the waits that watch it, and a wait for many keys is not checked for each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use elasticrun_protocol::Round;
 use super::{Client, Space};
 use crate::Time;
 
-/// A request: who asks, and its number.
+/// A request: its client and its number.
 pub(super) type Asked = (Client, u64);
 
-/// What to say once all keys are there.
+/// The answer once all keys are present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wanted {
     /// The value of the one key.
     One,
     /// All values.
     All,
-    /// That they are there.
+    /// Only that the keys are present.
     Presence,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Wait {
     pub(super) client: Client,
     pub(super) number: u64,
     pub(super) space: Space,
-    /// Of a wait in a round.
+    /// The round, if the keys are those of a round.
     pub(super) round: Option<Round>,
     pub(super) keys: Vec<String>,
     pub(super) wanted: Wanted,
     pub(super) until: Time,
-    /// Which of the keys it watches.
+    /// The index of the key that it watches.
     pub(super) watched: usize,
 }
 
@@ -49,7 +49,7 @@ impl Wait {
     }
 }
 
-/// See the module.
+/// The waiting requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits {
     all: BTreeMap<Asked, Wait>,
@@ -71,7 +71,7 @@ impl Waits {
         self.deadlines.first().map(|(until, _)| *until)
     }
 
-    /// In how many requests a worker waits.
+    /// The number of waiting requests of a worker.
     pub(super) fn of(&self, client: Client) -> usize {
         self.all.range((client, 0)..=(client, u64::MAX)).count()
     }
@@ -98,14 +98,14 @@ impl Waits {
         Some(wait)
     }
 
-    /// All that watch a key. Those that wait on are added again.
+    /// Removes and gives all waits for a key. The caller adds those again that still miss a key.
     pub(super) fn take_watchers(&mut self, key: &(Space, String)) -> Vec<Wait> {
         let watchers = self.watchers.get(key).cloned().unwrap_or_default();
         let taken = watchers.into_iter().filter_map(|asked| self.take(asked));
         taken.collect()
     }
 
-    /// One whose time is over.
+    /// Removes and gives one wait whose timeout has passed.
     pub(super) fn take_overdue(&mut self, now: Time) -> Option<Wait> {
         let (until, asked) = *self.deadlines.first()?;
         if until > now {
@@ -114,7 +114,7 @@ impl Waits {
         self.take(asked)
     }
 
-    /// All that wait for keys of a round.
+    /// Removes and gives all waits for keys of the round.
     pub(super) fn take_round(&mut self) -> Vec<Wait> {
         let of_round = |wait: &&Wait| wait.space == Space::Round;
         let asked: Vec<_> = self
