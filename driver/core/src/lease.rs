@@ -12,7 +12,6 @@
 //! - L3 A network outage shorter than the heartbeat timeout costs nothing. The first heartbeat after it is due within
 //!   one interval. The rest of the silence is for TCP, which repeats lost data only some time after the network is
 //!   back.
-//!   one, and what is left is for TCP, which repeats what was lost only some time after the network is back.
 
 use std::time::Duration;
 

@@ -6,7 +6,6 @@
 //!
 //! Invariants: the time never goes back, and never runs faster than the monotonic clock. So a fence (R11) that is
 //! measured with it is never too short.
-//! measured with it is never too short.
 
 use std::time::Duration;
 

@@ -10,7 +10,6 @@
 //! - A host that still drains when the job ends is drained once its agent has ended.
 //! - A notice of an agent holds as long as the agent's connection, whatever the lists contain. It also holds for a host
 //!   that was missing from the lists for a while (R6).
-//!   was missing from them for a while (R6).
 
 use elasticrun_protocol::{AgentCommand, HostId, Notice};
 

@@ -10,7 +10,6 @@
 //!
 //! The job does not wait if a member of that round answers, or a dead member whose memory is kept: no other member can
 //! be more than a step ahead. Not promised: that a lost host holds anything newer.
-//! than a step ahead of it. Not promised: that a lost host holds anything newer.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,21 +1,20 @@
-//! What a worker hears from its agent, and what it must do at once.
+//! Events of a worker and the commands that follow at once.
 
 use elasticrun_protocol::{
     CommitId, DriverEpoch, Rank, Round,
     control::{Member, Start, StopReason},
 };
 
-/// A round of the job, across drivers.
+/// A round of the job, unique across drivers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RoundId {
-    /// The driver that started it.
     pub epoch: DriverEpoch,
     /// Its number.
     pub round: Round,
 }
 
 impl RoundId {
-    /// The commit of this round that is its `count`th; 0 is what the round began with.
+    /// The commit of this round with this count; 0 is the state with which the round began.
     pub fn commit(self, count: u64) -> CommitId {
         CommitId {
             epoch: self.epoch,
@@ -34,22 +33,21 @@ impl From<&Start> for RoundId {
     }
 }
 
-/// A round that this process is a member of.
+/// The start of a round that this process is a member of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundStart {
-    /// Which one.
     pub id: RoundId,
     /// The rank of this process.
     pub rank: Rank,
-    /// The commit that the round goes on from; `None` before the first commit of the job.
+    /// The commit from which the round continues; `None` before the first commit of the job.
     pub base: Option<CommitId>,
-    /// Where the base can be fetched.
+    /// The location of the base.
     pub source: BaseSource,
 }
 
 impl RoundStart {
-    /// What of the driver's order concerns this member. `keeper_is_local` says whether the process that keeps the base, if
-    /// there is one, is of this host.
+    /// The part of the driver's start command that concerns this member. `keeper_is_local` is whether the keeper of the
+    /// base, if there is one, is a process of this host.
     pub fn new(start: &Start, member: &Member, keeper_is_local: bool) -> Self {
         let source = match start.keeper {
             None => BaseSource::None,
@@ -65,12 +63,12 @@ impl RoundStart {
     }
 }
 
-/// Who keeps the base of a round for a rank 0 that does not hold it.
+/// The location of the base for a rank 0 that does not hold it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BaseSource {
-    /// Nobody.
+    /// There is no keeper.
     None,
-    /// A process of this host, perhaps a dead one.
+    /// A process of this host, which may be dead.
     SameHost,
     /// The agent of another host.
     OtherHost,
@@ -83,7 +81,7 @@ pub enum Event {
     Started(RoundStart),
     /// A round is over.
     Aborted {
-        /// Which one. Older ones are over as well.
+        /// The round. Older ones are over as well.
         round: Round,
     },
     /// There will be no further round.
@@ -93,23 +91,22 @@ pub enum Event {
         /// Their indices in the round.
         hosts: Vec<u32>,
     },
-    /// An operation of a round was cut short in this process, or a call has said that the round is over (W4).
+    /// An operation of a round was cut short in this process, or a call has returned that the round is over (W4).
     CutShort {
-        /// Which round.
         id: RoundId,
     },
 }
 
-/// What must be done at once, by the thread that handed in the event.
+/// An action that the thread with the event must carry out at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Ends what waits in a round: collectives, transfers, calls of the store, boundaries.
+    /// Ends all waits in a round: collectives, transfers, calls of the store, boundaries.
     EndRound(RoundId),
-    /// Ends all calls of the store: there will be no further round.
+    /// Ends all calls of the store: no further round will come.
     EndCalls(Ended),
 }
 
-/// Why there will be no further round.
+/// Why no further round will come.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// The process was told to stop.
@@ -118,7 +115,7 @@ pub enum Ended {
     AgentLost(String),
 }
 
-/// The round of this worker is over and there may be a next one: the SDK's `run` sees to it.
+/// The round of this worker is over and another may follow; the SDK's `run` handles it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Interrupt {
     /// A worker of the round failed. Training goes on from the newest commit.
@@ -133,13 +130,13 @@ pub enum Interrupt {
     HostsUpdated,
 }
 
-/// Why a request of the training thread cannot be granted.
+/// Why a request of the training thread is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Over {
-    /// The round is over: leave it, and join the next one.
+    /// The round is over. The caller leaves it and joins the next one.
     Interrupted(Interrupt),
-    /// There will be no further round.
+    /// No further round will come.
     Ended(Ended),
-    /// The request does not belong to this point of a round.
+    /// The request is not valid at this point of a round.
     OutOfRound,
 }

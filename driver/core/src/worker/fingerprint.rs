@@ -1,31 +1,31 @@
-//! What members of a round tell each other of what they hold, so that nothing is sent if all hold the same.
+//! The data that members of a round exchange about their commits, so that nothing is sent if all are equal.
 
-/// A commit as members compare it: equal if both fields are.
+/// A commit as members compare it; equal if both fields are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint {
-    /// Bytes of the commit.
+    /// The length of the commit in bytes.
     pub len: u64,
-    /// xxh3 of them.
+    /// The xxh3 digest of its bytes.
     pub digest: u64,
 }
 
-/// What a member brings to the start of a round.
+/// The commits that a member brings to the start of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
-    /// The commit that it would begin with; `None` if it does not hold it.
+    /// The commit with which it would begin; `None` if it does not hold it.
     pub commit: Option<Fingerprint>,
-    /// That is commit 0 of the round, which it has made of its live state, and not the base.
+    /// That commit is commit 0 of the round, made of the live state, and not the base.
     pub is_first: bool,
-    /// The base, if the round has one and the member holds it: survivors that made something of the base compare what
-    /// they made it of.
+    /// The base, if the round has one and the member holds it. Survivors that derived a state from the base compare
+    /// their bases.
     pub base: Option<Fingerprint>,
 }
 
 impl Offer {
-    /// Words of an offer as members exchange it.
+    /// The number of words of an encoded offer.
     pub const WORDS: usize = 7;
 
-    /// As members exchange it: each fingerprint as whether there is one and its two numbers.
+    /// Encodes the offer. A fingerprint becomes three words: whether it is present, and its two numbers.
     pub fn to_words(self) -> [u64; Self::WORDS] {
         let words = |print: Option<Fingerprint>| {
             print.map_or([0, 0, 0], |print| [1, print.len, print.digest])
@@ -34,7 +34,7 @@ impl Offer {
         [a, b, c, u64::from(self.is_first), x, y, z]
     }
 
-    /// What [`to_words`](Self::to_words) gave.
+    /// Decodes the result of [`to_words`](Self::to_words).
     pub fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let print = |words: &[u64]| {
             (words[0] == 1).then_some(Fingerprint {
@@ -49,7 +49,7 @@ impl Offer {
         }
     }
 
-    /// Whether members hold different bytes as the base: then their states say whether that is one state.
+    /// Whether members hold different bytes as the base. Then the states must decide whether they are equal.
     pub(super) fn bases_differ(all: &[Self]) -> bool {
         let mut bases = all.iter().filter_map(|offer| offer.base);
         let reference = bases.next();

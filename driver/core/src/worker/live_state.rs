@@ -1,12 +1,12 @@
-//! What the live state of a worker was made of, and so whether a round may begin with it.
+//! The origin of the live state of a worker, which decides whether a round may begin with it.
 //!
-//! The memory of a worker's commits is no witness: rank 0 of a round of newcomers fetches the base into its memory
-//! before its state has taken it over. A round whose first sync is interrupted then leaves a process that holds
-//! the base and still has the state that its constructor made. So the state itself is followed.
+//! The memory of a worker's commits does not show this. Rank 0 of a round of newcomers fetches the base into its memory
+//! before its state has taken it over. If the first sync of that round is interrupted, the process holds the base but
+//! still has the state of its constructor. So this module follows the state itself.
 //!
 //! # Invariants
 //! - A state that was never synced, restored or committed continues no commit.
-//! - A state continues at most one commit: the one that it was made of, or sealed as, last.
+//! - A state continues at most one commit: the last one that it was made of or sealed as.
 
 use elasticrun_protocol::CommitId;
 
@@ -16,69 +16,70 @@ use crate::mutant::{Mutant, planted};
 /// The origin of the live state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LiveState {
-    /// The commit that it was made of, or sealed as, last.
+    /// The last commit that the state was made of or sealed as.
     origin: Option<CommitId>,
-    /// Whether it may differ from that by now.
+    /// Whether the state may differ from its origin.
     changed: bool,
-    /// Whether a commit ever reached it.
+    /// Whether a commit has ever reached the state.
     seen: bool,
 }
 
 impl LiveState {
-    /// It equals a commit: it was restored from it, or sealed as it.
+    /// The state equals a commit: it was restored from it or sealed as it.
     pub fn became(&mut self, id: CommitId) {
         self.origin = Some(id);
         self.changed = false;
         self.seen = true;
     }
 
-    /// It was made of a commit, and the user's code may change it at any time from then on.
+    /// The state was made of a commit, and the user's code may change it from now on.
     pub fn derived_from(&mut self, id: CommitId) {
         self.origin = Some(id);
         self.changed = true;
         self.seen = true;
     }
 
-    /// Training may change it.
+    /// Training may change the state from now on.
     pub fn changes(&mut self) {
         self.changed = true;
     }
 
-    /// It is whole nowhere but in commits: a restore has failed, or its commit is no part of the history.
+    /// Only commits hold a whole state: a restore has failed, or the origin was dropped from the history.
     pub fn lost(&mut self) {
         self.origin = None;
         self.changed = true;
     }
 
-    /// Its commit may have been given up: then it is no part of the history.
+    /// Drops the origin if its commit was given up.
     pub(super) fn check_kept(&mut self, commits: &impl Commits) {
         if self.origin.is_some_and(|origin| !commits.holds(origin)) {
             self.lost();
         }
     }
 
-    /// The commit that it was made of, or sealed as, last; none if it is still what the process began with.
+    /// The last commit that the state was made of or sealed as. `None` before the first such commit, and after
+    /// [`lost`](Self::lost).
     pub fn origin(&self) -> Option<CommitId> {
         self.origin
     }
 
-    /// Whether a commit ever reached it.
+    /// Whether a commit has ever reached the state.
     pub fn was_synced(&self) -> bool {
         self.seen
     }
 
-    /// Whether it is known to equal a commit.
+    /// Whether the state is known to equal a commit.
     pub fn equals(&self, id: CommitId) -> bool {
         self.origin == Some(id) && !self.changed
     }
 
-    /// Whether a round from `base` may begin with it, as reset callbacks have left it. Where there is no base, nothing
+    /// Whether a round from `base` may begin with this state, as reset callbacks have left it. Without a base, nothing
     /// was ever committed.
     pub fn continues(&self, base: Option<CommitId>) -> bool {
         base.is_none_or(|base| self.origin == Some(base)) || planted(Mutant::UnseenBase)
     }
 
-    /// Whether a round from `base` would lose all steps with it: no commit of the job ever reached it.
+    /// Whether a round from `base` would lose all steps with this state: no commit of the job has ever reached it.
     pub fn lacks(&self, base: Option<CommitId>) -> bool {
         !self.seen && base.is_some_and(|base| base.count > 0)
     }

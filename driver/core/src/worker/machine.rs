@@ -1,4 +1,4 @@
-//! [`Machine`]: waiting, joining, commits, boundaries, leaving. The start of a round is in [`super::sync`].
+//! [`Machine`]: waiting, joining, commits, boundaries, leaving. [`super::sync`] has the start of a round.
 
 use elasticrun_protocol::{CommitId, Rank};
 
@@ -9,25 +9,25 @@ use super::{
 };
 use crate::mutant::{Mutant, planted};
 
-/// What a worker decides: see the module above.
+/// The state machine of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     signals: Signals,
     life: Life,
     departure: Option<Departure>,
-    /// How this process left its last round with the live state; none in the first round of that.
+    /// How this process left its last round with the current live state; `None` in the first round of that state.
     returned: Option<Departure>,
     live: LiveState,
-    /// Rounds in a row whose base could not be fetched.
+    /// The number of rounds in a row whose base could not be fetched.
     failed_fetches: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 enum Life {
-    /// In no round, and the agent does not know that it could be.
+    /// In no round; the agent does not know that the process could join one.
     #[default]
     Outside,
-    /// The agent knows.
+    /// In no round; the agent knows that the process can join one.
     Waiting,
     /// In a round, which may be over.
     Member(Member),
@@ -36,33 +36,32 @@ enum Life {
 #[derive(Clone, Debug)]
 struct Member {
     start: RoundStart,
-    /// The commit made last, or commit 0 of the round.
+    /// The last commit, or commit 0 of the round.
     last: CommitId,
-    /// What has ended the round, as far as calls of this process have found out.
     interrupt: Option<Interrupt>,
     sync: Option<Sync>,
 }
 
-/// Rounds in a row whose base cannot be fetched, until the worker fails.
+/// The number of failed fetches in a row at which the worker fails.
 const MAX_FAILED_FETCHES: u32 = 3;
 
 impl Machine {
-    /// Takes what the agent says, or what a thread of this process has found out.
+    /// Applies a message of the agent, or an observation of a thread of this process.
     pub fn step(&mut self, event: Event, out: &mut Vec<Command>) {
         self.signals.step(event, out);
     }
 
-    /// Why no further round will come, if so.
+    /// Why no further round will come; `None` while one may.
     pub fn ended(&self) -> Option<&Ended> {
         self.signals.ended()
     }
 
-    /// Whether the newest round that was started is over, or no further one will come.
+    /// Whether the newest started round is over, or no further round will come.
     pub fn newest_is_over(&self) -> bool {
         self.signals.is_over()
     }
 
-    /// Whether a round is over, as its agent has said, or no further one will come.
+    /// Whether the agent has ended a round, or no further round will come.
     pub fn is_over(&self, id: RoundId) -> bool {
         self.signals.ended().is_some() || self.signals.is_aborted(id)
     }
@@ -74,11 +73,11 @@ impl Machine {
 
     /// The next step towards a round.
     ///
-    /// A process that was told to stop announces itself all the same: its agent hears that it came back for that, and its
-    /// end is no failure then.
+    /// A process that was told to stop announces itself all the same: the announcement shows its agent that it has come
+    /// back, so its end is no failure.
     ///
     /// # Errors
-    /// [`Over::OutOfRound`] in a round; [`Over::Ended`] if there will be none.
+    /// [`Over::OutOfRound`] within a round; [`Over::Ended`] if no further round will come.
     pub fn join(&mut self) -> Result<Join, Over> {
         let left = self.departure.map(|departure| departure.round);
         match self.life {
@@ -112,8 +111,8 @@ impl Machine {
         }
     }
 
-    /// This process cannot be announced, or cannot connect to the members of its round for a reason that a new round would
-    /// not change: it is in no round, and its agent does not know that it could be.
+    /// Returns to the state outside of any round, unknown to the agent. For a process that cannot be announced, or that
+    /// cannot connect to its round for a reason that a new round would not change.
     pub fn give_up(&mut self) {
         self.life = Life::Outside;
     }
@@ -123,7 +122,7 @@ impl Machine {
         self.member().map(|member| member.start.id)
     }
 
-    /// What a failed operation means to the caller; `None`: that it has failed, in this round and in any other.
+    /// The meaning of a failed operation for the caller. `None`: the operation would fail in any round.
     pub fn judge(&mut self, failure: Failure) -> Option<Over> {
         match failure {
             Failure::Lost { hosts } => {
@@ -141,8 +140,8 @@ impl Machine {
         Some(ended.map_or(Over::Interrupted(Interrupt::WorkersFailed), Over::Ended))
     }
 
-    /// An operation of the round has failed in the training thread, so the round is over for this process. As
-    /// [`judge`](Self::judge).
+    /// Records that an operation of the round has failed in the training thread, so that the round is over for this
+    /// process. Returns as [`judge`](Self::judge).
     pub fn failed(&mut self, failure: Failure) -> Option<Over> {
         let over = self.judge(failure);
         let stopped = self.signals.ended().is_some();
@@ -150,16 +149,16 @@ impl Machine {
             && (over.is_some() || stopped)
             && !planted(Mutant::FailureUnnoted)
         {
-            // A process that was told to stop leaves its round as well: its end would count as a failure else.
+            // A process that was told to stop leaves its round as well: otherwise its end would count as a failure.
             member.interrupt.get_or_insert(Interrupt::WorkersFailed);
         }
         over
     }
 
-    /// Whether the round goes on, as far as calls of this process have found out.
+    /// Whether the round continues, as far as calls of this process have observed.
     ///
     /// # Errors
-    /// What has ended it.
+    /// The reason for which it has ended.
     pub fn check(&mut self) -> Result<(), Over> {
         match self.member() {
             Some(member) if member.interrupt.is_some() => {
@@ -174,7 +173,7 @@ impl Machine {
         }
     }
 
-    /// The round is over: why. Later calls say the same.
+    /// The reason for which the round is over. Later calls give the same reason.
     pub fn over(&mut self) -> Over {
         let ended = self.signals.ended().cloned();
         let Some(member) = self.member_mut() else {
@@ -184,7 +183,7 @@ impl Machine {
         ended.map_or(Over::Interrupted(interrupt), Over::Ended)
     }
 
-    /// The id that the next commit will have.
+    /// The id of the next commit.
     ///
     /// # Errors
     /// [`Over::OutOfRound`].
@@ -196,12 +195,12 @@ impl Machine {
         })
     }
 
-    /// Grants a commit of the live state, under this id; [`committed`](Self::committed) follows.
+    /// Grants a commit of the live state under the returned id; [`committed`](Self::committed) must follow.
     ///
-    /// Also in a round that is over, as long as nothing of this process was cut short by that (W4).
+    /// A round that is over still grants it, as long as no operation of this process was cut short (W4).
     ///
     /// # Errors
-    /// What has ended the round.
+    /// The reason for which the round has ended.
     pub fn commit(&mut self) -> Result<CommitId, Over> {
         self.check()?;
         let id = self.round().ok_or(Over::OutOfRound)?;
@@ -213,7 +212,7 @@ impl Machine {
         self.next_commit()
     }
 
-    /// A commit is sealed.
+    /// Records that a commit is sealed.
     pub fn committed(&mut self, id: CommitId) {
         if let Some(member) = self.member_mut() {
             member.last.count = id.count - u64::from(planted(Mutant::CommitIdReused));
@@ -221,8 +220,8 @@ impl Machine {
         self.live.derived_from(id);
     }
 
-    /// The common boundary: the live state is that of the last commit, and no member has to restore it. Gives what the
-    /// training function is to return.
+    /// Leaves at the common boundary: the live state is that of the last commit, so no member has to restore it. Gives
+    /// the value that the training function returns.
     pub fn leave_at_commit(&mut self) -> Interrupt {
         let interrupt = Interrupt::HostsUpdated;
         if let Life::Member(member) = &mut self.life {
@@ -232,7 +231,8 @@ impl Machine {
         interrupt
     }
 
-    /// The live state was made of a commit of this process; `false`: that failed, and it is whole nowhere.
+    /// Records that the live state was made of a commit of this process. If `whole` is false, that failed, and only
+    /// commits hold a whole state.
     pub fn restored(&mut self, id: CommitId, whole: bool) {
         match whole {
             true => self.live.derived_from(id),
@@ -240,15 +240,15 @@ impl Machine {
         }
     }
 
-    /// The user's code may change the live state from now on.
+    /// Records that the user's code may change the live state from now on.
     pub fn train(&mut self) {
         if !planted(Mutant::TrainUnnoted) {
             self.live.changes();
         }
     }
 
-    /// Whether the round goes on from a commit that steps have led to, and none of the job's commits ever reached the live
-    /// state.
+    /// Whether the round continues from a commit to which steps have led, while no commit of the job has ever reached
+    /// the live state.
     ///
     /// # Errors
     /// [`Over::OutOfRound`].
@@ -257,8 +257,8 @@ impl Machine {
         Ok(self.live.lacks(member.start.base))
     }
 
-    /// Leaves a round that is over, or, if `anyway`, one that this process cannot go on with. `aborted` says whether the
-    /// shared page has the round as aborted. `None` if the process stays a member.
+    /// Leaves a round that is over; with `anyway`, one that this process cannot continue. `aborted` is whether the
+    /// shared page marks the round as aborted. `None` if the process stays a member.
     pub fn leave(&mut self, anyway: bool, aborted: bool) -> Option<Departure> {
         let member = self.member()?;
         let id = member.start.id;
@@ -277,13 +277,14 @@ impl Machine {
         Some(departure)
     }
 
-    /// Another state may be live from now on: this process begins with it, whatever rounds it was in.
+    /// Records that another state may be live from now on: this process begins with it, whatever rounds it was in.
     pub fn adopt_state(&mut self) {
         self.returned = None;
         self.live.lost();
     }
 
-    /// The steps from here to the training function, in order. After an error the rest of them is void: leave the round.
+    /// The steps from here to the training function, in order. After an error the remaining steps are void and the
+    /// caller leaves the round.
     ///
     /// # Errors
     /// [`Over::OutOfRound`].
@@ -293,7 +294,7 @@ impl Machine {
         Ok(setup(hooks, self.returned, is_root, &self.live))
     }
 
-    /// [`SetupStep::FetchBase`]: whether and from where the base must be fetched.
+    /// Carries out [`SetupStep::FetchBase`]: whether the base must be fetched, and from where.
     ///
     /// # Errors
     /// [`Over::OutOfRound`].
@@ -302,10 +303,10 @@ impl Machine {
         Ok(Sync::fetch_base(&start, commits))
     }
 
-    /// Begins to bring this member to the base of its round: the first thing to do.
+    /// Begins to bring this member to the base of its round.
     ///
-    /// `fresh` says that the live state of a member that has been in an earlier round is to be what the round begins
-    /// with: reset callbacks have changed it, in all such members alike.
+    /// With `fresh` the round begins with the live state of members that were in an earlier round: reset callbacks have
+    /// changed it, in all such members alike.
     ///
     /// # Errors
     /// [`Over::OutOfRound`].
@@ -318,7 +319,7 @@ impl Machine {
         Ok(action)
     }
 
-    /// What comes after an action of the start of a round.
+    /// The action that follows the outcome of the previous action of the start.
     ///
     /// # Errors
     /// The round cannot begin, or this process is in none.
@@ -335,7 +336,7 @@ impl Machine {
         sync.advance(outcome, &mut self.live, commits)
     }
 
-    /// The start of the round has failed: what the live state was made of may be gone.
+    /// Records that the start of the round has failed. The origin of the live state may be gone.
     pub fn sync_failed(&mut self, commits: &impl Commits) {
         self.live.check_kept(commits);
         let stopped = self.signals.ended().is_some();
@@ -347,13 +348,13 @@ impl Machine {
         }
     }
 
-    /// The base has come over.
+    /// Records that the base was fetched.
     pub fn fetched(&mut self) {
         self.failed_fetches = 0;
     }
 
-    /// The base could not be fetched. The host that keeps it may be gone, which the driver will see; or unreachable from
-    /// here, which no other process sees: `host` is its index in the round, if it is known. `None`: this process fails.
+    /// Records that the base could not be fetched. The host of the keeper may be gone, which the driver will notice. Or
+    /// this process alone cannot reach it: `host` is its index in the round, if known. `None`: this process fails.
     pub fn fetch_failed(&mut self, host: Option<u32>) -> Option<Over> {
         self.failed_fetches += 1;
         let failure = Failure::Lost {
@@ -363,7 +364,7 @@ impl Machine {
         over.filter(|_| self.failed_fetches < MAX_FAILED_FETCHES)
     }
 
-    /// What the live state was made of.
+    /// The origin of the live state.
     pub fn live(&self) -> &LiveState {
         &self.live
     }

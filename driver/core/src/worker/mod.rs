@@ -1,4 +1,4 @@
-//! The machine of a worker process: what it says to its agent, which commits it makes, and what its rounds begin with.
+//! The state machine of a worker process: its messages to the agent, its commits, and the start of its rounds.
 //!
 //! ```text
 //!               join              Connect                     sync           train
@@ -7,22 +7,22 @@
 //!      +--------------- leave -----------------+   an abort, a lost peer, the common boundary
 //! ```
 //!
-//! Two threads use it. The thread of the SDK hands in what the agent says ([`Machine::step`]: an event in, commands
-//! out). The training thread asks, and is answered at once: [`Machine::join`], [`Machine::commit`], [`Machine::sync`] and
-//! their like are requests, and their answers say what to do next. [`Join::Wait`] means: ask again after the next event.
-//! So nothing depends on which of the two threads came first.
+//! Two threads use it. The thread of the SDK passes in the messages of the agent ([`Machine::step`]: an event in,
+//! commands out). The training thread makes requests, which return at once: [`Machine::join`], [`Machine::commit`],
+//! [`Machine::sync`] and others return the next action. [`Join::Wait`] means: repeat the request after the next event.
+//! So the result does not depend on which thread comes first.
 //!
 //! # Invariants
-//! - **W1** Interrupts are level-triggered: a call sees what came before it.
-//! - **W2** The state that training continues from is that of one complete commit ([`sync`]).
-//! - **W4** A round that is over elsewhere takes the commit that this process is on its way to. Once an operation of this
-//!   process was cut short, or a call has said that the round is over, commits of that round are refused.
-//! - **W5** Reset callbacks of rank 0 see the base of the round, and what they change is what all members begin with
-//!   ([`SetupStep`]).
+//! - **W1** Interrupts are level-triggered: a call observes everything that came before it.
+//! - **W2** Training continues from the state of one complete commit ([`sync`]).
+//! - **W4** A round that is over elsewhere still accepts the commit that this process is on its way to. Commits of that
+//!   round are refused once an operation of this process was cut short, or a call has returned that the round is over.
+//! - **W5** Reset callbacks of rank 0 see the base of the round. All members begin with the changes that the callbacks
+//!   make ([`SetupStep`]).
 //! - **R13** A worker that trains has seen the base of its round ([`LiveState`]).
 //!
-//! Not promised: that the machine knows of an abort as soon as its agent has set the word for it in the shared page. The
-//! boundary reads that word.
+//! Not promised: that the machine knows of an abort as soon as its agent has set the word for it in the shared page.
+//! The boundary reads that word.
 
 mod event;
 mod fingerprint;

@@ -1,14 +1,14 @@
-//! What the training thread asks with, and what it is answered.
+//! Requests of the training thread, and their results.
 
 use elasticrun_protocol::{CommitId, Round};
 
 use super::RoundStart;
 
-/// The commits in the memory that a worker shares with its agent. Calls must be cheap: none reads what a commit holds.
+/// The commits in the memory that a worker shares with its agent. Calls must be cheap: none reads the contents of a commit.
 pub trait Commits {
-    /// Whether a commit is there, complete.
+    /// Whether a complete commit with this id exists.
     fn holds(&self, id: CommitId) -> bool;
-    /// Gives up all commits that are newer than `base`; all of them if there is none.
+    /// Gives up all commits that are newer than `base`; all commits if there is no base.
     fn discard_newer(&mut self, base: Option<CommitId>);
     /// Gives up a commit and all newer ones.
     fn discard(&mut self, id: CommitId);
@@ -17,29 +17,28 @@ pub trait Commits {
 /// How a worker left its last round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Departure {
-    /// Which one.
     pub round: Round,
-    /// At the common boundary or after an abort, and not because it lost a peer by itself.
+    /// It left at the common boundary or after an abort, and not because it lost a peer by itself.
     pub ordered: bool,
-    /// At the common boundary: the live state is that of its last commit.
+    /// It left at the common boundary: the live state is that of its last commit.
     pub committed: bool,
 }
 
-/// What the agent is told when a worker waits for a round.
+/// The message to the agent when a worker waits for a round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Announcement {
-    /// The round that it was in, and how it left that.
+    /// How it left its last round, if it was in one.
     pub left: Option<Departure>,
-    /// Hosts of that round that it could not reach, by their index in it.
+    /// Hosts of that round that it could not reach, by their index.
     pub unreachable: Vec<u32>,
 }
 
-/// What a worker that wants to join a round does next.
+/// The next action of a worker that wants to join a round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Join {
-    /// Tell the agent, then ask again.
+    /// Send this to the agent, then repeat the request.
     Announce(Announcement),
-    /// Ask again after the next event.
+    /// Repeat the request after the next event.
     Wait,
     /// Enter the round: connect to its members.
     Connect(RoundStart),
@@ -48,13 +47,13 @@ pub enum Join {
 /// Why an operation of a round failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// A member is not there, or the round is over. The hosts that do not answer, by their index in the round.
+    /// A member is missing, or the round is over.
     Lost {
-        /// Empty if none is known.
+        /// Hosts that do not answer, by their index in the round; empty if none is known.
         hosts: Vec<u32>,
     },
-    /// Members do not call the same. A round that is over explains that.
+    /// Members do not make the same call. A round that is over explains that.
     Mismatch,
-    /// Something that a new round would not change.
+    /// A failure that a new round would not change.
     Fatal,
 }

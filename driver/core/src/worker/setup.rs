@@ -1,7 +1,7 @@
-//! From a connected round to the training function: the steps of an SDK, in order.
+//! The steps of an SDK from a connected round to the training function, in order.
 //!
-//! `run` in Rust, `elastic.run` in Python and the simulation carry out these steps and decide nothing themselves. So it is
-//! decided once when reset callbacks run, what they see, and whether what they change is what the round begins with.
+//! `run` in Rust, `elastic.run` in Python and the simulation carry out these steps and decide nothing themselves. So
+//! this module alone decides when reset callbacks run, what they see, and whether the round begins with their changes.
 //!
 //! ```text
 //!   after a failure              each survivor   each member
@@ -11,23 +11,24 @@
 use super::{Departure, LiveState};
 use crate::mutant::{Mutant, planted};
 
-/// Which parts of the start of a round are the user's own code.
+/// The parts of the start of a round that are the user's code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hooks {
-    /// Reset callbacks look at the state of a survivor, and may change it.
+    /// Reset callbacks read the state of a survivor, and may change it.
     pub callbacks: bool,
-    /// Restoring the state may do more than that.
+    /// A restore of the state may do more than that.
     pub restore: bool,
-    /// The user's code brings the state of rank 0 to all members, and keeps it: commits of the agent hold nothing.
+    /// The user's code brings the state of rank 0 to all members, and keeps it: the commits of the agent are empty.
     pub sync: bool,
 }
 
 /// A step from a connected round to the training function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetupStep {
-    /// Bring the base of the round into the memory of this process. Only rank 0 does.
+    /// Fetch the base of the round into the memory of this process. Only for rank 0.
     FetchBase,
-    /// Make the live state of the newest commit in the memory of this process; without one, as [`Restore`](Self::Restore).
+    /// Restore the live state from the newest commit in the memory of this process; without a commit, as
+    /// [`Restore`](Self::Restore).
     RestoreNewest,
     /// Call the user's code that restores the state.
     Restore,
@@ -39,16 +40,16 @@ pub enum SetupStep {
     SyncOwn,
     /// All members: bring the state to the base of the round.
     Sync {
-        /// What reset callbacks have made of the base is what the round begins with.
+        /// The round begins with the changes that reset callbacks have made to the base.
         fresh: bool,
     },
     /// Adapt the state to the members of the round.
     Adapt,
-    /// Call the training function, which may change the state from now on.
+    /// Call the training function, which may change the state.
     Train,
 }
 
-/// The steps of a member that left its last round as `departure` says; of one that is in its first round there is none.
+/// The steps of a member that left its last round as in `departure`; `None` in its first round.
 pub(super) fn setup(
     hooks: Hooks,
     departure: Option<Departure>,
@@ -58,14 +59,14 @@ pub(super) fn setup(
     let mut steps = Vec::new();
     let is_survivor = departure.is_some();
     let failed = departure.is_some_and(|departure| !departure.committed);
-    // Nothing else looks at the state before the sync, which restores it as well.
+    // Nothing else reads the state before the sync, which restores it as well.
     let is_seen = hooks.callbacks || hooks.restore || hooks.sync;
     if failed && is_seen && !planted(Mutant::CallbacksSeeTorn) {
-        // The callbacks of rank 0 see what the round begins with, also if another process keeps that.
+        // The callbacks of rank 0 see the state with which the round begins, even if another process keeps it.
         if is_root && !hooks.sync && !planted(Mutant::CallbacksSeeOlder) {
             steps.push(SetupStep::FetchBase);
         }
-        // What the user's code has saved before any commit reached the state is no progress.
+        // A state that the user's code saved before any commit reached it is no progress.
         steps.push(match hooks.sync || live.was_synced() {
             true => SetupStep::Restore,
             false => SetupStep::RestoreNewest,

@@ -1,6 +1,6 @@
-//! What a worker knows of its rounds from its agent and from its own failed operations.
+//! The knowledge of a worker about its rounds, from its agent and from its own failed operations.
 //!
-//! Everything here only grows: a newer round takes the place of an older one, and nothing is taken back.
+//! All of it only grows: a newer round replaces an older one, and nothing is revoked.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use elasticrun_protocol::Round;
 use super::{Command, Ended, Event, RoundId, RoundStart};
 use crate::mutant::{Mutant, planted};
 
-/// What is known of the rounds.
+/// The state of the rounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signals {
-    /// A round that has started and was not entered yet.
+    /// A started round that was not entered yet.
     start: Option<RoundStart>,
-    /// The newest round that was started.
+    /// The newest started round.
     newest: Option<RoundId>,
     /// The newest round that is over.
     aborted: Option<RoundId>,
-    /// The newest round in which something was cut short.
+    /// The newest round in which an operation was cut short.
     cut_short: Option<RoundId>,
     ended: Option<Ended>,
-    /// Hosts of a round that do not answer, by their index in it.
+    /// Hosts of a round that do not answer, by their index.
     unreachable: Option<(RoundId, BTreeSet<u32>)>,
 }
 
@@ -32,7 +32,7 @@ impl Signals {
                 self.newest = self.newest.max(Some(start.id));
                 self.start = Some(start);
             }
-            // A round that never started here has nothing to end, and one that is over has ended.
+            // A round that never started here has nothing to end, and an older round has ended already.
             Event::Aborted { round } => {
                 if let Some(newest) = self.newest.filter(|newest| newest.round == round) {
                     self.abort(newest, out);
@@ -69,12 +69,12 @@ impl Signals {
         }
     }
 
-    /// Why no further round will come, if so.
+    /// Why no further round will come; `None` while one may.
     pub(super) fn ended(&self) -> Option<&Ended> {
         self.ended.as_ref()
     }
 
-    /// The round that waits to be entered, once, unless it is one that this process has left.
+    /// The round that can be entered, once, unless this process has left that round or a newer one.
     pub(super) fn take_start(&mut self, left: Option<Round>) -> Option<RoundStart> {
         let start = self.start.take();
         start.filter(|start| Some(start.id.round) > left)
@@ -85,17 +85,17 @@ impl Signals {
         self.aborted >= Some(id)
     }
 
-    /// Whether the newest round that was started is over, or no further one will come.
+    /// Whether the newest started round is over, or no further round will come.
     pub(super) fn is_over(&self) -> bool {
         self.ended.is_some() || self.newest.is_none_or(|newest| self.is_aborted(newest))
     }
 
-    /// Whether something of a round was cut short (W4).
+    /// Whether an operation of a round was cut short (W4).
     pub(super) fn is_cut_short(&self, id: RoundId) -> bool {
         self.cut_short >= Some(id)
     }
 
-    /// The hosts of a round that did not answer, once.
+    /// The hosts of a round that did not answer; each call clears them.
     pub(super) fn take_unreachable(&mut self, round: Round) -> Vec<u32> {
         let known = self.unreachable.take();
         let of_round = known.filter(|(id, _)| id.round == round);

@@ -1,98 +1,97 @@
-//! The start of a round: the same state in all members, that of the round's base.
+//! The start of a round: all members get the same state, that of the round's base.
 //!
-//! Rank 0 is brought to the base first, unless it is there: the driver gives rank 0 to a survivor, and names who keeps
-//! the base if others have committed once more. Then the members tell each other what they hold. If it is the same
-//! everywhere, nothing is sent. Else rank 0 broadcasts, and each member that holds something else, or nothing, commits what
-//! came under the base's id. So from here on any member can bring the next round to this base. Before members give up
-//! what they themselves committed as the base, the states say whether all of it is one state ([`Action::Compare`]).
+//! Rank 0 is brought to the base first, unless it holds it. The driver gives rank 0 to a survivor, and names a keeper
+//! of the base if other members have committed once more. Then the members exchange what they hold. If all hold the
+//! same, nothing is sent. Otherwise rank 0 broadcasts, and each member that holds something else, or nothing, commits
+//! the received state under the id of the base. From here on any member can bring the next round to this base. Before
+//! members give up their own version of the base, the states decide whether all versions are one state
+//! ([`Action::Compare`]).
 //!
-//! A round without a base begins with the state of rank 0 as it is, which becomes commit 0 of the round. So does
-//! one with a base whose survivors have changed their state since they were brought to the base (`fresh`): each of them makes it
-//! commit 0, and rank 0, which is one of them, says which of the two it is. Only a state that was made of the base counts
-//! as such ([`LiveState`]).
+//! A round without a base begins with the state of rank 0 as it is, which becomes commit 0 of the round. The same holds
+//! for a base whose survivors have changed their state since the sync (`fresh`). Each survivor makes its state commit
+//! 0. Rank 0, which is one of them, decides which of the two commits applies. Only a state that was made of the base
+//! counts as such ([`LiveState`]).
 //!
-//! All members come to the same decision, since all decide by the same words.
+//! All members decide by the same words, so they come to the same decision.
 
 use elasticrun_protocol::{CommitId, Rank};
 
 use super::{BaseSource, Commits, Fingerprint, LiveState, Offer, Over, RoundStart};
 use crate::mutant::{Mutant, planted};
 
-/// What a member does next at the start of a round; [`Machine::synced`](super::Machine::synced) follows.
+/// The next action of a member at the start of a round; [`Machine::synced`](super::Machine::synced) follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Commit the live state.
     Save(CommitId),
-    /// Commit what the keeper has.
+    /// Fetch a commit from the keeper.
     Fetch {
-        /// Which commit.
         id: CommitId,
-        /// From where: a process of this host, or another host.
+        /// A process of this host, or another host.
         from: BaseSource,
     },
-    /// Tell all members, and hear from all: [`Outcome::Exchanged`].
+    /// All members: exchange offers; the outcome is [`Outcome::Exchanged`].
     Exchange {
-        /// What this member would begin with.
+        /// The commit with which this member would begin.
         commit: CommitId,
-        /// That is commit 0 of the round.
+        /// Whether it is commit 0 of the round.
         is_first: bool,
         /// The base, if the round has one.
         base: Option<CommitId>,
     },
-    /// All members: have the states say whether what they have committed as the base is one state.
+    /// All members: let the states decide whether the different versions of the base are one state.
     Compare(CommitId),
-    /// All members: broadcast this commit from rank 0; this member has it.
+    /// All members: broadcast this commit from rank 0. This member holds it.
     Send(CommitId),
-    /// All members: broadcast this commit from rank 0; this member commits what comes.
+    /// All members: broadcast this commit from rank 0. This member commits the received bytes.
     Receive {
-        /// Which commit.
         id: CommitId,
-        /// What it is.
+        /// Its fingerprint.
         fingerprint: Fingerprint,
-        /// This member had committed something else under that id, which is given up.
+        /// This member held another version under that id, which was given up.
         replaces: bool,
     },
-    /// Make the live state of this commit.
+    /// Restore the live state from this commit.
     Restore(CommitId),
     /// The round begins.
     Begin {
-        /// The live state was restored.
+        /// Whether the live state was restored.
         restored: bool,
     },
 }
 
-/// What has come of an [`Action`].
+/// The outcome of an [`Action`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It is done.
+    /// The action is done.
     Done,
-    /// What the members have told, in the order of their ranks.
+    /// The offers of the members, in the order of their ranks.
     Exchanged(Vec<Offer>),
 }
 
 /// Why a round cannot begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SyncError {
-    /// This process is not at the start of a round.
+    /// This process is not at the start of a round, or is in no round.
     Over(Over),
-    /// Rank 0 has no way to the base.
+    /// Rank 0 does not hold the commit and cannot get it.
     BaseMissing(CommitId),
 }
 
-/// How far the start of a round has come in one member.
+/// The progress of one member through the start of a round.
 #[derive(Clone, Debug)]
 pub(super) struct Sync {
     start: RoundStart,
-    /// What this member would begin with.
+    /// The commit with which this member would begin.
     offer: CommitId,
     stage: Stage,
 }
 
 #[derive(Clone, Debug)]
 enum Stage {
-    /// Makes commit 0 of its live state.
+    /// Makes commit 0 of the live state.
     Saving,
-    /// Brings the base here.
+    /// Fetches the base.
     Fetching,
     Exchanging,
     Comparing(Vec<Offer>),
@@ -113,8 +112,8 @@ impl Sync {
     ) -> (Self, Action) {
         commits.discard_newer(start.base);
         let (first, is_root) = (start.id.commit(0), start.rank == Rank(0));
-        // What was not made of the base must not take its place. Where there is none, members may have come to their states in
-        // different ways: one commit has one content, so rank 0 alone makes it.
+        // Commit 0 of a state that was not made of the base must not replace the base. Without a base, members may have
+        // come to their states in different ways. One commit has one content, so rank 0 alone makes it.
         let based = start.base.is_some() || planted(Mutant::FirstByAll);
         let fresh = fresh && based && live.continues(start.base);
         let mut sync = Self {
@@ -138,7 +137,7 @@ impl Sync {
         (sync, action)
     }
 
-    /// How a member that is to hold the base comes to it; `None` if it holds it, or there is none.
+    /// The fetch that a member needs to hold the base; `None` if it holds the base, or there is none.
     pub(super) fn fetch_base(start: &RoundStart, commits: &mut impl Commits) -> Option<Action> {
         commits.discard_newer(start.base);
         let id = start.base.filter(|base| !commits.holds(*base))?;
@@ -190,7 +189,7 @@ impl Sync {
         }
     }
 
-    /// All members hold the same bytes, under the id that rank 0 offers: the base of the round or its first commit.
+    /// Brings all members to the commit that rank 0 offers: the base of the round or its first commit.
     fn agree_with_root(
         &mut self,
         all: &[Offer],
@@ -216,7 +215,7 @@ impl Sync {
             return Ok(self.restore(target, false, live, commits));
         }
         if target < self.offer {
-            // Changed here and not in rank 0, whose word counts.
+            // This member changed its state and rank 0 did not; rank 0 decides.
             commits.discard(self.offer);
         }
         let held = if target == self.offer {
@@ -246,7 +245,7 @@ impl Sync {
         })
     }
 
-    /// The memory of this member is at `target`; its live state may not be.
+    /// Finishes a transfer: the memory of this member holds `target`, and the live state may have to be restored.
     fn restore(
         &mut self,
         target: CommitId,
