@@ -1,28 +1,31 @@
-//! Mistakes that others made, that were once here, or that a change could bring: the simulation proves with
-//! them that it would see each. They exist only with the feature `mutants`, which nothing that is shipped
-//! turns on; without it [`planted`] is `false` at compile time.
+//! Mistakes to plant: mistakes of other programs, former mistakes of this one, and mistakes that a change could
+//! introduce. With them the simulation proves that it would detect each one.
 //!
-//! The simulation plants a mistake for the current thread: the machines are pure, so a run is the work of one thread. A real
-//! process has it planted for all of its threads, by name: `make wheel-mutants`.
-//! Each names the rules that it breaks: a number is an elastic rule of the contract, `R` and a number an invariant of the
-//! job, `W` and a number one of a worker ([`crate::worker`]).
+//! They exist only with the feature `mutants`, which no shipped build enables. Without it [`planted`] is `false` at
+//! compile time.
+//!
+//! The simulation plants a mistake for the current thread: the machines are pure, so one thread does all the work of a
+//! run. In a real process a mistake is planted by name for all threads: `make wheel-mutants`.
+//!
+//! Each mistake names the rules that it breaks. A number is an elastic rule of the contract, `R` and a number an
+//! invariant of the job, and `W` and a number one of a worker ([`crate::worker`]).
 
 #[cfg(feature = "mutants")]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a mistake for this thread, or none.
+/// Plants a mistake for this thread, or removes it.
 #[cfg(feature = "mutants")]
 pub fn plant(mutant: Option<Mutant>) {
     PLANTED.set(mutant);
 }
 
-/// The mistake of all threads of this process.
+/// The mistake that is planted for all threads of this process.
 #[cfg(feature = "mutants")]
 static EVERYWHERE: std::sync::OnceLock<Mutant> = std::sync::OnceLock::new();
 
-/// Plants the mistake of this name for all threads of this process, once. `false` if there is none of that name.
+/// Plants the mistake with this name for all threads of this process, once. `false` if there is no such mistake.
 #[cfg(feature = "mutants")]
 pub fn plant_everywhere(name: &str) -> bool {
     let named = |mutant: &&Mutant| format!("{mutant:?}") == name;
@@ -44,17 +47,16 @@ pub const fn planted(_: Mutant) -> bool {
 
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])+ $name:ident: $($breaks:literal)+,)+) => {
-        /// A mistake.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Mutant {
             $($(#[doc = $doc])+ $name,)+
         }
 
         impl Mutant {
-            /// All of them.
+            /// All mistakes.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// The rules and invariants that it breaks.
+            /// The rules and invariants that the mistake breaks.
             pub const fn breaks(self) -> &'static [&'static str] {
                 match self {
                     $(Self::$name => &[$($breaks),+],)+
@@ -66,23 +68,23 @@ macro_rules! mutants {
 
 mutants! {
     // Hosts.
-    /// A change of hosts before the first worker has joined is lost.
+    /// A change of the hosts before the first worker has joined is lost.
     EarlyChange: "1" "R6",
-    /// A host that is missing from one list is removed.
+    /// A host that is missing from one answer is removed.
     MissingOnce: "1",
-    /// A host that is missing from an answer that is not complete counts as missing.
+    /// A host that is missing from an incomplete answer counts as missing.
     PartLeavesOut: "1",
-    /// A host that one of two sources leaves out is removed.
+    /// A host that one of two sources omits is removed.
     OneSourceRemoves: "1",
-    /// A source that fails loses its hosts.
+    /// The failure of a source removes its hosts.
     FailureRemoves: "1",
-    /// Slots that a source has inferred count, whatever the agent finds.
+    /// Slots that a source has inferred apply, whatever the agent detects.
     InferredSlots: "1",
-    /// Hosts stand in the order of their names.
+    /// Hosts are ordered by name.
     OrderByName: "1" "R2",
-    /// A poll that fails later ends the job as the first would.
+    /// A later poll that fails for good ends the job, as the first would.
     LaterPollFatal: "1" "R10",
-    /// A host that is reported gone is kept until it is missing twice.
+    /// A host that is reported as gone is kept until two answers omit it.
     GoneKept: "1" "R5",
     /// A first poll that fails for good is retried.
     FirstPollRetried: "1" "R10",
@@ -96,9 +98,9 @@ mutants! {
     PlaceKept: "2" "R2",
     /// A newcomer takes the place of a survivor where max_np cuts.
     SurvivorDisplaced: "2" "R2",
-    /// cross_size counts all hosts, whether they have that local rank or not.
+    /// cross_size counts all hosts, with or without that local rank.
     CrossOfAllHosts: "2" "R1",
-    /// All that wait are planned, also beyond max_np.
+    /// All waiting workers are planned, even beyond max_np.
     MaxPassed: "2" "R1",
     /// One worker is enough for a round after the first.
     MinIgnored: "2" "R1",
@@ -106,75 +108,75 @@ mutants! {
     // Change.
     /// A waiting spare interrupts a round that has no room for it.
     SpareInterrupts: "3" "10",
-    /// A draining host interrupts the round, though no member of it is there.
+    /// A draining host interrupts the round, although no member of the round is on it.
     IdleDrainInterrupts: "3",
-    /// A host with fewer slots keeps those that it had.
+    /// A host with fewer slots than before keeps its former slots.
     SlotsKept: "3" "R5",
-    /// A change is always said to be a mixed one.
+    /// The cause of every change is reported as mixed.
     AlwaysMixed: "3",
 
     // Interrupt.
-    /// The common boundary is that of the host which counted last.
+    /// The common boundary is that of the host that counted last.
     BoundaryOfLast: "4" "R6",
-    /// A graceful change aborts the round where it stands.
+    /// A graceful change aborts the round at once.
     ChangeAborts: "4",
-    /// A hold is not taken back when the first member has finished.
+    /// A hold is not withdrawn when the first member has finished.
     HoldKept: "4" "5",
-    /// Workers that do not reach the boundary are waited for without end.
+    /// The wait for workers that do not reach the boundary has no end.
     InterruptWithoutEnd: "4" "R9",
 
     // Registry.
     /// A spare that joins as the job ends leads to one more round.
     LateSpare: "5" "R10",
-    /// The first success is the success of all.
+    /// The first success counts as the success of all.
     FirstSuccessIsAll: "5" "R10",
-    /// A worker that fails after it has returned from run() has succeeded.
+    /// A worker that fails after it has returned from run() counts as successful.
     FailureAfterFinish: "5" "R10",
-    /// A failure in an earlier round makes a success one that is not of all.
+    /// After a failure in an earlier round a success counts as incomplete.
     PastFailureCounts: "5" "R10",
     /// Members that failed in earlier rounds stay members.
     PastMembersStay: "5" "R10",
-    /// The failure of a process that was in no round makes a success one that is not of all.
+    /// After the failure of a process outside of any round a success counts as incomplete.
     OutsiderFailureCounts: "5" "R10",
-    /// A round of fewer than np members is no success of all.
+    /// The success of a round with fewer than np members counts as incomplete.
     FewerIsNotAll: "5" "R10",
-    /// The first member that ends well ends the job as one of which not all succeed.
+    /// The first member that succeeds ends the job as incomplete.
     NotAllHasty: "5" "R10",
-    /// That all members have ended is noticed by the exit timeout only.
+    /// The end of all members is noticed only by the exit timeout.
     NotAllNever: "5" "R10",
-    /// Members that went with their hosts or were told to stop have succeeded if no other has failed.
+    /// Members that were lost with their hosts or told to stop count as successful if no other has failed.
     LostIsSuccess: "5" "R10",
-    /// A worker that went with its host has failed by itself.
+    /// A worker that was lost with its host counts as failed by itself.
     LostIsFailed: "5" "8" "R10",
-    /// A worker that failed by itself went with its host.
+    /// A worker that failed by itself counts as lost with its host.
     FailedIsLost: "5" "R10",
-    /// A worker that was told to stop has failed by itself.
+    /// A worker that was told to stop counts as failed by itself.
     StoppedIsFailed: "5" "10" "R10",
-    /// The exit timeout comes at half of its time.
+    /// The exit timeout comes after half of its time.
     ExitTimeoutEarly: "5" "R10",
-    /// The exit timeout never ends.
+    /// The exit timeout never comes.
     ExitTimeoutNever: "5" "R9",
-    /// One restart more than is allowed.
+    /// One restart more than allowed is granted.
     RestartMore: "5" "R10",
-    /// One restart less than is allowed.
+    /// One restart less than allowed is granted.
     RestartLess: "5" "R10",
-    /// What failed in earlier rounds without a commit is forgotten.
+    /// Failures in earlier rounds without a commit are forgotten.
     RelapsesForgotten: "5" "R9",
-    /// One round in which members fail by themselves shows that it is the program.
+    /// One round in which members fail by themselves suffices to blame the program.
     RelapseAtOnce: "5" "R10",
-    /// A host of which a signal has ended a process shows that it is the program.
+    /// A process that a signal ended counts towards the blame of the program.
     RelapseBySignal: "5" "R10",
 
     // Blacklist.
-    /// A cooldown that ends while the job waits for slots is not acted upon.
+    /// The end of a cooldown has no effect while the job waits for slots.
     CooldownWhileWaiting: "6" "R9",
     /// All cooldowns are as long as the first.
     CooldownNeverGrows: "6",
-    /// A cooldown grows to eight times what it may be at most.
+    /// A cooldown grows to eight times its limit.
     CooldownUncapped: "6",
-    /// Failures of one episode count each.
+    /// Each failure of an episode counts.
     EpisodeCountsEach: "6",
-    /// An episode goes on when the next round begins.
+    /// An episode continues when the next round begins.
     EpisodeWithoutEnd: "6",
     /// Health forgives nothing.
     NothingForgiven: "6",
@@ -194,29 +196,29 @@ mutants! {
     AllOutHasty: "6" "R10",
 
     // Drain.
-    /// A draining host is never left at its deadline.
+    /// Workers never leave a draining host at its deadline.
     DrainNeverDue: "7" "R6",
-    /// A draining host is left at once, also when too few could go on.
+    /// Workers leave a draining host at once, even when too few others are available.
     DrainImpatient: "7",
     /// The loss of a draining host is a failure.
     DrainIsFailure: "7" "6",
-    /// A list takes back what a notice said.
+    /// A list revokes a notice.
     NoticeTakenBack: "7" "R5",
-    /// A draining host is never given free.
+    /// A draining host is never released.
     NeverDrained: "7",
-    /// A mere risk drains a host.
+    /// A notice of a mere risk drains a host.
     RiskDrains: "7" "3",
 
     // Old and new.
-    /// That committed state is lost is not noticed.
+    /// The loss of committed state is not noticed.
     LossUnnoticed: "8" "R12",
-    /// State that was never there is lost.
+    /// State that never existed counts as lost.
     LossImagined: "8" "R10",
     /// An agent forgets the commits of dead processes.
     DeadForgotten: "8" "R12",
     /// An agent forgets the commits that equal the base.
     EqualForgotten: "8" "R12",
-    /// Nobody is named who keeps the base.
+    /// The start does not name the keeper of the base.
     KeeperUnnamed: "8" "R12",
 
     // Reset limit.
@@ -238,65 +240,65 @@ mutants! {
     // Removed worker.
     /// The exit code of a removed worker counts.
     RemovedFails: "10" "5" "6",
-    /// A removed worker is signalled and not told.
+    /// A removed worker gets SIGTERM together with the stop message, and not only after the grace.
     RemovedSignalled: "10",
-    /// A removed worker that does not end is left alone.
+    /// A removed worker that does not end is never signalled.
     RemovedLeftAlone: "10" "R9",
 
     // Groups: how one starts.
-    /// A group has the coordinator of the one before.
+    /// A group gets the coordinator of the previous group.
     GroupOldPort: "4",
     /// A group has more members than max_np.
     GroupOverMax: "R1",
     /// A group counts hosts whose agents are not connected.
     GroupUnconnected: "R1" "R9",
-    /// A group does not wait until the one before is reaped.
+    /// A group does not wait until the previous group is reaped.
     GroupBesideLast: "R4" "R11",
-    /// A group is started while the one before may train where nobody hears of it.
+    /// A group is started while the previous one may still train unobserved.
     GroupNoFence: "R11",
-    /// Who was told to end with its group is taken to be gone.
+    /// A member that was told to end with its group counts as gone.
     GroupToldIsGone: "R11",
-    /// An agent that ends continues what it had stopped at the end of the lease.
+    /// An agent that ends continues the processes that it stopped at the end of the lease.
     FrozenContinued: "R11",
     /// Starts of groups are not counted.
     GroupResetForgotten: "9" "R10",
 
     // Groups: what a failure leads to.
-    /// A member that failed is started alone, beside the others.
+    /// A failed member is restarted alone, beside the others.
     GroupMemberAlone: "5" "R1",
-    /// A member that failed is overlooked.
+    /// The failure of a member is ignored.
     GroupFailureIgnored: "5" "R9",
     /// A restart of a group is not counted.
     GroupRestartUncounted: "5" "R10",
     /// The loss of a host uses a restart of the group.
     GroupLossCounts: "5" "8",
-    /// What a member ends with that was told to end counts for the next group.
+    /// The exit of a member that was told to end counts for the next group.
     GroupOldMemberFails: "5" "10",
     /// A failure after the first success restarts the group.
     GroupRestartsAtEnd: "5" "R10",
-    /// The first member that succeeds is the success of its group.
+    /// The first member that succeeds counts as the success of its group.
     GroupFirstSuccess: "5" "R10",
-    /// A group that succeeds after a restart has not all succeeded.
+    /// The success of a group after a restart counts as incomplete.
     GroupPastFailureCounts: "5" "R10",
     /// In mode auto the last failure ends the job at once.
     GroupVerdictHasty: "5" "R10",
-    /// In mode auto the last failure waits for ever.
+    /// In mode auto the verdict on the last failure never comes.
     GroupVerdictNever: "5" "R9",
 
     // Groups: what a change leads to.
-    /// A growth starts processes beside those that run.
+    /// A growth starts processes beside the running ones.
     GroupGrowsAlone: "3" "R1",
     /// In mode auto a growth does not wait for workers to attach.
     GroupGrowsEarly: "3",
     /// A group never grows.
     GroupNeverGrows: "3" "R6",
-    /// A group goes on with members whose slots are gone.
+    /// A group continues with members whose slots are gone.
     GroupKeepsRemoved: "3" "R6",
-    /// A group leaves a draining host at once, also when too few could go on.
+    /// A group leaves a draining host at once, even when too few others are available.
     GroupDrainImpatient: "7",
     /// A group never leaves a draining host that it needs.
     GroupDrainNeverDue: "7" "R6",
-    /// That a worker has attached is overlooked.
+    /// The attach of a worker is ignored.
     GroupAttachIgnored: "R9",
     /// Groups before the first worker has attached count as rounds.
     GroupsAreRounds: "9" "R10",
@@ -304,142 +306,142 @@ mutants! {
     GroupStartTimeout: "R9" "R10",
 
     // R3: what is stale changes nothing.
-    /// An answer to a plan that comes twice counts twice.
+    /// A repeated answer to a plan counts twice.
     RepeatedReady: "R3",
     /// An answer to an older plan counts for the current one.
     StaleReady: "R3",
     /// A count for an older hold counts for the current one.
     StaleCount: "R3",
-    /// A report that a worker waits counts whenever it comes.
+    /// A repeated report that a worker waits always counts.
     RepeatedWaiting: "R3",
-    /// A report over a connection that was replaced counts.
+    /// A report over a replaced connection counts.
     StaleConnection: "R3",
 
     // R4: one process a slot.
-    /// An agent starts whatever it is told to, also for the second time.
+    /// An agent obeys every command to start a process, even a repeated one.
     RepeatedSpawn: "R4" "R3",
-    /// A slot is free when its process is lost, and not when it is reaped.
+    /// A slot is free when its process is lost, and not only when the process is reaped.
     FreeAtLoss: "R4",
-    /// The processes of a host's next agent have the generations of its first.
+    /// The processes of a host's next agent reuse the generations of its first.
     GenerationAgain: "R4" "R3",
 
     // R5: no round with what may not be used.
-    /// A slot that goes while a round is formed is noticed too late.
+    /// The loss of a slot while a round is formed is noticed too late.
     LateRemoval: "R5",
-    /// A slot that goes when the last answer comes is not looked at before the round starts.
+    /// The loss of a slot at the time of the last answer is not checked before the round starts.
     StartsUnchecked: "R5",
-    /// A draining host gives slots.
+    /// Slots of a draining host are used.
     DrainingUsed: "R5" "7",
-    /// A host that is out gives slots.
+    /// Slots of a host that is out are used.
     OutUsed: "R5" "6",
 
-    // R6: a change reaches whom it concerns.
+    // R6: a change reaches the workers that it concerns.
     /// Members of a round that trains stay on slots that are gone.
     RemovalUnnoticed: "R6" "3",
-    /// Newcomers are looked at only when something else happens.
+    /// Newcomers are only checked when another event happens.
     GrowthUnscheduled: "R6" "3",
 
     // A newcomer is admitted when it reaches the round.
-    /// Newcomers are admitted unasked.
+    /// Newcomers are admitted without a probe.
     NewcomerUnasked: "newcomers",
-    /// Newcomers are admitted whatever they reach.
+    /// Newcomers are admitted whatever their probe shows.
     ProbeIgnored: "newcomers",
     /// An answer to an older probe counts for the current one.
     StaleProbe: "newcomers" "R3",
-    /// A probe that is not answered is waited for without end.
+    /// The wait for the result of a probe has no end.
     ProbeWithoutEnd: "newcomers" "R9",
 
-    // Who is blamed for a data path that stays cut.
-    /// The first host that cannot reach another is blamed, not the one that most cannot reach.
+    // The host that is blamed for a data path that stays cut.
+    /// The first host that cannot reach another is blamed, not the one that cannot reach the most.
     BlameFirst: "blame",
-    /// Who cannot reach fewest others is blamed.
+    /// The host that cannot reach the fewest others is blamed.
     BlameAccuser: "blame",
-    /// Nobody is blamed.
+    /// No host is blamed.
     BlameNever: "blame" "R9",
     /// A proven host that a newcomer cannot reach is blamed.
     BlameProven: "blame",
-    /// A newcomer is blamed for a host that another proven one cannot reach either.
+    /// A newcomer is blamed for a host that another proven host cannot reach either.
     BlameNewcomer: "blame",
-    /// A proven host is blamed for the first round that comes to nothing.
+    /// A proven host is blamed for the first fruitless round.
     BlameAtOnce: "blame",
-    /// What a worker could not reach is not told.
+    /// The hosts that a worker could not reach are not reported.
     UnreachableUntold: "blame",
 
     // R9: the job ends.
-    /// A second failure while a round is formed is overlooked.
+    /// A second failure while a round is formed is ignored.
     SecondFailure: "R9",
     /// The elastic timeout never comes.
     ElasticTimeoutNever: "R9" "R10",
-    /// The elastic timeout comes at half of its time.
+    /// The elastic timeout comes after half of its time.
     ElasticTimeoutEarly: "R9" "R10",
-    /// The elastic timeout does not wait for first starts that are within their time.
+    /// The elastic timeout ignores first starts that are within their own time.
     FirstStartHurried: "R9" "R10",
-    /// A job that has waited for np workers for the elastic timeout ends, also if min_np are there.
+    /// A job that waits for np workers ends at the elastic timeout, even if min_np are available.
     SettlesNever: "R9" "R10",
-    /// Each change of the slots begins the elastic timeout anew.
+    /// Each change of the slots restarts the elastic timeout.
     ShortageRestarts: "R9",
-    /// The job waits for np workers however long it takes.
+    /// The job waits for np workers without a limit.
     NeverSettles: "R9",
-    /// A process that hangs at its start is left alone.
+    /// A process that hangs at its start is never stopped.
     HungStartKept: "R9" "R6",
     /// A slot that was used once is never filled again.
     NeverRefilled: "R9" "R6",
-    /// A worker that does not beat is not noticed.
+    /// A worker without heartbeats is not noticed.
     SilenceUnnoticed: "R9",
-    /// A survivor that does not come back is not ended.
+    /// A survivor that does not come back is never ended.
     ReturnWithoutEnd: "R9",
     /// The cooldown of a slot has no end.
     SlotOutForever: "R9" "6",
 
-    // R10: one outcome, and a true one.
+    // R10: one outcome, and the right one.
     /// The last failure is named as the first.
     LastNamed: "R10",
-    /// How the first failure ended is not completed.
+    /// The exit of the first failure is not recorded.
     FailureWithoutExit: "R10",
-    /// Another agent's exit completes the first failure.
+    /// The exit of another agent's process is recorded for the first failure.
     ExitOfAnother: "R10",
 
     // R11: one round trains at a time.
-    /// A round is started while another may still train where nobody hears of it.
+    /// A round is started while another may still train unobserved.
     NoFence: "R11",
-    /// The fence is half as long as it must be.
+    /// The fence has half of its length.
     ShortFence: "R11",
     /// An agent without a driver never ends its workers.
     OrphansTrainOn: "R11" "R9",
-    /// An answer to a beat counts from when it comes, not from when the beat was sent.
+    /// The lease counts from when an answer arrives, not from when its heartbeat was sent.
     LateBeat: "R11",
 
     // R12: the base is the newest complete commit.
     /// Only members are asked for the base.
     MembersOnly: "R12",
-    /// What was made void by a later start counts as a base.
+    /// A commit that a later start made void counts as a base.
     VoidCommit: "R12",
-    /// What was made void two starts ago counts as a base.
+    /// A commit that the start before the last made void counts as a base.
     VoidForgotten: "R12",
-    /// The agent that keeps the base is sent away before anybody has fetched it.
+    /// The agent that keeps the base is dismissed before the base is fetched.
     KeeperDismissed: "R12" "7",
     /// An agent answers a plan while its workers still run to the last boundary.
     EarlyAnswer: "R12" "R11" "4",
 
-    /// Hosts that may hold newer commits are not waited for.
+    /// The job does not wait for hosts that may hold newer commits.
     NewerNotAwaited: "R12",
-    /// Hosts that may hold newer commits are waited for without end.
+    /// The wait for hosts that may hold newer commits has no end.
     NewerAwaitedLong: "R9" "R12",
-    /// A round whose commits are out of reach is taken for one that left none.
+    /// A round whose commits are unreachable counts as one without a commit.
     UnknownIsFruitless: "R9",
 
-    // R13: who trains has seen the base.
-    /// A round begins with the state of a process that has fetched its base and never took it over.
+    // R13: a worker that trains has seen the base.
+    /// A round begins with the state of a process that has fetched its base but never restored it.
     UnseenBase: "R13",
-    /// The live state is taken for that of the base, whatever it was before.
+    /// The live state counts as that of the base, whatever it was before.
     NoRestore: "R13" "W2",
 
     // W5: what reset callbacks see, and what they change.
-    /// Reset callbacks see the state that a failure has left.
+    /// Reset callbacks see the state that a failure has left behind.
     CallbacksSeeTorn: "W5" "W2",
-    /// Reset callbacks of rank 0 see an older commit than that which the round begins with.
+    /// Reset callbacks of rank 0 see an older commit than the one with which the round begins.
     CallbacksSeeOlder: "W5",
-    /// What reset callbacks change is lost.
+    /// The changes of reset callbacks are lost.
     CallbacksUncounted: "W5" "R13",
 
     // The boundary.
@@ -453,47 +455,47 @@ mutants! {
     // The end of the driver.
     /// The driver exits while its agents still end their workers.
     ExitsEarly: "R10",
-    /// Agents that do not end in time are waited for.
+    /// The driver waits without end for agents that do not end in time.
     ShutdownWaits: "R9",
-    /// Agents that do not end in time are given up without having been told to kill.
+    /// Agents that do not end in time are given up without a kill command.
     NeverKilled: "R10",
 
-    // W2 and W4: what a worker commits, and what it says of how it left.
+    // W2 and W4: the commits of a worker, and its report of how it left.
     /// A commit is granted although an operation of the round was cut short.
     HalfCommit: "W4",
-    /// A commit is refused in a round that is over elsewhere, though nothing of this process was cut short.
+    /// A commit is refused in a round that is over elsewhere, although no operation of this process was cut short.
     AbortedCommitRefused: "W4",
     /// A failed operation does not end the round for a worker.
     FailureUnnoted: "W1" "W4",
     /// Two commits of a round have one id.
     CommitIdReused: "W2" "R12",
-    /// All members that come back make commit 0 of a round that has no base, each of its own state.
+    /// Without a base all returning members make commit 0 of the round, each of its own state.
     FirstByAll: "W2" "R12",
-    /// A worker takes what it holds itself for what rank 0 holds.
+    /// A worker assumes that rank 0 holds the same as itself.
     RootNotFollowed: "W2" "R12",
-    /// Training is not taken for a change of the live state.
+    /// Training does not count as a change of the live state.
     TrainUnnoted: "W2" "R13",
 
-    /// What has ended a round is said once.
+    /// The end of a round is returned only once.
     InterruptOnce: "W1",
-    /// That a process was told to stop in a round ends that round only.
+    /// A stop that arrives in a round ends only that round.
     StopInRoundForgotten: "W1" "10",
 
-    // What a worker tells its agent.
-    /// A worker that is told to stop does not come back to say that it heard it.
+    // The messages of a worker to its agent.
+    /// A worker that was told to stop does not announce itself again.
     StopUnannounced: "R9",
 
     // R7 and R8: the ledger.
     /// A commit holds the ledger of the agreement before its own.
     LedgerOfCommitBefore: "R8",
-    /// A commit is restored without its ledger: the data begins anew.
+    /// A commit is restored without its ledger, so the data begins anew.
     LedgerNotRestored: "R8",
-    /// A commit holds what the others have processed, and not what this worker has.
+    /// A commit holds the rows that other workers have processed, and not those of this worker.
     LedgerLacksOwn: "R8",
-    /// What moves to another worker stays with its former one, too.
+    /// A range that moves to another worker also stays with the former one.
     RangeTwice: "R7",
-    /// A range of what moves is given to nobody.
+    /// A range that should move is assigned to no worker.
     RangeLost: "R7",
-    /// A round in order "deterministic" goes on a step further than its commit.
+    /// A round in order "deterministic" continues one step later than its commit.
     LaneSkipped: "R7",
 }
