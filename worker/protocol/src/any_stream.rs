@@ -1,5 +1,4 @@
-//! What must hold of any bytes that a peer sends: for the fuzzer, and for a test of some thousand streams that runs with
-//! the others.
+//! Properties that hold for any bytes of a peer: for the fuzzer, and for a test of some thousand streams in the test suite.
 
 use crate::{
     FromAgent, FromWorker, ToAgent, ToWorker,
@@ -22,11 +21,11 @@ macro_rules! round_trip {
     }};
 }
 
-/// Feeds a stream to a frame buffer in parts of `cut` bytes and reads each body as every message that a peer may
-/// send. Gives how often one was understood.
+/// Feeds a stream to a frame buffer in parts of `cut` bytes, and reads each body as every message that a peer may send.
+/// Gives the number of successful reads.
 ///
 /// # Panics
-/// When what was read cannot be written, or not be read again as the same.
+/// If a message cannot be written, or differs after it is written and read again.
 pub fn check(trusted: bool, cut: usize, bytes: &[u8]) -> usize {
     let mut buffer = FrameBuffer::unproven();
     if trusted {
@@ -60,7 +59,7 @@ pub fn check(trusted: bool, cut: usize, bytes: &[u8]) -> usize {
                     );
                 }
                 Ok(None) => break,
-                // Such a stream is closed.
+                // A stream with an invalid frame is closed.
                 Err(_) => return understood,
             }
         }

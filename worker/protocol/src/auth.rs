@@ -1,4 +1,4 @@
-//! The handshake: both sides prove that they know the job's secret before anything else is read.
+//! The handshake: both sides prove that they know the job's secret before any other message is read.
 //!
 //! ```text
 //! dialler                                   listener
@@ -7,11 +7,13 @@
 //!   Proof { proof(dialler) }            ->
 //!                                       <-  Verdict::Welcome | Verdict::Refused { why }
 //! ```
-//! A proof is HMAC-SHA256 over a label of the direction, the purpose and both nonces, so that it is
-//! worth nothing in another direction, on another port or at another time. The listener proves itself
-//! first only to who sent a fresh nonce; a stranger learns nothing that helps to guess a 256-bit key.
+//! A proof is HMAC-SHA256 over a label of the direction, the purpose, the dialler's versions and both nonces. So it is
+//! worthless in the other direction, for another purpose and at another time.
 //!
-//! Not promised: secrecy of what follows. TLS wraps the stream beneath this handshake in a later part.
+//! The listener proves itself first, but only for a fresh nonce. A stranger learns nothing that helps to guess a
+//! 256-bit key.
+//!
+//! Not promised: secrecy of the messages that follow. The stream is not encrypted.
 
 use std::fmt;
 
@@ -19,12 +21,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Oldest protocol version that this build speaks.
+/// The oldest protocol version that this build speaks.
 pub const MIN_VERSION: u16 = 1;
-/// Newest protocol version that this build speaks.
+/// The newest protocol version that this build speaks.
 pub const MAX_VERSION: u16 = 1;
 
-/// 256 bits that only the processes of one job know. Its `Debug` shows nothing.
+/// 256 bits that only the processes of one job know. The `Debug` output does not contain them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
@@ -35,15 +37,15 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// A fresh one from the system's random source.
+    /// A fresh secret from the system's random source.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// If the system provides no randomness.
     pub fn random() -> Result<Self, getrandom::Error> {
         Ok(Self(nonce()?.0))
     }
 
-    /// The secret that a join token stands for; any text is a token.
+    /// The secret of a join token; any text is a token.
     pub fn from_token(token: &str) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"elasticrun join token\0");
@@ -51,7 +53,7 @@ impl Secret {
         Self(hash.finalize().into())
     }
 
-    /// Another secret, for one purpose, that tells nothing of this one.
+    /// Derives a secret for one purpose. It reveals nothing about this one.
     #[must_use]
     pub fn derive(&self, purpose: &str) -> Self {
         Self(
@@ -62,8 +64,8 @@ impl Secret {
         )
     }
 
-    /// The key by which the workers of a run fetch the function that they call, and bring back its results. The driver and
-    /// every agent make it for themselves, so it never crosses a network.
+    /// The key with which the workers of a run fetch the function that they call and return its results. The driver and
+    /// every agent derive it themselves, so it never crosses a network.
     #[must_use]
     pub fn call_key(&self, run_id: &str) -> Self {
         self.derive(&format!("call of run {run_id}"))
@@ -74,23 +76,23 @@ impl Secret {
         &self.0
     }
 
-    /// Of the bytes of another.
+    /// The secret with these bytes.
     pub fn from_bytes(bytes: Bytes32) -> Self {
         Self(bytes.0)
     }
 
-    /// Hexadecimal text, to hand it to a child over a pipe. Never log it.
+    /// Hexadecimal text, to pass the secret to a child over a pipe. It must not be logged.
     pub fn to_hex(&self) -> String {
         Bytes32(self.0).to_string()
     }
 
-    /// Reads [`Secret::to_hex`].
+    /// Parses the result of [`Secret::to_hex`].
     pub fn from_hex(text: &str) -> Option<Self> {
         Bytes32::parse(text.trim()).map(|bytes| Self(bytes.0))
     }
 }
 
-/// 32 bytes that travel as hexadecimal text.
+/// 32 bytes that are sent as hexadecimal text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes32(pub [u8; 32]);
 
@@ -129,20 +131,20 @@ impl<'de> Deserialize<'de> for Bytes32 {
 /// Fresh random bytes for one handshake.
 ///
 /// # Errors
-/// When the system has no randomness to give.
+/// If the system provides no randomness.
 pub fn nonce() -> Result<Bytes32, getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
     Ok(Bytes32(bytes))
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// Orders and reports between driver and agent.
+    /// Commands and reports between driver and agent.
     Control,
-    /// Lines that workers print, from agent to driver.
+    /// Output lines of workers, from agent to driver.
     Output,
     /// A committed state, from the agent that keeps it to a worker.
     Memory,
@@ -150,52 +152,52 @@ pub enum Purpose {
     Store,
 }
 
-/// First frame of the dialler.
+/// The first frame of the dialler.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// Always `elasticrun`.
     pub magic: String,
-    /// Oldest version the dialler speaks.
+    /// The oldest version that the dialler speaks.
     pub min: u16,
-    /// Newest version the dialler speaks.
+    /// The newest version that the dialler speaks.
     pub max: u16,
-    /// The dialler's release, for messages to people only.
+    /// The dialler's release, only for messages to users.
     pub software: String,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
     /// Fresh for this connection.
     pub nonce: Bytes32,
 }
 
-/// First frame of the listener.
+/// The first frame of the listener.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Challenge {
-    /// The version both will speak.
+    /// The version that both sides will speak.
     pub chosen: u16,
-    /// The listener's release, for messages to people only.
+    /// The listener's release, only for messages to users.
     pub software: String,
     /// Fresh for this connection.
     pub nonce: Bytes32,
-    /// That the listener knows the secret.
+    /// The proof that the listener knows the secret.
     pub proof: Bytes32,
 }
 
-/// Second frame of the dialler.
+/// The second frame of the dialler.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Proof {
-    /// That the dialler knows the secret.
+    /// The proof that the dialler knows the secret.
     pub proof: Bytes32,
 }
 
-/// Second frame of the listener; also its first where it has nothing to say but no.
+/// The second frame of the listener. It is the first one if the listener refuses the hello.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Go on.
+    /// The handshake has succeeded.
     Welcome,
-    /// The connection ends here.
+    /// The handshake has failed, and the connection ends.
     Refused {
-        /// For a person.
+        /// A message for the user.
         why: String,
     },
 }
@@ -203,10 +205,10 @@ pub enum Verdict {
 /// Why a handshake failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// Not one of us.
+    /// The peer does not speak this protocol.
     #[error("the peer does not speak elasticrun's protocol")]
     Stranger,
-    /// No version in common.
+    /// The peers have no version in common.
     #[error(
         "the peer runs elasticrun {software} (protocol {min} to {max}), this is {own} (protocol {MIN_VERSION} to {MAX_VERSION}); install the same release on both",
         own = env!("CARGO_PKG_VERSION")
@@ -214,23 +216,23 @@ pub enum Error {
     Version {
         /// The peer's release.
         software: String,
-        /// Its oldest version.
+        /// The peer's oldest version.
         min: u16,
-        /// Its newest version.
+        /// The peer's newest version.
         max: u16,
     },
-    /// The connection is for something else.
+    /// This port does not serve that purpose.
     #[error("the peer wants {0:?}, which is not served at this port")]
     Purpose(Purpose),
     /// The peer does not know the secret.
     #[error("the peer has the wrong secret; is it of another job, or is its join token old?")]
     WrongSecret,
-    /// The listener said no.
+    /// The listener refused the dialler.
     #[error("refused by the peer: {0}")]
     Refused(String),
 }
 
-/// The dialler's half. Pure: the caller moves the frames.
+/// The dialler's half of the handshake. It does no I/O: the caller moves the frames.
 #[derive(Debug)]
 pub struct Dialler {
     secret: Secret,
@@ -238,7 +240,7 @@ pub struct Dialler {
 }
 
 impl Dialler {
-    /// Begins with a fresh `nonce`.
+    /// Starts a handshake with a fresh `nonce`.
     pub fn new(secret: Secret, purpose: Purpose, nonce: Bytes32) -> Self {
         let hello = Hello {
             magic: MAGIC.into(),
@@ -256,7 +258,7 @@ impl Dialler {
         &self.hello
     }
 
-    /// Checks the listener and gives the second frame.
+    /// Checks the listener's proof and gives the second frame.
     ///
     /// # Errors
     /// [`Error::Version`] or [`Error::WrongSecret`].
@@ -277,7 +279,7 @@ impl Dialler {
     }
 }
 
-/// The listener's half. Pure: the caller moves the frames.
+/// The listener's half of the handshake. It does no I/O: the caller moves the frames.
 #[derive(Debug)]
 pub struct Listener {
     secret: Secret,
@@ -286,10 +288,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Checks the first frame of a dialler; `serves` says what this port is for.
+    /// Checks the first frame of a dialler. `serves` lists the purposes of this port.
     ///
     /// # Errors
-    /// [`Error::Stranger`], [`Error::Version`] or [`Error::Purpose`]; tell the dialler by [`Verdict::Refused`].
+    /// [`Error::Stranger`], [`Error::Version`] or [`Error::Purpose`]; the caller sends [`Verdict::Refused`].
     pub fn new(
         secret: Secret,
         serves: &[Purpose],
@@ -316,7 +318,7 @@ impl Listener {
         })
     }
 
-    /// The frame to answer with.
+    /// The answer to the dialler's first frame.
     pub fn challenge(&self) -> Challenge {
         Challenge {
             chosen: self.hello.max.min(MAX_VERSION),
@@ -326,7 +328,7 @@ impl Listener {
         }
     }
 
-    /// Checks the dialler's proof and says what the connection is for.
+    /// Checks the dialler's proof and gives the purpose of the connection.
     ///
     /// # Errors
     /// [`Error::WrongSecret`].

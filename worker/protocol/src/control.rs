@@ -1,8 +1,8 @@
-//! What driver and agent say to each other once both are authenticated.
+//! The messages between driver and agent after the handshake.
 //!
-//! Fencing: an order carries the driver's epoch, what concerns a round carries its number, what concerns
-//! a worker carries its [`Process`] (slot and start). Whatever is stale is refused by type, and a
-//! repeated message changes nothing (invariant R3). Fields are only ever added; unknown ones are ignored.
+//! Fencing: a command carries the driver's epoch, a message about a round its number, and a message about a worker its
+//! [`Process`] (slot and start). Stale messages are rejected with a typed reason, and a repeated message changes
+//! nothing (invariant R3). Fields are only ever added; unknown ones are ignored.
 
 use std::{
     collections::BTreeMap,
@@ -14,191 +14,189 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Boundary, CommitId, DriverEpoch, HostId, LocalRank, Process, Rank, Round, millis};
 
-/// First frame of an agent after the handshake.
+/// The first frame of an agent after the handshake.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Register {
-    /// The host it was started for; by itself it takes its host name.
+    /// The host for which the agent was launched. An agent that registers itself uses its host name.
     pub host: HostId,
-    /// The release of the agent, for messages to people.
+    /// The release of the agent, for messages to users.
     pub software: String,
-    /// Slots that it was told of or found (GPUs, else 1).
+    /// Slots that the agent was given or found (GPUs, else 1).
     pub slots: u32,
-    /// Slots that the host itself shows (its GPUs) or that were given there; none if nothing there says how many.
+    /// Slots that the host itself shows (its GPUs), or that were given there; `None` if nothing there tells the number.
     #[serde(default, rename = "counted")]
     pub detected_slots: Option<u32>,
-    /// It came by itself (join token) and not because the driver started it.
+    /// The agent registers itself (join token); the driver did not launch it.
     #[serde(rename = "itself")]
     pub self_registered: bool,
-    /// Where the agent hands out the commits it keeps.
+    /// The port at which the agent serves the commits that it keeps.
     pub memory_port: u16,
     /// A port that was free, for a coordinator of the user's library.
     pub free_port: u16,
-    /// Where other hosts reach this one, if not at the address that this connection comes from.
+    /// The address at which other hosts reach this one, if it is not the peer address of this connection.
     #[serde(default)]
     pub address: Option<IpAddr>,
-    /// What it is a task of, if a cluster started it as one.
+    /// The task that this agent is, if a cluster started it as one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// It has been part of this run before, and still keeps commits of it.
+    /// The run of which the agent was part before, if it still keeps commits of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_run: Option<String>,
-    /// It knows [`AgentCommand::Probe`].
+    /// The agent supports [`AgentCommand::Probe`].
     #[serde(default)]
     pub probes: bool,
 }
 
-/// An agent as a task of a cluster: one of several on a machine, and one of several attempts at the same thing.
+/// An agent as a task of a cluster: one of several tasks on a machine, and one of several attempts at a task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Task {
-    /// The machine, as the cluster names it. Tasks of one machine are neighbours.
+    /// The machine's name in the cluster. Tasks of one machine are neighbours.
     pub machine: String,
-    /// Which of the tasks of the job.
+    /// The index of the task in the job.
     pub slot: u32,
-    /// Grows with each attempt of this slot, over all machines: a newer one retires the older.
+    /// Grows with each attempt at this task, over all machines. A newer attempt retires the older one.
     pub attempt: u64,
 }
 
 impl Task {
-    /// The host that it is to a job: each attempt is another one, so that what befell the last is not held against it.
+    /// The host that this agent is to the job. Each attempt is another host, so failures of an earlier attempt do not
+    /// count against it.
     pub fn host(&self) -> HostId {
         HostId::new(format!("{}/{}.{}", self.machine, self.slot, self.attempt))
     }
 }
 
-/// An order to an agent.
+/// A command for an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ToAgent {
-    /// The driver that speaks.
+    /// The driver that sends it.
     pub epoch: DriverEpoch,
-    /// What to do.
+    /// The command.
     pub order: AgentCommand,
 }
 
-/// What a driver wants of an agent.
+/// The commands of a driver for an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentCommand {
-    /// The first order: all that does not change while the job runs.
+    /// The first command: all settings that do not change while the job runs.
     Setup(Box<Setup>),
-    /// Start a process on a slot.
+    /// Starts a process on a slot.
     Spawn(Spawn),
-    /// End a process: let it go by itself if it can hear, then SIGTERM, grace, SIGKILL to its group.
+    /// Ends a process. An attached worker first gets a message; then follow SIGTERM, and after the grace SIGKILL, to
+    /// the process group.
     Stop {
-        /// Which one.
         process: Process,
-        /// Why, for the worker's own message.
+        /// The reason, for the worker's own message.
         why: StopReason,
     },
-    /// A round is planned with these members of this host; report [`AgentReport::Ready`] when all are at `run()`.
-    /// An agent without members answers as well, since it may keep the newest commit.
+    /// Announces a planned round. The agent reports [`AgentReport::Ready`] when all these members are at `run()`. An
+    /// agent without members answers as well, since it may keep the newest commit.
     Plan {
-        /// Its number.
         round: Round,
-        /// Members of this host.
+        /// The members on this host.
         members: Vec<Process>,
     },
-    /// The planned round begins.
+    /// Starts the planned round.
     Start(Box<Start>),
-    /// Stop every worker of this round at its next boundary and report [`AgentReport::BoundaryCounted`].
+    /// Holds every worker of this round at its next boundary. The agent reports [`AgentReport::BoundaryCounted`].
     Hold {
         /// The round that trains.
         round: Round,
     },
-    /// Let held workers run to this boundary; there all commit and leave.
+    /// Lets held workers run to this boundary, where all commit and leave.
     Leave {
         /// The round that trains.
         round: Round,
         /// The common boundary.
         at: Boundary,
     },
-    /// Take the hold back.
+    /// Withdraws a hold.
     Withdraw {
         /// The round that trains.
         round: Round,
     },
-    /// The round is over: wake every worker of it wherever it waits.
+    /// Ends a round: wakes all its workers, whatever they wait for.
     Abort {
-        /// Which round.
         round: Round,
     },
-    /// The driver lives: the answer to a [`AgentReport::Heartbeat`].
+    /// Answers an [`AgentReport::Heartbeat`]: the driver is alive.
     #[serde(rename = "beat")]
     Heartbeat {
-        /// The count of the beat that it answers. An agent is obeyed, and obeys, for a heartbeat timeout from
-        /// when it sent that one: what comes late extends nothing.
+        /// The count of the heartbeat that is answered. The lease counts from when the agent sent that heartbeat, so a
+        /// late answer extends nothing.
         #[serde(rename = "heard")]
         acked_count: u64,
-        /// The rest of the driver's lease when it sent this: workers train for at most so long after the beat that is
-        /// answered was sent, and no round is started by who has no other word (R11).
+        /// How long workers may train after the answered heartbeat was sent (R11). `None` from an older driver: the
+        /// agent then derives the lease from its settings.
         #[serde(with = "millis::option", default)]
         lease: Option<Duration>,
     },
-    /// Dial the memory ports of these hosts and report [`AgentReport::Probed`]. Only to an agent that knows it
-    /// ([`Register::probes`]).
+    /// Dials the memory ports of these hosts. The agent reports [`AgentReport::Probed`]. Only sent to an agent that
+    /// supports it ([`Register::probes`]).
     Probe {
-        /// Grows with each probe of the job. A newer one replaces an older.
+        /// Grows with each probe of the job. A newer probe replaces an older one.
         number: u64,
-        /// Whom to dial.
+        /// The hosts to dial.
         hosts: Vec<ProbeHost>,
-        /// How long each may take to answer.
+        /// The time limit for the answer of each host.
         #[serde(with = "millis")]
         within: Duration,
     },
-    /// End all processes, then yourself.
+    /// Ends all processes, then the agent.
     Shutdown,
-    /// Kill all processes, then end yourself: the user has asked twice.
+    /// Kills all processes, then ends the agent: the user has asked twice, or the time for the shutdown is over.
     Kill,
 }
 
-/// A host that another one dials, to see whether it can.
+/// A host that is dialled by a probe.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProbeHost {
-    /// Which one.
     pub host: HostId,
-    /// Where its agent hands out commits.
+    /// The address at which its agent serves commits.
     pub address: SocketAddr,
 }
 
-/// All that an agent must know of the job.
+/// The settings of the job for an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// Names the run in logs, sockets and locks.
+    /// The name of the run in logs, sockets and locks.
     pub run_id: String,
     /// The user's command.
     pub command: Vec<String>,
-    /// Variables for the workers, beside what the agent's own environment has.
+    /// Variables for the workers, in addition to the agent's own environment.
     pub env: BTreeMap<String, String>,
-    /// Where to start the workers, if it exists there; else the agent's own directory.
+    /// The working directory of the workers if it exists on the host; otherwise the agent's own directory.
     pub directory: Option<String>,
-    /// How often host and worker beat.
+    /// The interval of the heartbeats of agents and workers.
     #[serde(with = "millis")]
     pub heartbeat_interval: Duration,
-    /// After which silence a host or worker has failed.
+    /// The silence after which a host or worker has failed.
     #[serde(with = "millis")]
     pub heartbeat_timeout: Duration,
     /// How long to keep workers without a driver.
     #[serde(with = "millis")]
     pub orphan_timeout: Duration,
-    /// How much longer to keep those of a driver that is silent while the connection to it is open: it may only be
+    /// How much longer to keep the workers of a driver that is silent while its connection is open: it may only be
     /// suspended. Zero from an older driver.
     #[serde(with = "millis", default)]
     pub keep_timeout: Duration,
-    /// How long a survivor may take to come back from a round that is over.
+    /// How long a survivor may take to return from a round that is over.
     #[serde(with = "millis")]
     pub abort_timeout: Duration,
-    /// Between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     #[serde(with = "millis")]
     pub grace: Duration,
-    /// How long an agent whose host asks it to end (SIGTERM) waits for its workers to leave; zero: not at all.
+    /// How long an agent that its host asks to end (SIGTERM) waits for its workers to leave. Zero for no wait.
     #[serde(with = "millis", default)]
     pub drain_timeout: Duration,
-    /// A file whose appearance on the host says that the host will go away.
+    /// A file whose appearance means that the host will go away.
     #[serde(default)]
     pub notice_file: Option<String>,
-    /// The driver's number of this connection; further connections of the agent name it.
+    /// The driver's number of this connection; further connections of the agent carry it.
     #[serde(default)]
     pub instance: u64,
-    /// Workers may be started in groups: the driver wants [`AgentReport::Attached`] and [`AgentReport::FreePort`].
+    /// Workers may be started in groups: the driver needs [`AgentReport::Attached`] and [`AgentReport::FreePort`].
     #[serde(default)]
     pub groups: bool,
 }
@@ -208,38 +206,38 @@ pub struct Setup {
 pub struct Spawn {
     /// Slot and start number.
     pub process: Process,
-    /// The place it would have in a round of now: values of the environment at its start.
+    /// The place that the process would have in a round now, for its environment.
     pub place: Place,
-    /// Address of the user's coordinator at its start.
+    /// The address of the coordinator of the user's library, for its environment.
     pub coordinator: SocketAddr,
-    /// It is a member of a group: all of them are started and ended together.
+    /// Set if the process is a member of a group, whose processes are started and ended together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
 }
 
-/// How often a group was started again after a failure.
+/// The restarts of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Restarts {
-    /// So often.
+    /// Restarts used.
     pub used: u32,
-    /// So often at most.
+    /// Restarts allowed.
     pub allowed: u32,
 }
 
-/// A worker's place among the others.
+/// The place of a worker among the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// 0 to size - 1.
+    /// From 0 to size - 1.
     pub rank: Rank,
     /// Workers of the round.
     pub size: u32,
     /// Workers of the round on this host.
     pub local_size: u32,
-    /// This host's place among the hosts that have this local_rank.
+    /// The index of this host among the hosts that have this local_rank.
     pub cross_rank: u32,
-    /// How many hosts have this local_rank.
+    /// The number of hosts that have this local_rank.
     pub cross_size: u32,
-    /// Its local_rank, if that is not its slot: several agents share its machine.
+    /// The local_rank, if it differs from the slot because several agents share the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_rank: Option<LocalRank>,
 }
@@ -251,30 +249,30 @@ impl Place {
     }
 }
 
-/// A round that begins, as one host needs to know it. Its size does not depend on the number of hosts.
+/// The start of a round, with the data that one host needs. Beside the host's own members it grows with the number of
+/// neighbours, which is at most 2 + log2(hosts), rounded up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Start {
-    /// The driver that starts it: part of the ids of its commits.
+    /// The driver that starts the round; it is part of the ids of the round's commits.
     pub epoch: DriverEpoch,
-    /// Which round.
     pub round: Round,
-    /// The commit to go on from; none before the first one.
+    /// The commit from which the round continues; `None` before the first commit.
     pub base: Option<CommitId>,
-    /// Who keeps the base when no member holds it: rank 0 fetches it there.
+    /// The keeper of the base; rank 0 fetches the base there, unless it holds it.
     pub keeper: Option<Keeper>,
     /// Workers of the round.
     pub size: u32,
-    /// Members of this host, by rank.
+    /// Members on this host, by rank.
     pub members: Vec<Member>,
-    /// Place of this host among the hosts of the round, in order of ranks.
+    /// The index of this host among the hosts of the round, in the order of ranks.
     pub host_index: u32,
-    /// Hosts of the round.
+    /// The number of hosts of the round.
     pub host_count: u32,
     /// Addresses of the leaders (lowest rank) of the neighbour hosts, by host index (see [`crate::topology`]).
     pub peers: BTreeMap<u32, SocketAddr>,
-    /// Where rank 0 of this round may open the user's own rendezvous.
+    /// The address at which rank 0 of this round may open the user's own rendezvous.
     pub coordinator: SocketAddr,
-    /// Prefix for a store that outlives rounds: run id / driver epoch / round.
+    /// A prefix for a store that outlives rounds: run id / driver epoch / round.
     pub prefix: String,
 }
 
@@ -283,22 +281,20 @@ pub struct Start {
 pub struct Member {
     /// Slot and start number.
     pub process: Process,
-    /// Its place.
     pub place: Place,
 }
 
-/// Whose memory has a commit that no living member of a round holds.
+/// The process whose memory has the base of a round.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Keeper {
-    /// On which host.
     pub host: HostId,
-    /// Which process made it, perhaps a dead one.
+    /// The process that made the commit. It may be dead.
     pub process: Process,
-    /// Where the host's agent hands it out.
+    /// The address at which the host's agent serves it.
     pub address: SocketAddr,
 }
 
-/// Why a worker is told to stop.
+/// The reason why a worker is told to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -306,7 +302,7 @@ pub enum StopReason {
     Removed,
     /// Its failure domain failed.
     DomainFailed,
-    /// It did not come back or did not start in time.
+    /// It did not return or start in time.
     TimedOut,
     /// The job is over.
     JobEnded,
@@ -315,161 +311,147 @@ pub enum StopReason {
 /// A report of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FromAgent {
-    /// The driver it obeys.
+    /// The driver that the agent obeys.
     pub epoch: DriverEpoch,
     /// Counts the reports of this agent, from 1.
     pub number: u64,
-    /// What it saw.
     pub report: AgentReport,
 }
 
-/// What an agent saw.
+/// The reports of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentReport {
-    /// A process has attached to its agent: it has the SDK. Only if [`Setup::groups`] asks for it.
+    /// A process has attached to its agent, so it has the SDK. Only if [`Setup::groups`] is set.
     Attached {
-        /// Which one.
         process: Process,
     },
-    /// A port that was free and that was never named before, for a coordinator of the user's library. Comes before
-    /// each [`AgentReport::Exited`], if [`Setup::groups`] asks for it.
+    /// A port that was free and was never reported before, for a coordinator of the user's library. Sent before each
+    /// [`AgentReport::Exited`], if [`Setup::groups`] is set.
     FreePort {
-        /// Which one.
         port: u16,
     },
-    /// Workers reached `run()`, or came back to it, and no plan is known to include them.
+    /// Workers have reached `run()`, or returned to it, and no plan is known to include them.
     Waiting {
-        /// Which, and where their data plane listens.
+        /// The workers, with the ports of their data planes.
         workers: Vec<Waiting>,
     },
-    /// All members of this host for this round are at `run()`.
+    /// All members of this round on this host are at `run()`.
     Ready {
-        /// Which round.
         round: Round,
-        /// What each member holds.
+        /// The commit of each member.
         members: Vec<Held>,
-        /// What this host's memory has of other processes, dead or living.
+        /// Commits that the host's memory holds of other processes, dead or alive.
         kept: Vec<Kept>,
         /// A port that was free, for a coordinator of the user's library.
         free_port: u16,
     },
-    /// The hold words are set; this is the largest boundary that any worker of this host has reached.
+    /// The hold words are set. The report has the largest boundary that any worker of this host has reached.
     #[serde(rename = "counted")]
     BoundaryCounted {
-        /// Which round.
         round: Round,
-        /// The largest count.
         highest: Boundary,
     },
-    /// Workers came back from a round that was not aborted, since they lost a peer of it.
+    /// A worker has returned from a round that was not aborted, because it lost a peer.
     #[serde(rename = "broken")]
     PeerLost {
-        /// Which round.
         round: Round,
-        /// Who came back.
+        /// The worker that has returned.
         process: Process,
-        /// Hosts of that round that it could not reach or that fell silent towards it, by [`Start::host_index`].
-        /// Empty if it cannot tell.
+        /// Hosts of that round that it could not reach, or that fell silent towards it, by [`Start::host_index`]. Empty
+        /// if they are unknown.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreachable: Vec<u32>,
     },
-    /// This host has no means to begin a round: its members wait at `run()` as before.
+    /// This host lacks the resources to begin a round. Its members wait at `run()` as before.
     Unable {
-        /// Which round.
         round: Round,
-        /// What the system said.
+        /// The error message of the system.
         why: String,
     },
-    /// A process has died or fell silent and was killed; how it ended follows as [`AgentReport::Exited`]. Also of
-    /// one that was told to stop and died before it could have heard.
+    /// A process has died, or fell silent and was killed. Its exit follows as [`AgentReport::Exited`]. Also sent for a
+    /// process that was told to stop and died before it could act on that.
     #[serde(rename = "lost")]
     WorkerLost {
-        /// Which one.
         process: Process,
-        /// It was alive and did not beat.
+        /// It was alive but sent no heartbeat.
         silent: bool,
     },
-    /// Workers returned from `run()`: training is done for them.
+    /// Workers have returned from `run()`: their training is complete.
     Finished {
-        /// The round they were in.
+        /// The round that they were in.
         round: Round,
-        /// Which ones.
         workers: Vec<Process>,
     },
-    /// A process is gone and reaped, or could not be started.
+    /// A process has ended and is reaped, or could not be started.
     Exited {
-        /// Which one.
         process: Process,
-        /// How it ended.
         exit: Exit,
-        /// Its last lines of output.
+        /// The last lines of its output.
         tail: Vec<String>,
     },
     /// The host of this agent will go away, or may.
     Noticed {
-        /// What was heard.
         notice: Notice,
     },
-    /// What a probe has shown.
+    /// The result of a probe.
     Probed {
-        /// Which one.
+        /// The number of the probe.
         number: u64,
-        /// The hosts that did not answer as agents of the job, in time. That they can dial this host is not shown.
+        /// Hosts that did not answer in time as agents of the job. Whether these hosts can dial this one is not tested.
         unreachable: Vec<HostId>,
     },
-    /// The agent lives. Sent every heartbeat interval.
+    /// The agent is alive. Sent at every heartbeat interval.
     #[serde(rename = "beat")]
     Heartbeat {
-        /// Commits made by the workers of this host, in sum, since their start.
+        /// The number of commits of the workers on this host, since they started.
         commits: u64,
-        /// Beats of this agent up to this one, from 1.
+        /// The number of heartbeats of this agent including this one, from 1.
         #[serde(default)]
         count: u64,
     },
 }
 
-/// Word that a host will go away, or may.
+/// A notice that a host will go away, or may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Notice {
-    /// Who says so.
     pub kind: NoticeKind,
-    /// How long it stays, from the moment of the notice; unknown if missing.
+    /// How long the host stays, counted from the notice; `None` if unknown.
     #[serde(with = "millis::option", default)]
     pub within: Option<Duration>,
 }
 
-/// Who says that a host will go away.
+/// The origin of a notice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
-    /// EC2 takes a spot instance back (`spot/instance-action`).
+    /// EC2 reclaims a spot instance (`spot/instance-action`).
     SpotInterruption,
-    /// EC2 sees a higher risk of that (`events/recommendations/rebalance`).
+    /// EC2 sees a higher risk of a reclaim (`events/recommendations/rebalance`).
     RebalanceRecommendation,
-    /// Its Auto Scaling group ends it (`autoscaling/target-lifecycle-state`).
+    /// Its Auto Scaling group terminates it (`autoscaling/target-lifecycle-state`).
     TargetLifecycleState,
-    /// Compute Engine takes a spot or preemptible instance back (`instance/preempted`).
+    /// Compute Engine reclaims a spot or preemptible instance (`instance/preempted`).
     Preempted,
-    /// Compute Engine ends it for maintenance (`instance/maintenance-event`).
+    /// Compute Engine terminates it for maintenance (`instance/maintenance-event`).
     Maintenance,
-    /// Azure has scheduled an event that ends or restarts it.
+    /// Azure has scheduled an event that terminates or restarts it.
     ScheduledEvent,
-    /// Its agent got a signal (Slurm's `--signal`, a pod that is deleted).
+    /// Its agent received a signal (Slurm's `--signal`, a pod that is deleted).
     Signal,
     /// The file of `--notice-file` has appeared.
     File,
-    /// A source of hosts says so.
+    /// A source of hosts reports it.
     Discovery,
-    /// A person said so (`elasticrun drain`).
+    /// The operator has requested it (`elasticrun drain`).
     Operator,
-    /// A newer agent knows what.
+    /// A kind that only a newer agent knows.
     #[serde(other)]
     Other,
 }
 
 impl NoticeKind {
-    /// Whether the host may well stay: nobody leaves it for that.
+    /// Whether the host may stay, so that no worker leaves it.
     pub fn is_risk_only(self) -> bool {
         self == Self::RebalanceRecommendation
     }
@@ -498,32 +480,31 @@ impl std::fmt::Display for NoticeKind {
 pub struct Waiting {
     /// Slot and start number.
     pub process: Process,
-    /// The round it came from, if it was in one: a late repeat says nothing of a newer round.
+    /// The round that it left, if it was in one. So a late repeat is not taken for a report about a newer round.
     pub left: Option<Round>,
-    /// Where its data plane listens.
+    /// The port of its data plane.
     pub data_port: u16,
 }
 
-/// What a member of a planned round holds.
+/// The commit of a member of a planned round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Held {
     /// Slot and start number.
     pub process: Process,
-    /// Its newest complete commit.
+    /// The newest complete commit of the process.
     pub commit: Option<CommitId>,
-    /// That commit holds no bytes: the process keeps its state by itself, and nobody else can bring a round to it.
+    /// The commit is empty: the process keeps its state itself, and no other process can bring a round to it.
     #[serde(default)]
     pub empty: bool,
-    /// Where its data plane listens.
+    /// The port of its data plane.
     pub data_port: u16,
 }
 
-/// Commits in the memory of a process that is no member.
+/// Commits in the memory of a process that is not a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Kept {
-    /// Whose memory.
     pub process: Process,
-    /// Complete commits there, at most two.
+    /// Complete commits, at most two.
     pub commits: Vec<CommitId>,
 }
 
@@ -531,16 +512,16 @@ pub struct Kept {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// By itself, with this code.
+    /// It ended by itself with this code.
     Code(i32),
-    /// By a signal.
+    /// A signal ended it.
     Signal(i32),
     /// It could not be started.
     NotStarted(String),
 }
 
 impl Exit {
-    /// Whether it is code 0.
+    /// Whether the process ended with code 0.
     pub fn is_success(&self) -> bool {
         matches!(self, Self::Code(0))
     }
@@ -556,32 +537,31 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// Lines of a worker, on the connection for output.
+/// Output of a worker, on the output connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Output {
     /// Slot and start number.
     pub process: Process,
-    /// Its rank when it wrote them; before its first round the one that its environment names.
+    /// Its rank when it wrote the lines; before its first round, the rank in its environment.
     pub rank: Option<Rank>,
-    /// Standard error instead of standard output.
+    /// Standard error, not standard output.
     pub stderr: bool,
-    /// Whole lines with their ends; the last may lack one at the end of the stream.
+    /// Whole lines including their ends. The last line may lack its end at the end of the stream.
     pub text: String,
 }
 
-/// First frame on the connection for output.
+/// The first frame on the output connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OutputOf {
-    /// Whose output follows.
+    /// The host whose output follows.
     pub host: HostId,
 }
 
-/// Request on the connection for memory; the answer is [`MemoryAnswer`] and then `length` raw bytes.
+/// A request on the memory connection. The answer is [`MemoryAnswer`] and then `length` raw bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryRequest {
-    /// Whose memory.
+    /// The process whose memory has the commit.
     pub process: Process,
-    /// Which commit.
     pub commit: CommitId,
 }
 
@@ -589,13 +569,13 @@ pub struct MemoryRequest {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryAnswer {
-    /// The bytes follow.
+    /// The commit exists and its bytes follow.
     Found {
-        /// How many.
+        /// The number of bytes.
         length: u64,
-        /// xxh3 of them: they leave the host, so they are checked.
+        /// The xxh3 digest of the bytes, which are checked because they leave the host.
         digest: u64,
     },
-    /// It is not there (any more).
+    /// The commit does not exist, or no longer.
     Missing,
 }

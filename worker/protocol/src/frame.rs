@@ -1,40 +1,40 @@
 //! Frames: a big-endian `u32` length, then a JSON body of that many bytes.
 //!
-//! JSON because it describes itself, survives mixed versions (unknown fields are ignored) and can be
-//! read in an incident. [`FrameBuffer`] is pure: bytes in, bodies out. It never allocates more than
-//! [`MAX_FRAME`] for one frame, whatever a peer claims, and never panics on any input (fuzzed).
+//! JSON describes itself, tolerates mixed versions (unknown fields are ignored) and is readable in an incident.
+//! [`FrameBuffer`] does no I/O: bytes in, bodies out. It never allocates more than [`MAX_FRAME`] for one frame,
+//! whatever length a peer claims, and never panics on any input (fuzzed).
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The largest body that is sent or accepted, in bytes.
+/// The maximum size of a body, in bytes.
 pub const MAX_FRAME: usize = 4 << 20;
 
-/// The largest body accepted from a peer that has not proved that it knows the secret, in bytes.
+/// The maximum size of a body from a peer that has not proved yet that it knows the secret, in bytes.
 pub const MAX_UNPROVEN_FRAME: usize = 4 << 10;
 
 const HEADER: usize = 4;
 
-/// What is wrong with a frame.
+/// An error in a frame.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The announced or produced body is over the limit.
+    /// The body is larger than the limit.
     #[error("a frame of {length} bytes, over the limit of {limit}; is the peer an elasticrun?")]
     TooLarge {
-        /// Length of the body in bytes.
+        /// The length of the body in bytes.
         length: usize,
         /// The limit that applied.
         limit: usize,
     },
-    /// The body is not the JSON that was expected.
+    /// The body is not the expected JSON.
     #[error("a frame that cannot be read: {0}")]
     Body(#[from] serde_json::Error),
 }
 
-/// Appends one frame that holds `message` to `out`.
+/// Appends one frame with `message` to `out`.
 ///
 /// # Errors
-/// [`Error::TooLarge`] leaves `out` as it was.
+/// [`Error::TooLarge`] or [`Error::Body`]; `out` is unchanged.
 pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), Error> {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
@@ -59,25 +59,25 @@ pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), Error> 
     }
 }
 
-/// One frame that holds `message`.
+/// One frame with `message`.
 ///
 /// # Errors
-/// [`Error::TooLarge`] if the body is over [`MAX_FRAME`].
+/// [`Error::TooLarge`] if the body is larger than [`MAX_FRAME`].
 pub fn to_frame(message: &impl Serialize) -> Result<Vec<u8>, Error> {
     let mut out = Vec::with_capacity(128);
     encode(message, &mut out)?;
     Ok(out)
 }
 
-/// Reads a body as a message.
+/// Parses a body as a message.
 ///
 /// # Errors
-/// [`Error::Body`] names line and column of what does not fit.
+/// [`Error::Body`] with the line and column of the mismatch.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
     Ok(serde_json::from_slice(body)?)
 }
 
-/// Collects bytes as they come and hands out whole bodies.
+/// Collects received bytes and splits them into bodies.
 #[derive(Debug)]
 pub struct FrameBuffer {
     bytes: BytesMut,
@@ -94,7 +94,7 @@ impl Default for FrameBuffer {
 }
 
 impl FrameBuffer {
-    /// A buffer for a peer that is not yet trusted: bodies up to [`MAX_UNPROVEN_FRAME`].
+    /// A buffer for a peer that is not trusted yet: bodies up to [`MAX_UNPROVEN_FRAME`].
     pub fn unproven() -> Self {
         Self {
             bytes: BytesMut::new(),
@@ -102,26 +102,26 @@ impl FrameBuffer {
         }
     }
 
-    /// The peer has proved itself: from here on bodies up to [`MAX_FRAME`].
+    /// Trusts the peer, which has proved itself: from now on bodies up to [`MAX_FRAME`].
     pub fn trust(&mut self) {
         self.limit = MAX_FRAME;
     }
 
-    /// Where to read the next bytes into; `reserve` at least that much before.
+    /// The buffer for the next bytes, with room for at least 4,096 of them.
     pub fn buffer(&mut self) -> &mut BytesMut {
         self.bytes.reserve(4096);
         &mut self.bytes
     }
 
-    /// Adds bytes that came.
+    /// Adds received bytes.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole body, if it is there.
+    /// The next whole body, if it has arrived.
     ///
     /// # Errors
-    /// [`Error::TooLarge`]; after it the stream cannot be read on and must be closed.
+    /// [`Error::TooLarge`]. After it the stream is unusable and must be closed.
     pub fn next_body(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(header) = self.bytes.first_chunk::<HEADER>() else {
             return Ok(None);
@@ -141,7 +141,7 @@ impl FrameBuffer {
         Ok(Some(self.bytes.split_to(length).freeze()))
     }
 
-    /// The next whole message, if it is there.
+    /// The next whole message, if it has arrived.
     ///
     /// # Errors
     /// As [`FrameBuffer::next_body`] and [`decode`].

@@ -1,4 +1,4 @@
-//! The names of things on the wire. Each is a newtype, so that a rank is never taken for a slot.
+//! The identifiers on the wire. Each is a newtype, so that a rank is never mistaken for a slot.
 
 use std::{
     borrow::Borrow,
@@ -12,26 +12,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Identity of a host, as its discovery source gave it.
 ///
-/// Two ids are two hosts, also when they name one machine: `localhost` and `127.0.0.1` are two hosts.
-/// Cheap to clone. Ordered as its name is; names that differ in their first [`START`] bytes are compared without a look at
-/// the name itself, since a driver of ten thousand hosts compares ids all the time.
+/// Two ids are two hosts, even if they name one machine: `localhost` and `127.0.0.1` are two hosts. An id is cheap to
+/// clone and is ordered as its name. Names that differ in their first [`START`] bytes are compared by these bytes
+/// alone, since a driver of ten thousand hosts compares ids all the time.
 #[derive(Clone)]
 pub struct HostId {
     start: u128,
     name: Arc<str>,
 }
 
-/// Bytes of a name that are compared as one number.
+/// The number of leading bytes of a name that are compared as one number.
 const START: usize = size_of::<u128>();
 
 impl HostId {
-    /// Wraps a name; no check is made here, discovery checks what it reads.
+    /// Wraps a name. Discovery has validated it; this function does not.
     pub fn new(name: impl AsRef<str>) -> Self {
         let name: Arc<str> = Arc::from(name.as_ref());
         let mut start = [0; START];
         let length = name.len().min(START);
         start[..length].copy_from_slice(&name.as_bytes()[..length]);
-        // The first byte counts most, as in the order of names.
+        // The first byte is the most significant, as in the order of names.
         let start = u128::from_be_bytes(start);
         Self { start, name }
     }
@@ -46,7 +46,7 @@ impl Ord for HostId {
     fn cmp(&self, other: &Self) -> Ordering {
         self.start.cmp(&other.start).then_with(|| {
             if self.name.len() <= START && other.name.len() <= START {
-                // One of them may end with zeros.
+                // One of them may end with zero bytes.
                 self.name.len().cmp(&other.name.len())
             } else {
                 self.name.cmp(&other.name)
@@ -71,7 +71,7 @@ impl Eq for HostId {}
 
 impl Hash for HostId {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // As that of the name, which it may be looked up by.
+        // The hash of the name, so that maps can be searched by name.
         self.name.hash(state);
     }
 }
@@ -120,7 +120,7 @@ macro_rules! number {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The one that follows.
+            /// The next number.
             #[must_use]
             pub fn next(self) -> Self {
                 Self(self.0 + 1)
@@ -142,38 +142,38 @@ macro_rules! number {
 }
 
 number!(
-    /// Which driver of a run speaks: it grows by one each time a driver takes the run over.
+    /// The number of a driver within a run. It grows by one each time a driver takes over the run.
     DriverEpoch(u64), "e"
 );
 number!(
-    /// A planned membership. Numbers only grow; a round that was planned but never started keeps its number.
+    /// A planned membership. Numbers only grow; a round that never started keeps its number.
     Round(u64), "r"
 );
 number!(
-    /// The how-manieth process of its slot this is, from 1.
+    /// The ordinal number of a process on its slot, from 1.
     Generation(u32), "g"
 );
 number!(
-    /// Place of a worker in a started round, 0 to size - 1.
+    /// The place of a worker in a started round, 0 to size - 1.
     Rank(u32), "#"
 );
 number!(
-    /// Place of a worker on its host. A worker keeps it for life, since it chose its device by it.
+    /// The place of a worker on its host. A worker keeps it for life, since it has chosen its device by it.
     LocalRank(u32), "l"
 );
 number!(
-    /// Count of boundaries (commit or check_host_updates) since the start of a round; the start is 0.
+    /// The number of boundaries (commit or check_host_updates) since the start of a round; the start is 0.
     Boundary(u64), "b"
 );
 
-/// One worker process of a host: its slot there and which start of that slot it is.
+/// One worker process of a host: its slot, and the number of its start on that slot.
 ///
 /// A message about a process that carries an older generation is refused (invariant R3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Process {
     /// The slot, which is the worker's `local_rank`.
     pub local_rank: LocalRank,
-    /// Which start of that slot.
+    /// The number of the start on that slot.
     pub generation: Generation,
 }
 
@@ -195,15 +195,15 @@ impl fmt::Display for Process {
 
 /// Identity of a commit: ordered by driver epoch, then round, then count within the round.
 ///
-/// The start of a round is its commit number 0. The largest one that any reachable agent holds is
-/// the base of the next round (invariant R12); what is newer than that base is void.
+/// The start of a round is its commit number 0. The base of the next round is the largest valid commit that any
+/// reachable agent holds (invariant R12); larger ones of earlier rounds are void.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommitId {
     /// The driver that started the round.
     pub epoch: DriverEpoch,
-    /// The round in which it was made.
+    /// The round of the commit.
     pub round: Round,
-    /// Commits of that round up to this one, from 0.
+    /// The number of commits of that round up to this one, from 0.
     pub count: u64,
 }
 

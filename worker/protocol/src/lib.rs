@@ -1,9 +1,9 @@
-//! What driver, agent and worker say to each other: names, messages, frames and the handshake.
+//! The messages between driver, agent and worker: identifiers, frames and the handshake.
 //!
-//! Nothing here does I/O, so that the simulation, the fuzz targets and every shell share one truth.
-//! A message is a length-delimited frame with a JSON body ([`frame`]); a connection between hosts opens
-//! with a handshake that authenticates both sides by the job's secret ([`auth`]). Driver and agent then
-//! speak [`control`]'s messages, an agent and its workers [`local`]'s; [`store`] has connections of its own.
+//! This crate does no I/O, so that the simulation, the fuzz targets and every shell share one definition. A message is
+//! a length-delimited frame with a JSON body ([`frame`]). A connection between hosts starts with a handshake that
+//! authenticates both sides by the job's secret ([`auth`]). Then driver and agent exchange the messages of [`control`].
+//! An agent and its workers exchange those of [`local`]. [`store`] has its own connections.
 
 #[cfg(feature = "any-stream")]
 pub mod any_stream;

@@ -1,7 +1,7 @@
-//! What an agent and a worker of its host say over the Unix socket.
+//! The messages between an agent and a worker of its host, over a Unix socket.
 //!
-//! Few words, because most goes through the page they share: boundaries, holds, beats, commits. The
-//! worker dials; the socket's directory and peer credentials keep other users out.
+//! There are few messages, because the shared page carries boundaries, holds, heartbeats and commits. The worker dials.
+//! The permissions of the socket's directory and the peer credentials keep other users out.
 
 use std::time::Duration;
 
@@ -14,109 +14,105 @@ use crate::{
     millis,
 };
 
-/// From a worker to its agent.
+/// A message from a worker to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromWorker {
-    /// First message: who it is. Answered by [`ToWorker::Attached`] with file descriptors.
+    /// The first message, which identifies the worker. The answer is [`ToWorker::Attached`] with file descriptors.
     Attach {
-        /// Its slot, from the environment.
+        /// The slot of the worker, from the environment.
         local_rank: LocalRank,
-        /// Its start, from the environment.
+        /// The start of the worker, from the environment.
         generation: Generation,
-        /// Its process id, which may be a child of the one the agent started.
+        /// The process id of the worker, which may be a child of the process that the agent started.
         pid: u32,
     },
-    /// It is at `run()` and can be a member of a round.
+    /// The worker is at `run()` and can be a member of a round.
     Join {
-        /// The round it came from, if it was in one.
+        /// The round that it left, if it was in one.
         left: Option<Round>,
-        /// It came at the common boundary or after an abort, not because it lost a peer by itself.
+        /// It left at the common boundary or after an abort, not because it lost a peer by itself.
         told: bool,
-        /// Where its data plane listens.
+        /// The port of its data plane.
         data_port: u16,
-        /// What it holds.
+        /// Its newest commit.
         commit: Option<CommitId>,
-        /// That commit holds no bytes: this process keeps its state by itself.
+        /// The commit is empty: this process keeps its state itself.
         #[serde(default)]
         empty: bool,
-        /// Hosts of the round it came from that it could not reach or that fell silent towards it, by
-        /// [`Start::host_index`].
+        /// Hosts of the round it left that it could not reach, or that fell silent towards it, by [`Start::host_index`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreachable: Vec<u32>,
     },
-    /// It has failed and is about to end with a non-zero exit code, which may take it a while: nobody needs to wait
-    /// for that.
+    /// The worker has failed and will end with a non-zero exit code. Its end may take a while and need not be awaited.
     Failed,
-    /// It returned from `run()`.
+    /// The worker has returned from `run()`.
     Finished {
-        /// The round it was in.
+        /// The round that it was in.
         round: Round,
     },
-    /// First message on a further connection of a worker that has attached: from its answer
-    /// [`ToWorker::StoreOpened`] on, this connection speaks [`crate::store`]'s messages.
+    /// The first message on a further connection of an attached worker. After the answer [`ToWorker::StoreOpened`] this
+    /// connection carries the messages of [`crate::store`].
     OpenStore {
-        /// Its slot.
+        /// The slot of the worker.
         local_rank: LocalRank,
-        /// Its start.
+        /// The start of the worker.
         generation: Generation,
     },
-    /// Only message on a connection of any process of this user: asks for the key of the call that the workers make
-    /// ([`Secret::call_key`](crate::auth::Secret::call_key)). Answered by [`ToWorker::CallKey`]; nothing attaches by it.
+    /// The only message on a connection of any process of this user: a request for the key of the call that the workers
+    /// make ([`Secret::call_key`](crate::auth::Secret::call_key)). The answer is [`ToWorker::CallKey`]. It does not
+    /// attach the process.
     AskCallKey,
 }
 
-/// From an agent to a worker.
+/// A message from an agent to a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToWorker {
-    /// Three descriptors come with it: the page and the two commit memories.
+    /// The worker is attached. Three descriptors come with the message: the page and the two commit memories.
     Attached {
-        /// Key of the data plane.
+        /// The key of the data plane.
         data_key: Bytes32,
-        /// The address to listen at for the data plane.
+        /// The address at which the data plane listens.
         listen: String,
-        /// How often to beat.
+        /// The interval of the worker's heartbeats.
         #[serde(with = "millis")]
         heartbeat_interval: Duration,
         /// How long a peer of the data plane may take to connect.
         #[serde(with = "millis")]
         connect_timeout: Duration,
     },
-    /// Requests to the store may come over this connection.
+    /// The connection accepts requests to the store.
     StoreOpened,
-    /// The answer to [`FromWorker::AskCallKey`], and the last message of its connection.
+    /// The answer to [`FromWorker::AskCallKey`] and the last message of its connection.
     CallKey {
-        /// The key.
         key: Bytes32,
     },
-    /// The attach was refused; the worker ends with this message. Or the opening of the store was.
+    /// The attach was refused, and the worker ends with this message. Or the store connection was refused.
     Refused {
-        /// For a person.
+        /// A message for the user.
         why: String,
     },
-    /// A round begins. One descriptor comes with it if the host has several members: the region of the
-    /// collectives; two more if the base is kept by a dead process of this host: its commit memories.
+    /// Starts a round. If the host has several members, the descriptor of the shared region of the collectives comes
+    /// with it. If a dead process of this host keeps the base, the two descriptors of its commit memories do as well.
     Start {
-        /// As the agent got it.
+        /// The start as the agent received it.
         start: Box<Start>,
-        /// Which member this worker is.
+        /// This worker's entry among the members.
         member: Member,
-        /// Its place among the members of its host.
+        /// The index of this worker among the members on its host.
         local_index: u32,
-        /// A region comes with it.
+        /// Whether a region comes with the message.
         region: bool,
-        /// The keeper's commit memories come with it.
+        /// Whether the keeper's commit memories come with the message.
         keeper: bool,
     },
-    /// The round is over; go back to `run()`.
+    /// Ends a round; the worker returns to `run()`.
     Abort {
-        /// Which round.
         round: Round,
     },
-    /// End.
+    /// Asks the worker to end.
     Stop {
-        /// Why.
         why: StopReason,
     },
 }

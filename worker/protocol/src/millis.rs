@@ -1,4 +1,4 @@
-//! A duration as a whole number of milliseconds, for `#[serde(with = "millis")]`.
+//! Durations as a whole number of milliseconds, for `#[serde(with = "millis")]`.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
     Ok(Duration::from_millis(u64::deserialize(deserializer)?))
 }
 
-/// A duration that may be missing, for `#[serde(with = "millis::option")]`.
+/// Optional durations, for `#[serde(with = "millis::option")]`.
 pub(crate) mod option {
     use super::*;
 

@@ -1,16 +1,16 @@
-//! Which hosts' leaders talk to which in a round.
+//! The connections between the leaders of hosts in a round.
 //!
-//! The driver fills exactly these addresses into the start of a round and the data plane opens exactly
-//! these connections, so both must compute the same set: it is one pure function. It holds the ring
-//! (next and previous) and the hypercube (index with one bit flipped), whose edges contain those of
-//! the binomial tree rooted at host 0. So a host has at most 2 + log2(hosts) neighbours.
+//! The driver puts exactly these addresses into the start of a round, and the data plane opens exactly these
+//! connections. So both use the same pure function. The connections are the ring (next and previous) and the hypercube
+//! (index with one bit flipped), whose edges contain those of the binomial tree rooted at host 0. So a host has at most
+//! 2 + log2(hosts) neighbours, rounded up.
 
 use std::collections::BTreeSet;
 
 /// Host indices of the neighbours of host `host_index` in a round of `host_count` hosts, ascending.
 ///
-/// Symmetric: `a` is a neighbour of `b` exactly if `b` is one of `a`. Empty if there is one host or if
-/// `host_index` is not below `host_count`.
+/// Symmetric: `a` is a neighbour of `b` exactly if `b` is one of `a`. Empty if there is one host or if `host_index` is
+/// not below `host_count`.
 pub fn neighbours(host_index: u32, host_count: u32) -> Vec<u32> {
     if host_count < 2 || host_index >= host_count {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Bytes in JSON: base64, a third more than they are. (Hexadecimal text, as keys and proofs have it, is twice.)
+//! Bytes in JSON: base64, which adds a third. (Hexadecimal text, as in keys and proofs, doubles the size.)
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ impl From<&[u8]> for Blob {
 }
 
 impl fmt::Debug for Blob {
-    /// Text as far as it is text: values are mostly short and mostly addresses.
+    /// Prints the beginning as text: most values are short, and most are addresses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MOST: usize = 40;
         let shown = &self.0[..self.0.len().min(MOST)];

@@ -1,16 +1,15 @@
-//! The key-value store of a job: what a worker asks of it, and what it is told.
+//! The key-value store of a job: the requests of a worker and their answers.
 //!
 //! ```text
 //! worker  --FromClient-->  agent  --FromHost-->  driver     requests, numbered by the worker
 //! worker  <---Answer-----  agent  <--ToHost----  driver     answers, in any order
 //! ```
-//! Both hops are connections of their own beside the ones for orders and reports, so that no value, however
-//! large, is ahead of an abort. Bytes travel as base64. What each operation does is in [`Op`]; who decides it
-//! is `elasticrun_core::store`.
+//! Both hops use their own connections, apart from those for commands and reports, so that even a large value never
+//! delays an abort. Bytes are sent as base64. [`Op`] defines each operation; `elasticrun_core::store` carries them out.
 //!
-//! Limits: a key has at most [`MAX_KEY`] bytes, a value [`MAX_VALUE`], all keys and values of one request or
-//! answer [`MAX_MESSAGE`]. So every message fits a frame, but for keys that JSON has to escape; those are
-//! refused where they are written.
+//! Limits: a key has at most [`MAX_KEY`] bytes, a value [`MAX_VALUE`], and all keys and values of one request or answer
+//! [`MAX_MESSAGE`]. So every message fits a frame, except with keys that need much escaping in JSON; those are refused
+//! when they are written.
 
 mod blob;
 mod refused;
@@ -33,98 +32,85 @@ pub const MAX_VALUE: usize = 1 << 20;
 /// The most bytes of keys and values in one request, and of values in one answer.
 pub const MAX_MESSAGE: usize = 2 << 20;
 
-/// Whose keys.
+/// The set of keys that a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Namespace {
-    /// Of one round: gone when the next one starts, so that nobody gets the address of a dead peer.
+    /// Keys of one round. They are deleted when the next round starts, so that no worker reads the address of a dead peer.
     Round {
-        /// The driver that started it.
+        /// The driver that started the round.
         epoch: DriverEpoch,
-        /// Which.
         round: Round,
     },
-    /// Of the job: stays while it runs.
+    /// Keys of the job, which stay as long as it runs.
     Job,
 }
 
-/// What a worker wants done. One operation is atomic, whatever others do at the time.
+/// An operation of a worker. Each operation is atomic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// Writes a value. Answer: [`Value::Done`].
     Set {
-        /// Where.
         key: String,
-        /// What.
         value: Blob,
     },
-    /// Reads a value, as soon as it is there. Answer: [`Value::Bytes`].
+    /// Reads a value; waits until the key exists. Answer: [`Value::Bytes`].
     Get {
-        /// Where.
         key: String,
     },
-    /// Adds to a number, which is 0 if it is not there and is kept as decimal text. Answer: [`Value::Number`], the sum.
+    /// Adds to a number that is stored as decimal text; a missing key counts as 0. Answer: [`Value::Number`], the sum.
     Add {
-        /// Where.
         key: String,
-        /// How much.
+        /// The number to add.
         amount: i64,
     },
-    /// Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. Answer:
-    /// [`Value::Current`], what is there after it.
+    /// Writes `desired` if the value is `expected`, or if the key is missing and `expected` is empty. Answer:
+    /// [`Value::Current`], the value after the operation.
     CompareSet {
-        /// Where.
         key: String,
-        /// What should be there.
+        /// The value to compare with.
         expected: Blob,
-        /// What to write then.
+        /// The value to write.
         desired: Blob,
     },
-    /// Waits until all are there at once. Answer: [`Value::Done`].
+    /// Waits until all keys exist at the same time. Answer: [`Value::Done`].
     Wait {
-        /// Which.
         keys: Vec<String>,
     },
-    /// Whether all are there. Answer: [`Value::Truth`].
+    /// Whether all keys exist. Answer: [`Value::Truth`].
     Check {
-        /// Which.
         keys: Vec<String>,
     },
-    /// Removes a key. Answer: [`Value::Truth`], whether it was there.
+    /// Removes a key. Answer: [`Value::Truth`], whether the key existed.
     Delete {
-        /// Which.
         key: String,
     },
-    /// Counts keys. Answer: [`Value::Number`].
+    /// Counts the keys with a prefix. Answer: [`Value::Number`].
     NumKeys {
-        /// How they begin.
         prefix: String,
     },
-    /// Writes behind what is there. Answer: [`Value::Done`].
+    /// Appends to a value. Answer: [`Value::Done`].
     Append {
-        /// Where.
         key: String,
-        /// What.
         value: Blob,
     },
-    /// Reads values, as soon as all are there at once. Answer: [`Value::Many`], in the order of the keys.
+    /// Reads values; waits until all keys exist at the same time. Answer: [`Value::Many`], in the order of the keys.
     MultiGet {
-        /// Where.
         keys: Vec<String>,
     },
-    /// Writes all values or, if there is no room, none. Answer: [`Value::Done`].
+    /// Writes all values, or none if they do not fit. Answer: [`Value::Done`].
     MultiSet {
-        /// Where and what.
+        /// The keys and their values.
         entries: Vec<(String, Blob)>,
     },
 }
 
 impl Op {
-    /// Whether it respects the limits.
+    /// Checks the limits.
     ///
     /// # Errors
-    /// The limit that it does not.
+    /// The limit that the operation exceeds.
     pub fn check(&self) -> Result<(), Refused> {
         let mut total = 0;
         let mut key = |key: &str| {
@@ -186,32 +172,31 @@ fn fits(key: &str, value: &Blob) -> Result<usize, Refused> {
     }
 }
 
-/// One request of a worker.
+/// A request of a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Grows with each request of a connection: what is not larger than the last is a repeat.
+    /// Grows with each request of a connection. A number that does not exceed the last one is a repeat.
     pub number: u64,
-    /// Whose keys.
+    /// The set of keys that it uses.
     pub namespace: Namespace,
-    /// How long to wait for keys that are not there, if the operation waits at all.
+    /// How long to wait for missing keys, if the operation waits.
     #[serde(with = "millis")]
     pub timeout: Duration,
-    /// What to do.
+    /// The operation.
     pub op: Op,
 }
 
-/// From a worker, on the connection that it opened by [`crate::FromWorker::OpenStore`].
+/// A message from a worker, on the connection that it opened by [`crate::FromWorker::OpenStore`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromClient {
     /// A request; it gets one [`Answer`].
     Ask(Request),
-    /// Nobody waits for the answer to this one any more.
+    /// The answer to this request is no longer awaited.
     Forget {
-        /// Which.
         number: u64,
     },
-    /// Its connection has ended, or it has: all that it waits for is forgotten. Its agent says so.
+    /// The worker or its connection has ended: all its requests are forgotten. Its agent sends this message.
     Left,
 }
 
@@ -220,53 +205,48 @@ pub enum FromClient {
 pub struct Answer {
     /// The number of the request.
     pub number: u64,
-    /// What came of it.
+    /// The value, or the reason for a refusal.
     pub result: Result<Value, Refused>,
 }
 
-/// What an operation gives.
+/// The value of an operation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Value {
-    /// It is done, or all keys are there.
+    /// The operation is done, or all keys exist.
     Done,
     /// A value.
     Bytes(Blob),
-    /// A value, if there is one.
+    /// A value, if the key exists.
     Current(Option<Blob>),
     /// Values.
     Many(Vec<Blob>),
     /// A sum or a count.
     Number(i64),
-    /// Yes or no.
+    /// A truth value.
     Truth(bool),
 }
 
-/// First frame of an agent on the connection for the store.
+/// The first frame of an agent on the store connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoreOf {
-    /// Its host.
     pub host: HostId,
-    /// The number of its control connection, from [`crate::control::Setup`]: that of an agent which the driver
-    /// has given up is refused.
+    /// The number of its control connection, from [`crate::control::Setup`]. An agent that the driver has given up is
+    /// refused.
     pub instance: u64,
 }
 
-/// What a worker of a host says, from its agent.
+/// A message of a worker, forwarded by its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FromHost {
-    /// Which worker.
     pub process: Process,
-    /// What it says.
     pub message: FromClient,
 }
 
-/// An answer for a worker of a host.
+/// An answer for a worker of a host, forwarded by its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ToHost {
-    /// Which worker.
     pub process: Process,
-    /// For it.
     pub answer: Answer,
 }
 

@@ -1,13 +1,14 @@
-//! Why a request to the store changed nothing.
+//! Reasons why a request to the store was refused.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Round;
 
-/// How many missing keys a timeout names.
+/// The number of missing keys that a timeout names.
 pub const MISSING_NAMED: usize = 8;
 
-/// Nothing was changed, but for [`Refused::Unreachable`]. Lengths and limits are bytes where not said otherwise.
+/// A refusal. Nothing was changed, except perhaps for [`Refused::Unreachable`]. Lengths and limits are in bytes unless
+/// stated otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Refused {
@@ -16,94 +17,82 @@ pub enum Refused {
     StaleRound {
         /// The round of the request.
         asked: Round,
-        /// The one that started last.
+        /// The round that started last.
         current: Option<Round>,
     },
-    /// Keys did not come in time.
+    /// Keys were not written in time.
     #[error("nobody has set {} in time", named(.missing, *.more))]
     TimedOut {
-        /// Some of the keys that are missing.
+        /// Some of the missing keys.
         missing: Vec<String>,
-        /// How many more there are.
+        /// The number of further missing keys.
         more: u64,
     },
     /// A key is too long.
     #[error("the key {key:?} has {length} bytes, of {limit} that a key may have")]
     KeyTooLong {
-        /// How it begins.
+        /// The beginning of the key.
         key: String,
-        /// How long it is.
         length: u64,
-        /// How long it may be.
         limit: u64,
     },
-    /// A value is too large, or would be.
+    /// A value is too large, or would become too large.
     #[error("the value of {key:?} has {length} bytes, of {limit} that a value may have")]
     ValueTooLarge {
-        /// Of which key.
         key: String,
-        /// How large it is.
         length: u64,
-        /// How large it may be.
         limit: u64,
     },
-    /// All keys and values of one request are too large.
+    /// All keys and values of one request are too large together.
     #[error("the request has {length} bytes, of {limit} that one may have: split it")]
     RequestTooLarge {
-        /// How large it is.
         length: u64,
-        /// How large it may be.
         limit: u64,
     },
-    /// All values that were asked for are too large for one answer.
+    /// All requested values are too large together for one answer.
     #[error(
         "the values have {length} bytes together, of {limit} in one answer: ask for fewer at once"
     )]
     AnswerTooLarge {
-        /// How large they are.
         length: u64,
-        /// How large they may be.
         limit: u64,
     },
-    /// The store has as many keys as it may have.
+    /// The store has reached its maximum number of keys.
     #[error("the store is full: it has room for {limit} keys; delete some")]
     TooManyKeys {
-        /// How many it may have.
+        /// The maximum number of keys.
         limit: u64,
     },
-    /// The store has as many bytes as it may have.
+    /// The store has reached its maximum number of bytes.
     #[error("the store is full: it has room for {limit} bytes of keys and values; delete some")]
     Full {
-        /// How many it may have.
         limit: u64,
     },
     /// A worker waits in too many requests.
     #[error("this worker waits for keys in {limit} requests already, and may not in more")]
     TooManyWaits {
-        /// How many it may.
+        /// The maximum number of waiting requests.
         limit: u64,
     },
-    /// What is to be added to is no number.
+    /// The value for an addition is not a number.
     #[error("the value of {key:?} is no whole number, so nothing can be added to it")]
     NotANumber {
-        /// Of which key.
         key: String,
     },
-    /// The sum is no 64-bit number.
+    /// The sum does not fit a 64-bit number.
     #[error("the sum at {key:?} is beyond 64 bits")]
     Overflow {
-        /// Of which key.
         key: String,
     },
-    /// The store cannot be reached, or went away: it is not known whether the request was carried out.
+    /// The store is unreachable, or became so. It is unknown whether the request was carried out.
     #[error("the store of the job cannot be reached: {why}")]
     Unreachable {
-        /// What went wrong.
+        /// A message for the user.
         why: String,
     },
 }
 
-/// A key as messages show it: the beginning of a long one.
+/// A key as messages show it: a long key is cut.
 pub fn shown(key: &str) -> String {
     const MOST: usize = 100;
     match key.char_indices().nth(MOST) {
