@@ -131,10 +131,12 @@ pub struct AgentConnected {
 pub enum Command {
     /// Launches an agent on a host.
     Launch {
+        /// The host, which has no agent yet.
         host: HostId,
     },
     /// Sends a command to the agent of a host.
     Send {
+        /// The host of the agent.
         host: HostId,
         order: AgentCommand,
     },
@@ -176,6 +178,7 @@ pub enum Command {
     },
     /// Informs all sources of hosts about the departure of a host: a program that takes hosts back may wait for it.
     TellSources {
+        /// The host that goes away.
         host: HostId,
         state: Departure,
     },
@@ -273,16 +276,19 @@ pub enum Decision {
     },
     /// A host may go away. The job changes nothing.
     AtRisk {
+        /// The host of the notice.
         host: HostId,
         notice: Notice,
     },
     /// A host will go away: its workers leave it at a common commit.
     Draining {
+        /// The host that goes away.
         host: HostId,
         notice: Notice,
     },
     /// A draining host runs nothing and holds nothing that is needed: it may go away.
     Drained {
+        /// The host that may go away now.
         host: HostId,
     },
     /// A draining host went away before its workers left it. This is no failure.
@@ -293,14 +299,16 @@ pub enum Decision {
     },
     /// A failure domain is out.
     Blacklisted {
+        /// The host or slot that failed.
         domain: Domain,
         out: Out,
     },
     /// A cooldown has ended.
     CooldownOver {
+        /// The host or slot that may be used again.
         domain: Domain,
     },
-    /// A worker is told to stop.
+    /// A worker is asked to stop.
     Stopped {
         host: HostId,
         process: Process,
@@ -315,6 +323,7 @@ pub enum Decision {
     },
     /// A planned or started round is aborted.
     RoundAborted {
+        /// The number of the round.
         round: Round,
         started: bool,
     },
@@ -353,6 +362,7 @@ pub enum Decision {
     },
     /// All workers are asked to leave the round at a common boundary.
     Interrupting {
+        /// The round that trains.
         round: Round,
         cause: Cause,
     },
@@ -380,6 +390,7 @@ pub enum Decision {
     },
     /// The processes of a group are ended, so that the next group can start.
     GroupEnded {
+        /// The number of the group.
         round: Round,
         cause: Cause,
     },

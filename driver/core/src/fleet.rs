@@ -22,6 +22,7 @@ pub enum Agent {
     Absent,
     /// A launch was requested.
     Launching {
+        /// When the launch was requested.
         since: Time,
     },
     /// The agent is connected.
@@ -49,17 +50,19 @@ pub struct AgentUp {
 pub enum Life {
     /// Has been started and has not reached `run()`.
     Starting {
+        /// When the process was started, or when its start timeout began anew.
         since: Time,
     },
     /// Waits at `run()`, in no round.
     Waiting,
     /// Is in a round that has started and is not over.
     Training {
+        /// The number of the round.
         round: Round,
     },
     /// Its round is over and it is expected at `run()`.
     Returning,
-    /// Has been told to stop.
+    /// Has been asked to stop.
     Stopping,
 }
 
@@ -144,7 +147,7 @@ pub struct Census {
     pub training: usize,
     /// Expected at `run()`.
     pub returning: usize,
-    /// Told to stop.
+    /// Asked to stop.
     pub stopping: usize,
 }
 

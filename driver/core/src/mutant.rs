@@ -144,13 +144,13 @@ mutants! {
     NotAllHasty: "5" "R10",
     /// The end of all members is noticed only by the exit timeout.
     NotAllNever: "5" "R10",
-    /// Members that were lost with their hosts or told to stop count as successful if no other has failed.
+    /// Members that were lost with their hosts or asked to stop count as successful if no other has failed.
     LostIsSuccess: "5" "R10",
     /// A worker that was lost with its host counts as failed by itself.
     LostIsFailed: "5" "8" "R10",
     /// A worker that failed by itself counts as lost with its host.
     FailedIsLost: "5" "R10",
-    /// A worker that was told to stop counts as failed by itself.
+    /// A worker that was asked to stop counts as failed by itself.
     StoppedIsFailed: "5" "10" "R10",
     /// The exit timeout comes after half of its time.
     ExitTimeoutEarly: "5" "R10",
@@ -256,7 +256,7 @@ mutants! {
     GroupBesideLast: "R4" "R11",
     /// A group is started while the previous one may still train unobserved.
     GroupNoFence: "R11",
-    /// A member that was told to end with its group counts as gone.
+    /// A member that was asked to end with its group counts as gone.
     GroupToldIsGone: "R11",
     /// An agent that ends continues the processes that it stopped at the end of the lease.
     FrozenContinued: "R11",
@@ -272,7 +272,7 @@ mutants! {
     GroupRestartUncounted: "5" "R10",
     /// The loss of a host uses a restart of the group.
     GroupLossCounts: "5" "8",
-    /// The exit of a member that was told to end counts for the next group.
+    /// The exit of a member that was asked to end counts for the next group.
     GroupOldMemberFails: "5" "10",
     /// A failure after the first success restarts the group.
     GroupRestartsAtEnd: "5" "R10",
@@ -482,7 +482,7 @@ mutants! {
     StopInRoundForgotten: "W1" "10",
 
     // The messages of a worker to its agent.
-    /// A worker that was told to stop does not announce itself again.
+    /// A worker that was asked to stop does not announce itself again.
     StopUnannounced: "R9",
 
     // R7 and R8: the ledger.

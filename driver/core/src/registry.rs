@@ -1,7 +1,7 @@
 //! Registry: how the members of the last started round ended.
 //!
 //! A worker moves only from ready to one end state; a repeat changes nothing. After the first success no further round
-//! is formed. A worker that was told to stop counts neither as success nor as failure.
+//! is formed. A worker that was asked to stop counts neither as success nor as failure.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,9 @@ pub enum State {
     Failed,
     /// It was lost with its host or agent.
     LostWithHost,
-    /// It was told to stop because its failure domain failed.
+    /// It was asked to stop because its failure domain failed.
     StoppedWithDomain,
-    /// It was told to stop for another reason.
+    /// It was asked to stop for another reason.
     Stopped,
 }
 
@@ -88,7 +88,7 @@ impl Registry {
         let open = match member.state {
             State::Ready => true,
             State::Finished => state != State::Ready && state != State::Finished,
-            // It was failing by itself when it was told to stop.
+            // It was failing by itself when it was asked to stop.
             State::StoppedWithDomain if state == State::Failed => true,
             // Its end is not confirmed: it may train on if its host is only cut off.
             State::StoppedWithDomain | State::Stopped => state == State::LostWithHost,
@@ -121,7 +121,7 @@ impl Registry {
         (member.generation == process.generation).then_some((member.rank, self.round?))
     }
 
-    /// Members that have neither ended nor been told to stop, by host.
+    /// Members that have neither ended nor been asked to stop, by host.
     pub fn survivors(
         &self,
     ) -> impl Iterator<Item = (&HostId, impl Iterator<Item = (LocalRank, Rank)>)> {
@@ -161,12 +161,12 @@ impl Registry {
         self.round.is_some() && self.count(State::Successful) == self.counts.iter().sum::<u32>()
     }
 
-    /// Whether every member has ended or was told to stop.
+    /// Whether every member has ended or was asked to stop.
     pub fn all_ended(&self) -> bool {
         self.round.is_some() && self.count(State::Ready) + self.count(State::Finished) == 0
     }
 
-    /// Whether every member has ended or was told to stop, and none has failed.
+    /// Whether every member has ended or was asked to stop, and none has failed.
     pub(crate) fn is_well_or_lost(&self) -> bool {
         self.all_ended() && self.count(State::Failed) == 0
     }
@@ -178,7 +178,7 @@ impl Registry {
     }
 
     /// Whether members may train where the driver cannot observe them: some were lost with their hosts, and no other is
-    /// known to have left the round. A member that was told to stop may have done its part of the next step before it
+    /// known to have left the round. A member that was asked to stop may have done its part of the next step before it
     /// received that.
     pub fn may_train_unseen(&self) -> bool {
         let lost = self.count(State::LostWithHost);
@@ -186,7 +186,7 @@ impl Registry {
         lost > 0 && lost + told == self.counts.iter().sum::<u32>()
     }
 
-    /// The number of members that have neither ended nor been told to stop.
+    /// The number of members that have neither ended nor been asked to stop.
     pub fn alive(&self) -> u32 {
         self.count(State::Ready) + self.count(State::Finished)
     }

@@ -28,6 +28,7 @@ pub enum Outcome {
     },
     /// One more round would exceed the reset limit.
     ResetLimit {
+        /// Resets that the user allowed.
         limit: u32,
     },
     /// The first discovery failed and trying again cannot help.
@@ -55,6 +56,7 @@ pub enum Reason {
     FailsEverywhere,
     /// A worker of a group failed and no restart is left.
     NoRestartLeft {
+        /// Restarts that the user allowed.
         allowed: u32,
     },
     /// Every known host is out for good.

@@ -23,7 +23,7 @@ pub struct Register {
     pub software: String,
     /// Slots that the agent was given or found (GPUs, else 1).
     pub slots: u32,
-    /// Slots that the host itself shows (its GPUs), or that were given there; `None` if nothing there tells the number.
+    /// Slots that the host itself shows (its GPUs), or that were given there; `None` if nothing there states the number.
     #[serde(default, rename = "counted")]
     pub detected_slots: Option<u32>,
     /// The agent registers itself (join token); the driver did not launch it.
@@ -118,6 +118,7 @@ pub enum AgentCommand {
     },
     /// Ends a round: wakes all its workers, whatever they wait for.
     Abort {
+        /// The number of the round.
         round: Round,
     },
     /// Answers an [`AgentReport::Heartbeat`]: the driver is alive.
@@ -294,7 +295,7 @@ pub struct Keeper {
     pub address: SocketAddr,
 }
 
-/// The reason why a worker is told to stop.
+/// The reason why a worker is asked to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -324,11 +325,13 @@ pub struct FromAgent {
 pub enum AgentReport {
     /// A process has attached to its agent, so it has the SDK. Only if [`Setup::groups`] is set.
     Attached {
+        /// The process, by slot and start.
         process: Process,
     },
     /// A port that was free and was never reported before, for a coordinator of the user's library. Sent before each
     /// [`AgentReport::Exited`], if [`Setup::groups`] is set.
     FreePort {
+        /// The port, on the host of the agent.
         port: u16,
     },
     /// Workers have reached `run()`, or returned to it, and no plan is known to include them.
@@ -349,6 +352,7 @@ pub enum AgentReport {
     /// The hold words are set. The report has the largest boundary that any worker of this host has reached.
     #[serde(rename = "counted")]
     BoundaryCounted {
+        /// The number of the round.
         round: Round,
         highest: Boundary,
     },
@@ -370,7 +374,7 @@ pub enum AgentReport {
         why: String,
     },
     /// A process has died, or fell silent and was killed. Its exit follows as [`AgentReport::Exited`]. Also sent for a
-    /// process that was told to stop and died before it could act on that.
+    /// process that was asked to stop and died before it could act on that.
     #[serde(rename = "lost")]
     WorkerLost {
         process: Process,
@@ -392,6 +396,7 @@ pub enum AgentReport {
     },
     /// The host of this agent will go away, or may.
     Noticed {
+        /// The notice, as the agent received it.
         notice: Notice,
     },
     /// The result of a probe.

@@ -86,6 +86,7 @@ pub enum ToWorker {
     StoreOpened,
     /// The answer to [`FromWorker::AskCallKey`] and the last message of its connection.
     CallKey {
+        /// The key, in hexadecimal text.
         key: Bytes32,
     },
     /// The attach was refused, and the worker ends with this message. Or the store connection was refused.
@@ -109,10 +110,12 @@ pub enum ToWorker {
     },
     /// Ends a round; the worker returns to `run()`.
     Abort {
+        /// The number of the round.
         round: Round,
     },
     /// Asks the worker to end.
     Stop {
+        /// The reason, for the message of the worker.
         why: StopReason,
     },
 }

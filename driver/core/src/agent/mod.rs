@@ -68,6 +68,7 @@ pub enum Event {
     DriverReached,
     /// A process has attached and opened its page.
     Attached {
+        /// The process, by slot and start.
         process: Process,
     },
     /// A worker has sent a message.
@@ -78,10 +79,12 @@ pub enum Event {
     /// The kernel has released the resources of a process. The process is dying, however long the release of its memory
     /// takes.
     Died {
+        /// The process, by slot and start.
         process: Process,
     },
     /// A process is reaped. Its output may continue.
     Ended {
+        /// The process, by slot and start.
         process: Process,
         exit: Exit,
     },
@@ -121,6 +124,7 @@ pub enum Command {
     Spawn(Spawn),
     /// Sends a signal to the process group of a process.
     Signal {
+        /// The process that leads the group.
         process: Process,
         signal: Signal,
     },
@@ -134,11 +138,13 @@ pub enum Command {
     },
     /// Asks a worker to end.
     TellStop {
+        /// The worker, by slot and start.
         process: Process,
         why: StopReason,
     },
     /// Releases the memory of a dead process: its commits are no longer needed.
     Forget {
+        /// The dead process.
         process: Process,
     },
     /// Dials these hosts and reports those that do not answer. Replaces an earlier probe.

@@ -32,7 +32,7 @@ impl Job {
         };
         self.blacklist.went(now, host, process.local_rank);
         if live.life == Life::Stopping {
-            // The process was failing by itself when it was told to stop.
+            // The process was failing by itself when it was asked to stop.
             if self.registry.record(host, process, State::Failed) {
                 self.may_relapse(host, process);
             }

@@ -99,7 +99,7 @@ impl Job {
             return reject(out, host, Rejected::Repeated);
         }
         match live.life {
-            // The worker was told to stop before its report arrived.
+            // The worker was asked to stop before its report arrived.
             Life::Stopping => {}
             Life::Waiting => reject(out, host, Rejected::Repeated),
             Life::Starting { .. } | Life::Returning | Life::Training { .. } => {

@@ -1,4 +1,4 @@
-//! After the end of a job its agents end what they run, are then told to kill it, and are finally given up; the driver
+//! After the end of a job its agents end what they run, then get the kill command, and are finally given up; the driver
 //! exits.
 //!
 //! ```text

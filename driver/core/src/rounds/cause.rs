@@ -15,6 +15,7 @@ pub enum Cause {
     },
     /// A host failed.
     HostFailed {
+        /// The host that failed.
         host: HostId,
     },
     /// Workers lost a peer, and no report of its death has come.

@@ -70,11 +70,13 @@ pub enum Event {
     },
     /// A worker has sent a message.
     Said {
+        /// The worker that sent the message.
         client: Client,
         message: FromClient,
     },
     /// A connection of an agent has ended: all workers that used it are gone.
     Closed {
+        /// The number of the connection.
         connection: u64,
     },
 }
@@ -84,6 +86,7 @@ pub enum Event {
 pub enum Command {
     /// Sends an answer to a worker.
     Answer {
+        /// The worker that sent the request.
         client: Client,
         answer: Answer,
     },

@@ -93,6 +93,7 @@ pub enum Event {
     },
     /// An operation of a round was cut short in this process, or a call has returned that the round is over (W4).
     CutShort {
+        /// The round of the operation.
         id: RoundId,
     },
 }
@@ -109,7 +110,7 @@ pub enum Command {
 /// Why no further round will come.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// The process was told to stop.
+    /// The process was asked to stop.
     Stopped(StopReason),
     /// The agent is gone.
     AgentLost(String),

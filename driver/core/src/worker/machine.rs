@@ -73,7 +73,7 @@ impl Machine {
 
     /// The next step towards a round.
     ///
-    /// A process that was told to stop announces itself all the same: the announcement shows its agent that it has come
+    /// A process that was asked to stop announces itself all the same: the announcement shows its agent that it has come
     /// back, so its end is no failure.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Machine {
             && (over.is_some() || stopped)
             && !planted(Mutant::FailureUnnoted)
         {
-            // A process that was told to stop leaves its round as well: otherwise its end would count as a failure.
+            // A process that was asked to stop leaves its round as well: otherwise its end would count as a failure.
             member.interrupt.get_or_insert(Interrupt::WorkersFailed);
         }
         over

@@ -52,11 +52,13 @@ pub enum Namespace {
 pub enum Op {
     /// Writes a value. Answer: [`Value::Done`].
     Set {
+        /// The key to write.
         key: String,
         value: Blob,
     },
     /// Reads a value; waits until the key exists. Answer: [`Value::Bytes`].
     Get {
+        /// The key to read.
         key: String,
     },
     /// Adds to a number that is stored as decimal text; a missing key counts as 0. Answer: [`Value::Number`], the sum.
@@ -76,27 +78,33 @@ pub enum Op {
     },
     /// Waits until all keys exist at the same time. Answer: [`Value::Done`].
     Wait {
+        /// The keys to wait for.
         keys: Vec<String>,
     },
     /// Whether all keys exist. Answer: [`Value::Truth`].
     Check {
+        /// The keys to look for.
         keys: Vec<String>,
     },
     /// Removes a key. Answer: [`Value::Truth`], whether the key existed.
     Delete {
+        /// The key to remove.
         key: String,
     },
     /// Counts the keys with a prefix. Answer: [`Value::Number`].
     NumKeys {
+        /// The beginning of the counted keys; empty for all keys.
         prefix: String,
     },
     /// Appends to a value. Answer: [`Value::Done`].
     Append {
+        /// The key of the value to extend.
         key: String,
         value: Blob,
     },
     /// Reads values; waits until all keys exist at the same time. Answer: [`Value::Many`], in the order of the keys.
     MultiGet {
+        /// The keys to read.
         keys: Vec<String>,
     },
     /// Writes all values, or none if they do not fit. Answer: [`Value::Done`].
@@ -194,6 +202,7 @@ pub enum FromClient {
     Ask(Request),
     /// The answer to this request is no longer awaited.
     Forget {
+        /// The number of the request.
         number: u64,
     },
     /// The worker or its connection has ended: all its requests are forgotten. Its agent sends this message.

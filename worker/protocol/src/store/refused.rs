@@ -46,6 +46,7 @@ pub enum Refused {
     /// All keys and values of one request are too large together.
     #[error("the request has {length} bytes, of {limit} that one may have: split it")]
     RequestTooLarge {
+        /// The size of the request.
         length: u64,
         limit: u64,
     },
@@ -54,6 +55,7 @@ pub enum Refused {
         "the values have {length} bytes together, of {limit} in one answer: ask for fewer at once"
     )]
     AnswerTooLarge {
+        /// The size of all values.
         length: u64,
         limit: u64,
     },
@@ -66,6 +68,7 @@ pub enum Refused {
     /// The store has reached its maximum number of bytes.
     #[error("the store is full: it has room for {limit} bytes of keys and values; delete some")]
     Full {
+        /// The maximum size of keys, values and awaited keys.
         limit: u64,
     },
     /// A worker waits in too many requests.
@@ -77,11 +80,13 @@ pub enum Refused {
     /// The value for an addition is not a number.
     #[error("the value of {key:?} is no whole number, so nothing can be added to it")]
     NotANumber {
+        /// The key of the value.
         key: String,
     },
     /// The sum does not fit a 64-bit number.
     #[error("the sum at {key:?} is beyond 64 bits")]
     Overflow {
+        /// The key of the sum.
         key: String,
     },
     /// The store is unreachable, or became so. It is unknown whether the request was carried out.
