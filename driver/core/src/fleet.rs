@@ -50,7 +50,7 @@ pub struct AgentUp {
 pub enum Life {
     /// Has been started and has not reached `run()`.
     Starting {
-        /// When the process was started, or when its start timeout began anew.
+        /// When the process was started.
         since: Time,
     },
     /// Waits at `run()`, in no round.

@@ -83,8 +83,8 @@ pub enum AgentCommand {
     Setup(Box<Setup>),
     /// Starts a process on a slot.
     Spawn(Spawn),
-    /// Ends a process. An attached worker first gets a message; then follow SIGTERM, and after the grace SIGKILL, to
-    /// the process group.
+    /// Ends a process. An attached worker gets a message. If it is removed, or its failure domain failed, it then has
+    /// the grace to leave by itself. SIGTERM follows, and after the grace SIGKILL, to the process group.
     Stop {
         process: Process,
         /// The reason, for the worker's own message.

@@ -4,9 +4,9 @@
 //! ([`AgentCommand::Probe`]). A host that reaches all of them may join. A host that does not has failed, and the round
 //! trains on. Each host is probed once for each round that trains without it.
 //!
-//! The job sends no probe where it would cost time or change nothing: before the first round, in a recovery, to hosts
-//! of the round that trains, and to agents that do not support probes. A host with a pending probe is left out of a
-//! recovery that can do without it.
+//! The job sends no probe where it would cost time or change nothing. These cases are: before the first round, in a
+//! recovery, to hosts of the round that trains, and to agents that do not support probes. A host with a pending probe
+//! is left out of a recovery that can do without it.
 //!
 //! Not promised: that hosts of the round can dial the newcomer, that its workers reach the data ports of theirs, or
 //! that it reaches all hosts of a large round. Such a fault breaks the first round, and [`crate::suspicion`] blames the

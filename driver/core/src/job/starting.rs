@@ -189,9 +189,9 @@ impl Job {
         })
     }
 
-    /// Whether a commit existed that no reachable process holds. It did if a round began from a commit. Otherwise none
-    /// was ever made if no memory was lost, or if a member of the last round is present and holds nothing: no step is
-    /// done before all members have sealed the start.
+    /// Whether a commit existed that no reachable process holds. It did if a round began from a commit. Otherwise it
+    /// did not if no memory was lost, or if a member of the last round is present and holds nothing. No step is done
+    /// before all members have sealed the start.
     fn has_lost_state(&self, forming: &Forming) -> bool {
         let imagined = planted(Mutant::LossImagined);
         self.lineage.has_base()
