@@ -12,13 +12,13 @@ cd "$(dirname "$0")"
 python="$(./venv.sh wheel)"
 built="$target/$([ "$profile" = dev ] && echo debug || echo "$profile")"
 
-# In daily work the whole workspace, as all other builds: cargo unites features, so that nothing is compiled twice.
+# In development this builds the whole workspace, as all other builds do. cargo then unifies features, and compiles nothing twice.
 cargo build --locked --profile "$profile" "$([ "$profile" = dev ] && echo --workspace || echo --package=elasticrun)" >&2
 mkdir -p elasticrun.data/scripts
 install "$built/elasticrun" elasticrun.data/scripts/elasticrun
 [ "$profile" = dev ] || strip elasticrun.data/scripts/elasticrun
 
-# maturin calls cargo, which finds what is built already.
+# maturin calls cargo, which reuses the build.
 "$python" -m maturin build --quiet --locked --profile "$profile" ${3:+--features "$3"} --out "$out" >&2
 # shellcheck disable=SC2012
 ls -t "$out"/elasticrun-*.whl | head -1

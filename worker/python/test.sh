@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the wheel as a user gets it: installed, with real jobs of the binary in it.
+# Tests the installed wheel, with real jobs of the binary that it contains.
 #
 # Usage: worker/python/test.sh [arguments of pytest]
 set -euo pipefail

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests TensorFlow, Keras and JAX with the wheel as a user gets it: installed, with real jobs of the binary in it.
+# Tests TensorFlow, Keras and JAX with the installed wheel, in real jobs of the binary that it contains.
 #
 # Usage: worker/python/test_frameworks.sh [arguments of pytest]
-# The first run sets up an environment of its own under ${XDG_CACHE_HOME:-~/.cache}/elasticrun: 2.7 GB.
+# The first run creates an environment of 2.7 GB under ${XDG_CACHE_HOME:-~/.cache}/elasticrun.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs Horovod's own elastic examples and scenarios on the wheel as a user gets it, with one line of them changed.
+# Runs Horovod's elastic examples and scenarios on the installed wheel, with one changed line in each.
 #
 # Usage: HOROVOD_SRC=DIR worker/python/test_horovod.sh [arguments of pytest]
-# DIR is a checkout of Horovod; without it the tests are skipped. The first run sets up environments under
-# ${XDG_CACHE_HOME:-~/.cache}/elasticrun: those of test.sh and test_frameworks.sh, and 200 MB of its own.
+# DIR is a checkout of Horovod; without it the tests are skipped. The first run creates environments under
+# ${XDG_CACHE_HOME:-~/.cache}/elasticrun: those of test.sh and test_frameworks.sh, and another of 200 MB.
 set -euo pipefail
 [ -z "${HOROVOD_SRC:-}" ] || HOROVOD_SRC="$(realpath -e "$HOROVOD_SRC")"
 export HOROVOD_SRC="${HOROVOD_SRC:-}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs Horovod's own elastic scenarios on Spark, on a real cluster, on the wheel as a user gets it.
+# Runs Horovod's elastic scenarios on a real Spark cluster, with the installed wheel.
 #
 # Usage: HOROVOD_SRC=DIR worker/python/test_horovod_spark.sh [spark35|spark4] [arguments of pytest]
-# DIR is a checkout of Horovod; without it the tests are skipped. Needs Java 17. The first run sets up environments under
-# ${XDG_CACHE_HOME:-~/.cache}/elasticrun: those of test.sh and test_spark.sh, and 200 MB of its own.
+# DIR is a checkout of Horovod; without it the tests are skipped. Needs Java 17. The first run creates environments under
+# ${XDG_CACHE_HOME:-~/.cache}/elasticrun: those of test.sh and test_spark.sh, and another of 200 MB.
 set -euo pipefail
 [ -z "${HOROVOD_SRC:-}" ] || HOROVOD_SRC="$(realpath -e "$HOROVOD_SRC")"
 export HOROVOD_SRC="${HOROVOD_SRC:-}"
@@ -23,7 +23,7 @@ command -v java >/dev/null || {
     exit 2
 }
 
-# Torch is of the one, pyspark of the other.
+# torch comes from the first environment, pyspark from the second.
 python="$(./venv.sh test)"
 spark="$(./venv.sh "$line")"
 horovod="$(./venv.sh horovod)"

@@ -1,8 +1,8 @@
 #!/usr/bin/env -S python3 -B
-"""Plants the known mistakes of the worker's machine into the wheel, one by one: a test with real jobs must fail.
+"""Builds known mutants of the worker's state machine into the wheel. For each one a test with real jobs must fail.
 
-The simulation sees each of them as well (`make sim-mutants`). Here it is shown that what it runs is what is shipped: the
-mistake is planted in the core, and a training script meets it. Without a mistake all of these tests must pass.
+The simulation detects each mutant as well (`make sim-mutants`). This script shows that the simulated code is the shipped code: it
+activates a mutant of the core, and a training script detects it. Without a mutant all of these tests must pass.
 
 Usage: worker/python/test_mutants.py [NAME...]
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-#: Mistakes (driver/core/src/mutant.rs), and the test that each of them fails.
+#: Mutants (driver/core/src/mutant.rs), and the test that each of them fails.
 TESTS = {
     "NoRestore": "test_loop.py::test_survivors_begin_with_the_commit_and_not_with_what_a_failure_has_left",
     "TrainUnnoted": "test_elastic.py::test_workers_that_never_commit_begin_again_after_a_failure",
@@ -30,8 +30,8 @@ TESTS = {
     "CommitIdReused": "test_elastic.py::test_survivors_of_a_sigkill_go_on_from_the_newest_commit",
 }
 
-#: Mistakes that no training script has shown so far, and why: another rule of the worker makes up for each of them unless
-#: several things go wrong at once. The simulation sees them.
+#: Mutants that no training script has detected so far, with the reason: another rule of the worker compensates for each of them
+#: unless several failures coincide. The simulation detects them.
 SIMULATION_ONLY = {
     "UnseenBase": "rank 0 fetches the base before its callbacks run, and the others follow rank 0",
     "RootNotFollowed": "what members receive is rank 0's all the same, under another id",
@@ -42,9 +42,9 @@ SIMULATION_ONLY = {
 
 
 def last(*words: str) -> str:
-    """The last word that a script prints."""
-    said = subprocess.run(words, cwd=HERE, check=True, stdout=subprocess.PIPE, text=True)
-    return said.stdout.split()[-1]
+    """Runs a script and returns the last word of its output."""
+    done = subprocess.run(words, cwd=HERE, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.split()[-1]
 
 
 def main() -> int:
@@ -88,8 +88,8 @@ def main() -> int:
             began = time.monotonic()
             seen = not passes([TESTS[name]], name)
             unseen += not seen
-            said = "fails" if seen else "PASSES: NOT SEEN"
-            print(f"{name:24} {TESTS[name]} {said}, {time.monotonic() - began:.1f} s", flush=True)
+            result = "fails" if seen else "PASSES: NOT SEEN"
+            print(f"{name:24} {TESTS[name]} {result}, {time.monotonic() - began:.1f} s", flush=True)
     for name, why in SIMULATION_ONLY.items():
         print(f"{name:24} by the simulation only: {why}")
     print(f"{len(chosen)} mistakes, {unseen} not seen; {len(SIMULATION_ONLY)} by the simulation only")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests our readers beside petastorm 0.13.1: what a seed and a shard mean, and what it has written with Spark. It gets
-# environments of its own; the second needs Java.
+# Compares the readers with petastorm 0.13.1: the meaning of seeds and shards, and data sets that petastorm wrote with Spark.
+# It creates separate environments; the second needs Java.
 #
 # Usage: worker/python/test_petastorm.sh [arguments of pytest]
 set -euo pipefail

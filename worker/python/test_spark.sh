@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Tests jobs on a real standalone cluster of Spark, with the wheel as a user gets it, on both lines of Spark.
+# Tests jobs on a real standalone Spark cluster, with the installed wheel, on both supported Spark versions.
 #
 # Usage: worker/python/test_spark.sh [spark35|spark4|all|quick] [arguments of pytest]
-# Needs Java 17. The estimator's tests take torch from the environment of test.sh. Each environment takes 0.5 GB under
-# ${XDG_CACHE_HOME:-~/.cache}/elasticrun, a cluster 2.2 GB of memory.
-# "quick" is what CI runs: the tests that are marked so, on the newer line; nothing where there is no Java.
+# Needs Java 17. The estimator's tests take torch from the environment of test.sh. Each environment needs 0.5 GB under
+# ${XDG_CACHE_HOME:-~/.cache}/elasticrun, and a cluster 2.2 GB of memory.
+# "quick" is for CI: the tests with that mark on the newer version. Without Java they are skipped.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -42,7 +42,7 @@ torch="$(./venv.sh test)"
 imported="$("$torch" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 for line in "${lines[@]}"; do
     python="$(./venv.sh "$line")"
-    # What is imported from there comes first, this package too.
+    # PYTHONPATH precedes the environment's packages, so both need this package.
     for each in "$torch" "$python"; do
         "$each" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
     done

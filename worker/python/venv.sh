@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes the virtual environment of a list of requirements, once, outside of the clone.
+# Creates the virtual environment of a list of requirements, once, outside of the clone.
 #
 # Usage: worker/python/venv.sh test|frameworks|horovod|spark35|spark4|wheel|lint
-# Prints the path of its python as the last line of stdout; everything else goes to stderr. Safe to call
-# again and from several places at once: it does nothing when the environment is what the list asks for.
-# The list `test` holds torch: about a minute and a half and 6 GB under ${XDG_CACHE_HOME:-~/.cache}/elasticrun.
+# Prints the path of its python as the last line of stdout; all other output goes to stderr. Repeated and concurrent calls are
+# safe: an environment that matches its list is not changed.
+# The list `test` contains torch. It takes about a minute and a half, and 6 GB under ${XDG_CACHE_HOME:-~/.cache}/elasticrun.
 set -euo pipefail
 
 list="$(dirname "$0")/requirements/${1:?which list: test, frameworks, horovod, spark35, spark4, wheel or lint}.txt"
@@ -13,7 +13,7 @@ venv="$root/venv-$1"
 wanted="$("${PYTHON:-python3}" -V) $(sha256sum <"$list")"
 stamp="$venv/.complete"
 
-# What is found on it counts as installed for pip.
+# pip treats packages on PYTHONPATH as installed.
 unset PYTHONPATH
 mkdir -p "$root"
 exec 9>"$venv.lock"

@@ -1,13 +1,13 @@
-//! The threads that tell Python that a collective is done.
+//! The threads that call Python callbacks when a collective is done.
 //!
-//! A callback may wait for collectives that it starts itself, as hooks of DistributedDataParallel do, so it never runs on
-//! the thread that runs collectives. Callbacks run one after the other, in the order in which the operations end, which
-//! is the same on all ranks: what they start is in one order, too. Those of operations that a callback has started run on a
-//! thread of the next level, since the callback may wait for them.
+//! A callback may wait for collectives that it starts itself, as hooks of DistributedDataParallel do. It therefore never runs
+//! on the thread that runs collectives. Callbacks run one after the other in the order in which their operations end. That
+//! order is the same on all ranks, and so is the order of the operations that callbacks start. Callbacks of operations that a
+//! callback has started run on a thread of the next level, because the first callback may wait for them.
 //!
 //! # Not promised
-//! An order between what callbacks start and what other threads start meanwhile: as with any two threads, that is the
-//! program's affair. A callback of an operation that is done already runs at once, in the thread that asks for it.
+//! No order between operations that callbacks start and operations that other threads start at the same time. The program must
+//! order them, as with any two threads. A callback that is added to a finished operation runs at once, in the calling thread.
 
 use std::{
     cell::Cell,
@@ -15,53 +15,55 @@ use std::{
     thread,
 };
 
-use crate::work::{Shared, Told};
+use crate::work::{Callbacks, Shared};
 
-/// The thread of each level, started when it is first needed.
+/// The channel to the thread of each level. A thread starts at its first use.
 static LEVELS: Mutex<Vec<mpsc::Sender<Call>>> = Mutex::new(Vec::new());
 
 thread_local! {
     static LEVEL: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Callbacks of an operation that is done.
+/// A finished operation and its callbacks.
 #[derive(Debug)]
 struct Call {
     work: Arc<Shared>,
-    told: Told,
+    callbacks: Callbacks,
 }
 
-/// How many callbacks the calling thread is within: the level of operations that it starts.
+/// Nesting depth of callbacks in the calling thread, which is the level of operations that it starts.
 pub(crate) fn level() -> usize {
     LEVEL.get()
 }
 
 /// Has the thread of `level` call the callbacks of `work`.
-pub(crate) fn tell(level: usize, work: Arc<Shared>, told: Told) {
+pub(crate) fn dispatch(level: usize, work: Arc<Shared>, callbacks: Callbacks) {
     let mut levels = LEVELS.lock().unwrap_or_else(PoisonError::into_inner);
     while levels.len() <= level {
         let (sender, calls) = mpsc::channel();
-        let own = levels.len() + 1;
+        let next_level = levels.len() + 1;
         let started = thread::Builder::new()
             .name(format!("elasticrun-call{}", levels.len()))
-            .spawn(move || run(own, calls));
+            .spawn(move || run(next_level, calls));
         if started.is_err() {
-            // The system has no more threads: better here than never.
+            // No thread could be started, so the callbacks run in this one.
             drop(levels);
-            work.tell(told);
+            work.run_callbacks(callbacks);
             return;
         }
         levels.push(sender);
     }
-    if let Err(mpsc::SendError(Call { work, told })) = levels[level].send(Call { work, told }) {
+    if let Err(mpsc::SendError(Call { work, callbacks })) =
+        levels[level].send(Call { work, callbacks })
+    {
         drop(levels);
-        work.tell(told);
+        work.run_callbacks(callbacks);
     }
 }
 
 fn run(level: usize, calls: mpsc::Receiver<Call>) {
     LEVEL.set(level);
-    for Call { work, told } in calls {
-        work.tell(told);
+    for Call { work, callbacks } in calls {
+        work.run_callbacks(callbacks);
     }
 }

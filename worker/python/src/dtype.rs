@@ -4,7 +4,7 @@ use elasticrun_worker::{DType, Element, Op};
 use half::{bf16, f16};
 use pyo3::{exceptions::PyValueError, prelude::*};
 
-/// The element type of a name that Python gives.
+/// The element type with a name that Python passes.
 pub(crate) fn dtype(name: &str) -> PyResult<DType> {
     Ok(match name {
         "u8" => DType::U8,
@@ -27,7 +27,7 @@ pub(crate) fn dtype(name: &str) -> PyResult<DType> {
     })
 }
 
-/// The reduction of a name that Python gives.
+/// The reduction with a name that Python passes.
 pub(crate) fn op(name: &str) -> PyResult<Op> {
     Ok(match name {
         "sum" => Op::Sum,
@@ -132,7 +132,7 @@ impl Scale for bf16 {
     }
 }
 
-/// Memory of a Python object that is kept alive while it is used: whole elements of one type.
+/// Memory of a Python object, which the caller keeps alive: whole elements of one type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     address: usize,
@@ -140,8 +140,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The elements of type `T` in the `nbytes` at `address`, which is all that is ever read or written there.
-    pub(crate) fn of<T>((address, nbytes): (usize, usize)) -> PyResult<Self> {
+    /// The elements of type `T` in the `nbytes` at `address`. Nothing beyond them is read or written.
+    pub(crate) fn from_address<T>((address, nbytes): (usize, usize)) -> PyResult<Self> {
         let size = size_of::<T>();
         if !nbytes.is_multiple_of(size) {
             return Err(PyValueError::new_err(format!(
@@ -159,7 +159,7 @@ impl Memory {
         })
     }
 
-    /// Elements.
+    /// Number of elements.
     pub(crate) fn len(self) -> usize {
         self.len
     }
@@ -167,7 +167,7 @@ impl Memory {
     /// The elements to write.
     ///
     /// # Safety
-    /// `T` is the type that the memory was made of, the memory is alive, and nobody else uses it for `'a`.
+    /// `T` is the type that the memory was created with, the memory is alive, and no other code uses it for `'a`.
     pub(crate) unsafe fn as_mut<'a, T: Element>(self) -> &'a mut [T] {
         if self.len == 0 {
             return &mut [];
@@ -180,7 +180,7 @@ impl Memory {
     /// The elements to read.
     ///
     /// # Safety
-    /// `T` is the type that the memory was made of, the memory is alive, and nobody writes it for `'a`.
+    /// `T` is the type that the memory was created with, the memory is alive, and no other code writes it for `'a`.
     pub(crate) unsafe fn as_ref<'a, T: Element>(self) -> &'a [T] {
         if self.len == 0 {
             return &[];

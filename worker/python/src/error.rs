@@ -19,8 +19,8 @@ pub(crate) fn exception(py: Python<'_>, class: &str, message: impl Into<String>)
     }
 }
 
-/// What the SDK said, with its causes.
-pub(crate) fn of(py: Python<'_>, error: &Error) -> PyErr {
+/// The exception for an error of the SDK, with its causes in the text.
+pub(crate) fn from_worker(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Interrupted(Interrupt::WorkersFailed) => "WorkersFailed",
         Error::Interrupted(Interrupt::HostsUpdated) => "HostsUpdated",
@@ -37,7 +37,7 @@ pub(crate) fn of(py: Python<'_>, error: &Error) -> PyErr {
     let text = match error {
         Error::Interrupted(Interrupt::WorkersFailed) => WORKERS_FAILED.to_owned(),
         Error::Interrupted(Interrupt::HostsUpdated) => HOSTS_UPDATED.to_owned(),
-        error => told(error),
+        error => with_causes(error),
     };
     exception(py, class, text)
 }
@@ -45,8 +45,9 @@ pub(crate) fn of(py: Python<'_>, error: &Error) -> PyErr {
 const WORKERS_FAILED: &str = "a worker of the round failed: let this error pass to elastic.run, which goes on from the newest commit";
 const HOSTS_UPDATED: &str = "the hosts of the job change: let this error pass to elastic.run, which goes on in the next round";
 
-/// What a failed collective says: `error` as the worker's judge sees it, and the name that the caller gave.
-pub(crate) fn of_collective(
+/// The exception for a failed collective. `error` is the worker's classification of `cause`, and `name` the caller's name of
+/// the operation.
+pub(crate) fn from_collective(
     py: Python<'_>,
     cause: &GroupError,
     error: &Error,
@@ -58,15 +59,16 @@ pub(crate) fn of_collective(
     };
     match cause {
         GroupError::TimedOut { .. } => exception(py, "CollectiveTimeout", named(cause.to_string())),
-        _ if error.interrupt().is_some() || error.is_stop() => of(py, error),
+        _ if error.interrupt().is_some() || error.is_stop() => from_worker(py, error),
         GroupError::Mismatch { .. } => {
             exception(py, "CollectiveMismatch", named(cause.to_string()))
         }
-        _ => exception(py, "ElasticrunError", named(told(error))),
+        _ => exception(py, "ElasticrunError", named(with_causes(error))),
     }
 }
 
-fn told(error: &Error) -> String {
+/// The text of an error and of its causes.
+fn with_causes(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

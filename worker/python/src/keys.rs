@@ -10,10 +10,10 @@ use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
 
 use crate::error;
 
-/// How long a wait lasts before it looks for signals.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a wait checks for signals.
+const SIGNAL_POLL: Duration = Duration::from_millis(100);
 
-/// Keys and values that all workers share: those of a round, which are gone with it, or those of the job.
+/// Keys and values that all workers share: those of a round, which are deleted with it, or those of the job.
 #[pyclass(frozen, module = "elasticrun._native")]
 #[derive(Debug)]
 pub(crate) struct Keys(pub(crate) Store);
@@ -23,21 +23,21 @@ impl Keys {
     /// Writes a value.
     fn set(&self, py: Python<'_>, key: String, value: &[u8]) -> PyResult<()> {
         let value = value.into();
-        self.ask(py, Op::Set { key, value }, None).map(drop)
+        self.request(py, Op::Set { key, value }, None).map(drop)
     }
 
-    /// Reads a value as soon as it is there. StoreTimeout if nobody has set it after `timeout` seconds.
+    /// Reads a value as soon as it is set. Raises StoreTimeout after `timeout` seconds.
     fn get<'py>(&self, py: Python<'py>, key: String, timeout: f64) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, Op::Get { key }, Some(timeout))
+        self.request(py, Op::Get { key }, Some(timeout))
     }
 
-    /// Adds to a number, which is 0 before, and gives the sum.
+    /// Adds to a number, initially 0, and returns the sum.
     fn add<'py>(&self, py: Python<'py>, key: String, amount: i64) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, Op::Add { key, amount }, None)
+        self.request(py, Op::Add { key, amount }, None)
     }
 
-    /// Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. Gives what is there
-    /// after it, None if nothing is.
+    /// Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. Returns the value afterwards,
+    /// None if there is none.
     fn compare_set<'py>(
         &self,
         py: Python<'py>,
@@ -51,73 +51,73 @@ impl Keys {
             expected,
             desired,
         };
-        self.ask(py, op, None)
+        self.request(py, op, None)
     }
 
-    /// Waits until all keys are there. StoreTimeout names what is missing after `timeout` seconds.
+    /// Waits until all keys are set. Raises StoreTimeout, which names the missing keys, after `timeout` seconds.
     fn wait(&self, py: Python<'_>, keys: Vec<String>, timeout: f64) -> PyResult<()> {
-        self.ask(py, Op::Wait { keys }, Some(timeout)).map(drop)
+        self.request(py, Op::Wait { keys }, Some(timeout)).map(drop)
     }
 
-    /// Whether all keys are there.
+    /// Whether all keys are set.
     fn check<'py>(&self, py: Python<'py>, keys: Vec<String>) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, Op::Check { keys }, None)
+        self.request(py, Op::Check { keys }, None)
     }
 
-    /// Removes a key; whether it was there.
+    /// Deletes a key. Returns whether it was set.
     fn delete<'py>(&self, py: Python<'py>, key: String) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, Op::Delete { key }, None)
+        self.request(py, Op::Delete { key }, None)
     }
 
-    /// How many keys begin with `prefix`.
+    /// Number of keys that begin with `prefix`.
     fn num_keys<'py>(&self, py: Python<'py>, prefix: String) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, Op::NumKeys { prefix }, None)
+        self.request(py, Op::NumKeys { prefix }, None)
     }
 
-    /// Writes behind what is there.
+    /// Appends to a value.
     fn append(&self, py: Python<'_>, key: String, value: &[u8]) -> PyResult<()> {
         let value = value.into();
-        self.ask(py, Op::Append { key, value }, None).map(drop)
+        self.request(py, Op::Append { key, value }, None).map(drop)
     }
 
-    /// Reads values as soon as all are there.
+    /// Reads values as soon as all are set. Raises StoreTimeout after `timeout` seconds.
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
         keys: Vec<String>,
         timeout: f64,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, Op::MultiGet { keys }, Some(timeout))
+        self.request(py, Op::MultiGet { keys }, Some(timeout))
     }
 
-    /// Writes all values or, if there is no room for them, none.
+    /// Writes all values or, if the store has no space for them, none.
     fn multi_set(&self, py: Python<'_>, entries: Vec<(String, Vec<u8>)>) -> PyResult<()> {
         let entries = entries
             .into_iter()
             .map(|(key, value)| (key, value.as_slice().into()))
             .collect();
-        self.ask(py, Op::MultiSet { entries }, None).map(drop)
+        self.request(py, Op::MultiSet { entries }, None).map(drop)
     }
 }
 
 impl Keys {
-    /// Asks and waits without the GIL; Ctrl-C ends the wait.
-    fn ask<'py>(
+    /// Sends a request and waits for the answer without the GIL. Ctrl-C ends the wait.
+    fn request<'py>(
         &self,
         py: Python<'py>,
         op: Op,
         seconds: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let timeout = match seconds {
-            None => ANSWER,
+            None => REQUEST_TIMEOUT,
             Some(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| {
                 PyValueError::new_err(format!("timeout of {seconds} s: {error}"))
             })?,
         };
-        let raised = |error: Error| error::of(py, &error);
+        let raised = |error: Error| error::from_worker(py, &error);
         let mut call = py.detach(|| self.0.start(op, timeout)).map_err(raised)?;
         let answer = loop {
-            if let Some(answer) = py.detach(|| call.poll(LOOK)) {
+            if let Some(answer) = py.detach(|| call.poll(SIGNAL_POLL)) {
                 break answer.map_err(raised)?;
             }
             py.check_signals()?;
@@ -137,5 +137,5 @@ impl Keys {
     }
 }
 
-/// How long the driver may take for what needs no waiting.
-const ANSWER: Duration = Duration::from_secs(60);
+/// Timeout of requests that wait for no key.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,25 +1,25 @@
 //! `elasticrun._native`: the Rust SDK as Python calls it.
 //!
 //! # Theory of operation
-//! A process is a worker once, so there is one [`Worker`](elasticrun_worker::Worker) for it (`process`).
-//! Its training thread joins rounds, syncs, commits and comes to boundaries. The collectives of a round
-//! run in the order of their submission on a thread of ours, the [`lane`], so that they overlap with what
-//! Python does; a [`work::Work`] tells when one is done, and [`callbacks`] are called on threads of their own.
+//! A process is one worker, so `process` holds one [`Worker`](elasticrun_worker::Worker).
+//! The training thread joins rounds, syncs, commits and reaches boundaries. The collectives of a round
+//! run in the order of their submission on the thread of a [`collective_queue`], so that they overlap with what
+//! Python does. A [`work::Work`] is the handle of one of them. [`callbacks`] run on separate threads.
 //!
 //! # Invariants
-//! - P1 whatever may block runs without the GIL, and the waits of the main thread see Ctrl-C.
-//! - P2 nothing is started and no thread exists before `init`, so forking before it is safe.
-//! - P3 memory that a collective uses is kept alive by `keep` until it is done.
+//! - P1 Calls that may block run without the GIL, and waits of the main thread react to Ctrl-C.
+//! - P2 No thread exists before `init`, so a fork before it is safe.
+//! - P3 The `keep` object of a collective keeps its memory alive until it is done.
 //!
 //! The Python side of each call, with its types, is in `_native.pyi`.
 
 mod call;
 mod callbacks;
+mod collective_queue;
 mod data;
 mod dtype;
 mod error;
 mod keys;
-mod lane;
 mod operations;
 mod payload;
 mod process;
@@ -34,13 +34,13 @@ mod _native {
     #[pymodule_export]
     use crate::{
         call::call_key,
+        collective_queue::CollectiveQueue,
         data::{Batch, Column, Data, Image, PlanPreview, columns, images, note, plan},
         keys::Keys,
-        lane::Lane,
         process::{
-            Standing, boundary, fail, fetch_base, finish, host_at_risk, in_round, init,
-            initialized, job_keys, join, lacks_base, lane, leave_here, newest, refuse_commits,
-            round_keys, seal, shutdown, sync, training, world,
+            WorldInfo, boundary, collective_queue, commit, fail, fetch_base, finish, host_at_risk,
+            in_round, init, initialized, job_keys, join, lacks_base, leave_at_boundary,
+            refuse_commits, round_keys, shutdown, sync, training, with_newest_commit, world,
         },
         sampler::Sampler,
         setup::{Step, adopt_state, setup},
@@ -54,7 +54,7 @@ mod _native {
     }
 }
 
-/// Plants the mistake that the environment names: `test_mutants.py`.
+/// Plants the mutant that the environment variable names. Used by `test_mutants.py`.
 #[cfg(feature = "mutants")]
 fn plant_mutant() -> pyo3::PyResult<()> {
     let Ok(name) = std::env::var("ELASTICRUN_MUTANT") else {
@@ -68,7 +68,7 @@ fn plant_mutant() -> pyo3::PyResult<()> {
     }
 }
 
-/// What is shipped has no mistakes to plant.
+/// A shipped module contains no mutants.
 #[cfg(not(feature = "mutants"))]
 const fn plant_mutant() -> pyo3::PyResult<()> {
     Ok(())

@@ -1,9 +1,9 @@
-//! The collectives of a [`Lane`], from addresses that Python gives.
+//! The collectives of a [`CollectiveQueue`], on addresses that Python passes.
 //!
-//! Each call checks its arguments, submits a task and gives its [`Work`]. Buffers are an address and a number of bytes,
-//! and the sizes of all buffers of a call are compared here, so that whatever types the caller means, no operation
-//! reads or writes beyond them. SAFETY of all of them rests on that, and on P3: `keep` holds the memory, and callers
-//! leave it alone until the work is done, which Python's side documents.
+//! Each call checks its arguments, submits a task and returns its [`Work`]. A buffer is an address and a number of bytes. Each
+//! call compares the sizes of all its buffers, so that no operation reads or writes beyond them, whatever element type the
+//! caller names. SAFETY of all operations rests on that and on P3: `keep` holds the memory, and callers do not touch it until
+//! the work is done, as the Python side documents.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use elasticrun_worker::{Group, GroupError, Op};
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
 
 use crate::{
+    collective_queue::{CollectiveQueue, Scratch, Task},
     dtype::{self, Memory, Scale, with_element},
-    lane::{Lane, Scratch, Task},
     work::{Outcome, Work},
 };
 
 #[pymethods]
-impl Lane {
-    /// The longest time in seconds that an operation waits for other ranks; None waits until they come or the
-    /// round is over, which is the default.
+impl CollectiveQueue {
+    /// Maximum time in seconds that an operation waits for other ranks. None, the default, waits until they come or the round
+    /// is over.
     #[pyo3(signature = (seconds))]
     fn set_timeout(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
         let timeout = match seconds {
@@ -33,10 +33,10 @@ impl Lane {
     }
 
     fn __repr__(&self) -> String {
-        format!("<Lane of rank {} of {}>", self.rank, self.size)
+        format!("<CollectiveQueue of rank {} of {}>", self.rank, self.size)
     }
 
-    /// Combines what lies in the buffers (address, bytes), in place; several are one operation.
+    /// Combines the contents of the buffers (address, bytes) in place. Several buffers are one operation.
     #[pyo3(signature = (buffers, dtype, op, keep = None, name = None, prescale = 1.0, postscale = 1.0, tag = 0))]
     #[expect(clippy::too_many_arguments, reason = "a call of Python by keyword")]
     fn allreduce(
@@ -54,7 +54,7 @@ impl Lane {
         let task: Task = with_element!(dtype::dtype(dtype)?, T => {
             let buffers = buffers
                 .into_iter()
-                .map(Memory::of::<T>)
+                .map(Memory::from_address::<T>)
                 .collect::<PyResult<Vec<_>>>()?;
             Box::new(move |group, scratch| {
                 group.expect_shape(tag);
@@ -64,7 +64,7 @@ impl Lane {
         Ok(self.submit(task, keep, name))
     }
 
-    /// Brings the bytes at `address` of rank `root` to all.
+    /// Copies the bytes at `address` of rank `root` to all ranks.
     #[pyo3(signature = (address, nbytes, root, keep = None, name = None))]
     fn broadcast(
         &self,
@@ -74,7 +74,7 @@ impl Lane {
         keep: Option<Py<PyAny>>,
         name: Option<String>,
     ) -> PyResult<Work> {
-        let data = Memory::of::<u8>((address, nbytes))?;
+        let data = Memory::from_address::<u8>((address, nbytes))?;
         let task: Task = Box::new(move |group, _| {
             // SAFETY: see the module.
             group.broadcast(unsafe { data.as_mut::<u8>() }, root)?;
@@ -83,31 +83,31 @@ impl Lane {
         Ok(self.submit(task, keep, name))
     }
 
-    /// Brings the bytes `own` (address, bytes) of each rank to all, in order of rank; all have as many.
-    #[pyo3(signature = (own, all, keep = None, name = None, tag = 0))]
+    /// Copies the `input` (address, bytes) of each rank to the `output` of all, in order of rank. All inputs have the same size.
+    #[pyo3(signature = (input, output, keep = None, name = None, tag = 0))]
     fn allgather(
         &self,
-        own: (usize, usize),
-        all: (usize, usize),
+        input: (usize, usize),
+        output: (usize, usize),
         keep: Option<Py<PyAny>>,
         name: Option<String>,
         tag: u32,
     ) -> PyResult<Work> {
-        let own = Memory::of::<u8>(own)?;
-        let all = Memory::of::<u8>(all)?;
-        self.check_blocks("allgather", "output", all, own)?;
+        let input = Memory::from_address::<u8>(input)?;
+        let output = Memory::from_address::<u8>(output)?;
+        self.check_blocks("allgather", "output", output, input)?;
         let task: Task = Box::new(move |group, _| {
             // SAFETY: see the module.
-            let (own, all) = unsafe { (own.as_ref::<u8>(), all.as_mut::<u8>()) };
+            let (input, output) = unsafe { (input.as_ref::<u8>(), output.as_mut::<u8>()) };
             group.expect_shape(tag);
-            group.allgather(own, all)?;
+            group.allgather(input, output)?;
             Ok(Outcome::Written)
         });
         Ok(self.submit(task, keep, name))
     }
 
     /// Combines the `input` (address, bytes) of all ranks; each gets its block of the result. Elements are multiplied by
-    /// `prescale` first, in memory of our own.
+    /// `prescale` first, in the scratch memory.
     #[pyo3(signature = (input, output, dtype, op, keep = None, name = None, prescale = 1.0, tag = 0))]
     #[expect(clippy::too_many_arguments, reason = "a call of Python by keyword")]
     fn reduce_scatter(
@@ -123,8 +123,8 @@ impl Lane {
     ) -> PyResult<Work> {
         let op = dtype::op(op)?;
         let task: Task = with_element!(dtype::dtype(dtype)?, T => {
-            let input = Memory::of::<T>(input)?;
-            let output = Memory::of::<T>(output)?;
+            let input = Memory::from_address::<T>(input)?;
+            let output = Memory::from_address::<T>(output)?;
             self.check_blocks("reduce_scatter", "input", input, output)?;
             Box::new(move |group, scratch| {
                 // SAFETY: see the module.
@@ -144,7 +144,7 @@ impl Lane {
         Ok(self.submit(task, keep, name))
     }
 
-    /// Sends `input_splits[r]` bytes of the input (address, bytes) to each rank `r` and gets `output_splits[r]` from it.
+    /// Sends `input_splits[r]` bytes of the input (address, bytes) to each rank `r` and receives `output_splits[r]` from it.
     #[pyo3(signature = (input, input_splits, output, output_splits, keep = None, name = None))]
     fn alltoall(
         &self,
@@ -155,8 +155,8 @@ impl Lane {
         keep: Option<Py<PyAny>>,
         name: Option<String>,
     ) -> PyResult<Work> {
-        let input = Memory::of::<u8>(input)?;
-        let output = Memory::of::<u8>(output)?;
+        let input = Memory::from_address::<u8>(input)?;
+        let output = Memory::from_address::<u8>(output)?;
         for (what, memory, splits) in [
             ("input", input, &input_splits),
             ("output", output, &output_splits),
@@ -186,7 +186,7 @@ impl Lane {
         self.submit(task, None, name)
     }
 
-    /// Brings the `data` of rank `root`, of any length, to all; the others pass None.
+    /// Copies the `data` of rank `root`, of any length, to all ranks; the others pass None.
     #[pyo3(signature = (data, root, name = None))]
     fn broadcast_bytes(
         &self,
@@ -202,17 +202,17 @@ impl Lane {
         self.submit(task, None, name)
     }
 
-    /// Brings the `data` of each rank, of any length, to all.
+    /// Copies the `data` of each rank, of any length, to all ranks.
     #[pyo3(signature = (data, name = None))]
     fn allgather_bytes(&self, data: &Bound<'_, PyBytes>, name: Option<String>) -> Work {
-        let own = data.as_bytes().to_vec();
-        let task: Task = Box::new(move |group, _| group.allgatherv(&own).map(Outcome::Each));
+        let input = data.as_bytes().to_vec();
+        let task: Task = Box::new(move |group, _| group.allgatherv(&input).map(Outcome::Each));
         self.submit(task, None, name)
     }
 }
 
-impl Lane {
-    /// `blocks` must hold one block for each rank.
+impl CollectiveQueue {
+    /// Returns an error unless `blocks` holds one `block` for each rank.
     fn check_blocks(&self, call: &str, what: &str, blocks: Memory, block: Memory) -> PyResult<()> {
         if block.len().checked_mul(self.size as usize) == Some(blocks.len()) {
             return Ok(());
@@ -226,7 +226,7 @@ impl Lane {
     }
 }
 
-/// `len` elements in the scratch memory.
+/// `len` elements of the scratch memory, which grows as needed.
 fn elements<T: Scale>(scratch: &mut Scratch, len: usize) -> &mut [T] {
     let words = (len * size_of::<T>()).div_ceil(size_of::<u64>());
     if scratch.len() < words {
@@ -236,7 +236,7 @@ fn elements<T: Scale>(scratch: &mut Scratch, len: usize) -> &mut [T] {
     unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast::<T>(), len) }
 }
 
-/// Several buffers travel as one message through the scratch memory; one, unscaled, lies where it is.
+/// Several buffers are combined as one message in the scratch memory. A single buffer is combined in place.
 fn allreduce<T: Scale>(
     group: &mut Group,
     scratch: &mut Scratch,
@@ -282,8 +282,8 @@ fn scale<T: Scale>(data: &mut [T], factor: f64) {
     }
 }
 
-/// Each rank publishes its whole input and all take their parts: `size` times the traffic of a direct
-/// exchange between hosts, one copy within a host.
+/// Each rank gathers the whole input of all ranks and copies its parts. That is `size` times the traffic of a direct exchange
+/// between hosts, and one copy within a host.
 fn alltoall(
     group: &mut Group,
     input: &[u8],
@@ -295,27 +295,26 @@ fn alltoall(
         group.topology().rank as usize,
         group.topology().size as usize,
     );
-    // What each rank sends to each, and has room for from each: all ranks look at all of it, so that all of them stop
-    // here if two do not fit.
-    let own: Vec<u64> = (input_splits.iter().chain(output_splits))
+    // The splits of all ranks. Each rank checks all of them, so that all stop here if any two do not match.
+    let local: Vec<u64> = (input_splits.iter().chain(output_splits))
         .map(|&split| split as u64)
         .collect();
-    let mut all = vec![0; own.len() * size];
-    group.allgather(&own, &mut all)?;
-    let rows: Vec<(&[u64], &[u64])> = (all.chunks(own.len()))
+    let mut all = vec![0; local.len() * size];
+    group.allgather(&local, &mut all)?;
+    let rows: Vec<(&[u64], &[u64])> = (all.chunks(local.len()))
         .map(|row| row.split_at(size))
         .collect();
     for (from, (sends, _)) in rows.iter().enumerate() {
-        for (to, (_, room)) in rows.iter().enumerate() {
-            if sends[to] != room[from] {
+        for (to, (_, expects)) in rows.iter().enumerate() {
+            if sends[to] != expects[from] {
                 return Err(GroupError::Argument(format!(
                     "rank {from} sends {} bytes to rank {to}, which has room for {}",
-                    sends[to], room[from]
+                    sends[to], expects[from]
                 )));
             }
         }
     }
-    // As far as the splits go.
+    // The input may be longer than the sum of the splits.
     let inputs = group.allgatherv(&input[..input_splits.iter().sum()])?;
     let mut rest = output;
     for ((sends, _), input) in rows.iter().zip(&inputs) {

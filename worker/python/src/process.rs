@@ -1,4 +1,4 @@
-//! This process as a worker: one for the whole module.
+//! The worker of this process. The module holds exactly one.
 
 use std::{
     env,
@@ -11,42 +11,42 @@ use elasticrun_worker::{CommitId, State, Through, Worker, World, state, worker::
 use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::MutexExt, types::PyBytes};
 
 use crate::{
+    collective_queue::CollectiveQueue,
     error,
     keys::Keys,
-    lane::Lane,
     payload::{self, Adapter, Payload},
-    watch::{self, Change},
+    watch::{self, RoundEvent},
 };
 
-/// How long a wait for a round lasts before it looks for signals.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a wait for a round checks for signals.
+const SIGNAL_POLL: Duration = Duration::from_millis(100);
 
 static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
 
-/// A call of this process has put the worker back.
-static RETURNED: Condvar = Condvar::new();
+/// Notified when a call puts the worker back.
+static WORKER_RETURNED: Condvar = Condvar::new();
 
-/// What this process is. Never locked during a call that may block: the worker is taken out for it.
+/// State of this process. A call that may block takes the worker out, so the lock is never held during it.
 #[derive(Debug)]
 struct Process {
-    /// Who made it: a forked child is nobody's worker.
+    /// The process that called `init`. A forked child has another pid and is not a worker.
     pid: u32,
-    /// `None` while a call uses it.
+    /// `None` while a call uses the worker.
     worker: Option<Worker>,
-    /// The thread of the last call that used it.
+    /// The thread of the last call that used the worker.
     user: Option<ThreadId>,
-    /// How many threads wait for it.
-    awaited: usize,
-    standing: Standing,
-    lane: Option<Py<Lane>>,
-    /// A thread waits for holds.
+    /// Number of threads that wait for the worker.
+    waiters: usize,
+    world_info: WorldInfo,
+    queue: Option<Py<CollectiveQueue>>,
+    /// Whether a thread waits for holds.
     watches_holds: bool,
 }
 
-/// The place of this process in the world.
+/// Ranks, sizes and round of this process.
 #[pyclass(frozen, get_all, from_py_object, module = "elasticrun._native")]
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct WorldInfo {
     rank: u32,
     size: u32,
     local_rank: u32,
@@ -55,16 +55,16 @@ pub(crate) struct Standing {
     cross_size: u32,
     round: u64,
     epoch: u64,
-    /// No other round has it.
+    /// Key prefix that is unique to the round.
     prefix: String,
-    /// Where rank 0 may open a rendezvous of another library: `host:port`.
+    /// Address (`host:port`) at which rank 0 may open a rendezvous of another library.
     coordinator: String,
     /// Name of the host in the job.
     host: String,
 }
 
 #[pymethods]
-impl Standing {
+impl WorldInfo {
     fn __repr__(&self) -> String {
         format!(
             "<rank {} of {} in round {}>",
@@ -73,15 +73,15 @@ impl Standing {
     }
 }
 
-impl Standing {
-    /// What the agent said when it started this process, or a world of one.
+impl WorldInfo {
+    /// The values that the agent set in the environment, or those of a single process without an agent.
     fn expected() -> Self {
         let number = |name: &str, otherwise: u32| {
             let value = env::var(name).ok().and_then(|value| value.parse().ok());
             value.unwrap_or(otherwise)
         };
         let agent = env::var_os("ELASTICRUN_AGENT_SOCKET").is_some();
-        let of = |name: &str, otherwise: u32| {
+        let value = |name: &str, otherwise: u32| {
             if agent {
                 number(name, otherwise)
             } else {
@@ -89,12 +89,12 @@ impl Standing {
             }
         };
         Self {
-            rank: of("HOROVOD_RANK", 0),
-            size: of("HOROVOD_SIZE", 1),
-            local_rank: of("HOROVOD_LOCAL_RANK", 0),
-            local_size: of("HOROVOD_LOCAL_SIZE", 1),
-            cross_rank: of("HOROVOD_CROSS_RANK", 0),
-            cross_size: of("HOROVOD_CROSS_SIZE", 1),
+            rank: value("HOROVOD_RANK", 0),
+            size: value("HOROVOD_SIZE", 1),
+            local_rank: value("HOROVOD_LOCAL_RANK", 0),
+            local_size: value("HOROVOD_LOCAL_SIZE", 1),
+            cross_rank: value("HOROVOD_CROSS_RANK", 0),
+            cross_size: value("HOROVOD_CROSS_SIZE", 1),
             round: 0,
             epoch: 0,
             prefix: String::new(),
@@ -103,7 +103,7 @@ impl Standing {
         }
     }
 
-    fn of(world: &World, host: String, epoch: u64) -> Self {
+    fn from_world(world: &World, host: String, epoch: u64) -> Self {
         Self {
             rank: world.rank(),
             size: world.size(),
@@ -126,7 +126,7 @@ fn lock(py: Python<'_>) -> MutexGuard<'_, Option<Process>> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks at this process.
+/// Calls `body` with the state of this process, under the lock.
 fn with<R>(py: Python<'_>, body: impl FnOnce(&mut Process) -> PyResult<R>) -> PyResult<R> {
     match &mut *lock(py) {
         None => Err(error::exception(
@@ -143,7 +143,8 @@ fn with<R>(py: Python<'_>, body: impl FnOnce(&mut Process) -> PyResult<R>) -> Py
     }
 }
 
-/// Uses the worker, without a lock. Waits for a call of another thread that uses it; the main thread sees signals meanwhile.
+/// Calls `body` with the worker and without the lock. Waits while a call of another thread uses the worker. The main thread
+/// checks for signals meanwhile.
 pub(crate) fn use_worker<R>(
     py: Python<'_>,
     body: impl FnOnce(&mut Worker) -> PyResult<R>,
@@ -156,51 +157,51 @@ pub(crate) fn use_worker<R>(
         py.check_signals()?;
     };
     let result = body(&mut worker);
-    // System calls would double the cost of a boundary: whose process it is was asked above, and mostly nobody waits.
+    // take_worker() has checked the pid, and usually no thread waits: further system calls would double the cost of a boundary.
     if let Some(process) = &mut *lock(py) {
         process.worker = Some(worker);
-        if process.awaited > 0 {
-            RETURNED.notify_all();
+        if process.waiters > 0 {
+            WORKER_RETURNED.notify_all();
         }
     }
     result
 }
 
-/// `None` while another thread uses it.
+/// Takes the worker out; `None` while another thread uses it.
 fn take_worker(py: Python<'_>) -> PyResult<Option<Worker>> {
-    let own = thread::current().id();
+    let this_thread = thread::current().id();
     with(py, |process| {
         let worker = process.worker.take();
-        if worker.is_none() && process.user == Some(own) {
+        if worker.is_none() && process.user == Some(this_thread) {
             return Err(PyRuntimeError::new_err(
                 "this thread commits, syncs or waits for a round already: do not do so in a state's save() or restore()",
             ));
         }
         if worker.is_some() {
-            process.user = Some(own);
+            process.user = Some(this_thread);
         }
         Ok(worker)
     })
 }
 
-/// Returns when the worker is put back, or after a moment.
+/// Returns when the worker is put back, at the latest after [`SIGNAL_POLL`].
 fn wait_for_worker() {
     let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(known) = process.as_mut() else {
         return;
     };
-    known.awaited += 1;
+    known.waiters += 1;
     let busy = |process: &mut Option<Process>| {
         (process.as_ref()).is_some_and(|process| process.worker.is_none())
     };
-    let waited = RETURNED.wait_timeout_while(process, LOOK, busy);
+    let waited = WORKER_RETURNED.wait_timeout_while(process, SIGNAL_POLL, busy);
     let (mut process, _) = waited.unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = process.as_mut() {
-        known.awaited = known.awaited.saturating_sub(1);
+        known.waiters = known.waiters.saturating_sub(1);
     }
 }
 
-/// Attaches this process to the agent that started it; without one it is a world of one. Once; again it does
+/// Attaches this process to the agent that started it. Without an agent the process is the only worker. Further calls do
 /// nothing.
 #[pyfunction]
 pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
@@ -212,17 +213,17 @@ pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
     }
     let worker = py
         .detach(Worker::attach)
-        .map_err(|error| error::of(py, &error))?;
-    worker
-        .judge()
-        .on_abort(Some(Box::new(|round| watch::tell(Change::Aborted, round))));
+        .map_err(|error| error::from_worker(py, &error))?;
+    worker.judge().on_abort(Some(Box::new(|round| {
+        watch::notify(RoundEvent::Aborted, round)
+    })));
     *lock(py) = Some(Process {
         pid: std::process::id(),
         worker: Some(worker),
         user: None,
-        awaited: 0,
-        standing: Standing::expected(),
-        lane: None,
+        waiters: 0,
+        world_info: WorldInfo::expected(),
+        queue: None,
         watches_holds: false,
     });
     Ok(())
@@ -236,28 +237,28 @@ pub(crate) fn initialized(py: Python<'_>) -> bool {
         .is_some_and(|process| process.pid == std::process::id())
 }
 
-/// The place of this process: in its round, or, before the first, as it is expected to be.
+/// Ranks and sizes of this process in its round. Before the first round: the expected ones.
 #[pyfunction]
-pub(crate) fn world(py: Python<'_>) -> PyResult<Standing> {
-    with(py, |process| Ok(process.standing.clone()))
+pub(crate) fn world(py: Python<'_>) -> PyResult<WorldInfo> {
+    with(py, |process| Ok(process.world_info.clone()))
 }
 
 /// Whether this process is a member of a round, which may be over.
 #[pyfunction]
 pub(crate) fn in_round(py: Python<'_>) -> PyResult<bool> {
-    with(py, |process| Ok(process.lane.is_some()))
+    with(py, |process| Ok(process.queue.is_some()))
 }
 
-/// Leaves the round it is in, waits for the next one and connects to its members.
+/// Leaves the current round, waits for the next one and connects to its members.
 #[pyfunction]
-pub(crate) fn join(py: Python<'_>) -> PyResult<Standing> {
-    let last = with(py, |process| Ok(process.lane.take()))?;
+pub(crate) fn join(py: Python<'_>) -> PyResult<WorldInfo> {
+    let last = with(py, |process| Ok(process.queue.take()))?;
     use_worker(py, |worker| {
-        if let Some(lane) = last {
-            let lane = lane.get();
+        if let Some(queue) = last {
+            let queue = queue.get();
             py.detach(|| {
-                let failure = lane.failure();
-                lane.close();
+                let failure = queue.failure();
+                queue.close();
                 if let Some(failure) = failure {
                     worker.failed(failure);
                 }
@@ -265,30 +266,31 @@ pub(crate) fn join(py: Python<'_>) -> PyResult<Standing> {
             });
         }
         let group = loop {
-            let joined = py.detach(|| worker.join(Some(LOOK)));
-            match joined.map_err(|error| error::of(py, &error))? {
+            let joined = py.detach(|| worker.join(Some(SIGNAL_POLL)));
+            match joined.map_err(|error| error::from_worker(py, &error))? {
                 Some(group) => break group,
                 None => py.check_signals()?,
             }
         };
-        let lane = Py::new(py, Lane::start(group, worker.judge())?)?;
+        let queue = Py::new(py, CollectiveQueue::start(group, worker.judge())?)?;
         let epoch = worker.next_commit().map_or(0, |id| id.epoch.0);
         let Some(world) = worker.world() else {
             return Err(error::exception(py, "ElasticrunError", "the round is gone"));
         };
         with(py, |process| {
-            process.standing = Standing::of(world, process.standing.host.clone(), epoch);
-            process.lane = Some(lane);
-            Ok(process.standing.clone())
+            process.world_info =
+                WorldInfo::from_world(world, process.world_info.host.clone(), epoch);
+            process.queue = Some(queue);
+            Ok(process.world_info.clone())
         })
     })
 }
 
-/// The collectives of the round.
+/// The queue of the collectives of the round.
 #[pyfunction]
-pub(crate) fn lane(py: Python<'_>) -> PyResult<Py<Lane>> {
-    with(py, |process| match &process.lane {
-        Some(lane) => Ok(lane.clone_ref(py)),
+pub(crate) fn collective_queue(py: Python<'_>) -> PyResult<Py<CollectiveQueue>> {
+    with(py, |process| match &process.queue {
+        Some(queue) => Ok(queue.clone_ref(py)),
         None => Err(error::exception(
             py,
             "NotInitialized",
@@ -297,43 +299,46 @@ pub(crate) fn lane(py: Python<'_>) -> PyResult<Py<Lane>> {
     })
 }
 
-/// From now on commits of `round` are refused, if this process is still a member of it: operations of another library are
-/// about to be cut short, and nobody is told that their results are none.
+/// Refuses further commits of `round`, if this process is still a member of it. The caller is about to abort operations of
+/// another library, which may leave invalid results without an error.
 #[pyfunction]
 pub(crate) fn refuse_commits(py: Python<'_>, round: u64) -> PyResult<()> {
     with(py, |process| {
-        if let Some(lane) = process
-            .lane
+        if let Some(queue) = process
+            .queue
             .as_ref()
-            .filter(|_| process.standing.round == round)
+            .filter(|_| process.world_info.round == round)
         {
-            lane.get().refuse_commits();
+            queue.get().refuse_commits();
         }
         Ok(())
     })
 }
 
-/// The keys of the round in the job's store: gone when the next one starts.
+/// The keys of the round in the job's store. They are deleted when the next round starts.
 #[pyfunction]
 pub(crate) fn round_keys(py: Python<'_>) -> PyResult<Keys> {
     use_worker(py, |worker| {
-        let store = worker.store().map_err(|error| error::of(py, &error))?;
+        let store = worker
+            .store()
+            .map_err(|error| error::from_worker(py, &error))?;
         Ok(Keys(store))
     })
 }
 
-/// The keys of the job in its store: they stay from round to round.
+/// The keys of the job in its store. They persist across rounds.
 #[pyfunction]
 pub(crate) fn job_keys(py: Python<'_>) -> PyResult<Keys> {
     use_worker(py, |worker| Ok(Keys(worker.job_store())))
 }
 
-/// Brings the state of this member to the base of the round: True if `restore(head, buffers)` was called. `save()`
-/// gives (head, buffers) and is called if the live state of this member is what the round begins with: rank 0's if
-/// there is no base, and that of each member that says `fresh`, since reset callbacks have changed it.
+/// Brings the state of this member to the base of the round. Returns whether it called `restore(head, buffers)`.
 ///
-/// `compare((head, buffers) or None, told by all or None)` is called if members have committed different bytes as the base:
-/// see `State::compare` of the SDK. Without it that is no error.
+/// `save()` returns (head, buffers). It is called if the round begins with the live state of this member: that of rank 0 if
+/// there is no base, and that of each member with `fresh`, whose reset callbacks have changed the state.
+///
+/// `compare((head, buffers) or None, answers of all ranks or None)` is called if members have committed different bytes as the
+/// base: see `State::compare` of the SDK. Without `compare` that is no error.
 #[pyfunction]
 #[pyo3(signature = (save, restore, fresh = false, compare = None))]
 pub(crate) fn sync(
@@ -343,7 +348,7 @@ pub(crate) fn sync(
     fresh: bool,
     compare: Option<Py<PyAny>>,
 ) -> PyResult<bool> {
-    let lane = lane(py)?;
+    let queue = collective_queue(py)?;
     use_worker(py, |worker| {
         let mut adapter = Adapter {
             save: &save,
@@ -351,28 +356,28 @@ pub(crate) fn sync(
             compare: compare.as_ref(),
             raised: Mutex::new(None),
         };
-        let lane = lane.get();
-        let synced = lane.borrow(py, |group| worker.sync(group, &mut adapter, fresh))?;
+        let queue = queue.get();
+        let synced = queue.borrow(py, |group| worker.sync(group, &mut adapter, fresh))?;
         let raised = adapter.raised.into_inner().unwrap_or_default();
         match (synced, raised) {
             (_, Some(raised)) => Err(raised),
             (Some(Ok(changed)), None) => Ok(changed),
-            (Some(Err(error)), None) => Err(error::of(py, &error)),
+            (Some(Err(error)), None) => Err(error::from_worker(py, &error)),
             (None, None) => Err(error::exception(py, "WorkersFailed", "the round is over")),
         }
     })
 }
 
-/// Has this process, which is rank 0, hold the base of the round: `newest` gives it then.
+/// Fetches the base of the round to this process, which is rank 0. `with_newest_commit` reads it afterwards.
 #[pyfunction]
 pub(crate) fn fetch_base(py: Python<'_>) -> PyResult<()> {
     use_worker(py, |worker| {
         py.detach(|| worker.fetch_base())
-            .map_err(|error| error::of(py, &error))
+            .map_err(|error| error::from_worker(py, &error))
     })
 }
 
-/// Starts the thread that waits for holds, once.
+/// Starts the thread that waits for holds, unless it runs already.
 pub(crate) fn watch_holds(py: Python<'_>) -> PyResult<()> {
     if with(py, |process| {
         Ok(std::mem::replace(&mut process.watches_holds, true))
@@ -380,15 +385,15 @@ pub(crate) fn watch_holds(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     }
     use_worker(py, |worker| {
-        let held = |round| watch::tell(Change::Held, round);
+        let held = |round| watch::notify(RoundEvent::Held, round);
         worker
             .judge()
             .on_hold(held)
-            .map_err(|error| error::of(py, &error))
+            .map_err(|error| error::from_worker(py, &error))
     })
 }
 
-/// The live state is about to change.
+/// Marks the live state as about to change.
 #[pyfunction]
 pub(crate) fn training(py: Python<'_>) -> PyResult<()> {
     use_worker(py, |worker| {
@@ -397,7 +402,7 @@ pub(crate) fn training(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// Whether this host may go away soon, as its agent has heard: a word in memory.
+/// Whether the agent has a notice that this host may go away soon. Reads one word of shared memory.
 #[pyfunction]
 pub(crate) fn host_at_risk(py: Python<'_>) -> PyResult<bool> {
     use_worker(py, |worker| Ok(worker.host_at_risk()))
@@ -408,12 +413,12 @@ pub(crate) fn next_commit(py: Python<'_>) -> PyResult<String> {
     use_worker(py, |worker| {
         let id = worker
             .next_commit()
-            .map_err(|error| error::of(py, &error))?;
+            .map_err(|error| error::from_worker(py, &error))?;
         Ok(id.to_string())
     })
 }
 
-/// The round, and the commit that it goes on from, if there is one.
+/// The round, and the commit that it continues from, if there is one.
 pub(crate) fn base(py: Python<'_>) -> PyResult<(u64, Option<String>)> {
     use_worker(py, |worker| {
         let world = worker.world();
@@ -422,7 +427,7 @@ pub(crate) fn base(py: Python<'_>) -> PyResult<(u64, Option<String>)> {
     })
 }
 
-/// A payload as a state that is only saved.
+/// A payload as a [`State`] that can only be saved.
 struct Saved<'a>(&'a Payload);
 
 impl State for Saved<'_> {
@@ -435,9 +440,9 @@ impl State for Saved<'_> {
     }
 }
 
-/// Commits: copies head and buffers (address, bytes) into memory of the agent. Gives (epoch, round, count).
+/// Commits: copies head and buffers (address, bytes) into memory of the agent. Returns the id (epoch, round, count).
 #[pyfunction]
-pub(crate) fn seal(
+pub(crate) fn commit(
     py: Python<'_>,
     head: Py<PyBytes>,
     buffers: Vec<(usize, usize)>,
@@ -449,57 +454,58 @@ pub(crate) fn seal(
             epoch,
             round,
             count,
-        } = sealed.map_err(|error| error::of(py, &error))?;
+        } = sealed.map_err(|error| error::from_worker(py, &error))?;
         Ok((epoch.0, round.0, count))
     })
 }
 
-/// One boundary: False to train on, True if this is the common boundary of all members: then seal(), and raise what
-/// leave_here() gives. A few hundred nanoseconds while nothing changes.
+/// One boundary. False: continue to train. True: this is the common boundary of all members; call `commit()` and raise what
+/// `leave_at_boundary()` returns. Takes a few hundred nanoseconds while nothing changes.
 #[pyfunction]
 pub(crate) fn boundary(py: Python<'_>) -> PyResult<bool> {
     use_worker(py, |worker| {
-        // A held boundary sleeps until the agent has heard all members.
-        let at = py.detach(|| worker.boundary());
-        match at.map_err(|error| error::of(py, &error))? {
+        // During a hold, a boundary sleeps until all members have reported theirs to the agent.
+        let boundary = py.detach(|| worker.boundary());
+        match boundary.map_err(|error| error::from_worker(py, &error))? {
             Boundary::Continue => Ok(false),
             Boundary::Leave => Ok(true),
         }
     })
 }
 
-/// The state is that of the last commit, which was made at the common boundary. Gives the exception to raise.
+/// Leaves the round at its common boundary, with the last commit as the state. Returns the exception to raise.
 #[pyfunction]
-pub(crate) fn leave_here(py: Python<'_>) -> PyResult<Py<PyAny>> {
+pub(crate) fn leave_at_boundary(py: Python<'_>) -> PyResult<Py<PyAny>> {
     use_worker(py, |worker| {
         let left = worker.leave_at_commit();
-        Ok(error::of(py, &left).into_value(py).into_any())
+        Ok(error::from_worker(py, &left).into_value(py).into_any())
     })
 }
 
-/// Calls `restore(head, buffers)`, which makes the live state of them, with the newest commit of this process. False if
-/// there is none.
+/// Calls `restore(head, buffers)` with the newest commit of this process. Returns False if there is none.
 #[pyfunction]
-pub(crate) fn newest(py: Python<'_>, restore: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub(crate) fn with_newest_commit(py: Python<'_>, restore: &Bound<'_, PyAny>) -> PyResult<bool> {
     use_worker(py, |worker| {
-        let restored = worker.restore_with(|_, bytes| payload::give(py, restore, bytes));
-        match restored.map_err(|error| error::of(py, &error))? {
+        let restored =
+            worker.restore_with(|_, bytes| payload::call_with_buffers(py, restore, bytes));
+        match restored.map_err(|error| error::from_worker(py, &error))? {
             Some(result) => result.map(|()| true),
             None => Ok(false),
         }
     })
 }
 
-/// Whether the round goes on from a commit that steps have led to, and this process has never been synced nor has it
-/// committed.
+/// Whether the round continues from a commit that contains training steps, while this process has neither synced nor committed.
 #[pyfunction]
 pub(crate) fn lacks_base(py: Python<'_>) -> PyResult<bool> {
     use_worker(py, |worker| {
-        worker.lacks_base().map_err(|error| error::of(py, &error))
+        worker
+            .lacks_base()
+            .map_err(|error| error::from_worker(py, &error))
     })
 }
 
-/// Training is done here: the job ends when it is everywhere. Collectives of the round stay usable.
+/// Reports that training is done in this process. The job ends when all have reported it. Collectives stay usable.
 #[pyfunction]
 pub(crate) fn finish(py: Python<'_>) -> PyResult<()> {
     use_worker(py, |worker| {
@@ -508,8 +514,9 @@ pub(crate) fn finish(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// This process has failed and ends soon, with a non-zero exit code: the others go on at once. If it fails only since a
-/// peer did, that one may say so first. Nothing if no round was joined or training is done.
+/// Reports that this process has failed and will exit with a non-zero code, so that the others continue at once. With
+/// `through_peer` a peer caused the failure, and its own report may come first. Does nothing before the first round and after
+/// the end of training.
 #[pyfunction]
 pub(crate) fn fail(py: Python<'_>, through_peer: bool) -> PyResult<()> {
     if !in_round(py)? {
@@ -526,22 +533,22 @@ pub(crate) fn fail(py: Python<'_>, through_peer: bool) -> PyResult<()> {
     })
 }
 
-/// Ends what init() began as far as collectives go; the process stays the agent's worker until it ends.
+/// Closes the collectives. The process stays a worker of the agent until it exits.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) -> PyResult<()> {
-    let lane = match &mut *lock(py) {
-        Some(process) if process.pid == std::process::id() => process.lane.take(),
+    let queue = match &mut *lock(py) {
+        Some(process) if process.pid == std::process::id() => process.queue.take(),
         _ => None,
     };
-    if let Some(lane) = lane {
-        py.detach(|| lane.get().close());
+    if let Some(queue) = queue {
+        py.detach(|| queue.get().close());
     }
     Ok(())
 }
 
-/// The worker moves between threads of Python.
+/// The worker and the queue move between Python threads, so both are `Send`.
 const _: fn() = || {
     fn sent<T: Send>() {}
     sent::<Worker>();
-    sent::<Arc<Lane>>();
+    sent::<Arc<CollectiveQueue>>();
 };

@@ -28,7 +28,7 @@ impl Sampler {
         self.0.position()
     }
 
-    /// Goes to a position of an epoch; what is left from there is shared out.
+    /// Goes to a position of an epoch, and divides the remaining samples among the workers.
     fn go_to(&mut self, epoch: u64, position: u64) -> PyResult<()> {
         if position > self.0.len() {
             return Err(PyValueError::new_err(format!(
@@ -40,22 +40,22 @@ impl Sampler {
         Ok(())
     }
 
-    /// Shares out what is left among the members of a new round.
+    /// Divides the remaining samples among the members of a new round.
     fn share_out(&mut self) {
         self.0.share_out();
     }
 
-    /// Samples that iteration gives the worker of a rank.
+    /// Number of samples that iteration yields on a rank.
     fn turns(&self, rank: u32, size: u32, padding: bool) -> u64 {
         self.0.turns(rank, size, padding).len()
     }
 
-    /// Samples that iteration gives all workers.
+    /// Number of samples that iteration yields on all workers.
     fn turns_of_all(&self, size: u32, padding: bool) -> u64 {
         self.0.turns(0, size, padding).len_of_all()
     }
 
-    /// What iteration gives the worker of a rank in its turns from `first` to `stop`, or to the end.
+    /// Samples that iteration yields on a rank in its turns from `first` to `stop`, or to the end.
     fn indices<'py>(
         &self,
         py: Python<'py>,
@@ -66,54 +66,55 @@ impl Sampler {
         let (rank, size, padding) = worker;
         let turns = self.0.turns(rank, size, padding);
         let stop = stop.min(turns.len());
-        bytes_of(py, || (first..stop).map(|turn| turns.at(turn)))
+        to_bytes(py, || (first..stop).map(|turn| turns.at(turn)))
     }
 
-    /// Turns of the iteration that all workers have done.
+    /// Number of turns of the iteration that all workers have done.
     fn turns_done(&self, size: u32) -> u64 {
         self.0.turns_done(size)
     }
 
-    /// All workers have done so many turns of the iteration.
+    /// Records that all workers have done `turns` turns of the iteration.
     fn record_turns(&mut self, turns: u64, size: u32) {
         self.0.record_turns(turns, size);
     }
 
-    /// The share of the worker of a rank in the next step, at most `most` samples, and the samples of all workers in it;
-    /// none at the end of the epoch.
+    /// The share of a rank in the next step, at most `max` samples, and the number of samples of all workers in that step.
+    /// None at the end of the epoch.
     fn next_batch<'py>(
         &self,
         py: Python<'py>,
         rank: u32,
         size: u32,
-        most: u32,
+        max: u32,
     ) -> Option<(Bound<'py, PyBytes>, u64)> {
-        let batch = self.0.batch_of(rank, size, most)?;
-        let indices = bytes_of(py, || batch.indices());
+        let batch = self.0.batch_of(rank, size, max)?;
+        let indices = to_bytes(py, || batch.indices());
         Some((indices, batch.global_len()))
     }
 
-    /// The next samples of the epoch are processed, by all workers together.
+    /// Records that all workers together have processed the next `samples` samples of the epoch.
     fn record_next(&mut self, samples: u64) {
         self.0.record_next(samples);
     }
 
-    /// As it is now, whatever is recorded later.
+    /// A copy that later records do not change.
     fn copy(&self) -> Self {
         self.clone()
     }
 
-    /// The sample at a place of the order of this epoch.
-    fn at(&self, place: u64) -> PyResult<u64> {
-        if place >= self.0.len() {
-            let what = format!("place {place} of an order of {}", self.0.len());
+    /// The sample at an index of the epoch order.
+    fn sample_at(&self, index: u64) -> PyResult<u64> {
+        if index >= self.0.len() {
+            let what = format!("index {index} of an order of {}", self.0.len());
             return Err(PyIndexError::new_err(what));
         }
-        Ok(self.0.at(place))
+        Ok(self.0.at(index))
     }
 }
 
-fn bytes_of<'py, I>(py: Python<'py>, indices: impl FnOnce() -> I + Send) -> Bound<'py, PyBytes>
+/// Indices as native 64-bit integers.
+fn to_bytes<'py, I>(py: Python<'py>, indices: impl FnOnce() -> I + Send) -> Bound<'py, PyBytes>
 where
     I: Iterator<Item = u64>,
 {

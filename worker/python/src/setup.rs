@@ -1,4 +1,4 @@
-//! The steps from a joined round to the training function, as the core gives them.
+//! The steps from a joined round to the training function, as the core decides them.
 
 use elasticrun_worker::{Hooks, SetupStep};
 use pyo3::prelude::*;
@@ -45,8 +45,8 @@ impl From<SetupStep> for Step {
     }
 }
 
-/// The steps from here to the training function, in order. The arguments say which parts of the start of a round are the
-/// user's own code.
+/// The steps from here to the training function, in order. The arguments tell which parts of the start of a round are user
+/// code.
 #[pyfunction]
 pub(crate) fn setup(
     py: Python<'_>,
@@ -60,12 +60,14 @@ pub(crate) fn setup(
         sync,
     };
     use_worker(py, |worker| {
-        let steps = worker.setup(hooks).map_err(|error| error::of(py, &error))?;
+        let steps = worker
+            .setup(hooks)
+            .map_err(|error| error::from_worker(py, &error))?;
         Ok(steps.into_iter().map(Step::from).collect())
     })
 }
 
-/// Another state may be live from now on.
+/// Notes that another state may become the live one.
 #[pyfunction]
 pub(crate) fn adopt_state(py: Python<'_>) -> PyResult<()> {
     use_worker(py, |worker| {

@@ -1,4 +1,4 @@
-//! A collective that runs, and what came of it.
+//! The handle of a collective, and its outcome.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -13,10 +13,10 @@ use pyo3::{
 
 use crate::{callbacks, error};
 
-/// What a collective gives beside what it wrote.
+/// The result of a collective, apart from the memory that it wrote.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Nothing.
+    /// The memory only.
     Written,
     /// The bytes of one rank.
     Bytes(Vec<u8>),
@@ -24,14 +24,13 @@ pub(crate) enum Outcome {
     Each(Vec<Vec<u8>>),
 }
 
-/// How long a wait of the main thread lasts before it looks for signals.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a wait of the main thread checks for signals.
+const SIGNAL_POLL: Duration = Duration::from_millis(100);
 
-/// How long a collective may take before a person is told who is late, as Horovod's stall check does; and again
-/// after each such time.
+/// Interval of warnings that name the late ranks of a collective, as Horovod's stall check does.
 const STALL: Duration = Duration::from_secs(60);
 
-/// A collective that was submitted: shared by Python and the lane.
+/// A submitted collective, shared by its Python handle and the queue.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -39,13 +38,13 @@ pub(crate) struct Shared {
     name: Option<String>,
     judge: Judge,
     observer: Observer,
-    /// That of the thread that started it: see [`callbacks`].
+    /// Callback level of the thread that started it: see [`callbacks`].
     level: usize,
 }
 
-/// Callbacks, and what must live until they were called.
+/// Callbacks, and the object that must live until they have run.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Callbacks {
     then: Vec<Py<PyAny>>,
     keep: Option<Py<PyAny>>,
 }
@@ -82,7 +81,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is done. Called on the lane, without the GIL.
+    /// Stores the outcome and dispatches the callbacks. Called on the thread of the queue, without the GIL.
     pub(crate) fn complete(self: &Arc<Self>, outcome: Result<Outcome, GroupError>) {
         let mut state = self.lock();
         state.outcome = Some(outcome);
@@ -95,18 +94,18 @@ impl Shared {
         drop(state);
         self.done.notify_all();
         if !then.is_empty() {
-            callbacks::tell(self.level, Arc::clone(self), Told { then, keep });
+            callbacks::dispatch(self.level, Arc::clone(self), Callbacks { then, keep });
         }
     }
 
     /// Calls callbacks.
-    pub(crate) fn tell(&self, told: Told) {
-        // None while the interpreter ends: then nobody waits for these calls.
+    pub(crate) fn run_callbacks(&self, callbacks: Callbacks) {
+        // None while the interpreter ends; then no code waits for these callbacks.
         Python::try_attach(|py| {
-            for callback in told.then {
+            for callback in callbacks.then {
                 self.call(py, &callback);
             }
-            drop(told.keep);
+            drop(callbacks.keep);
         });
     }
 
@@ -122,7 +121,7 @@ impl Shared {
         let cause = state.outcome.as_ref()?.as_ref().err()?.clone();
         drop(state);
         let judged = self.judge.error(cause.clone());
-        Some(error::of_collective(
+        Some(error::from_collective(
             py,
             &cause,
             &judged,
@@ -130,7 +129,7 @@ impl Shared {
         ))
     }
 
-    /// Logs that this waits, and for whom as far as it is known.
+    /// Logs the wait and, as far as known, the ranks that are late.
     fn report_stall(&self, py: Python<'_>, waited: Duration) -> PyResult<()> {
         let text = format!(
             "{} has waited for {} s; {}",
@@ -148,7 +147,7 @@ impl Shared {
         self.lock().outcome.is_some()
     }
 
-    /// Waits without the GIL until it is done. `false` at the deadline.
+    /// Waits until it is done; the caller has released the GIL. Returns `false` at the deadline.
     fn wait(&self, deadline: Instant) -> bool {
         let mut state = self.lock();
         while state.outcome.is_none() {
@@ -163,14 +162,15 @@ impl Shared {
     }
 }
 
-/// A collective that was submitted to a lane.
+/// A collective that was submitted to a [`CollectiveQueue`](crate::collective_queue::CollectiveQueue).
 #[pyclass(frozen, module = "elasticrun._native")]
 #[derive(Debug)]
 pub(crate) struct Work(pub(crate) Arc<Shared>);
 
 #[pymethods]
 impl Work {
-    /// Waits until it is done here, and raises what went wrong. TimeoutError after `timeout` seconds: it goes on.
+    /// Waits until it is done on this rank, and raises its error. Raises TimeoutError after `timeout` seconds; the operation
+    /// continues.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = timeout
@@ -179,8 +179,8 @@ impl Work {
         let began = Instant::now();
         let mut stall = STALL;
         loop {
-            let look = Instant::now() + LOOK;
-            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            let next_check = Instant::now() + SIGNAL_POLL;
+            let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
             if self.0.is_done() || py.detach(|| self.0.wait(until)) {
                 break;
             }
@@ -205,12 +205,12 @@ impl Work {
         }
     }
 
-    /// Whether it is done, well or not.
+    /// Whether it is done, successfully or not.
     fn poll(&self) -> bool {
         self.0.is_done()
     }
 
-    /// Waits, and gives the bytes (broadcast_bytes), the list of bytes (allgather_bytes), or None.
+    /// Waits, and returns the bytes (broadcast_bytes), the list of bytes (allgather_bytes), or None.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.wait(py, None)?;
         let state = self.0.lock();
@@ -223,7 +223,7 @@ impl Work {
         })
     }
 
-    /// Calls `callback(error or None)` once it is done: on a thread for callbacks, or at once if it is done already.
+    /// Calls `callback(error or None)` once it is done: on a callback thread, or in this thread if it is done already.
     fn then(&self, py: Python<'_>, callback: Py<PyAny>) {
         let mut state = self.0.lock();
         if state.outcome.is_none() {
@@ -234,7 +234,7 @@ impl Work {
         self.0.call(py, &callback);
     }
 
-    /// What was given as the name.
+    /// The name that the caller gave.
     #[getter]
     fn name(&self) -> Option<&str> {
         self.0.name.as_deref()

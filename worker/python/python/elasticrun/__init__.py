@@ -1,6 +1,6 @@
-"""Distributed training on hosts that come and go.
+"""Distributed training on hosts that can join or leave during the job.
 
-Start a script with ``elasticrun -np 4 python train.py``, and in it::
+Start a script with ``elasticrun -np 4 python train.py``::
 
     import elasticrun
 
@@ -17,7 +17,7 @@ Start a script with ``elasticrun -np 4 python train.py``, and in it::
 
     train(state)
 
-Nothing but the standard library is needed. Frameworks have modules of their own: :mod:`elasticrun.torch`,
+It needs only the standard library. Each framework has its own module: :mod:`elasticrun.torch`,
 :mod:`elasticrun.tensorflow`, :mod:`elasticrun.keras`.
 """
 

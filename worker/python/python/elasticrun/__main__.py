@@ -1,4 +1,4 @@
-"""``python -m elasticrun`` is the program ``elasticrun``."""
+"""``python -m elasticrun`` runs the program ``elasticrun``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import _binary
 
 
 def main() -> None:
-    """Becomes the program."""
+    """Replaces this process by the program."""
     try:
         program = _binary.find()
         os.execv(program, ["elasticrun", *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""Who is called at once when a round of this process is aborted. The native side has room for one function."""
+"""Callbacks for aborted rounds of this process. The native side takes one callback; this module calls all of them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _watchers: list[Callable[[int], object]] = []
 
 
 def watch(callback: Callable[[int], object]) -> None:
-    """Has ``callback(round)`` called, on a thread of its own, when a round is aborted. What it raises is logged."""
+    """Calls ``callback(round)`` on a separate thread when a round is aborted. Exceptions of it are logged."""
     with _lock:
         _watchers.append(callback)
     _native.on_abort(_aborted)
 
 
 def unwatch(callback: Callable[[int], object]) -> None:
-    """Has ``callback`` called no more. Does nothing if it is not."""
+    """Removes ``callback``. Does nothing if it is not registered."""
     with _lock:
         if callback in _watchers:
             _watchers.remove(callback)

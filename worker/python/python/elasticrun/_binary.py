@@ -1,4 +1,4 @@
-"""Where the program ``elasticrun`` is."""
+"""Finds the program ``elasticrun``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["find"]
 
 
 def find() -> Path:
-    """``$ELASTICRUN_BIN``, or what was installed with this package, or what is on the PATH.
+    """``$ELASTICRUN_BIN``, else the program that was installed with this package, else the one on the PATH.
 
     Raises:
         FileNotFoundError: there is none.

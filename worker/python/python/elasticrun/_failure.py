@@ -1,6 +1,6 @@
-"""Tells the agent that this process fails, when an error ends it.
+"""Reports an uncaught exception to the agent before the process exits.
 
-An interpreter with a framework in it takes a second from its last line to its end. Survivors do not wait for that.
+An interpreter that has loaded a framework needs about a second to exit. Survivors do not wait for that.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from .errors import ElasticrunError, Stopped, WorkersFailed
 
 
 def watch() -> None:
-    """From now on an error that nobody catches is told, after it was printed."""
+    """Installs an exception hook that prints an uncaught exception and then reports it to the agent."""
     owner, print_error = os.getpid(), sys.excepthook
 
     def failed(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if isinstance(error, Stopped):
-            # The job goes on without this process, or is over: no failure of a script that has no elastic.run.
+            # The job continues without this process or is over. That is not a failure of a script without elastic.run.
             print(f"elasticrun: {error}", file=sys.stderr, flush=True)
             return
         print_error(kind, error, traceback)
         if os.getpid() != owner:
             return
         try:
-            # Its cause is another worker's, which is to be heard before this one.
+            # A WorkersFailed has its cause in another worker, whose report takes precedence.
             _native.fail(isinstance(error, WorkersFailed))
         except (ElasticrunError, RuntimeError):
-            # The end of the process will tell.
+            # The agent detects the exit of the process.
             pass
 
     sys.excepthook = failed

@@ -1,12 +1,12 @@
-"""Options of the binary, as keywords of Python."""
+"""Options of the binary as Python keywords."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-#: Settings that bring hosts.
+#: Settings that name a source of hosts.
 SOURCES = ("hosts", "hostfile", "host_discovery_script", "discovery", "launcher", "config")
-#: Names in horovod.run, and those of our settings.
+#: Option names of horovod.run, and the settings that they stand for.
 SYNONYMS = {
     "num_proc": "np",
     "min_num_proc": "min_np",
@@ -20,13 +20,13 @@ SYNONYMS = {
 
 
 def flags(settings: Mapping[str, object]) -> list[str]:
-    """The words of a command line; what is None or False is left out."""
+    """Settings as words of a command line. Settings that are None or False are left out."""
     flags = []
     for name, value in settings.items():
         flag = "-np" if name == "np" else f"--{name.replace('_', '-')}"
         if value is None or value is False:
             continue
-        # A list is one word at a time, but for the one setting that takes two.
+        # A list repeats its flag once for each element, except for ranges, whose flag takes two words.
         repeated = value if isinstance(value, list) and not name.endswith("_range") else [value]
         for each in repeated:
             words = each if isinstance(each, (tuple, list)) else () if each is True else (each,)
@@ -35,6 +35,6 @@ def flags(settings: Mapping[str, object]) -> list[str]:
 
 
 def named(variables: Iterable[str]) -> list[str]:
-    """Options that send variables of the driver's environment to workers on other hosts. The names that only the driver
+    """Options that pass ``variables`` of the driver's environment to workers on other hosts. Variables that only the driver
     reads are left out."""
     return [word for name in variables if not name.startswith("ELASTICRUN_") for word in ("--env", name)]

@@ -1,12 +1,12 @@
-"""Adasum: a sum that does not count twice what two gradients have in common.
+"""Adasum: a sum of gradients that counts their common part once.
 
 Two gradients are combined as ``(1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b``: orthogonal ones are added,
 parallel ones averaged (Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020). More
-than two are combined in a tree by recursive doubling: at step k ranks that differ in bit k exchange what
-they have, so that after log2(size) exchanges all have the result. Ranks beyond the largest power of two
-are combined with a partner first and get the result from it at the end.
+than two are combined in a tree by recursive doubling: at step k, ranks that differ in bit k exchange their values,
+so that all ranks have the result after log2(size) exchanges. Ranks beyond the largest power of two first combine
+with a partner, and receive the result from it at the end.
 
-How gradients travel, and how two are multiplied, is the affair of the frameworks.
+The framework layers implement the exchange and the dot products.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ T = TypeVar("T")
 
 
 def shares(dot: float, one_squared: float, two_squared: float) -> tuple[float, float]:
-    """What two gradients are multiplied by before they are added; one that is zero changes nothing."""
+    """The factors of two gradients before they are added. A zero gradient does not change the other."""
     one = 1.0 - dot / (2.0 * one_squared) if one_squared > 0 else 1.0
     two = 1.0 - dot / (2.0 * two_squared) if two_squared > 0 else 1.0
     return one, two
 
 
 def tree(mine: T, rank: int, size: int, swap: Callable[[T, int | None], T], pair: Callable[[T, T], T]) -> T:
-    """What all ranks have, combined; the same bits on all.
+    """The combination of the values of all ranks, bit for bit the same on all.
 
     Args:
-        mine: what this rank has.
-        rank: its rank.
-        size: how many there are.
-        swap: gives what another rank has for what this one has. All ranks call it as often; one that has no
-            partner in an exchange gives None, and nothing is done with what it gets.
-        pair: combines two.
+        mine: the value of this rank.
+        rank: this rank.
+        size: number of ranks.
+        swap: exchanges values with a partner. All ranks call it equally often. A rank without a partner in an exchange
+            passes None, and the returned value is ignored.
+        pair: combines two values.
     """
     inner = 1 << (size.bit_length() - 1)
     beyond = rank - inner if rank >= inner else rank + inner
     partner = beyond if beyond < size else None
     if size > inner:
-        # The last ranks give theirs to the first ones.
+        # The ranks beyond the power of two send their values to the first ranks.
         theirs = swap(mine, partner)
         if rank < inner and partner is not None:
             mine = pair(mine, theirs)
@@ -49,7 +49,7 @@ def tree(mine: T, rank: int, size: int, swap: Callable[[T, int | None], T], pair
     while bit < inner:
         theirs = swap(mine, rank ^ bit if rank < inner else None)
         if rank < inner:
-            # In one order on both sides, so that both get the same bits.
+            # The same order of arguments on both sides, so that both compute the same bits.
             mine = pair(mine, theirs) if rank & bit == 0 else pair(theirs, mine)
         bit <<= 1
     if size > inner:

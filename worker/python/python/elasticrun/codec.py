@@ -1,13 +1,12 @@
-"""From a state to bytes and back: a head, which is a pickle, and the memory of the arrays in it.
+"""Serialises a state as a head, which is a pickle, and the memory of the arrays in it.
 
-Arrays are not pickled: the head has a reference in their place, and their memory goes beside it as it is, so
-a commit copies it once, from the array to the agent.
+Arrays are not pickled. The head contains a reference to each array, and their memory follows it unchanged. A commit
+therefore copies each array once, from its memory to the agent.
 
-Which types are arrays is a table (:func:`register`), so this module imports no library. NumPy and JAX arrays
-are known by themselves.
+:func:`register` fills the table of array types, so this module imports no library. Coders of NumPy and JAX arrays are
+imported on first use.
 
-Pickles cross from worker to worker of one job only, which have proved to each other that they belong to it;
-nothing is ever unpickled that came from elsewhere.
+Only authenticated workers of one job exchange these pickles. Data from other sources is never unpickled.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from typing import Any, Protocol, runtime_checkable
 from .errors import StateError
 
 __all__ = [
+    "ArrayInfo",
     "Coder",
-    "Described",
-    "Describes",
-    "Kept",
+    "DescribingCoder",
+    "OwnedPayload",
     "Payload",
     "Stored",
     "decode",
@@ -38,14 +37,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Stored:
-    """The memory of an array that is to be stored.
+    """The memory of an array to store.
 
     Attributes:
-        meta: what :meth:`Coder.decode` needs beside the memory; small, and can be pickled.
-        address: of the first byte.
-        nbytes: bytes.
-        owner: what keeps the memory alive.
-        shared: whether it may stand for another one of the same coder, memory and meta, which can be hashed then.
+        meta: picklable, small data that :meth:`Coder.decode` needs besides the memory.
+        address: address of the first byte.
+        nbytes: number of bytes.
+        owner: object that keeps the memory alive.
+        shared: whether arrays with the same coder, memory and meta are stored once. Their meta must be hashable.
     """
 
     meta: object
@@ -56,38 +55,38 @@ class Stored:
 
 
 class Coder(Protocol):
-    """How arrays of one type are stored."""
+    """Stores and restores arrays of one type."""
 
     def encode(self, array: Any) -> Stored | None:
-        """The memory of ``array``; none if it is to be pickled like any object."""
+        """The memory of ``array``; None to pickle it like any other object."""
 
     def decode(self, meta: Any, data: memoryview, live: Any | None) -> Any:
-        """The array again. ``data`` is valid only during the call.
+        """Restores an array. ``data`` is valid only during the call.
 
-        ``live`` is the array to fill instead of making a new one, if it fits; it is one that :meth:`encode`
-        takes, and nobody else fills it.
+        If ``live`` fits, it is filled in place instead of creating a new array. ``live`` is an array that :meth:`encode`
+        accepts, and is filled only once.
         """
 
 
 @runtime_checkable
-class Describes(Protocol):
-    """A coder that tells what replicas of a state have in common."""
+class DescribingCoder(Protocol):
+    """A coder that describes arrays, so that the states of replicas can be compared."""
 
     def describe(self, meta: Any) -> tuple[str, bool]:
-        """Type and shape of an array, for people; and whether its values are the same in all replicas."""
+        """A readable type and shape of an array, and whether its values are the same in all replicas."""
 
 
 @dataclass(frozen=True)
-class Described:
+class ArrayInfo:
     """An array of an encoded state.
 
     Attributes:
-        path: where in the state it is, for people.
+        path: readable path of the array in the state.
         layout: its type and shape.
         replicated: whether its values are the same in all replicas.
-        coder: what made it.
-        meta: what :meth:`Coder.decode` needs.
-        index: of its buffer.
+        coder: coder that stored it.
+        meta: data that :meth:`Coder.decode` needs.
+        index: index of its buffer.
     """
 
     path: str
@@ -100,26 +99,26 @@ class Described:
 
 @dataclass(frozen=True)
 class Payload:
-    """A state as bytes: ``head``, and the memory at each of ``buffers`` (address, bytes)."""
+    """A serialised state: ``head``, and the memory at each of ``buffers`` (address, bytes). ``owners`` keep the memory alive."""
 
     head: bytes
     buffers: list[tuple[int, int]]
     owners: list[object] = field(repr=False)
 
-    def copy(self) -> Kept:
-        """A copy of all of it, of its own."""
-        return Kept(self.head, [_copied(address, nbytes) for address, nbytes in self.buffers])
+    def copy(self) -> OwnedPayload:
+        """A copy that owns its memory."""
+        return OwnedPayload(self.head, [_copied(address, nbytes) for address, nbytes in self.buffers])
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A payload in memory of its own: what :func:`decode` takes, apart from the views."""
+class OwnedPayload:
+    """A payload that owns its memory. :meth:`views` gives the buffers that :func:`decode` takes."""
 
     head: bytes
     buffers: list[bytes] = field(repr=False)
 
     def views(self) -> list[memoryview]:
-        """The buffers, to be read."""
+        """Views of the buffers, for reading."""
         return [memoryview(buffer) for buffer in self.buffers]
 
 
@@ -133,46 +132,46 @@ _BY_NAME: dict[str, Coder] = {}
 
 
 def register(kind: type | None, name: str, coder: Coder) -> None:
-    """Has objects that are exactly of type ``kind`` stored by ``coder``.
+    """Registers ``coder`` for objects whose type is exactly ``kind``.
 
-    ``name`` stands for the coder in what is stored, so it is the same in all workers. Without a ``kind`` it is
-    only known by its name.
+    Stored states refer to the coder by ``name``, which must be the same in all workers. Without a ``kind`` the coder is
+    registered by name only.
     """
     if kind is not None:
         _CODERS[kind] = (name, coder)
     _BY_NAME[name] = coder
 
 
-def encode(value: object, apart: Mapping[int, str] | None = None) -> Payload:
-    """The bytes of ``value``, without a copy of the memory of its arrays.
+def encode(value: object, excluded: Mapping[int, str] | None = None) -> Payload:
+    """Serialises ``value`` without copying the memory of its arrays.
 
     Args:
         value: the value.
-        apart: attributes of a state that are kept in another way, by ``id()``: objects that must not be part of
-            ``value``, since a copy of them would not be what they are.
+        excluded: attributes of a state that a handler stores, by ``id()``. No part of ``value`` may be one of these
+            objects, because restoring it would create a copy of the object.
 
     Raises:
         StateError: a part of it cannot be serialised; the message names the part.
     """
     file = io.BytesIO()
-    pickler = _Pickler(file, apart)
+    pickler = _Pickler(file, excluded)
     try:
         pickler.dump(value)
     except Exception as error:
-        path, part, why = _culprit(value, "", error, apart or {})
+        path, part, why = _culprit(value, "", error, excluded or {})
         raise StateError(f"{path or 'the value'} ({type(part).__qualname__}) cannot be serialised: {why}") from error
     buffers = [(stored.address, stored.nbytes) for stored in pickler.stored]
     return Payload(file.getvalue(), buffers, [stored.owner for stored in pickler.stored])
 
 
 def decode(head: bytes, buffers: Sequence[memoryview], live: object = None) -> Any:
-    """What was encoded. Nothing of it looks at the memory of ``buffers`` afterwards.
+    """Deserialises a value. It holds no reference to the memory of ``buffers``.
 
-    ``live`` may be a value like it: its arrays that are of the type and shape of those stored, in the same
-    order, are filled in place.
+    ``live`` may be a value of the same structure. Its arrays that match the stored ones in order, type and shape are
+    filled in place.
 
     Raises:
-        StateError: a part of it cannot be made here.
+        StateError: a part cannot be restored in this process.
     """
     reuse = _fillable(live) if live is not None else []
     try:
@@ -185,20 +184,20 @@ def decode(head: bytes, buffers: Sequence[memoryview], live: object = None) -> A
         ) from error
 
 
-def describe(head: bytes) -> list[Described]:
-    """The arrays of an encoded state, in the order of their places. None if the state cannot be taken apart here."""
-    found: list[Described] = []
+def describe(head: bytes) -> list[ArrayInfo]:
+    """The arrays of a serialised state, in the order of their paths. Empty if the state cannot be parsed in this process."""
+    found: list[ArrayInfo] = []
     try:
         _look_for(_Outliner(io.BytesIO(head)).load(), "", found, set())
     except Exception:
-        # A class of the user's that wants its arrays at once.
+        # A user class may need its arrays while it is unpickled.
         return []
     return found
 
 
 @dataclass(frozen=True)
-class _Place:
-    """What stands for an array in an outline."""
+class _ArrayReference:
+    """A reference to an array, in place of the array itself."""
 
     name: str
     index: int
@@ -206,18 +205,18 @@ class _Place:
 
 
 class _Outliner(pickle.Unpickler):
-    """Leaves references to arrays as they are."""
+    """Unpickles a head with a reference in place of each array."""
 
     def persistent_load(self, pid: Any) -> Any:
-        return _Place(*pid)
+        return _ArrayReference(*pid)
 
 
-def _look_for(value: object, path: str, found: list[Described], seen: set[int]) -> None:
-    if isinstance(value, _Place):
+def _look_for(value: object, path: str, found: list[ArrayInfo], seen: set[int]) -> None:
+    if isinstance(value, _ArrayReference):
         coder = _coder_named(value.name)
-        if isinstance(coder, Describes):
+        if isinstance(coder, DescribingCoder):
             layout, replicated = coder.describe(value.meta)
-            found.append(Described(path, layout, replicated, coder, value.meta, value.index))
+            found.append(ArrayInfo(path, layout, replicated, coder, value.meta, value.index))
         return
     if id(value) in seen:
         return
@@ -227,20 +226,20 @@ def _look_for(value: object, path: str, found: list[Described], seen: set[int]) 
 
 
 class _Pickler(pickle.Pickler):
-    """Puts references in the place of arrays."""
+    """Pickles a head with a reference in place of each array."""
 
-    def __init__(self, file: io.BytesIO, apart: Mapping[int, str] | None = None) -> None:
+    def __init__(self, file: io.BytesIO, excluded: Mapping[int, str] | None = None) -> None:
         super().__init__(file, protocol=5)
-        self._apart = apart
+        self._excluded = excluded
         self._shared: dict[tuple[object, ...], tuple[str, int, object]] = {}
         self.stored: list[Stored] = []
         self.arrays: list[Any] = []
         self._seen: dict[int, tuple[str, int, object]] = {}
 
     def persistent_id(self, obj: Any) -> Any:
-        if self._apart and id(obj) in self._apart:
+        if self._excluded and id(obj) in self._excluded:
             raise TypeError(
-                f"it is {self._apart[id(obj)]!r} of the state, which stays the object that it is, and this would become a"
+                f"it is {self._excluded[id(obj)]!r} of the state, which stays the object that it is, and this would become a"
                 " copy of it: give what is to be kept, such as its state_dict()"
             )
         coder = _coder_of(type(obj))
@@ -266,7 +265,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes the arrays that are referred to, or fills those of ``reuse``."""
+    """Unpickles a head and restores its arrays, into those of ``reuse`` where they fit."""
 
     def __init__(self, file: io.BytesIO, buffers: Sequence[memoryview], reuse: list[Any]) -> None:
         super().__init__(file)
@@ -284,12 +283,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _fillable(value: object) -> list[Any]:
-    """The arrays of ``value`` in the order of :func:`encode`; none in the place of those that share memory."""
+    """The arrays of ``value`` in the order of :func:`encode`, with None for arrays that share memory."""
     pickler = _Pickler(io.BytesIO())
     try:
         pickler.dump(value)
     except Exception:
-        # It was changed since it was saved, and is about to be replaced anyway.
+        # The value was changed since it was saved, and is about to be replaced.
         return []
     arrays = pickler.arrays
     spans = sorted(
@@ -306,7 +305,7 @@ def _fillable(value: object) -> list[Any]:
     return arrays
 
 
-#: Types that are known by themselves, by root of their module and name, and the module that knows them.
+#: Array types that need no registration, by root of their module and name, and the modules of their coders.
 _KNOWN = {
     ("array", "array"): "buffer_coder",
     ("builtins", "bytearray"): "buffer_coder",
@@ -314,7 +313,7 @@ _KNOWN = {
     ("numpy", "ndarray"): "numpy_coder",
     ("jaxlib", "ArrayImpl"): "jax_coder",
 }
-#: The module that makes each coder of ours known.
+#: The module that registers each built-in coder.
 _MODULES = {
     "array": "buffer_coder",
     "bytearray": "buffer_coder",
@@ -326,7 +325,7 @@ _MODULES = {
 
 
 def _coder_of(kind: type) -> tuple[str, Coder] | None:
-    """Asked for each object of a state, so types without a coder are remembered, too."""
+    """The coder of a type. It is looked up for each object of a state, so types without a coder are cached as well."""
     try:
         return _CODERS[kind]
     except KeyError:
@@ -339,7 +338,7 @@ def _coder_of(kind: type) -> tuple[str, Coder] | None:
 
 
 def _coder_named(name: str) -> Coder:
-    """In a process that has not seen such an array yet, too."""
+    """The coder with a name. Imports a built-in one if this process has not used it yet."""
     if name not in _BY_NAME and name in _MODULES:
         importlib.import_module(f"{__package__}.coders.{_MODULES[name]}")
     if name not in _BY_NAME:
@@ -353,7 +352,7 @@ def _culprit(
     value: object,
     path: str,
     why: Exception,
-    apart: Mapping[int, str],
+    excluded: Mapping[int, str],
     within: frozenset[int] = frozenset(),
 ) -> tuple[str, object, Exception]:
     """The innermost part of ``value`` that cannot be pickled by itself, and why."""
@@ -362,12 +361,12 @@ def _culprit(
         if id(part) in within:
             continue
         try:
-            _Pickler(io.BytesIO(), apart).dump(part)
+            _Pickler(io.BytesIO(), excluded).dump(part)
         except Exception as error:
-            at = f"{path}{_step(value, name)}" if path else name
-            if id(part) in apart:
-                return at, part, error
-            return _culprit(part, at, error, apart, within)
+            part_path = f"{path}{_step(value, name)}" if path else name
+            if id(part) in excluded:
+                return part_path, part, error
+            return _culprit(part, part_path, error, excluded, within)
     return path, value, why
 
 

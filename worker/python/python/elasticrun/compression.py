@@ -1,4 +1,4 @@
-"""How gradients travel, where it is the same in all frameworks: what a compression is, and none."""
+"""Compression of gradients for transfer: the interface, and the compressor that changes nothing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ T = TypeVar("T")
 
 
 class Compressor(Generic[T]):
-    """What a compression of your own implements; both are static methods."""
+    """Base of compressors; both methods are static."""
 
     @staticmethod
     def compress(tensor: T) -> tuple[T, Any]:
-        """The tensor to send, and what :meth:`decompress` needs to know."""
+        """The tensor to send, and a context for :meth:`decompress`."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: T, ctx: Any) -> T:
-        """The tensor in its own type again."""
+        """The tensor in its original type."""
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor[T]):
-    """Tensors travel as they are."""
+    """Sends tensors unchanged."""
 
     @staticmethod
     def compress(tensor: T) -> tuple[T, Any]:

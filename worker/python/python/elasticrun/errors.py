@@ -1,11 +1,11 @@
-"""Errors: one class for each kind, all under :class:`ElasticrunError`.
+"""The exceptions of this package, all derived from :class:`ElasticrunError`.
 
-A worker sees three groups. :class:`Interrupted` ends a round, and :func:`elasticrun.elastic.run` answers it
-with the next one: let it pass through the training function. :class:`Stopped` ends the process, in order.
-All others are mistakes or losses that a new round does not mend.
+Exceptions in a worker form three groups. :class:`Interrupted` ends a round, and :func:`elasticrun.elastic.run` continues
+with the next one: let it propagate out of the training function. :class:`Stopped` ends the process without a failure. All
+others are mistakes or losses that a new round does not repair.
 
-:func:`elasticrun.run`, which starts a job and waits for it, raises a :class:`JobError`: one class for each
-documented exit code of ``elasticrun``.
+:func:`elasticrun.run`, which starts a job and waits for it, raises a subclass of :class:`JobError` for each documented exit
+code of ``elasticrun``.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ __all__ = [
 
 
 class ElasticrunError(RuntimeError):
-    """Anything that this package raises by itself."""
+    """Base of all exceptions that this package defines."""
 
 
 class Interrupted(ElasticrunError):
-    """The round of this worker is over and there may be a next one."""
+    """The round of this worker is over. A next one may follow."""
 
 
 class WorkersFailed(Interrupted):
-    """A worker of the round failed. Training goes on from the newest commit."""
+    """A worker of the round failed. Training continues from the newest commit."""
 
 
 class HostsUpdated(Interrupted):
     """The hosts of the job change. All workers stopped at this boundary, and it is committed.
 
     Attributes:
-        skip_sync: whether the state of this worker needs no sync before training goes on. Always true:
-            who holds the commit of this boundary keeps it, and newcomers alone are brought to it.
+        skip_sync: whether the state of this worker needs no sync before training continues. Always true:
+            workers that hold the commit of this boundary keep it, and only new workers receive it.
     """
 
     def __init__(self, *args: object, skip_sync: bool = True) -> None:
@@ -63,7 +63,7 @@ class HostsUpdated(Interrupted):
 
 
 class Stopped(ElasticrunError):
-    """This worker was told to end: nothing is wrong here, and its exit code does not count."""
+    """This worker has to end. That is not a failure, and its exit code does not count."""
 
 
 class Removed(Stopped):
@@ -71,46 +71,46 @@ class Removed(Stopped):
 
 
 class AgentLost(ElasticrunError):
-    """The agent of this host is gone, so there is no job any more."""
+    """The connection to the agent of this host is lost, so the process is no longer part of a job."""
 
 
 class NotInitialized(ElasticrunError):
-    """A function needs ``init()`` to be called before."""
+    """A function was called that needs ``init()`` first."""
 
 
 class ForkedError(ElasticrunError):
-    """A forked child called what only the process can do that called ``init()``."""
+    """A forked child called a function that only the process that called ``init()`` may call."""
 
 
 class CollectiveMismatch(ElasticrunError):
-    """Ranks did not call the same collective on the same kind of array. Names rank and array."""
+    """Ranks called different collectives, or arrays differ in shape or type. The message names rank and array."""
 
 
 class CollectiveTimeout(ElasticrunError):
-    """Not all ranks came to a collective in time. Names those that are missing."""
+    """A collective timed out before all ranks joined it. The message names the missing ranks."""
 
 
 class StoreError(ElasticrunError):
-    """The job's key-value store refused a request; the message says why."""
+    """The job's key-value store refused a request. The message gives the reason."""
 
 
 class StoreTimeout(StoreError):
-    """Keys did not come in time; the message names them."""
+    """Keys were not set before the timeout. The message names them."""
 
 
 class StateError(ElasticrunError):
-    """A state cannot be serialised or restored. Names the attribute."""
+    """A state cannot be serialised or restored. The message names the attribute."""
 
 
 class DataError(ElasticrunError):
-    """Rows cannot be read, or their audit cannot be written. Names file, row group and column."""
+    """Rows cannot be read, or their audit cannot be written. The message names file, row group and column."""
 
 
 class JobError(ElasticrunError):
     """A job did not succeed.
 
     Attributes:
-        exit_code: that of ``elasticrun``; -N if signal N ended it.
+        exit_code: the exit code of ``elasticrun``; -N if signal N ended it.
     """
 
     exit_code: int
@@ -124,7 +124,7 @@ class JobError(ElasticrunError):
 
 
 class WorkerFailedError(JobError):
-    """Exit code 1: a worker failed the job. The message names the first one and its last output."""
+    """Exit code 1: a worker failed and ended the job. The message names the first failed worker and quotes its last output."""
 
 
 class UsageError(JobError):
@@ -148,7 +148,7 @@ class StateLostError(JobError):
 
 
 class JobStoppedError(JobError):
-    """Exit code 128+N: the job was told to stop by signal N."""
+    """Exit code 128+N: signal N stopped the job."""
 
 
 _BY_EXIT_CODE: dict[int, type[JobError]] = {
@@ -161,8 +161,8 @@ _BY_EXIT_CODE: dict[int, type[JobError]] = {
 }
 
 
-def of_exit_code(exit_code: int, message: str) -> JobError:
-    """The error that says what ``exit_code`` says; ``exit_code`` is not 0."""
+def from_exit_code(exit_code: int, message: str) -> JobError:
+    """The exception for an ``exit_code`` other than 0."""
     stopped = exit_code < 0 or exit_code > 128
     kind = JobStoppedError if stopped else _BY_EXIT_CODE.get(exit_code, JobError)
     return kind(message, exit_code)

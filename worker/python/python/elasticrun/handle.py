@@ -1,4 +1,4 @@
-"""Handles of collectives that were started and not waited for."""
+"""Handles of asynchronous collectives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Handle(Generic[R]):
-    """A collective that runs. Leave its arrays alone until it is done."""
+    """A running collective. Do not use its arrays until it is done."""
 
     __slots__ = ("_result", "_works")
 
@@ -24,29 +24,29 @@ class Handle(Generic[R]):
         self._result = result
 
     def poll(self) -> bool:
-        """Whether it is done, well or not: whether :meth:`wait` would not block."""
+        """Whether it is done, successfully or not, so that :meth:`wait` would not block."""
         return all(work.poll() for work in self._works)
 
     def wait(self, timeout: float | None = None) -> R:
-        """Waits until it is done, and gives its result. Other threads run meanwhile, and Ctrl-C works.
+        """Waits until it is done, and returns its result. Other threads run meanwhile, and Ctrl-C interrupts the wait.
 
-        After each minute a warning in the log of ``elasticrun`` names the ranks that are late.
+        A warning each minute in the log ``elasticrun`` names the late ranks.
 
         Args:
             timeout: seconds.
 
         Raises:
             WorkersFailed: a worker of the round failed.
-            CollectiveMismatch: a rank called something else.
+            CollectiveMismatch: a rank called a different collective.
             CollectiveTimeout: see :func:`~elasticrun.set_collective_timeout`.
-            TimeoutError: it is not done after ``timeout``; it goes on, and can be waited for again.
+            TimeoutError: it is not done after ``timeout``. It continues, and can be waited for again.
         """
         for work in self._works:
             work.wait(timeout)
         return self._result()
 
     def then(self, change: Callable[[R], T]) -> Handle[T]:
-        """The same collective, with ``change(result)`` for its result."""
+        """A handle of the same collective whose result is ``change(result)``."""
         return Handle(self._works, lambda: change(self._result()))
 
 
@@ -56,5 +56,5 @@ def poll(handle: Handle[Any]) -> bool:
 
 
 def synchronize(handle: Handle[R]) -> R:
-    """Waits for the collective of ``handle``, and gives its result. See :meth:`Handle.wait`."""
+    """Waits for the collective of ``handle``, and returns its result. See :meth:`Handle.wait`."""
     return handle.wait()

@@ -1,4 +1,4 @@
-"""``elasticrun.run``: a job from within Python, whose workers all call one function."""
+"""``elasticrun.run``: starts a job from Python whose workers all call one function."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import IO, Any, TypeVar
 
 from . import _binary
 from . import _options as options
-from ._call import Call
-from ._served import Served
-from .errors import of_exit_code
+from ._function_server import FunctionServer
+from ._function_worker import Call
+from .errors import from_exit_code
 
 __all__ = ["run"]
 
 R = TypeVar("R")
 
-#: Lines at the end of a job's stderr that an error quotes.
+#: Number of lines from the end of the job's stderr that an error quotes.
 _LAST_LINES = 20
-#: Seconds that a job which was interrupted with us gets to end by itself.
+#: Seconds for an interrupted job to end by itself.
 _GRACE = 5.0
 
 
@@ -49,41 +49,41 @@ def run(
     verbose: int = 0,
     **settings: object,
 ) -> list[R]:
-    """Runs ``fn(*args, **kwargs)`` in all workers of a job, and waits for its end.
+    """Runs ``fn(*args, **kwargs)`` in all workers of a job, and waits until the job has ended.
 
-    ``fn`` calls ``init()`` as a script does. It travels as a pickle, so it is a function of a module; one of the
-    main module is found again by importing that, which must not start the job then
-    (``if __name__ == "__main__":``). With cloudpickle installed, any function travels.
+    ``fn`` calls ``init()`` as a script does. It is pickled, so it must be a function of a module. Workers import the main
+    module again for a function of it, so guard the start of the job with ``if __name__ == "__main__":``. With cloudpickle
+    installed, any function can be sent.
 
     Args:
-        fn: what each worker calls.
+        fn: the function that each worker calls.
         args: its arguments.
         kwargs: its keyword arguments.
-        np: workers needed to start; none leaves it to the hosts.
-        min_np: below it training waits.
-        max_np: no worker beyond it.
-        hosts: ``a:4,b:4``; without any source of hosts, ``localhost``.
-        hostfile: lines ``host slots=n``.
-        host_discovery_script: a program that prints the current hosts.
-        slots_per_host: for hosts whose source does not tell.
-        reset_limit: most rounds after the first.
-        elastic_timeout: longest wait for ``min_np`` workers, in seconds or as ``10m``.
-        start_timeout: longest time from the start of a worker to its first round.
+        np: workers needed to start. None: determined by the hosts.
+        min_np: minimum workers; training pauses below it.
+        max_np: maximum workers.
+        hosts: hosts and their slots, such as ``a:4,b:4``. Default without any source of hosts: ``localhost``.
+        hostfile: file with lines ``host slots=n``.
+        host_discovery_script: executable that prints the current hosts.
+        slots_per_host: slots per host when the source reports none.
+        reset_limit: maximum number of rounds after the first.
+        elastic_timeout: maximum wait for ``min_np`` workers, in seconds or as ``10m``.
+        start_timeout: maximum time from the start of a worker to its first round.
         output_filename: directory for the output of each rank.
-        executable: Python of the workers; this one by default.
-        env: the environment of the job; that of this process by default. Of its variables workers on other hosts get those
-            that differ from this process's own, and those that training is set up by (``PATH``, ``PYTHON*``, ``NCCL_*``...).
+        executable: Python interpreter of the workers. Default: this one.
+        env: environment of the job. Default: that of this process. Workers on other hosts receive the variables that differ
+            from this process, and those that configure training (``PATH``, ``PYTHON*``, ``NCCL_*``...).
         verbose: 1 or more logs each decision.
-        settings: any other option of ``elasticrun`` by its name with underscores: a switch takes True, a range a
-            pair, one that may be repeated a list. Horovod's names of the above are taken, too (``num_proc``,
-            ``slots``, ``cooldown_range``, ``use_gloo``, ...), and win.
+        settings: any other option of ``elasticrun`` by its name with underscores. A switch takes True, a range a pair, a
+            repeatable option a list. Horovod's names (``num_proc``, ``slots``, ``cooldown_range``, ``use_gloo``, ...) are
+            accepted and take precedence over the arguments above.
 
     Returns:
-        What ``fn`` returned, by rank of the last round.
+        The return values of ``fn``, by rank of the last round.
 
     Raises:
         TypeError: the call cannot be pickled.
-        JobError: the job failed: a class for each exit code, see :mod:`elasticrun.errors`.
+        JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`.
     """
     call = _call(fn, args, kwargs or {})
     given: dict[str, object] = {
@@ -105,18 +105,18 @@ def run(
     command = [os.fspath(_binary.find()), "run", *options.flags(given)]
     environment = dict(os.environ if env is None else env)
     command += options.named(name for name in environment if environment[name] != os.environ.get(name))
-    worker = ["--", python, "-c", "from elasticrun._call import main; main()"]
-    # Loopback alone is enough, and safer, where the hosts are this machine.
+    worker = ["--", python, "-c", "from elasticrun._function_worker import main; main()"]
+    # If this machine is the only host, listening on loopback suffices and is safer.
     local = _is_local(given, environment)
-    with Served(call, "127.0.0.1" if local else "") as served:
-        variable = served.variable(["127.0.0.1"] if local else addresses())
-        _wait(command, worker, {**environment, **variable}, served)
-    return served.by_rank()
+    with FunctionServer(call, "127.0.0.1" if local else "") as server:
+        variable = server.environment(["127.0.0.1"] if local else addresses())
+        _wait(command, worker, {**environment, **variable}, server)
+    return server.results_by_rank()
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
     what = (fn, tuple(args), dict(kwargs))
-    # An empty entry is the directory of the caller, wherever a worker is.
+    # An empty entry means the current directory of the caller, which a worker does not share.
     path = [os.path.abspath(entry) for entry in sys.path]
     try:
         import cloudpickle  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -145,7 +145,7 @@ def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _is_local(settings: Mapping[str, object], environment: Mapping[str, str]) -> bool:
-    """Whether all hosts are this machine, as far as these settings say; others may be in a file."""
+    """Whether these settings name no other host than this machine. A source of hosts may name others, so it counts as remote."""
     given: dict[str, object] = {}
     for name in options.SOURCES:
         value = settings.get(name)
@@ -158,14 +158,14 @@ def _is_local(settings: Mapping[str, object], environment: Mapping[str, str]) ->
 
 
 def addresses() -> list[str]:
-    """Addresses of this machine that a worker may reach, those of its name first."""
+    """Addresses of this machine that a worker may reach. Those that the host name resolves to come first."""
     try:
         named = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)]
     except OSError:
         named = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Sends nothing: it only asks for the route to an address that is nobody's.
+            # Sends nothing: connecting a UDP socket only selects the route. The address is reserved for documentation.
             probe.connect(("192.0.2.1", 9))
             named.append(probe.getsockname()[0])
         except OSError:
@@ -173,28 +173,28 @@ def addresses() -> list[str]:
     return list(dict.fromkeys([*named, "127.0.0.1"]))
 
 
-def _wait(command: list[str], worker: list[str], env: dict[str, str], served: Served) -> None:
-    """Runs the job.
+def _wait(command: list[str], worker: list[str], env: dict[str, str], server: FunctionServer) -> None:
+    """Runs the job to its end.
 
     Raises:
-        JobError: it failed.
+        JobError: the job failed.
     """
     read, write = os.pipe()
-    with open(read, "rb") as told:
+    with open(read, "rb") as key_pipe:
         try:
             words = [*command, "--call-fd", str(write), *worker]
             job = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, pass_fds=[write])
         finally:
             os.close(write)
-        threading.Thread(target=_unlock, args=(os.dup(told.fileno()), served), daemon=True).start()
+        threading.Thread(target=_unlock, args=(os.dup(key_pipe.fileno()), server), daemon=True).start()
     assert job.stderr is not None, "it is a pipe"
     last: deque[bytes] = deque(maxlen=_LAST_LINES)
-    reader = threading.Thread(target=_pass_on, args=(job.stderr, last), daemon=True)
+    reader = threading.Thread(target=_forward, args=(job.stderr, last), daemon=True)
     reader.start()
     try:
         job.wait()
     except BaseException:
-        # Ctrl-C usually went to the job as well, which ends its workers; twice would kill them at once.
+        # The job usually receives the Ctrl-C as well and ends its workers. A second signal would kill them at once.
         try:
             job.wait(_GRACE)
         except subprocess.TimeoutExpired:
@@ -202,21 +202,21 @@ def _wait(command: list[str], worker: list[str], env: dict[str, str], served: Se
             job.wait()
         raise
     finally:
-        # What the job left behind may still hold its stderr.
+        # Orphans of the job may still hold its stderr.
         reader.join(_GRACE)
     if job.returncode != 0:
         message = b"".join(last).decode(errors="replace").strip()
-        raise of_exit_code(job.returncode, message or f"the job ended with {job.returncode}")
+        raise from_exit_code(job.returncode, message or f"the job ended with {job.returncode}")
 
 
-def _unlock(told: int, served: Served) -> None:
-    with open(told, "rb") as pipe:
-        # Empty if the driver ended before it had a key.
+def _unlock(key_pipe: int, server: FunctionServer) -> None:
+    with open(key_pipe, "rb") as pipe:
+        # The line is empty if the driver ended before it had a key.
         if line := pipe.readline().strip():
-            served.unlock(bytes.fromhex(line.decode()))
+            server.unlock(bytes.fromhex(line.decode()))
 
 
-def _pass_on(source: IO[bytes], last: deque[bytes]) -> None:
+def _forward(source: IO[bytes], last: deque[bytes]) -> None:
     for line in source:
         last.append(line)
         sys.stderr.write(line.decode(errors="replace"))

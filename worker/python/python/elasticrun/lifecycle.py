@@ -1,12 +1,11 @@
-"""The place of this process in its job: ``init()``, ``rank()``, ``size()`` and their like.
+"""Lifecycle and ranks of this process: ``init()``, ``rank()``, ``size()`` and related functions.
 
-``init()`` attaches the process to the agent of its host, or makes it a world of one worker if there is none
-(a script run by hand). It joins no round: before the first one, the numbers are those that the process would
-have. The first round is joined by :func:`elasticrun.elastic.run`, or by the first collective.
+``init()`` attaches the process to the agent of its host. Without an agent (a script run by hand) the process is the only
+worker. ``init()`` does not join a round: until the first one, ranks and sizes are the expected ones. The first round is
+joined by :func:`elasticrun.elastic.run` or by the first collective.
 
-Nothing runs before ``init()``, so forking before it is safe. A child that is forked later (a loader of data,
-say) can read the numbers as they were at the fork; all else there raises
-:class:`~elasticrun.errors.ForkedError`.
+No thread runs before ``init()``, so a fork before it is safe. A child that is forked later (by a data loader, for example)
+can read the ranks and sizes as of the fork. All other functions raise :class:`~elasticrun.errors.ForkedError` there.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from . import _failure, _native
 from .errors import ForkedError, NotInitialized
 
 if TYPE_CHECKING:
-    from ._native import Lane, Standing
+    from ._native import CollectiveQueue, WorldInfo
 
 __all__ = [
     "cross_rank",
@@ -39,10 +38,10 @@ __all__ = [
 _owner: int | None = None
 #: Whether that process has joined a round. From then on only ``elastic.run`` joins further ones.
 _joined = False
-#: Seconds that a collective waits for other ranks; none is for ever.
+#: Seconds that a collective waits for other ranks; None waits without limit.
 _timeout: float | None = None
-#: In a forked child: the world as it was at the fork.
-_inherited: Standing | None = None
+#: In a forked child: ranks and sizes as of the fork.
+_inherited: WorldInfo | None = None
 
 
 def init() -> None:
@@ -50,7 +49,7 @@ def init() -> None:
 
     Raises:
         ForkedError: in a child that was forked after ``init()``.
-        ElasticrunError: the environment is not what an agent sets, or the agent refuses the process.
+        ElasticrunError: the environment is not one that an agent sets, or the agent refuses the process.
     """
     global _owner
     if _owner is not None:
@@ -65,7 +64,7 @@ def init() -> None:
 def shutdown() -> None:
     """Detaches this process from its job. Does nothing before ``init()`` and in a forked child.
 
-    Called by itself when the interpreter ends.
+    Runs automatically when the interpreter exits.
     """
     global _owner, _joined
     if _owner != os.getpid():
@@ -81,8 +80,8 @@ def is_initialized() -> bool:
     return _owner is not None
 
 
-def world() -> Standing:
-    """All numbers of this process at once, with the round that they belong to.
+def world() -> WorldInfo:
+    """Ranks, sizes and round of this process as one consistent record.
 
     Raises:
         NotInitialized: before ``init()``.
@@ -91,7 +90,7 @@ def world() -> Standing:
 
 
 def rank() -> int:
-    """Place of this worker, ``0 <= rank < size()``.
+    """Rank of this worker, ``0 <= rank < size()``.
 
     Raises:
         NotInitialized: before ``init()``.
@@ -109,7 +108,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Slot of this worker on its host, which never changes: which device it uses.
+    """Slot of this worker on its host. It never changes, so use it to choose a device.
 
     Raises:
         NotInitialized: before ``init()``.
@@ -127,7 +126,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Place of this host among the hosts that have this ``local_rank()``.
+    """Index of this host among the hosts that have this ``local_rank()``.
 
     Raises:
         NotInitialized: before ``init()``.
@@ -136,7 +135,7 @@ def cross_rank() -> int:
 
 
 def cross_size() -> int:
-    """How many hosts have this ``local_rank()``.
+    """Number of hosts that have this ``local_rank()``.
 
     Raises:
         NotInitialized: before ``init()``.
@@ -144,8 +143,8 @@ def cross_size() -> int:
     return _world("cross_size").cross_size
 
 
-def lane(what: str) -> Lane:
-    """The collectives of the current round, for ``what``. Joins the first round if that was not done.
+def collective_queue(what: str) -> CollectiveQueue:
+    """The collective queue of the current round. Joins the first round if none was joined. Errors name ``what``.
 
     Raises:
         NotInitialized: before ``init()``.
@@ -155,28 +154,28 @@ def lane(what: str) -> Lane:
     require(what)
     if not _joined:
         join()
-    return _native.lane()
+    return _native.collective_queue()
 
 
-def join() -> Standing:
-    """Leaves the round that is over, if there is one, and joins the next. Blocks until that begins."""
+def join() -> WorldInfo:
+    """Leaves the current round, if there is one, and joins the next. Blocks until the next round begins."""
     global _joined
-    standing = _native.join()
+    world_info = _native.join()
     _joined = True
     if _timeout is not None:
-        _native.lane().set_timeout(_timeout)
-    return standing
+        _native.collective_queue().set_timeout(_timeout)
+    return world_info
 
 
 def set_collective_timeout(seconds: float | None) -> None:
-    """Has collectives of this process fail that wait longer for other ranks, from now on and in all rounds.
+    """Sets the maximum time that collectives of this process wait for other ranks, in this round and all later ones.
 
-    They raise :class:`~elasticrun.errors.CollectiveTimeout`, which names the ranks that are missing. Without a
-    timeout, which is the default, they wait until all ranks are here or the round is over, and a warning names
-    those that are late after each minute. Set a time that no rank needs for what it does between two collectives.
+    A collective that waits longer raises :class:`~elasticrun.errors.CollectiveTimeout`, which names the missing ranks.
+    Without a timeout, which is the default, collectives wait until all ranks have joined or the round is over. A warning
+    each minute names the late ranks. Choose a time that is longer than any rank needs between two collectives.
 
     Args:
-        seconds: more than 0; none is for ever.
+        seconds: more than 0. None waits without limit.
 
     Raises:
         ValueError: ``seconds`` is not more than 0.
@@ -186,16 +185,16 @@ def set_collective_timeout(seconds: float | None) -> None:
         raise ValueError(f"set_collective_timeout({seconds}): must be more than 0 seconds, or None")
     _timeout = seconds
     if _joined:
-        _native.lane().set_timeout(seconds)
+        _native.collective_queue().set_timeout(seconds)
 
 
 def has_joined() -> bool:
-    """Whether this process has joined a round, which may be over."""
+    """Whether this process has joined a round. That round may be over."""
     return _joined
 
 
 def require(what: str) -> None:
-    """Raises unless this process may call ``what``.
+    """Checks that this process may call ``what``.
 
     Raises:
         NotInitialized: before ``init()``.
@@ -214,7 +213,7 @@ def _require_owner(what: str) -> None:
         )
 
 
-def _world(what: str) -> Standing:
+def _world(what: str) -> WorldInfo:
     if _inherited is not None:
         return _inherited
     if _owner is None:

@@ -1,7 +1,7 @@
-"""Callbacks for what the agent says while the user's code is elsewhere.
+"""Callbacks for events that the agent reports while user code runs.
 
-They run at once, in a thread of their own, and should be short: set an event, abort a communicator. What they
-raise is logged. Elastic training needs none of them, since it sees the same at its next commit or collective.
+Callbacks run immediately, on a separate thread, and should be short: set an event, abort a communicator. Exceptions of
+callbacks are logged. Elastic training needs no callbacks, since its next commit or collective reports the same event.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _updates: list[Callable[[int], object]] = []
 
 
 def at_risk() -> bool:
-    """Whether a host of the job may go away soon: its cloud recommends to move, or it is told to go. The same in all workers.
+    """Whether a host of the job may go away soon, by a termination notice or a rebalance recommendation. The same in all workers.
 
-    A collective of a byte: all workers call it at the same step. For scripts that do not commit at each step:
+    A collective of one byte: all workers call it at the same step. Use it in scripts that do not commit at each step:
 
         if step % 100 == 0 or notifications.at_risk():
             state.commit()
@@ -32,7 +32,7 @@ def at_risk() -> bool:
         NotInitialized: before ``init()``.
         WorkersFailed: the round is over.
     """
-    work = lifecycle.lane("at_risk").allgather_bytes(bytes([_native.host_at_risk()]), "at_risk")
+    work = lifecycle.collective_queue("at_risk").allgather_bytes(bytes([_native.host_at_risk()]), "at_risk")
     work.wait()
     return any(any(answer) for answer in cast("list[bytes]", work.result()))
 
@@ -41,7 +41,7 @@ def on_abort(callback: Callable[[int], object]) -> Callable[[], None]:
     """Has ``callback(round)`` called when a round of this process is aborted because a worker failed.
 
     Returns:
-        A function that takes the callback out again.
+        A function that removes the callback.
     """
     _abort.watch(callback)
     return lambda: _abort.unwatch(callback)
@@ -51,7 +51,7 @@ def on_hosts_updated(callback: Callable[[int], object]) -> Callable[[], None]:
     """Has ``callback(round)`` called when the hosts of the job change: that round ends at one of the next commits or checks.
 
     Returns:
-        A function that takes the callback out again.
+        A function that removes the callback.
     """
     with _lock:
         _updates.append(callback)

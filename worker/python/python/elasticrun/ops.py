@@ -1,4 +1,4 @@
-"""How a reduction combines the arrays of all workers, element by element."""
+"""The reductions with which collectives combine arrays element by element."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Average", "Max", "Min", "Product", "ReduceOp", "Sum"]
 
 
 class ReduceOp(enum.Enum):
-    """A reduction; its value is its name in messages."""
+    """A reduction. Its value is its name in messages."""
 
     AVERAGE = "average"
     SUM = "sum"

@@ -1,4 +1,4 @@
-"""Process sets, for the modules that have Horovod's interface: there is one, all ranks."""
+"""Process sets, for modules with Horovod's interface. The only process set is that of all ranks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ global_process_set = _GlobalProcessSet()
 
 
 def require_global(process_set: object) -> None:
-    """Raises NotImplementedError for any other process set."""
+    """Raises NotImplementedError for any process set but the global one."""
     if process_set is not global_process_set and process_set is not None:
         _refuse()
 

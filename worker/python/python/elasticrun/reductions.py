@@ -1,4 +1,4 @@
-"""Reductions under Horovod's names and numbers, for the modules that have its interface."""
+"""Reductions with Horovod's names and numbers, for modules with its interface."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NAMED = {reduction.name.lower(): reduction for reduction in Reduction}
 
 
 def reduction_of(op: Reduction | ReduceOp | int | None, average: bool | None = None) -> Reduction:
-    """The reduction that ``op``, or ``average`` of old scripts, asks for; Average if neither does.
+    """The reduction that ``op``, or ``average`` in old scripts, names. Default: Average.
 
     Raises:
         ValueError: both are given, or ``op`` is no reduction.
@@ -61,10 +61,10 @@ def reduction_of(op: Reduction | ReduceOp | int | None, average: bool | None = N
 
 
 def name_of(op: Reduction | ReduceOp) -> str:
-    """The collectives' name of ``op``."""
+    """The name of ``op`` in collectives."""
     return reduction_of(op).name.lower()
 
 
 def op_of(op: Reduction) -> ReduceOp:
-    """``op`` as the collectives on arrays take it; there is no Adasum among those."""
+    """``op`` as a :class:`~elasticrun.ReduceOp`, which has no Adasum."""
     return ReduceOp(op.name.lower())

@@ -114,7 +114,7 @@ def test_arrays_that_do_not_export_themselves_are_pickled(frames, monkeypatch):
 
 @pytest.fixture
 def frames(monkeypatch):
-    """A library of its own whose arrays have DLPack."""
+    """A separate library whose arrays support DLPack."""
     module = types.ModuleType("frames")
 
     class Tensor:
@@ -253,7 +253,7 @@ def test_arrays_of_a_library_that_is_not_here_are_told(monkeypatch):
 @pytest.mark.full
 @pytest.mark.parametrize("nbytes", [2**31 + 8, 2**32 + 8])
 def test_arrays_beyond_2_and_4_gib_are_copied_whole(nbytes: int) -> None:
-    # Pages that nobody has written take no memory.
+    # Unwritten pages take no memory.
     large = np.zeros(nbytes // 8)
     large[0], large[-1] = 1, 2
     kept = codec.encode({"large": large}).copy()

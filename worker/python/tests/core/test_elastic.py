@@ -70,7 +70,7 @@ def train(state):
         assert over.wait(60)
         while not e.poll(cut):
             time.sleep(0.01)
-        # Nobody has asked for the result, which a script may have used by now.
+        # The result was read without a wait, so a script may have used it by now.
         state.step = 999
         state.commit()
         raise AssertionError("the commit was made")

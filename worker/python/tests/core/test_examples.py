@@ -13,7 +13,7 @@ from elasticrun.examples import data
 
 
 def share(text):
-    """What an example says of itself, 0 to 1."""
+    """The accuracy that an example prints, 0 to 1."""
     return float(re.search(r"reads ([\d.]+)% of the test digits", text)[1]) / 100
 
 

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 import elasticrun
-from elasticrun import _exchange, _options, _served, errors, launch
-from elasticrun._call import Result
+from elasticrun import _authenticated_rpc, _function_server, _options, errors, launch
+from elasticrun._function_worker import Result
 
 
 def test_results_come_by_rank(start):
@@ -197,11 +197,11 @@ def test_each_exit_code_has_its_error(start, error, how, words):
 
 def test_errors_can_be_pickled():
     for code in (*range(1, 8), 9, 143, -9):
-        error = errors.of_exit_code(code, "why")
+        error = errors.from_exit_code(code, "why")
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.exit_code) == (type(error), "why", code)
-    assert type(errors.of_exit_code(143, "")) is errors.JobStoppedError
-    assert type(errors.of_exit_code(9, "")) is errors.JobError
+    assert type(errors.from_exit_code(143, "")) is errors.JobStoppedError
+    assert type(errors.from_exit_code(9, "")) is errors.JobError
 
 
 def test_settings_become_flags():
@@ -243,13 +243,13 @@ def test_hosts_of_this_machine_are_known():
 
 def test_who_does_not_hold_the_key_gets_no_answer():
     asked = []
-    server = _exchange.Server("127.0.0.1", lambda request: asked.append(request) or b"answer")
+    server = _authenticated_rpc.Server("127.0.0.1", lambda request: asked.append(request) or b"answer")
     server.unlock(b"key")
     try:
-        assert _exchange.ask(["127.0.0.1"], server.port, b"key", b"request" * 100_000) == b"answer"
+        assert _authenticated_rpc.request(["127.0.0.1"], server.port, b"key", b"request" * 100_000) == b"answer"
         with pytest.raises(ConnectionError, match="cannot reach the process that called"):
-            _exchange.ask(["127.0.0.1"], server.port, b"other", b"request")
-        # A stranger that claims a huge request is left before memory is set aside for it.
+            _authenticated_rpc.request(["127.0.0.1"], server.port, b"other", b"request")
+        # An unauthenticated client that announces a huge request is disconnected before memory is allocated for it.
         with socket.create_connection(("127.0.0.1", server.port)) as stranger:
             stranger.sendall(bytes(32) + b"\xff" * 8 + bytes(32))
             stranger.settimeout(10)
@@ -264,18 +264,18 @@ def test_who_does_not_hold_the_key_gets_no_answer():
 
 def test_a_job_that_brings_nothing_is_an_error():
     with pytest.raises(elasticrun.ElasticrunError, match="no result came from rank"):
-        _served.in_order([])
+        _function_server.in_order([])
 
 
 def test_results_of_processes_that_joined_no_round_come_in_the_order_of_their_first_ranks():
     """As when a worker starts a script, which joins in its place: two of four were left, one of them later than the other."""
     results = [Result(0, rank, 4, pickle.dumps(f"from {rank}")) for rank in (3, 1)]
-    assert _served.in_order(results) == ["from 1", "from 3"]
+    assert _function_server.in_order(results) == ["from 1", "from 3"]
 
 
 def test_a_member_of_the_last_round_that_brings_nothing_is_an_error():
     with pytest.raises(elasticrun.ElasticrunError, match=r"rank\(s\) \[1\]"):
-        _served.in_order([Result(2, 0, 2, pickle.dumps(None))])
+        _function_server.in_order([Result(2, 0, 2, pickle.dumps(None))])
 
 
 def test_ctrl_c_ends_the_job(start):

@@ -1,4 +1,4 @@
-"""What the run loop makes of users' code: callbacks, errors, states of their own."""
+"""User code in the run loop: callbacks, errors and custom states."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ train(state)
     ).succeed()
     assert [entry[1:] for entry in start.rounds(text)] == [(0, 2, 0), (1, 2, 0), (0, 2, 10), (1, 2, 10)], text
     assert text.count("COUNTED 20.0") == 2, text
-    # The callback of the one that was interrupted sees what it goes on from.
+    # The callback of the interrupted worker sees the state that it continues from.
     assert "RESET FROM 0" not in text, text
 
 

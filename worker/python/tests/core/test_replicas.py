@@ -1,4 +1,4 @@
-"""Whether commits of several workers are one state: what is told, and what is said of it."""
+"""The check whether the commits of several workers are replicas: the answers and the errors."""
 
 from __future__ import annotations
 

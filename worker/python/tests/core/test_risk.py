@@ -1,4 +1,4 @@
-"""A host that may go away: all workers hear of it at the same step."""
+"""A host that may go away: all workers learn of it at the same step."""
 
 from __future__ import annotations
 

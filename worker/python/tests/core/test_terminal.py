@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from support.jobs import PATIENCE
+from support.jobs import TIMEOUT
 from support.terminal import Terminal
 
 from elasticrun import _binary
@@ -46,7 +46,7 @@ train(state)
     "flags", ["-np 2", "-np 2 --min-np 1 -H localhost:1,127.0.0.1:1 --blacklist forever"], ids=["standard", "elastic"]
 )
 def test_a_job_that_was_stopped_by_ctrl_z_goes_on_with_fg(flags, tmp_path):
-    """The terminal stops the driver alone; its agents and workers are in sessions of their own."""
+    """The terminal stops only the driver; its agents and workers are in separate sessions."""
     script, steps = tmp_path / "train.py", tmp_path / "steps"
     script.write_text(TRAIN)
 
@@ -70,7 +70,7 @@ def test_a_job_that_was_stopped_by_ctrl_z_goes_on_with_fg(flags, tmp_path):
         before = made()
         terminal.type("fg; echo EXIT $?\n")
         assert "stood still" in terminal.until(r"the driver stood still for|EXIT \d")[0], terminal.text
-        # And what the driver has to say of the time in which it was away, it says within one more timeout.
+        # The driver reports what happened while it was stopped within one more timeout.
         continued = time.monotonic()
         until(lambda: time.monotonic() - continued > HEARTBEAT_TIMEOUT, terminal)
         until_made(before + 3)
@@ -89,5 +89,5 @@ def until(holds, terminal):
     begun = time.monotonic()
     while not holds():
         assert not re.search(r"EXIT \d", terminal.text), terminal.text
-        assert time.monotonic() - begun < PATIENCE, terminal.text
+        assert time.monotonic() - begun < TIMEOUT, terminal.text
         time.sleep(0.01)

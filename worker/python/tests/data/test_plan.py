@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import parquet
-from support.jobs import PATIENCE
+from support.jobs import TIMEOUT
 
 from elasticrun.data import plan
 
@@ -17,7 +17,7 @@ from elasticrun.data import plan
 def ask(*words: object) -> subprocess.CompletedProcess[str]:
     """Calls the program as a user does."""
     program = os.environ.get("ELASTICRUN_BIN", "elasticrun")
-    return subprocess.run([program, "data", "plan", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run([program, "data", "plan", *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT)
 
 
 @pytest.fixture

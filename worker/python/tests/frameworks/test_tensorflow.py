@@ -35,7 +35,7 @@ def test_a_host_that_comes_is_used_and_nothing_is_done_again(start):
     change("localhost:1\n127.0.0.1:1\n")
     output = job.succeed()
     assert [size for _, size, *_ in DONE.findall(output)] == ["2", "2"], output
-    # Rank 0 stops at a boundary and goes on from there, so no step is done twice; only that one's line is missing.
+    # Rank 0 stops at a boundary and continues there, so no step is repeated; only the line of that step is missing.
     steps = [int(step) for step in re.findall(r"committed (\d+) with", output)]
     assert len(steps) == steps[-1] - 1 == len(set(steps))
 

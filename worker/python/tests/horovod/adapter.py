@@ -19,8 +19,8 @@ import checkout
 
 #: What a job may take, in seconds: on two cores eight workers take long to import torch or TensorFlow.
 LIMIT = 180
-#: How long a script waits to be told of hosts, in seconds. Its own default, 3, is too short here: workers are told when
-#: the new ones have started, and train on until then; Horovod tells them when it finds the hosts.
+#: Seconds that a script waits for a notification of hosts. Its default of 3 is too short here: elasticrun notifies workers when the
+#: new ones have started, and lets them train until then. Horovod notifies them when it finds the hosts.
 DISCOVERY_WAIT = 90
 
 
@@ -100,7 +100,7 @@ def case(scenario: str, script: Path, launcher: Launcher) -> unittest.TestCase:
 
     class Case(common.BaseElasticTests, unittest.TestCase):  # type: ignore[name-defined, misc]
         def _run(self, *args: Any, **kwargs: Any) -> Any:
-            # A revision between 0.23 and 0.24 renamed the parameter and not all who give it.
+            # A revision between 0.23 and 0.24 renamed the parameter, but not all of its callers.
             if "np" in kwargs and "num_proc" in common.BaseElasticTests._run.__code__.co_varnames:
                 kwargs["num_proc"] = kwargs.pop("np")
             return super()._run(*args, **kwargs)

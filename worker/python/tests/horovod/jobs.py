@@ -13,7 +13,7 @@ from pathlib import Path
 from elasticrun import _binary
 
 #: What a test may wait for one thing, in seconds: on two cores frameworks take long to start.
-PATIENCE = 120
+TIMEOUT = 120
 
 
 class Job:
@@ -52,8 +52,8 @@ class Job:
     def __exit__(self, *_: object) -> None:
         # Told to stop, it ends its workers first.
         self._process.terminate()
-        self._process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self._process.wait(TIMEOUT)
+        self._reader.join(TIMEOUT)
         print(self.output)
 
     @property
@@ -63,14 +63,14 @@ class Job:
             return "".join(self._printed)
 
     def set_hosts(self, hosts: list[str]) -> None:
-        """What the discovery script says from now on: lines such as `localhost:2`."""
+        """Sets the output of the discovery script: lines such as `localhost:2`."""
         new = self._directory / "hosts.new"
         new.write_text("".join(f"{host}\n" for host in hosts))
         new.rename(self._directory / "hosts")
 
     def wait_for(self, pattern: str, count: int = 1) -> None:
         """Waits until `count` lines with a match of `pattern` were printed."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         looked_at = found = 0
         with self._changed:
             while True:
@@ -81,14 +81,14 @@ class Job:
                     return
                 left = deadline - time.monotonic()
                 if left <= 0 or self._ended:
-                    why = "the job ended" if self._ended else f"{PATIENCE} s passed"
+                    why = "the job ended" if self._ended else f"{TIMEOUT} s passed"
                     raise AssertionError(f"{why} before this was printed {count} times: {pattern}")
                 self._changed.wait(left)
 
-    def wait(self, patience: float = PATIENCE) -> int:
+    def wait(self, patience: float = TIMEOUT) -> int:
         """Waits for the end of the job and returns its exit code."""
         code = self._process.wait(patience)
-        self._reader.join(PATIENCE)
+        self._reader.join(TIMEOUT)
         return code
 
     def workers(self, host: str) -> list[int]:

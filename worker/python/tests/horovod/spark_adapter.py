@@ -22,10 +22,10 @@ from cluster import Cluster
 import elasticrun.spark
 from elasticrun.errors import JobError
 
-#: How much longer an epoch waits than a scenario says. Horovod's workers share an executor's Python that has imported torch
-#: already; ours are processes of their own, and on two cores four of them take long to import it.
+#: Additional wait of an epoch, beyond that of a scenario. Horovod's workers share an executor's Python that has imported torch
+#: already. elasticrun's workers are separate processes, and on two cores four of them take long to import it.
 STRETCH = 3
-#: How long a script waits to be told of hosts, in seconds, for the same reason.
+#: Seconds that a script waits for a notification of hosts, increased for the same reason.
 DISCOVERY_WAIT = 90
 #: What ``start_timeout`` and ``elastic_timeout`` are at least, in seconds, again for the same reason.
 START, ELASTIC = 120, 60

@@ -16,7 +16,7 @@ from jobs import Job
 
 
 def grow_and_kill(job: Job, trains: str) -> None:
-    """Two workers train, two more come, one of these is killed, and two go on, to the end if that comes soon.
+    """Two workers train, two more join, one of these is killed, and two continue, to the end if that is soon.
 
     `trains` is what rank 0 prints again and again while it trains.
     """

@@ -95,7 +95,7 @@ def public_names(file: Path) -> set[str]:
 
 
 def our_names(module: str) -> set[str]:
-    """`__all__` of a module of ours, read without the framework that it imports."""
+    """`__all__` of a module of elasticrun, read without importing its framework."""
     place = Path(elasticrun.__file__).parent.joinpath(*module.split("."))
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     names: set[str] = set()

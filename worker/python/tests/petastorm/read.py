@@ -1,4 +1,4 @@
-"""Reads a data set with petastorm, by its own python: a line of JSON with what was asked for.
+"""Reads a data set with petastorm, in petastorm's environment, and prints the requested values as a line of JSON.
 
 Usage: read.py URL [NAME=NUMBER ...]
 

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on this machine: a master, and workers that are hosts of their own by address."""
+"""A standalone Spark cluster on this machine: a master, and workers with separate addresses, so that they count as hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyspark import SparkConf, SparkContext
 T = TypeVar("T")
 
 #: Longest wait for anything in seconds: many times what it takes on two busy processors.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 #: Marks all processes of the cluster and of programs on it.
 TAG = "ELASTICRUN_SPARK_TEST"
 #: Where Spark is.
@@ -32,7 +32,7 @@ HOME = Path(pyspark.__file__).parent
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 #: Spark's settings for programs that set none themselves.
 SUBMIT = "--conf spark.executor.memory=512m --conf spark.driver.host=127.0.0.1 pyspark-shell"
-#: Tells Spark of two GPUs on each worker. There are none; what matters is who is told of which.
+#: Declares two GPUs on each worker. There are none; only their assignment to tasks matters.
 GPUS = """#!/bin/sh
 echo '{"name": "gpu", "addresses": ["0", "1"]}'
 """
@@ -40,7 +40,7 @@ echo '{"name": "gpu", "addresses": ["0", "1"]}'
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 
 
-def eventually(look: Callable[[], T], what: str, within: float = PATIENCE) -> T:
+def eventually(look: Callable[[], T], what: str, within: float = TIMEOUT) -> T:
     """What ``look`` gives once that is true."""
     deadline = time.monotonic() + within
     while not (found := look()):
@@ -113,12 +113,12 @@ class Cluster:
         """
         process = self._processes.pop(host)
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         eventually(lambda: host not in self.workers(), f"worker {host} is gone")
         eventually(lambda: host not in self.executors().values(), f"executors on {host} have ended")
 
     def decommission_worker(self, host: str) -> None:
-        """Takes a worker back in good order: its executors get no more tasks, and end with those that they have."""
+        """Decommissions a worker: its executors get no more tasks, and end when their tasks have ended."""
         self._processes[host].send_signal(signal.SIGPWR)
         eventually(lambda: host not in self.workers(), f"worker {host} is decommissioned")
 
@@ -144,7 +144,7 @@ class Cluster:
         return int(state["coresused"])
 
     def state(self) -> dict[str, Any] | None:
-        """What the master's REST interface says; none while it does not answer."""
+        """The answer of the master's REST interface; None while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.ui}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
@@ -186,7 +186,7 @@ class Cluster:
 
     def left(self) -> dict[int, str]:
         """Processes of jobs: drivers, task services, and workers."""
-        ours = ("task-service", "elasticrun run", "elasticrun._call", "agent-guard")
+        ours = ("task-service", "elasticrun run", "elasticrun._function_worker", "agent-guard")
         return {pid: words for pid, words in self.processes().items() if any(name in words for name in ours)}
 
     def executors(self) -> dict[int, str]:

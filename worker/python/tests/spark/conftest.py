@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 if importlib.util.find_spec("pyspark") is None:
-    # Only `make test-spark` brings it: its environments are of their own.
+    # Only the environments of `make test-spark` contain it.
     collect_ignore_glob = ["test_*.py"]
 else:
     from cluster import HOSTS, Cluster, context, eventually

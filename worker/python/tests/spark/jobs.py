@@ -1,4 +1,4 @@
-"""Jobs of tests on a cluster: run by this process, or by a program of its own."""
+"""Jobs of tests on a cluster, run by this process or by a separate program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import training
-from cluster import HOME, PATIENCE, TAG, Cluster, eventually
+from cluster import HOME, TAG, TIMEOUT, Cluster, eventually
 from pyspark import SparkContext
 from support.jobs import Job
 from training import End, Step
@@ -21,7 +21,7 @@ import elasticrun.spark
 
 
 class Running:
-    """A call of ``elasticrun.spark.run`` in a thread of its own."""
+    """A call of ``elasticrun.spark.run`` on a separate thread."""
 
     def __init__(self, call: Callable[[], list[End]]) -> None:
         self._call = call
@@ -32,7 +32,7 @@ class Running:
 
     def results(self) -> list[End]:
         """Waits for its end, which must be well."""
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive(), "the job does not end"
         if self._error is not None:
             raise self._error
@@ -64,7 +64,7 @@ class Bench:
         return Running(lambda: elasticrun.spark.run(fn, kwargs=kwargs, spark_context=context, **settings))
 
     def program(self, text: str, submit: bool = False, **env: str) -> Job:
-        """Starts a program of its own, by spark-submit if that is wanted.
+        """Starts a separate program, optionally with spark-submit.
 
         It has ``context(**settings)``, ``FOLDER`` and what ``training`` has.
         """

@@ -41,7 +41,7 @@ def accuracy(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 
 
 class slow_cross_entropy:  # Called as a function
-    """The loss, which takes a while and says in a file how often it was asked."""
+    """A slow loss, which records its number of calls in a file."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._file = str(folder / "asked")

@@ -1,4 +1,4 @@
-"""Executors that Spark takes back in good order are left at a common commit."""
+"""Executors that Spark decommissions are drained."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def test_a_decommissioned_executor_is_drained(bench: Bench, spark: SparkContext,
 
 
 class _OneOfNoName:
-    """Slots, and who holds them: one executor whose name is no name, which Spark's scheduler answers with an exception."""
+    """Slots and a listener with one executor without a valid name, for which Spark's scheduler raises an exception."""
 
     def held(self) -> list[Held]:
         return [Held(group="elasticrun", executor=None, machine="127.0.0.2", attempt=1)]  # type: ignore[arg-type]
 
-    def of_group(self, group: str) -> int:
+    def slot_of_group(self, group: str) -> int:
         return 0
 
 
 def test_what_spark_will_not_answer_is_said_once(spark: SparkContext):
     said: list[str] = []
     one: Any = _OneOfNoName()
-    decommission = Decommission(spark, one, one, driver=None, say=said.append)  # type: ignore[arg-type]
+    decommission = Decommission(spark, one, one, driver=None, report=said.append)  # type: ignore[arg-type]
     for _ in range(3):
-        assert decommission.look() is not None, "it asks again"
+        assert decommission.poll() is not None, "it asks again"
     [line] = said
     assert line.startswith("cannot ask Spark which executors it decommissions: ") and "NullPointer" in line

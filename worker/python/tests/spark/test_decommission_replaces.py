@@ -1,4 +1,4 @@
-"""The slot of a decommissioned executor is asked for elsewhere before it is given back."""
+"""A replacement for the slot of a decommissioned executor is requested before the slot is released."""
 
 from __future__ import annotations
 

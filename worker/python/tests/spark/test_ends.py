@@ -14,7 +14,7 @@ from pyspark import SparkContext
 #: Seconds after which nothing of a job may be left.
 SOON = 5.0
 
-#: A worker with a child in a session of its own.
+#: A worker with a child in a separate session.
 LEAVES_A_CHILD = """
     import subprocess
     def child(state, started=[]):

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[4] / "examples/spark"
 
 
 def share(text: str) -> float:
-    """What the example says of itself, 0 to 1."""
+    """The accuracy that the example prints, 0 to 1."""
     found = re.search(r"reads ([\d.]+)% of the test digits", text)
     assert found, text
     return float(found[1]) / 100

@@ -1,4 +1,4 @@
-"""Executors on which no slot can be served: the job waits for others and says why. (At its end: `test_shortage`.)"""
+"""Executors that cannot serve a slot: the job waits for others and reports the reason. (At its end: `test_shortage`.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors are lost, and the job goes on."""
+"""Executors are lost, and the job continues."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def test_an_executor_that_is_stopped_leaves_one_live_worker_a_slot(bench: Bench,
     for step in stopped.values():
         eventually(lambda pid=step.pid: not os.path.exists(f"/proc/{pid}"), "the older is ended", within=10)
     left = bench.cluster.left().items()
-    # The driver's words hold those of its workers.
-    workers = [pid for pid, words in left if "elasticrun._call" in words and "elasticrun run" not in words]
+    # The command line of the driver contains that of its workers.
+    workers = [pid for pid, words in left if "elasticrun._function_worker" in words and "elasticrun run" not in words]
     assert sorted(workers) == sorted(step.pid for step in after)
     bench.finish()
     program.until("ENDS 4")

@@ -40,7 +40,11 @@ def test_the_names_of_horovod_run_a_job(bench: Bench, spark: SparkContext):
 
 def test_a_spare_waits_in_a_slot_of_its_own(bench: Bench, spark: SparkContext):
     def workers() -> set[int]:
-        return {pid for pid, words in bench.cluster.processes().items() if "python -c from elasticrun._call" in words}
+        return {
+            pid
+            for pid, words in bench.cluster.processes().items()
+            if "python -c from elasticrun._function_worker" in words
+        }
 
     job = bench.run(spark, num_proc=2, spares=1)
     before = bench.training(2)

@@ -1,4 +1,4 @@
-"""The job's secret is nobody else's."""
+"""The secret of a job protects it, and does not leak."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cluster import PATIENCE, eventually
+from cluster import TIMEOUT, eventually
 from jobs import Bench
 from pyspark import SparkContext
 
 from elasticrun import _binary
-from elasticrun.spark.child import Driver, Listening
+from elasticrun.spark.driver_process import DriverEndpoint, DriverProcess
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[Listening]:
-    """What drivers said to their parent."""
-    said: list[Listening] = []
-    listening = Driver.listening
+def endpoints(monkeypatch: pytest.MonkeyPatch) -> list[DriverEndpoint]:
+    """The endpoints that drivers send to their parent."""
+    endpoints: list[DriverEndpoint] = []
+    listening = DriverProcess.listening
 
-    def hear(driver: Driver) -> Listening | None:
+    def listening_recorded(driver: DriverProcess) -> DriverEndpoint | None:
         found = listening(driver)
         if found is not None:
-            said.append(found)
+            endpoints.append(found)
         return found
 
-    monkeypatch.setattr(Driver, "listening", hear)
-    return said
+    monkeypatch.setattr(DriverProcess, "listening", listening_recorded)
+    return endpoints
 
 
 @pytest.mark.quick
-def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkContext, said: list[Listening]):
+def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkContext, endpoints: list[DriverEndpoint]):
     job = bench.run(spark, num_proc=2)
     before = bench.training(2)
     task = {"machine": "127.0.0.9", "slot": 0, "attempt": 99}
-    settings = {"driver": [f"127.0.0.1:{said[0].port}"], "secret": "00" * 32, "task": task}
+    settings = {"driver": [f"127.0.0.1:{endpoints[0].port}"], "secret": "00" * 32, "task": task}
     stranger = subprocess.Popen(
         [str(_binary.find()), "task-service"],
         stdin=subprocess.PIPE,
@@ -45,10 +45,10 @@ def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkConte
         text=True,
     )
     assert stranger.stdin is not None and stranger.stderr is not None
-    # The pipe stays open: its end would be the end of the service.
+    # The pipe stays open, because the service exits when it is closed.
     stranger.stdin.write(json.dumps(settings) + "\n")
     stranger.stdin.flush()
-    assert stranger.wait(PATIENCE) == 2
+    assert stranger.wait(TIMEOUT) == 2
     (line,) = stranger.stderr.readlines()
     assert "secret" in line
     stranger.stdin.close()
@@ -60,10 +60,12 @@ def test_a_task_with_the_wrong_secret_is_refused(bench: Bench, spark: SparkConte
 
 
 @pytest.mark.quick
-def test_the_secret_is_in_no_command_line_and_in_no_log(bench: Bench, spark: SparkContext, said: list[Listening]):
+def test_the_secret_is_in_no_command_line_and_in_no_log(
+    bench: Bench, spark: SparkContext, endpoints: list[DriverEndpoint]
+):
     job = bench.run(spark, num_proc=4)
     bench.training(4)
-    secret = said[0].secret
+    secret = endpoints[0].secret
     processes = bench.cluster.processes()
     assert any("task-service" in words for words in processes.values())
     for pid, words in processes.items():

@@ -13,13 +13,13 @@ from pyspark import SparkContext, SparkFiles
 
 import elasticrun.spark
 from elasticrun.errors import ElasticrunError, WorkerFailedError
+from elasticrun.spark.binary_distribution import DistributedBinary
 from elasticrun.spark.counts import Counts
-from elasticrun.spark.delivery import Delivered
 
 
 def counts(given: tuple[int | None, ...], parallelism: int = 4, **spark: object) -> tuple[int, int, int]:
     keys = {f"spark.{key.replace('__', '.')}": str(value) for key, value in spark.items()}
-    found = Counts.of(keys.get, parallelism, *given)
+    found = Counts.from_settings(keys.get, parallelism, *given)
     return found.num_proc, found.min_num_proc, found.max_num_proc
 
 
@@ -119,4 +119,4 @@ def test_a_program_with_the_wrong_hash_is_not_run(tmp_path, monkeypatch):
     (tmp_path / "elasticrun-1").write_bytes(b"something else")
     monkeypatch.setattr(SparkFiles, "get", lambda name: os.fspath(tmp_path / name))
     with pytest.raises(RuntimeError, match="elasticrun-1 on this executor has the hash .* not run"):
-        Delivered("elasticrun-1", "00" * 32).find()
+        DistributedBinary("elasticrun-1", "00" * 32).find()

@@ -1,4 +1,4 @@
-"""Too few slots: the job ends at its elastic timeout and says why Spark gave no more."""
+"""Too few slots: the job ends at its elastic timeout and explains why Spark granted no more."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def program(num_proc: int, executors: int = 0, timeout: str = "5s", **settings: 
 
 
 def why(bench: Bench, text: str) -> str:
-    """What a program says at its end."""
+    """The output of a program that has ended."""
     return bench.program(text).succeed().split("WHY ")[1].splitlines()[0]
 
 

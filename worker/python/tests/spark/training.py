@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True)
 class End:
-    """What a worker says at its end."""
+    """The record that a worker writes at its end."""
 
     rank: int
     size: int

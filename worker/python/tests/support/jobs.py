@@ -17,7 +17,7 @@ from elasticrun import _binary
 
 #: Longest wait for a job in seconds: many times what any takes on two busy processors. Importing TensorFlow in several
 #: workers at once takes most of a minute there.
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 #: Counts, one commit a step; each step waits for all ranks.
 COUNT = """
@@ -79,12 +79,12 @@ class Job:
                     if words in line:
                         return line
                 assert not self._ended, f"no line has {words!r}:\n{self.text}"
-                assert self._changed.wait(PATIENCE), f"no line has {words!r} yet:\n{self.text}"
+                assert self._changed.wait(TIMEOUT), f"no line has {words!r} yet:\n{self.text}"
 
     def end(self) -> int:
         """Waits for the end; the exit code."""
-        code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        code = self.process.wait(TIMEOUT)
+        self._reader.join(TIMEOUT)
         return code
 
     def succeed(self) -> str:
@@ -111,7 +111,7 @@ class Job:
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
-        self._reader.join(PATIENCE)
+        self._reader.join(TIMEOUT)
         self._scratch.cleanup()
 
     def __enter__(self) -> Job:
@@ -177,7 +177,7 @@ class Starter:
 
     @staticmethod
     def rounds(text: str) -> list[tuple[int, ...]]:
-        """(round, rank, size, first step) of each member of each round, as counting workers say."""
+        """(round, rank, size, first step) of each member of each round, from the output of counting workers."""
         pattern = r"ROUND (\d+) RANK (\d+) OF (\d+) FROM (\d+)"
         return sorted(tuple(map(int, found)) for found in re.findall(pattern, text))
 

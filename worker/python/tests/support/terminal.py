@@ -1,4 +1,4 @@
-"""A shell with job control in a terminal of its own, as a user has it."""
+"""A shell with job control in a pseudo-terminal, as a user has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import termios
 import threading
 from pathlib import Path
 
-from .jobs import PATIENCE
+from .jobs import TIMEOUT
 
 
 class Terminal:
@@ -64,7 +64,7 @@ class Terminal:
                     self._next = found.end()
                     return found
                 assert not self._ended, f"{pattern!r} was not printed:\n{self._text}"
-                assert self._changed.wait(PATIENCE), f"{pattern!r} was not printed yet:\n{self._text}"
+                assert self._changed.wait(TIMEOUT), f"{pattern!r} was not printed yet:\n{self._text}"
 
     @property
     def text(self) -> str:
@@ -75,9 +75,9 @@ class Terminal:
         """Ends the shell, and its jobs by the hangup of their terminal."""
         if self.shell.poll() is None:
             self.shell.send_signal(signal.SIGHUP)
-        self.shell.wait(PATIENCE)
+        self.shell.wait(TIMEOUT)
         # Until no process has the terminal open.
-        self._reader.join(PATIENCE)
+        self._reader.join(TIMEOUT)
         os.close(self._master)
 
     def __enter__(self) -> Terminal:

@@ -69,7 +69,7 @@ def test_a_host_that_comes_is_used_and_nothing_is_done_again(mode: str, tmp_path
         first, second = results(text)
         assert first == second
         assert first[0] == 2 and first[1] > 220 and first[2] == 12 * first[1]
-        # Rank 0 stops at a boundary and goes on from there: each commit came once.
+        # Rank 0 stops at a boundary and continues there, so each commit occurs once.
         steps = [int(step) for step in re.findall(r"committed (\d+) with", text)]
         assert steps == sorted(set(steps))
 
@@ -105,7 +105,7 @@ def test_a_collective_that_a_callback_waits_for_ends_when_a_rank_dies(case: str)
 
 
 def test_a_worker_ends_well_right_behind_an_operation_of_gloo() -> None:
-    """Of 50 processes that end like this in plain torch, 16 aborted; see elasticrun/torch/leaving.py."""
+    """Of 50 processes that end like this in plain torch, 16 aborted; see elasticrun/torch/gloo_shutdown.py."""
     for _ in range(3):
         code, output = run("-np", "2", *script("leaves.py"))
         assert code == 0, output

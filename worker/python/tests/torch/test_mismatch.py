@@ -1,4 +1,4 @@
-"""Ranks that call different things get an error with rank and tensor, on all ranks, at once."""
+"""Mismatching calls raise an error with rank and tensor, on all ranks and without a timeout."""
 
 import re
 import sys

@@ -13,7 +13,7 @@ BEGIN = re.compile(r"BEGIN rank (\d) of (\d) from step (\d+) port (\d+) restarts
 
 
 class Member(NamedTuple):
-    """What a rank of a group says when it begins."""
+    """The line that a rank of a group prints at its start."""
 
     rank: int
     size: int

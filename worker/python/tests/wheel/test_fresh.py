@@ -8,7 +8,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from support.jobs import PATIENCE
+from support.jobs import TIMEOUT
 
 WHEEL = os.environ.get("ELASTICRUN_WHEEL")
 
@@ -21,7 +21,7 @@ def test_a_fresh_environment_trains_with_nothing_but_the_wheel(tmp_path: Path) -
     environment = {**clean, "PATH": f"{binaries}:/usr/bin:/bin"}
 
     def call(*command: str) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE, cwd=tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TIMEOUT, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

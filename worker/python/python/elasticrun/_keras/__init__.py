@@ -1,1 +1,1 @@
-"""What elasticrun.keras and elasticrun.tensorflow.keras share. Takes objects of Keras 3 and of tf_keras (Keras 2)."""
+"""The shared implementation of elasticrun.keras and elasticrun.tensorflow.keras, for Keras 3 and tf_keras (Keras 2)."""

@@ -1,4 +1,4 @@
-"""Callbacks for ``model.fit``, without the base class of Keras: which Keras it is, a subclass says."""
+"""Callbacks for ``model.fit``. Subclasses add the base class of their Keras version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elasticrun import collectives, lifecycle
 from elasticrun.ops import Average
 from elasticrun.tensorflow.broadcast import broadcast_variables
 
-from . import epochs, kinds
+from . import epochs, keras_versions
 
 __all__ = [
     "BroadcastGlobalVariables",
@@ -22,16 +22,16 @@ __all__ = [
 
 
 class BroadcastGlobalVariables:
-    """Brings the variables of one rank's model and optimizer to all when training begins.
+    """Copies the variables of one rank's model and optimizer to all ranks when training begins.
 
-    At the start of the training if all ranks have all variables then; else after the first batch, which makes
-    them. Once in each round: newcomers have nothing yet. States of elastic training do so by themselves, so there it
+    It does so at the start of training if all ranks have created all variables, otherwise after the first batch, which
+    creates them. It repeats once in each round, for new workers. Elastic states do the same, so with them this callback
     changes nothing.
 
     Args:
-        root_rank: whose variables they are.
-        device: taken for Horovod's sake, without effect.
-        local_variables: variables that each rank keeps for itself.
+        root_rank: rank of the variables to copy.
+        device: accepted for Horovod compatibility, without effect.
+        local_variables: variables that are not copied.
     """
 
     model: Any
@@ -40,13 +40,13 @@ class BroadcastGlobalVariables:
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
-        #: The round in which it was done.
+        #: The round of the last broadcast.
         self._round: int | None = None
         local = [] if local_variables is None else local_variables
         self._local = {id(variable) for variable in (local if isinstance(local, (list, tuple, set)) else [local])}
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        # What an earlier round did, newcomers of this one did not.
+        # New workers of this round were not part of an earlier round's broadcast.
         self.broadcast_done = self.broadcast_done and self._round == lifecycle.world().round
         if not self.broadcast_done and all(collectives.allgather_object(self._ready())):
             self._broadcast()
@@ -58,23 +58,23 @@ class BroadcastGlobalVariables:
     def _ready(self) -> bool:
         if not getattr(self.model, "built", True):
             return False
-        kinds.build(self.model.optimizer, self.model.trainable_variables)
+        keras_versions.build(self.model.optimizer, self.model.trainable_variables)
         return True
 
     def _broadcast(self) -> None:
-        variables = [*self.model.variables, *kinds.variables(self.model.optimizer)]
+        variables = [*self.model.variables, *keras_versions.variables(self.model.optimizer)]
         broadcast_variables([variable for variable in variables if id(variable) not in self._local], self.root_rank)
         self.broadcast_done = True
         self._round = lifecycle.world().round
 
 
 class MetricAverage:
-    """Averages the metrics of all ranks at the end of each epoch, for the callbacks that come after it.
+    """Averages the metrics of all ranks at the end of each epoch, for the callbacks that follow.
 
-    All ranks have the same metrics. They travel as one operation.
+    All ranks must have the same metrics. They are averaged in one operation.
 
     Args:
-        device: taken for Horovod's sake, without effect.
+        device: accepted for Horovod compatibility, without effect.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -84,8 +84,8 @@ class MetricAverage:
         if not logs:
             return
         names = sorted(logs)
-        own = numpy.array([float(logs[name]) for name in names], numpy.float64)
-        averages = collectives.allreduce(own, Average, f"metrics {', '.join(names)}")
+        local = numpy.array([float(logs[name]) for name in names], numpy.float64)
+        averages = collectives.allreduce(local, Average, f"metrics {', '.join(names)}")
         logs.update(zip(names, averages.tolist(), strict=True))
 
 
@@ -93,18 +93,19 @@ class LearningRateSchedule:
     """Sets the learning rate to ``initial_lr * multiplier(epoch)`` from ``start_epoch`` until ``end_epoch``.
 
     Args:
-        initial_lr: the learning rate that is multiplied.
-        multiplier: a function of the epoch, or a number: its powers from ``start_epoch`` on.
+        initial_lr: the learning rate to multiply.
+        multiplier: a function of the epoch, or a number whose powers multiply from ``start_epoch`` on.
         start_epoch: the first epoch, as ``fit`` counts them.
-        end_epoch: the epoch after the last; none is no end.
-        staircase: once for each epoch, else before each batch with ``epoch + batch / steps_per_epoch``. In an epoch that
-            a change of hosts has cut in two, ``UpdateBatchStateCallback`` says at which batch it goes on.
-        momentum_correction: whether momenta of SGD and RMSprop, which hold former learning rates, are rescaled
-            with it (Goyal et al., "Accurate, Large Minibatch SGD", 2017, 2.1).
-        steps_per_epoch: batches of an epoch, where ``fit`` does not know it.
+        end_epoch: the epoch after the last one; None for no end.
+        staircase: whether the rate changes once per epoch. Otherwise it changes before each batch, with
+            ``epoch + batch / steps_per_epoch``. If a change of hosts splits an epoch, ``UpdateBatchStateCallback`` provides
+            the batch at which the epoch continues.
+        momentum_correction: whether momenta of SGD and RMSprop, which contain earlier learning rates, are rescaled as well
+            (Goyal et al., "Accurate, Large Minibatch SGD", 2017, 2.1).
+        steps_per_epoch: batches per epoch, if ``fit`` does not know the number.
 
     Raises:
-        ValueError: there is no ``initial_lr``, or the learning rate follows a schedule of Keras.
+        ValueError: ``initial_lr`` is missing, or the learning rate follows a Keras schedule.
     """
 
     model: Any
@@ -148,46 +149,46 @@ class LearningRateSchedule:
         if not self._covers(self.current_epoch):
             return
         if not self.staircase:
-            self._adjust(self._place(epochs.begun(self.model) + batch))
+            self._adjust(self._fractional_epoch(epochs.batches_before(self.model) + batch))
         elif batch == 0:
             self._adjust(self.current_epoch)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if not self.staircase and self._covers(epoch):
-            # That of the last batch, however many of the epoch there were in this round.
+            # The rate of the epoch's last batch, however many batches of the epoch this round had.
             assert self.steps_per_epoch, "found when training began"
-            self._adjust(self._place(self.steps_per_epoch - 1))
+            self._adjust(self._fractional_epoch(self.steps_per_epoch - 1))
         if logs is not None:
-            logs["lr"] = kinds.learning_rate(self.model.optimizer)
+            logs["lr"] = keras_versions.learning_rate(self.model.optimizer)
 
     def _covers(self, epoch: int) -> bool:
         return self.start_epoch <= epoch and (self.end_epoch is None or epoch < self.end_epoch)
 
-    def _place(self, batch: int) -> float:
+    def _fractional_epoch(self, batch: int) -> float:
         assert self.steps_per_epoch, "found when training began"
         return self.current_epoch + batch / self.steps_per_epoch
 
     def _adjust(self, epoch: float) -> None:
         optimizer = self.model.optimizer
         rate = self.initial_lr * self.multiplier(epoch)
-        before = kinds.learning_rate(optimizer)
-        kinds.set_learning_rate(optimizer, rate)
+        before = keras_versions.learning_rate(optimizer)
+        keras_versions.set_learning_rate(optimizer, rate)
         if self.momentum_correction and before and rate != before:
-            # Exactly what a momentum of m * rate / before would do in this one step.
+            # Equivalent to a momentum coefficient of m * rate / before in this one step.
             for momentum in _momenta(optimizer, self.model.trainable_variables):
                 momentum.assign(momentum * (rate / before))
 
 
 class LearningRateWarmup(LearningRateSchedule):
-    """Leads the learning rate from ``initial_lr / size()`` to ``initial_lr``, a bit with each batch.
+    """Raises the learning rate from ``initial_lr / size()`` to ``initial_lr``, gradually with each batch.
 
     Goyal et al., "Accurate, Large Minibatch SGD", 2017, 2.2.
 
     Args:
         initial_lr: the learning rate after the warm-up.
-        warmup_epochs: epochs of the warm-up.
+        warmup_epochs: number of epochs of the warm-up.
         momentum_correction: see :class:`LearningRateScheduleCallback`.
-        steps_per_epoch: batches of an epoch, where ``fit`` does not know it.
+        steps_per_epoch: batches per epoch, if ``fit`` does not know the number.
         verbose: whether rank 0 prints a line at the end of the warm-up.
     """
 
@@ -206,11 +207,11 @@ class LearningRateWarmup(LearningRateSchedule):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         if epoch == self.warmup_epochs - 1 and self.verbose > 0 and lifecycle.rank() == 0:
-            rate = kinds.learning_rate(self.model.optimizer)
+            rate = keras_versions.learning_rate(self.model.optimizer)
             print(f"\nEpoch {epoch + 1}: the learning rate is warmed up to {rate:g}.")
 
     def _share(self, epoch: float) -> float:
-        # That of the end of this batch, so that the last batch of the warm-up has all of it.
+        # The rate at the end of this batch, so that the last batch of the warm-up has the full rate.
         assert self.steps_per_epoch, "found when training began"
         done = (epoch + 1.0 / self.steps_per_epoch) / self.warmup_epochs
         size = lifecycle.size()
@@ -225,11 +226,11 @@ def _function(multiplier: float | Callable[[float], float], start: int) -> Calla
 
 
 def _momenta(optimizer: Any, trainable: Sequence[Any]) -> list[Any]:
-    """Variables of the optimizer that sum up gradients times learning rates; of SGD and RMSprop."""
+    """Variables of SGD and RMSprop that sum up gradients multiplied by learning rates."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if not getattr(optimizer, "momentum", None):
         return []
-    if kinds.is_legacy(optimizer):
+    if keras_versions.is_legacy(optimizer):
         if "momentum" not in optimizer.get_slot_names():
             return []
         return [optimizer.get_slot(variable, "momentum") for variable in trainable]

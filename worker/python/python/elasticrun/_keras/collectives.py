@@ -1,4 +1,4 @@
-"""Collectives on anything that becomes a tensor, with the arguments of Horovod's Keras; for use outside of graphs."""
+"""Collectives with the arguments of Horovod's Keras, on values that TensorFlow converts to tensors. For use outside of graphs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def allreduce(
 
 
 def allgather(value: Any, name: str | None = None) -> tf.Tensor:
-    """The values of all ranks, one after the other: see :func:`elasticrun.tensorflow.allgather`."""
+    """Concatenates the values of all ranks: see :func:`elasticrun.tensorflow.allgather`."""
     return hvd.allgather(tf.convert_to_tensor(value), name)
 
 

@@ -1,4 +1,4 @@
-"""Callbacks for elastic training by ``model.fit``, without the base class of Keras."""
+"""Callbacks for elastic training with ``model.fit``. Subclasses add the base class of their Keras version."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["CommitState", "UpdateBatchState", "UpdateEpochState"]
 class CommitState:
     """Commits the state after every ``batches_per_commit`` batches, and at the end of each epoch.
 
-    Put it behind the callbacks that change the state. After the last batch of an epoch it leaves the commit to
-    the end of the epoch, so that no commit says that all batches are done and the epoch is not.
+    Put it after the callbacks that change the state. After the last batch of an epoch it commits only at the end of the
+    epoch, so that no commit contains all batches of an epoch that is not finished.
 
     Args:
         state: the state.
-        batches_per_commit: batches from commit to commit.
+        batches_per_commit: number of batches between commits.
 
     Raises:
         ValueError: ``batches_per_commit`` is less than 1.
-        HostsUpdated, WorkersFailed: as :meth:`elasticrun.State.commit`, out of ``fit``.
+        HostsUpdated, WorkersFailed: out of ``fit``, as :meth:`elasticrun.State.commit`.
     """
 
     model: Any
@@ -38,7 +38,7 @@ class CommitState:
         self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        # Newcomers count from here, so all do.
+        # New workers count from here, so all workers restart the count.
         self.batches_remaining = self.batches_per_commit
 
     def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -53,22 +53,22 @@ class CommitState:
         self.commit()
 
     def commit(self) -> None:
-        """Commits the state; to be extended by subclasses."""
+        """Commits the state. Subclasses may extend it."""
         self.state.commit()
 
 
 class _EndOfEpoch(int):
-    """A true value that says who stopped the training, and that it is for this epoch only."""
+    """A true value that marks a stop by :class:`UpdateBatchState`, which ends the current epoch only."""
 
 
 _STOP = _EndOfEpoch(1)
 
 
 class UpdateBatchState:
-    """Keeps in ``state.batch`` how many batches of the epoch are done: 0 again at its end.
+    """Sets ``state.batch`` to the number of finished batches of the epoch. It is 0 again at the end of the epoch.
 
-    The first epoch after a change of hosts is as much shorter as was done of it before, if ``fit`` knows how
-    many batches an epoch has. Where to go on in the data is the script's affair.
+    If ``fit`` knows the number of batches per epoch, the first epoch after a change of hosts has only the remaining batches.
+    The script must continue at the right position in the data.
 
     Args:
         state: a state with an attribute ``batch``.
@@ -95,16 +95,16 @@ class UpdateBatchState:
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.state.batch = self._done_before = 0
         epochs.resume(self.model, 0)
-        # What another callback stopped stays stopped.
+        # A stop by another callback stays in effect.
         if self.model.stop_training is _STOP:
             self.model.stop_training = False
 
 
 class UpdateEpochState:
-    """Keeps in ``state.epoch`` how many epochs are done, over all rounds.
+    """Sets ``state.epoch`` to the number of finished epochs, over all rounds.
 
-    For ``fit(epochs=N - state.epoch)`` as well as for ``fit(epochs=N, initial_epoch=state.epoch)``, with which
-    schedules of learning rates see the right epoch.
+    Use it with ``fit(epochs=N - state.epoch)`` or ``fit(epochs=N, initial_epoch=state.epoch)``. With the latter, learning
+    rate schedules see the right epoch.
 
     Args:
         state: a state with an attribute ``epoch``.

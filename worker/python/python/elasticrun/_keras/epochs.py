@@ -1,6 +1,6 @@
-"""How many batches of its epoch a model had done before ``fit`` began: those of an epoch that another round began.
+"""Batches of the current epoch that a model finished in an earlier round.
 
-``fit`` counts the batches of such an epoch from 0 again. What follows the place in an epoch asks here.
+``fit`` counts the batches of a resumed epoch from 0 again. Callbacks that depend on the position in the epoch add this number.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["begun", "resume"]
+__all__ = ["batches_before", "resume"]
 
 _DONE: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def resume(model: Any, batches: int) -> None:
-    """The epoch that ``model`` is in has that many batches behind it that this ``fit`` does not count."""
+    """Records that ``batches`` of the current epoch of ``model`` were finished before this ``fit``."""
     _DONE[model] = batches
 
 
-def begun(model: Any) -> int:
-    """Batches of the current epoch that this ``fit`` does not count."""
+def batches_before(model: Any) -> int:
+    """Number of batches of the current epoch that were finished before this ``fit``."""
     return _DONE.get(model, 0)

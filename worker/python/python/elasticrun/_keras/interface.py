@@ -1,4 +1,4 @@
-"""What ``elasticrun.keras`` and ``elasticrun.tensorflow.keras`` both have: all but what is bound to one Keras."""
+"""The names that ``elasticrun.keras`` and ``elasticrun.tensorflow.keras`` share: all that do not depend on the Keras version."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def DistributedOptimizer(  # Horovod's name
     process_set: Any = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """See :func:`elasticrun.tensorflow.DistributedOptimizer`; the order of arguments is that of Horovod's Keras."""
+    """See :func:`elasticrun.tensorflow.DistributedOptimizer`. The arguments are in the order of Horovod's Keras."""
     return _DistributedOptimizer(
         optimizer,
         compression=compression,
@@ -132,7 +132,7 @@ def DistributedOptimizer(  # Horovod's name
 
 
 def loader(keras: Any) -> Callable[..., Any]:
-    """``load_model`` of a Keras."""
+    """Creates ``load_model`` for a Keras version."""
 
     def load_model(
         filepath: Any,
@@ -141,14 +141,14 @@ def loader(keras: Any) -> Callable[..., Any]:
         compression: Any = Compression.none,
         legacy_opts: bool = False,
     ) -> Any:
-        """A saved model, whose optimizer is distributed and has the state that was saved.
+        """Loads a saved model. Its optimizer is distributed and has the saved state.
 
         Args:
-            filepath: what ``keras.models.load_model`` takes.
-            custom_optimizers: classes of optimizers that are not Keras's own.
+            filepath: an argument of ``keras.models.load_model``.
+            custom_optimizers: optimizer classes that are not part of Keras.
             custom_objects: other classes and functions, by name.
-            compression: how gradients travel, of :class:`Compression`.
-            legacy_opts: taken for Horovod's sake: the optimizer is of the class that was saved.
+            compression: compression of gradients, from :class:`Compression`.
+            legacy_opts: accepted for Horovod compatibility, without effect: the optimizer has the saved class.
         """
         return saving.load_model(keras, filepath, custom_optimizers, custom_objects, compression)
 

@@ -1,4 +1,4 @@
-"""DistributedOptimizer: an optimizer of Keras whose gradients are those of all ranks."""
+"""DistributedOptimizer: a Keras optimizer that applies the combined gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elasticrun.reductions import Average, Reduction, Sum, reduction_of
 from elasticrun.tensorflow.compression import Compression
 from elasticrun.tensorflow.gradients import Accumulation, Groups, Reducer, reducer
 
-from . import kinds
+from . import keras_versions
 
 __all__ = ["DistributedOptimizer", "begin_round", "is_distributed"]
 
@@ -33,30 +33,30 @@ def DistributedOptimizer(  # Horovod's name
     process_set: Any = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """An optimizer of ``optimizer``'s class and settings that applies the gradients of all ranks.
+    """An optimizer with the class and settings of ``optimizer`` that applies the combined gradients of all ranks.
 
-    ``model.compile()`` takes it, and ``apply_gradients()`` (``apply()``) works as ever; both combine the
-    gradients first, all as one operation. A model that is saved with it is loaded without elasticrun, too.
-    With the global policy ``mixed_float16`` the loss is scaled here, so that all ranks skip the same steps.
+    ``model.compile()`` accepts it. ``apply_gradients()`` (or ``apply()``) first combines all gradients in one operation. A model
+    that was saved with it can be loaded without elasticrun. With the global policy ``mixed_float16``, this function adds the
+    loss scaling, so that all ranks skip the same steps.
 
     Args:
-        optimizer: an optimizer of Keras 3 or tf_keras. Use only the one that is returned; the two share variables.
-        name, use_locking, device_dense, device_sparse, scale_local_gradients: taken for Horovod's sake, without
+        optimizer: an optimizer of Keras 3 or tf_keras. Use only the returned one; the two share variables.
+        name, use_locking, device_dense, device_sparse, scale_local_gradients: accepted for Horovod compatibility, without
             effect.
-        compression: how gradients travel, of :class:`~elasticrun.tensorflow.Compression`.
-        sparse_as_dense: whether ``tf.IndexedSlices`` (of embeddings) travel as dense tensors.
-        backward_passes_per_step: steps whose gradients add up before they are combined and applied. What was
-            added is forgotten when a round begins.
+        compression: compression of gradients, from :class:`~elasticrun.tensorflow.Compression`.
+        sparse_as_dense: whether ``tf.IndexedSlices`` (of embeddings) are sent as dense tensors.
+        backward_passes_per_step: steps whose gradients are accumulated before they are combined and applied. A new round
+            discards accumulated gradients.
         op: Average or Sum.
-        gradient_predivide_factor: an average divides by it before the sum, and by the rest after it.
-        average_aggregated_gradients: whether added gradients are divided by ``backward_passes_per_step``.
-        num_groups: as an integer ``groups``.
-        groups: into how many operations gradients are put, or lists of variables that share one.
+        gradient_predivide_factor: for averages: divisor before the sum. The division is completed after it.
+        average_aggregated_gradients: whether accumulated gradients are divided by ``backward_passes_per_step``.
+        num_groups: same as an integer ``groups``.
+        groups: number of operations for all gradients, or lists of variables that share an operation.
         process_set: only :data:`global_process_set`.
 
     Raises:
-        TypeError: ``optimizer`` is no optimizer.
-        ValueError: it is distributed already, or an argument is out of its range.
+        TypeError: ``optimizer`` is not an optimizer.
+        ValueError: ``optimizer`` is already distributed, or an argument is out of range.
     """
     require_global(process_set)
     how = reduction_of(op)
@@ -78,13 +78,13 @@ def is_distributed(optimizer: Any) -> bool:
 
 
 def begin_round(optimizer: Any) -> None:
-    """Forgets the gradients that a distributed optimizer has added up."""
+    """Discards the gradients that a distributed optimizer has accumulated."""
     if isinstance(optimizer, _Distributed):
         optimizer._elasticrun_begin_round()
 
 
 class _Distributed:
-    """In front of the class of an optimizer. Settings are the class's, so that copies of the optimizer have them."""
+    """Base that precedes the class of an optimizer. Settings are class attributes, so that copies of the optimizer have them."""
 
     _elasticrun_reduce: Reducer
     _elasticrun_passes: tuple[int, bool]
@@ -95,14 +95,14 @@ class _Distributed:
         variables: Sequence[Any],
         apply: Callable[[list[Any]], object],
     ) -> None:
-        """Applies the gradients of all ranks; after the last of several passes, if so wished."""
+        """Applies the gradients of all ranks. With several passes per step: after the last pass."""
         reduce = type(self)._elasticrun_reduce
         passes, average = type(self)._elasticrun_passes
         if passes == 1:
             apply(reduce(gradients, variables))
             return
-        kinds.build(self, variables)
-        # Not by setattr, with which Keras would track it.
+        keras_versions.build(self, variables)
+        # Bypasses setattr, with which Keras would track the attribute.
         accumulation = vars(self).setdefault("_elasticrun_accumulation", Accumulation(passes, average))
         accumulation.add(gradients, lambda sums: apply(reduce(sums, variables)))
 
@@ -122,7 +122,7 @@ class _Keras3(_Distributed):
 
     @property
     def variables(self) -> Any:
-        """The variables; scripts of Keras 2 call it."""
+        """The variables, as a list that can also be called, as scripts for Keras 2 do."""
         return _Callable(super().variables)  # type: ignore[misc]
 
 
@@ -141,7 +141,7 @@ class _Keras2(_Distributed):
 
 
 class _Callable(list[Any]):
-    """A list that gives itself when it is called."""
+    """A list that returns itself when it is called."""
 
     def __call__(self) -> _Callable:
         return self
@@ -149,10 +149,10 @@ class _Callable(list[Any]):
 
 def _distributed(optimizer: Any, reduce: Reducer, passes: int, average: bool) -> Any:
     kind = type(optimizer)
-    front = _Keras3 if kinds.is_keras3(optimizer) else _Keras2
+    front = _Keras3 if keras_versions.is_keras3(optimizer) else _Keras2
 
     def body(namespace: dict[str, Any]) -> None:
-        # Named as the class behind it, so that a saved model asks for that one.
+        # The name of the original class, so that a saved model refers to that class.
         namespace["__module__"] = kind.__module__
         namespace["__qualname__"] = kind.__qualname__
         namespace["__doc__"] = kind.__doc__
@@ -166,11 +166,11 @@ def _distributed(optimizer: Any, reduce: Reducer, passes: int, average: bool) ->
 
 
 def _scaling_losses(optimizer: Any) -> Any:
-    """The optimizer, within one that scales losses where ``model.compile()`` would put it into one.
+    """Wraps the optimizer for loss scaling if ``model.compile()`` would do so.
 
-    That one looks whether gradients are finite before it applies them, so it must see those of all ranks.
+    The wrapper checks whether gradients are finite before it applies them, so it must see the combined gradients of all ranks.
     """
-    if kinds.is_keras3(optimizer):
+    if keras_versions.is_keras3(optimizer):
         import keras
 
         policy, scaling = keras.config.dtype_policy(), keras.optimizers.LossScaleOptimizer

@@ -1,4 +1,4 @@
-"""load_model: a saved model, ready to be trained on by all ranks."""
+"""load_model: loads a saved model and distributes its optimizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_model(
     custom_objects: Mapping[str, Any] | None,
     compression: Any,
 ) -> Any:
-    """As ``keras.models.load_model``, with the model's optimizer distributed."""
+    """Like ``keras.models.load_model``, with a distributed optimizer."""
     known = {kind.__name__: kind for kind in custom_optimizers or ()}
     model = keras.models.load_model(filepath, custom_objects={**known, **(custom_objects or {})})
     if getattr(model, "optimizer", None) is not None:

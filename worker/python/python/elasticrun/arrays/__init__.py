@@ -1,9 +1,8 @@
-"""Memory of arrays, whatever library they are of.
+"""Access to the memory of arrays of any library.
 
-NumPy arrays and scalars, anything with the buffer protocol (``array.array``, ``bytearray``, ``memoryview``,
-``ctypes`` arrays), anything with DLPack in the memory of the host, JAX arrays, and Python's numbers.
-No library is imported here before an array of it is seen. A library of tensors adds its own :class:`Family`
-by :func:`register`.
+Supported are NumPy arrays and scalars, objects with the buffer protocol (``array.array``, ``bytearray``, ``memoryview``,
+``ctypes`` arrays), objects with DLPack in host memory, JAX arrays, and Python numbers. A library is imported only when one of
+its arrays is passed. Other tensor libraries add a :class:`Family` with :func:`register`.
 """
 
 from .family import Family, family_of, register

@@ -1,4 +1,4 @@
-"""Objects with the buffer protocol, without any library."""
+"""Objects with the buffer protocol."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _KINDS |= dict.fromkeys("efd", "float")
 
 
 class BufferFamily:
-    """``array.array``, ``bytearray``, ``memoryview``, ``ctypes`` arrays and others that give their memory.
+    """``array.array``, ``bytearray``, ``memoryview``, ``ctypes`` arrays and other objects with the buffer protocol.
 
-    A copy of an ``array.array`` is an ``array.array``, one of ``bytes`` or a ``bytearray`` a ``bytearray``,
-    and one of anything else a ``memoryview`` of the same format and shape.
+    A copy of an ``array.array`` is an ``array.array``. A copy of ``bytes`` or a ``bytearray`` is a ``bytearray``. A copy of
+    any other object is a ``memoryview`` of the same format and shape.
     """
 
     @staticmethod
     def takes(array: object) -> bool:
-        """Whether ``array`` gives its memory, with elements of a type that has a name."""
+        """Whether ``array`` exports its memory, with elements of a supported type."""
         try:
             with memoryview(array) as view:  # type: ignore[arg-type]
                 return _code(view.format) in _KINDS
@@ -81,7 +81,7 @@ class BufferFamily:
     def _shaped(like: object, view: memoryview, data: bytearray, shape: tuple[int, ...]) -> bytearray | memoryview:
         if isinstance(like, (bytes, bytearray)):
             return data
-        # A cast knows formats without a mark of byte order, which takes() has seen to be the host's.
+        # A cast takes formats without a byte order mark. takes() has checked that the byte order is the host's.
         code: Any = _code(view.format)
         if not data:
             return memoryview(data).cast(code)
@@ -89,5 +89,5 @@ class BufferFamily:
 
 
 def _code(form: str) -> str:
-    """The code of a format, without the mark of the host's byte order."""
+    """The code of a format, without a mark of the host's byte order."""
     return form[1:] if form[:1] in "@=<" and len(form) == 2 else form

@@ -1,4 +1,4 @@
-"""Arrays of any library that exchanges memory by DLPack."""
+"""Arrays of libraries that exchange memory through DLPack."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .memory import Memory
 
 __all__ = ["DlpackFamily"]
 
-#: Devices whose memory the processor reads: the host's, pinned or not.
+#: DLPack device types whose memory the CPU can read: host memory, pinned or not.
 _HOST = (1, 3)
 
 
 class DlpackFamily:
-    """By way of NumPy, which must be there. Results go back by the library's own ``from_dlpack``."""
+    """Uses NumPy, which must be installed. The library's ``from_dlpack`` converts results back."""
 
     def memory(self, array: Any) -> Memory | None:
         """See :class:`~elasticrun.arrays.Family`."""

@@ -1,4 +1,4 @@
-"""Which library an array is of, and what is asked of each."""
+"""The interface to an array library, and the choice of the library for an array."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ __all__ = ["Family", "family_of", "register"]
 
 
 class Family(Protocol):
-    """Arrays of one library. Memory is always that of the host, contiguous, in the host's byte order."""
+    """Access to arrays of one library. Memory is always contiguous host memory in the host's byte order."""
 
     def memory(self, array: Any) -> Memory | None:
-        """The memory of ``array`` itself, to be read; none if it is not contiguous."""
+        """The memory of ``array`` itself, for reading; None if it is not contiguous."""
 
     def writable(self, array: Any) -> bool:
         """Whether the memory of ``array`` may be changed in place."""
 
     def copy(self, array: Any) -> Any:
-        """A contiguous copy in the host's memory, to be changed in place and read by :meth:`memory`."""
+        """A contiguous copy in host memory, which may be changed in place and read with :meth:`memory`."""
 
     def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
-        """As :meth:`copy`, with another shape and any elements."""
+        """Like :meth:`copy`, with another shape and uninitialised elements."""
 
     def result(self, filled: Any, like: Any) -> Any:
-        """What the user gets for what :meth:`copy` or :meth:`empty` gave: of the kind of ``like``."""
+        """Converts an array of :meth:`copy` or :meth:`empty` to a result for the user, of the type of ``like``."""
 
     def assign(self, array: Any, source: Any) -> None:
-        """Copies the elements of ``source``, which is of :meth:`copy`, into ``array``."""
+        """Copies the elements of ``source``, an array of :meth:`copy`, into ``array``."""
 
 
 _FAMILIES: dict[type, Family] = {}
 
 
 def register(kind: type, family: Family) -> None:
-    """Has all arrays of ``kind`` and its subclasses taken for those of ``family``."""
+    """Registers ``family`` for arrays of type ``kind`` and its subclasses."""
     _FAMILIES[kind] = family
 
 
@@ -44,7 +44,7 @@ def family_of(array: object) -> Family:
     """The family of ``array``.
 
     Raises:
-        TypeError: it is no array.
+        TypeError: ``array`` is not an array.
     """
     kind = type(array)
     family = _FAMILIES.get(kind)

@@ -1,4 +1,4 @@
-"""JAX arrays: never changed in place, copied to the host and back to where they were."""
+"""JAX arrays, which are immutable: copied to the host, and back to their devices."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["JaxFamily", "to_device", "to_host"]
 
 
 def to_host(array: Any) -> numpy.ndarray[Any, Any]:
-    """The elements of ``array`` in the host's memory; no copy is made where they are there already.
+    """The elements of ``array`` in host memory, without a copy if they are there already.
 
     Raises:
-        TypeError: parts of it are on other hosts.
+        TypeError: parts of ``array`` are on other hosts.
     """
     if not array.is_fully_addressable:
         raise TypeError(
@@ -27,15 +27,15 @@ def to_host(array: Any) -> numpy.ndarray[Any, Any]:
 
 
 def to_device(host: numpy.ndarray[Any, Any], like: Any | None) -> Any:
-    """An array with the elements of ``host``, placed as ``like`` is."""
+    """An array with the elements of ``host``, on the devices of ``like``."""
     if like is None:
         return jax.numpy.array(host)
-    # A copy: the memory of `host` may be that of a commit.
+    # A copy, because `host` may be memory of a commit.
     return jax.device_put(jax.numpy.array(host), like.sharding)
 
 
 class JaxFamily(NumpyFamily):
-    """``jax.Array``, by way of NumPy."""
+    """``jax.Array``, through NumPy."""
 
     def memory(self, array: Any) -> Memory | None:
         """See :class:`~elasticrun.arrays.Family`."""

@@ -1,4 +1,4 @@
-"""Contiguous memory with a shape and a type of elements."""
+"""Contiguous memory with a shape and an element type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["REDUCIBLE", "Memory"]
 
-#: Types that reductions combine, and their names in the collectives.
+#: Element types that reductions support, and their names in the collectives.
 REDUCIBLE = {
     "uint8": "u8",
     "int8": "i8",
@@ -26,14 +26,14 @@ REDUCIBLE = {
 
 @dataclass(frozen=True)
 class Memory:
-    """Where the elements of an array lie, row by row without gaps.
+    """The elements of an array in memory, in row-major order without gaps.
 
     Attributes:
-        address: of the first element; anything if there is none.
-        shape: elements along each dimension.
-        dtype: type of an element, by NumPy's name (``float32``).
-        itemsize: bytes of an element.
-        owner: what keeps the memory alive.
+        address: address of the first element; undefined for an empty array.
+        shape: number of elements along each dimension.
+        dtype: NumPy's name of the element type, such as ``float32``.
+        itemsize: bytes of one element.
+        owner: object that keeps the memory alive.
     """
 
     address: int
@@ -44,17 +44,17 @@ class Memory:
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
         return self.count * self.itemsize
 
     @property
     def rows(self) -> int:
-        """Elements of the first dimension.
+        """Size of the first dimension.
 
         Raises:
             ValueError: the array has no dimension.

@@ -1,4 +1,4 @@
-"""Python's numbers: a world without NumPy has losses to average, too."""
+"""Python numbers, so that scalars such as losses can be averaged without NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NumberFamily:
     """A ``float`` as one ``float64``, an ``int`` or ``bool`` as one ``int64``."""
 
     def memory(self, array: Any) -> Memory | None:
-        """See :class:`~elasticrun.arrays.Family`. A number has no memory of its own, only its copy has."""
+        """See :class:`~elasticrun.arrays.Family`. A number has no accessible memory, only its copy has."""
         if not isinstance(array, arrays.array):
             return None
         memory = BufferFamily().memory(array)

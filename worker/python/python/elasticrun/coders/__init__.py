@@ -1,1 +1,1 @@
-"""How arrays of the libraries that are known by themselves are stored; imported when one is seen."""
+"""Built-in coders of the codec. Each module is imported when an array of its library is first stored or restored."""

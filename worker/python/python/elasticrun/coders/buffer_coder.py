@@ -1,4 +1,4 @@
-"""``array.array``, ``bytearray`` and ``memoryview``: arrays without any library."""
+"""The coder of ``array.array``, ``bytearray`` and ``memoryview``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BufferCoder"]
 
 
 class BufferCoder:
-    """The memory as it is. A restored ``memoryview`` that cannot be filled in place is one of a ``bytearray``."""
+    """Stores the memory unchanged. A ``memoryview`` that cannot be filled in place is restored as one of a ``bytearray``."""
 
     def encode(self, value: Any) -> Stored | None:
         """See :class:`~elasticrun.codec.Coder`."""
@@ -40,7 +40,7 @@ class BufferCoder:
 
 
 def _kind(value: Any) -> tuple[str, str | None, tuple[int, ...] | None]:
-    """What a value has to be like to be filled in place, apart from its length."""
+    """The properties that two values must share, besides the length, for one to be filled with the other."""
     if isinstance(value, array.array):
         return "array", value.typecode, None
     if isinstance(value, bytearray):

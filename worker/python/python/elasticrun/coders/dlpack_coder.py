@@ -1,4 +1,4 @@
-"""Arrays of any library that exchanges memory by DLPack and has a ``from_dlpack``."""
+"""The coder of arrays of libraries with DLPack and a ``from_dlpack`` function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DlpackCoder"]
 
 
 class DlpackCoder:
-    """Those in the host's memory. What does not go there and back as it is gets pickled as any object."""
+    """Stores arrays in host memory. An array that DLPack does not return as the same type is pickled like other objects."""
 
     def encode(self, array: Any) -> Stored | None:
         """See :class:`~elasticrun.codec.Coder`."""
@@ -22,7 +22,7 @@ class DlpackCoder:
                 return None
             memory = family.memory(array) or family.memory(family.copy(array))
         except Exception:
-            # Each library has its own errors for what it does not export: gradients, devices, types.
+            # Each library raises its own errors for arrays that it does not export: gradients, devices, types.
             return None
         if memory is None:
             return None

@@ -1,4 +1,4 @@
-"""JAX arrays: their memory on the host, and back to the devices that the live ones are on."""
+"""The coder of JAX arrays: stored in host memory, restored to the devices of the live arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["JaxCoder"]
 
 
 class JaxCoder(NumpyCoder):
-    """Replicated ``jax.Array``; one that is sharded over hosts is refused."""
+    """Stores replicated ``jax.Array`` values. Arrays that are sharded over hosts are refused."""
 
     def encode(self, array: Any) -> Stored | None:
         """See :class:`~elasticrun.codec.Coder`."""

@@ -1,4 +1,4 @@
-"""NumPy arrays of numbers, strings of fixed length and records: anything but Python objects."""
+"""The coder of NumPy arrays of numbers, fixed-length strings and records. Arrays of Python objects are pickled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = numpy.ndarray[Any, Any]
 
 
 class NumpyCoder:
-    """Memory in the order in which it lies (C or Fortran); other arrays are copied to C order first."""
+    """Stores memory in its order (C or Fortran). Other arrays are copied to C order first."""
 
     def encode(self, array: Array) -> Stored | None:
         """See :class:`~elasticrun.codec.Coder`."""
@@ -29,7 +29,7 @@ class NumpyCoder:
         return Stored(meta, address, array.nbytes, array)
 
     def describe(self, meta: Any) -> tuple[str, bool]:
-        """See :class:`~elasticrun.codec.Describes`."""
+        """See :class:`~elasticrun.codec.DescribingCoder`."""
         name, shape, _ = meta
         return f"{_dtype(name)}{list(shape)}", False
 
@@ -53,7 +53,7 @@ def _fits(array: Array, dtype: numpy.dtype[Any], shape: tuple[int, ...], order: 
 
 
 def _name(dtype: numpy.dtype[Any]) -> str | bytes:
-    """Names are shorter than pickles, but only some say all: not those of records and of other libraries."""
+    """The name of a type, which is shorter than its pickle. Records and types of other libraries need the pickle."""
     named = dtype.kind in "biufcSUmM" and dtype.names is None
     return dtype.str if named else pickle.dumps(dtype)
 

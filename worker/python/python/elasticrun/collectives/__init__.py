@@ -1,14 +1,14 @@
-"""Collectives on arrays, see :mod:`elasticrun.arrays` for which.
+"""Collectives on arrays of the kinds that :mod:`elasticrun.arrays` lists.
 
-All ranks of the round make the same calls in the same order, with arrays of the same type and shape; a call
-that differs is a :class:`~elasticrun.errors.CollectiveMismatch` that names rank and array. The functions
-``..._async`` return a :class:`~elasticrun.Handle` at once, those whose name ends in ``_`` work in place.
+All ranks of the round make the same calls in the same order, with arrays of the same type and shape. A different call raises
+:class:`~elasticrun.errors.CollectiveMismatch`, which names rank and array. Functions named ``..._async`` return a
+:class:`~elasticrun.Handle` immediately. Functions whose name ends in ``_`` work in place.
 
-Outside of :func:`elasticrun.elastic.run` the first collective of a process waits for the first round.
+Outside of :func:`elasticrun.elastic.run`, the first collective of a process joins the first round and waits for it.
 
-Each raises :class:`~elasticrun.errors.NotInitialized` before ``init()``,
+Each collective raises :class:`~elasticrun.errors.NotInitialized` before ``init()``,
 :class:`~elasticrun.errors.ForkedError` in a forked child, :class:`~elasticrun.errors.WorkersFailed` when the round is
-over, and ``TypeError`` for what is no array.
+over, and ``TypeError`` for an argument that is not an array.
 """
 
 from .exchange import (

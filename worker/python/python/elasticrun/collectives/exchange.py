@@ -1,4 +1,4 @@
-"""Collectives that bring arrays from rank to rank as they are."""
+"""Collectives that move arrays between ranks without combining them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _LENGTH = struct.Struct("<Q")
 
 
 def barrier() -> None:
-    """Waits until all ranks are here."""
-    lifecycle.lane("barrier").barrier("barrier").wait()
+    """Waits until all ranks have called it."""
+    lifecycle.collective_queue("barrier").barrier("barrier").wait()
 
 
 def broadcast(array: A, root_rank: int = 0, name: str | None = None) -> A:
-    """The array of ``root_rank``, on all ranks; they all pass one of the same shape and type.
+    """Copies the array of ``root_rank`` to all ranks. All ranks pass an array of the same shape and type.
 
     Returns:
-        A new array of the kind of ``array``.
+        A new array of the class of ``array``.
 
     Raises:
         ValueError: there is no rank ``root_rank``.
@@ -48,55 +48,55 @@ def broadcast(array: A, root_rank: int = 0, name: str | None = None) -> A:
 
 
 def broadcast_(array: A, root_rank: int = 0, name: str | None = None) -> A:
-    """As :func:`broadcast`, in place. Returns ``array``."""
+    """Like :func:`broadcast`, in place. Returns ``array``."""
     return _broadcast(array, root_rank, name, True).wait()
 
 
 def broadcast_async(array: A, root_rank: int = 0, name: str | None = None) -> Handle[A]:
-    """As :func:`broadcast`, without waiting; ``array`` is copied first."""
+    """Like :func:`broadcast`, without waiting. ``array`` is copied first."""
     return _broadcast(array, root_rank, name, False)
 
 
 def broadcast_async_(array: A, root_rank: int = 0, name: str | None = None) -> Handle[A]:
-    """As :func:`broadcast_`, without waiting."""
+    """Like :func:`broadcast_`, without waiting."""
     return _broadcast(array, root_rank, name, True)
 
 
 def allgather(array: A, name: str | None = None) -> A:
-    """The arrays of all ranks, one after the other along the first dimension.
+    """Concatenates the arrays of all ranks along the first dimension, in order of rank.
 
     Args:
-        array: of the same type on all ranks, and of the same shape but for the first dimension.
-        name: for messages.
+        array: of the same type and, except for the first dimension, the same shape on all ranks.
+        name: name of the array in messages.
 
     Raises:
-        CollectiveMismatch: the types or the other dimensions differ; all ranks raise it.
+        CollectiveMismatch: the types or the other dimensions differ. All ranks raise it.
         ValueError: ``array`` has no dimension.
     """
     return allgather_async(array, name).wait()
 
 
 def allgather_async(array: A, name: str | None = None) -> Handle[A]:
-    """As :func:`allgather`, without waiting; ``array`` is copied first."""
-    lane = lifecycle.lane("allgather")
-    own = Target(array, False).memory
-    called = label("allgather", name, [own])
-    # Rows may differ in number, which only the other ranks know: each tells its kind before its elements.
-    head = str(own).encode()
-    data = b"".join((_LENGTH.pack(len(head)), head, _LENGTH.pack(own.rows), _bytes(own)))
-    work = lane.allgather_bytes(data, called)
+    """Like :func:`allgather`, without waiting. ``array`` is copied first."""
+    queue = lifecycle.collective_queue("allgather")
+    local = Target(array, False).memory
+    called = label("allgather", name, [local])
+    # Ranks may have different numbers of rows, so each sends its type, shape and rows before its elements.
+    head = str(local).encode()
+    data = b"".join((_LENGTH.pack(len(head)), head, _LENGTH.pack(local.rows), _bytes(local)))
+    work = queue.allgather_bytes(data, called)
 
     def joined() -> A:
         parts = [_part(data) for data in cast(list[bytes], work.result())]
         _check_kinds([kind for kind, _, _ in parts], called)
         family = family_of(array)
-        result = family.empty(array, (sum(rows for _, rows, _ in parts), *own.shape[1:]))
+        result = family.empty(array, (sum(rows for _, rows, _ in parts), *local.shape[1:]))
         memory = family.memory(result)
         assert memory is not None, "a new array is contiguous"
-        at = memory.address
+        dst = memory.address
         for _, _, elements in parts:
-            ctypes.memmove(at, elements.address, elements.nbytes)
-            at += elements.nbytes
+            ctypes.memmove(dst, elements.address, elements.nbytes)
+            dst += elements.nbytes
         joined: A = family.result(result, array)
         return joined
 
@@ -104,15 +104,15 @@ def allgather_async(array: A, name: str | None = None) -> Handle[A]:
 
 
 def alltoall(array: A, splits: Sequence[int] | None = None, name: str | None = None) -> A | tuple[A, list[int]]:
-    """Sends each rank a part of ``array``, and gives the parts that the ranks have for this one.
+    """Sends a part of ``array`` to each rank, and returns the parts that the ranks sent to this one.
 
     Args:
-        array: of the same type on all ranks, and of the same shape but for the first dimension.
-        splits: how many rows go to each rank, in order of rank; without it, as many to each.
-        name: for messages.
+        array: of the same type and, except for the first dimension, the same shape on all ranks.
+        splits: number of rows for each rank, in order of rank. Default: the same number for each.
+        name: name of the array in messages.
 
     Returns:
-        The rows that came, in order of rank; with ``splits``, also how many came from each rank.
+        The received rows, in order of rank; with ``splits``, also the number of rows from each rank.
 
     Raises:
         ValueError: ``splits`` does not fit the rows of ``array``.
@@ -124,27 +124,27 @@ def alltoall(array: A, splits: Sequence[int] | None = None, name: str | None = N
 def alltoall_async(
     array: A, splits: Sequence[int] | None = None, name: str | None = None
 ) -> Handle[A | tuple[A, list[int]]]:
-    """As :func:`alltoall`; waits for the other ranks' splits, but not for the elements. ``array`` is copied first."""
-    lane = lifecycle.lane("alltoall")
-    own = Target(array, False).memory
-    called = label("alltoall", name, [own])
-    sent = _splits(splits, own.rows, lane.size)
-    kind = str(own).encode()
-    told = lane.allgather_bytes(b"".join((_LENGTH.pack(len(kind)), kind, *map(_LENGTH.pack, sent))), called)
-    told.wait()
-    answers = [_kind(data) for data in cast(list[bytes], told.result())]
+    """Like :func:`alltoall`, but waits only for the splits of the other ranks. ``array`` is copied first."""
+    queue = lifecycle.collective_queue("alltoall")
+    local = Target(array, False).memory
+    called = label("alltoall", name, [local])
+    sent = _splits(splits, local.rows, queue.size)
+    kind = str(local).encode()
+    exchanged = queue.allgather_bytes(b"".join((_LENGTH.pack(len(kind)), kind, *map(_LENGTH.pack, sent))), called)
+    exchanged.wait()
+    answers = [_kind(data) for data in cast(list[bytes], exchanged.result())]
     _check_kinds([kind for kind, _ in answers], called)
-    received = [_LENGTH.unpack_from(data, 8 * lane.rank)[0] for _, data in answers]
+    received = [_LENGTH.unpack_from(data, 8 * queue.rank)[0] for _, data in answers]
     family = family_of(array)
-    result = family.empty(array, (sum(received), *own.shape[1:]))
+    result = family.empty(array, (sum(received), *local.shape[1:]))
     to = family.memory(result)
     assert to is not None, "a new array is contiguous"
-    work = lane.alltoall(
-        (own.address, own.nbytes),
-        [rows * own.row_nbytes for rows in sent],
+    work = queue.alltoall(
+        (local.address, local.nbytes),
+        [rows * local.row_nbytes for rows in sent],
         (to.address, to.nbytes),
-        [rows * own.row_nbytes for rows in received],
-        (own, to),
+        [rows * local.row_nbytes for rows in received],
+        (local, to),
         called,
     )
 
@@ -156,13 +156,13 @@ def alltoall_async(
 
 
 def _broadcast(array: A, root: int, name: str | None, in_place: bool) -> Handle[A]:
-    lane = lifecycle.lane("broadcast")
-    if not 0 <= root < lane.size:
-        raise ValueError(f"broadcast from rank {root}: there are the ranks 0 to {lane.size - 1}")
+    queue = lifecycle.collective_queue("broadcast")
+    if not 0 <= root < queue.size:
+        raise ValueError(f"broadcast from rank {root}: there are the ranks 0 to {queue.size - 1}")
     target = Target(array, in_place)
     memory = target.memory
     called = label("broadcast", name, [memory], f"from rank {root}")
-    work = lane.broadcast(memory.address, memory.nbytes, root, memory, called)
+    work = queue.broadcast(memory.address, memory.nbytes, root, memory, called)
     return Handle([work], target.result)
 
 
@@ -178,13 +178,13 @@ def _splits(splits: Sequence[int] | None, rows: int, size: int) -> list[int]:
 
 
 def _kind(data: bytes) -> tuple[str, memoryview]:
-    """What a rank told of its array, and what follows."""
+    """The type and shape that a rank sent, and the data that follows them."""
     (length,) = _LENGTH.unpack_from(data)
     return data[8 : 8 + length].decode(), memoryview(data)[8 + length :]
 
 
 def _part(data: bytes) -> tuple[str, int, Memory]:
-    """What a rank told of its array, the rows of it, and its elements."""
+    """The type and shape that a rank sent, its number of rows, and its elements."""
     kind, rest = _kind(data)
     (rows,) = _LENGTH.unpack_from(rest)
     first = len(data) - len(rest) + 8
@@ -193,7 +193,7 @@ def _part(data: bytes) -> tuple[str, int, Memory]:
 
 
 def _check_kinds(kinds: list[str], called: str) -> None:
-    """That all ranks have the same type and the same dimensions but for the first."""
+    """Raises unless all ranks have the same type and the same dimensions except for the first."""
     for rank, kind in enumerate(kinds):
         if _but_rows(kind) != _but_rows(kinds[0]):
             raise CollectiveMismatch(

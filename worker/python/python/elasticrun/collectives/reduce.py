@@ -36,18 +36,18 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> A:
-    """Combines the arrays of all ranks element by element. All get the same bits.
+    """Combines the arrays of all ranks element by element. All ranks get bit for bit the same result.
 
     Args:
-        array: of the same shape and type on all ranks; a number is an array of one element. Integers by
-            :data:`~elasticrun.Average` are rounded towards zero.
+        array: of the same shape and type on all ranks. A number is an array of one element. Averages of integers are
+            rounded towards zero.
         op: :data:`~elasticrun.Average`, ``Sum``, ``Min``, ``Max`` or ``Product``.
-        name: for messages.
-        prescale_factor: what each element is multiplied by before.
-        postscale_factor: what each element of the result is multiplied by.
+        name: name of the array in messages.
+        prescale_factor: factor of each element before the reduction.
+        postscale_factor: factor of each element of the result.
 
     Returns:
-        A new array of the kind, shape and type of ``array``.
+        A new array of the class, shape and type of ``array``.
     """
     return _one(array, op, name, prescale_factor, postscale_factor, False, "allreduce").wait()
 
@@ -60,7 +60,7 @@ def allreduce_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> A:
-    """As :func:`allreduce`, in place. Returns ``array``."""
+    """Like :func:`allreduce`, in place. Returns ``array``."""
     return _one(array, op, name, prescale_factor, postscale_factor, True, "allreduce_").wait()
 
 
@@ -72,7 +72,7 @@ def allreduce_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle[A]:
-    """As :func:`allreduce`, without waiting; ``array`` is copied first and may be changed at once."""
+    """Like :func:`allreduce`, without waiting. ``array`` is copied first, so it may be changed immediately."""
     return _one(array, op, name, prescale_factor, postscale_factor, False, "allreduce_async")
 
 
@@ -84,7 +84,7 @@ def allreduce_async_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle[A]:
-    """As :func:`allreduce_`, without waiting."""
+    """Like :func:`allreduce_`, without waiting."""
     return _one(array, op, name, prescale_factor, postscale_factor, True, "allreduce_async_")
 
 
@@ -96,7 +96,7 @@ def grouped_allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[A]:
-    """:func:`allreduce` of several arrays at once, as one operation for each type of elements."""
+    """:func:`allreduce` of several arrays, as one operation for each element type."""
     return grouped_allreduce_async(
         arrays, op, name, prescale_factor=prescale_factor, postscale_factor=postscale_factor
     ).wait()
@@ -110,7 +110,7 @@ def grouped_allreduce_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[A]:
-    """As :func:`grouped_allreduce`, in place. Returns ``arrays`` as a list."""
+    """Like :func:`grouped_allreduce`, in place. Returns ``arrays`` as a list."""
     return grouped_allreduce_async_(
         arrays, op, name, prescale_factor=prescale_factor, postscale_factor=postscale_factor
     ).wait()
@@ -124,7 +124,7 @@ def grouped_allreduce_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle[list[A]]:
-    """As :func:`grouped_allreduce`, without waiting; the arrays are copied first."""
+    """Like :func:`grouped_allreduce`, without waiting. The arrays are copied first."""
     return _allreduce(arrays, op, name, (prescale_factor, postscale_factor), False, "grouped_allreduce")
 
 
@@ -136,51 +136,51 @@ def grouped_allreduce_async_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle[list[A]]:
-    """As :func:`grouped_allreduce_`, without waiting."""
+    """Like :func:`grouped_allreduce_`, without waiting."""
     return _allreduce(arrays, op, name, (prescale_factor, postscale_factor), True, "grouped_allreduce_")
 
 
 def reducescatter(array: A, op: ReduceOp = Average, name: str | None = None) -> A:
-    """Combines the arrays of all ranks as :func:`allreduce` does, and gives each rank its rows.
+    """Combines the arrays of all ranks like :func:`allreduce`, and returns to each rank its rows.
 
     Returns:
-        A new array of the rows of this rank: the first dimension of ``array`` is divided by ``size()``; where
-        that leaves a rest, the ranks in front have one row more.
+        A new array with the rows of this rank. The first dimension of ``array`` is divided by ``size()``. If it does not
+        divide evenly, the first ranks get one row more.
     """
     return reducescatter_async(array, op, name).wait()
 
 
 def reducescatter_async(array: A, op: ReduceOp = Average, name: str | None = None) -> Handle[A]:
-    """As :func:`reducescatter`, without waiting; ``array`` is copied first."""
-    lane = lifecycle.lane("reducescatter")
+    """Like :func:`reducescatter`, without waiting. ``array`` is copied first."""
+    queue = lifecycle.collective_queue("reducescatter")
     source = Target(array, False)
     memory = source.memory
     dtype = element_type(memory, op)
-    share, rest = divmod(memory.rows, lane.size)
-    rows = share + (lane.rank < rest)
+    share, rest = divmod(memory.rows, queue.size)
+    rows = share + (queue.rank < rest)
     family = family_of(array)
-    own = family.empty(array, (rows, *memory.shape[1:]))
-    to = family.memory(own)
-    assert to is not None, "a new array is contiguous"
+    output = family.empty(array, (rows, *memory.shape[1:]))
+    dst = family.memory(output)
+    assert dst is not None, "a new array is contiguous"
     called = label("reducescatter", name, [memory], op.value)
     if rest == 0:
-        work = lane.reduce_scatter(
+        work = queue.reduce_scatter(
             (memory.address, memory.nbytes),
-            (to.address, to.nbytes),
+            (dst.address, dst.nbytes),
             dtype,
             op.value,
-            (memory, to),
+            (memory, dst),
             called,
             tag=tag(name, [memory]),
         )
-        return Handle([work], lambda: family.result(own, array))
-    # Rows that do not divide: all of it everywhere, and each keeps its part.
-    work = lane.allreduce([(memory.address, memory.nbytes)], dtype, op.value, memory, called, tag=tag(name, [memory]))
-    first = lane.rank * share + min(lane.rank, rest)
+        return Handle([work], lambda: family.result(output, array))
+    # The rows do not divide evenly: allreduce everything, and keep the rows of this rank.
+    work = queue.allreduce([(memory.address, memory.nbytes)], dtype, op.value, memory, called, tag=tag(name, [memory]))
+    first = queue.rank * share + min(queue.rank, rest)
 
     def part() -> A:
-        ctypes.memmove(to.address, memory.address + first * memory.row_nbytes, to.nbytes)
-        result: A = family.result(own, array)
+        ctypes.memmove(dst.address, memory.address + first * memory.row_nbytes, dst.nbytes)
+        result: A = family.result(output, array)
         return result
 
     return Handle([work], part)
@@ -206,7 +206,7 @@ def _allreduce(
     in_place: bool,
     called: str,
 ) -> Handle[list[A]]:
-    lane = lifecycle.lane(called)
+    queue = lifecycle.collective_queue(called)
     targets = [Target(array, in_place) for array in arrays]
     by_type: dict[str, list[Memory]] = {}
     for target in targets:
@@ -215,5 +215,5 @@ def _allreduce(
     for dtype, memories in by_type.items():
         buffers = [(memory.address, memory.nbytes) for memory in memories]
         named = label("allreduce", name, memories, op.value)
-        works.append(lane.allreduce(buffers, dtype, op.value, memories, named, *scale, tag(name, memories)))
+        works.append(queue.allreduce(buffers, dtype, op.value, memories, named, *scale, tag(name, memories)))
     return Handle(works, lambda: [target.result() for target in targets])

@@ -1,4 +1,4 @@
-"""The memory that a collective writes into, and what the user gets for it."""
+"""The memory that a collective writes, and its conversion to a result for the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Target", "element_type", "label", "tag"]
 
 
 class Target:
-    """Memory for a result, with the elements of an array in it from the start."""
+    """Memory for a result, which initially holds the elements of an array."""
 
     def __init__(self, array: Any, in_place: bool) -> None:
         self._family = family_of(array)
@@ -37,7 +37,7 @@ class Target:
         self.memory: Memory = memory
 
     def result(self) -> Any:
-        """What the user gets, once the collective is done."""
+        """The result for the user, once the collective is done."""
         if not self._in_place:
             return self._family.result(self._filled, self._array)
         if self._copied:
@@ -46,22 +46,22 @@ class Target:
 
 
 def label(kind: str, name: str | None, memories: Sequence[Memory], detail: str = "") -> str:
-    """How errors call a collective: function, the user's name, type and shape."""
+    """The description of a collective in errors: function, the user's name, type and shape."""
     named = f" of {name!r}" if name else ""
     kinds = ", ".join(map(str, memories[:3])) + (", ..." if len(memories) > 3 else "")
     return f"{kind}{named} ({kinds}{', ' if detail else ''}{detail})"
 
 
 def tag(name: str | None, memories: Sequence[Memory]) -> int:
-    """A number that differs where names, types or shapes do: ranks compare it."""
+    """A checksum of name, types and shapes, which ranks compare."""
     return zlib.crc32("\0".join([name or "", *map(str, memories)]).encode())
 
 
 def element_type(memory: Memory, op: ReduceOp) -> str:
-    """Name of the memory's elements in a reduction.
+    """Name of the element type in a reduction.
 
     Raises:
-        TypeError: they cannot be combined by ``op``.
+        TypeError: ``op`` does not support the type.
     """
     if memory.dtype == "bool" and op in (ReduceOp.MIN, ReduceOp.MAX):
         return "u8"

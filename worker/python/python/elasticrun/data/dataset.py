@@ -280,8 +280,8 @@ class ParquetDataset:
 
     def _enter(self) -> None:
         """Enters a round: divides the remaining rows among its workers."""
-        lane = lifecycle.lane("data")
-        self._data.enter(lane.rank, self._gather(self._data.introduce()))
+        queue = lifecycle.collective_queue("data")
+        self._data.enter(queue.rank, self._gather(self._data.introduce()))
         self._data.audit_round()
         self._round = _this_round()
 
@@ -310,7 +310,7 @@ class ParquetDataset:
         self._data.restore(stored)
 
     def _gather(self, local: bytes) -> list[bytes]:
-        work = lifecycle.lane("data").allgather_bytes(local, "data")
+        work = lifecycle.collective_queue("data").allgather_bytes(local, "data")
         work.wait()
         return cast("list[bytes]", work.result())
 
@@ -318,7 +318,7 @@ class ParquetDataset:
         if self._is_shard:
             return
         if self._round is None:
-            lifecycle.lane("data")
+            lifecycle.collective_queue("data")
             self._enter()
         elif self._round != _this_round():
             raise StateError("a new round has begun, and the data set was not told: make it an attribute of the state")

@@ -1,6 +1,6 @@
-"""Elastic training: a state that outlives workers, and the loop around the training function.
+"""Elastic training: states that survive the loss of workers, and the loop that calls the training function.
 
-A script gives both once::
+A script creates the state and decorates the function once::
 
     state = elasticrun.ObjectState(weights=weights, step=0)
 

@@ -12,10 +12,10 @@ class ArrayState(ObjectState):
 
         state = ArrayState(weights=numpy.zeros(1000), step=0)
 
-    Arrays of NumPy, ``array.array``, ``bytearray``, ``memoryview`` and what has DLPack that still have the type
-    and shape of what was committed are filled in place, so that others who hold them see the restored values; so
-    are those inside of lists and dictionaries. Where that is not possible (another shape, read-only memory, memory
-    that two attributes share by now) the attribute is a new array.
+    A restore fills arrays in place, also inside lists and dictionaries, so that other references to them see the restored
+    values. That holds for NumPy arrays, ``array.array``, ``bytearray``, ``memoryview`` and arrays with DLPack whose type and
+    shape match the commit. Otherwise (another shape, read-only memory, memory that two attributes share) the attribute
+    becomes a new array.
 
     Raises:
         StateError: as :class:`ObjectState`.

@@ -1,7 +1,7 @@
-"""What an error of a function that JAX compiled means: that a collective in it failed, or what it says.
+"""Classifies errors of functions that JAX compiled, in which a collective may have failed.
 
-JAX makes an error of its own of what a callback raises (``io_callback``, in which collectives of a compiled function
-run). Of the original there is but the traceback, in its text.
+Collectives of a compiled function run in an ``io_callback``. JAX replaces an exception of the callback by its own, whose
+text contains the traceback of the original.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import sys
 
 from .. import errors
 
-__all__ = ["judge"]
+__all__ = ["classify"]
 
-#: The last line of a traceback of one of ours.
-_OURS = re.compile(rf"^(?:elasticrun\.errors\.)?({'|'.join(errors.__all__)}): (.*)$", re.MULTILINE)
+#: The last line of a traceback that ends with an exception of this package.
+_LAST_LINE = re.compile(rf"^(?:elasticrun\.errors\.)?({'|'.join(errors.__all__)}): (.*)$", re.MULTILINE)
 
 
-def judge(error: Exception) -> Exception:
-    """What a collective raised, if ``error`` is what JAX made of it; else ``error`` itself."""
-    if not _of_jax(error):
+def classify(error: Exception) -> Exception:
+    """The exception that a collective raised, if ``error`` is JAX's replacement for it; else ``error`` itself."""
+    if not _is_jax_error(error):
         return error
-    told = _OURS.findall(str(error))
-    if not told:
+    matches = _LAST_LINE.findall(str(error))
+    if not matches:
         return error
-    name, message = told[-1]
+    name, message = matches[-1]
     kind: type[Exception] = getattr(errors, name)
-    # Those that take more are raised by elasticrun.run, which is no collective.
+    # A JobError takes more arguments. elasticrun.run raises it, not a collective.
     return error if issubclass(kind, errors.JobError) else kind(message)
 
 
-def _of_jax(error: Exception) -> bool:
+def _is_jax_error(error: Exception) -> bool:
     jax = sys.modules.get("jax")
     kind = getattr(getattr(jax, "errors", None), "JaxRuntimeError", None)
     return kind is not None and isinstance(error, kind)

@@ -1,7 +1,7 @@
-"""Attributes of a state that are more than values: what is stored of them, and how it is put back.
+"""Handlers: how attributes of a state that are not plain values are stored and restored.
 
-A sampler is held by a loader of data, a model by an optimizer. They stay the objects that they are, and take
-over what was stored.
+Other objects hold references to such attributes: a data loader to its sampler, an optimizer to the parameters of its model.
+A restore therefore updates the object instead of replacing it.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ __all__ = ["Handler", "JointHandler", "handler_of", "register_handler"]
 
 
 class Handler(Protocol):
-    """How attributes of one type are kept. Has no state of its own."""
+    """Stores and restores attributes of one type. A handler has no state."""
 
     def capture(self, value: Any) -> object:
-        """What is stored of ``value``: a value of its own, or parts of ``value`` as they are."""
+        """The part of ``value`` to store: a copy, or references to parts of ``value``."""
 
     def restore(self, value: Any, stored: Any) -> Any:
-        """What the attribute is from now on: ``value`` after it took over what was stored, or another one."""
+        """Restores ``value`` from ``stored``. Returns the new value of the attribute: ``value`` itself or another object."""
 
     def reset(self, value: Any) -> None:
-        """Adapts ``value`` to a new world; called at the start of each round, after the state is restored."""
+        """Adapts ``value`` to the members of a round. Called at the start of each round, after the state is restored."""
 
 
 @runtime_checkable
 class JointHandler(Handler, Protocol):
-    """Of attributes that workers keep together, so that they have to talk to each other about them."""
+    """A handler of attributes that workers store together, and therefore coordinate."""
 
     def enter(self, value: Any) -> None:
-        """At the start of each round, in all workers, after :meth:`Handler.reset`. Collectives may be called."""
+        """Called at the start of each round in all workers, after :meth:`Handler.reset`. It may call collectives."""
 
     def agree(self, value: Any) -> None:
-        """Before each commit, in all workers: ``capture`` follows. Collectives may be called."""
+        """Called before each commit in all workers; ``capture`` follows. It may call collectives."""
 
     def committed(self, value: Any) -> None:
-        """The commit is made by this process."""
+        """Called after this process has made the commit."""
 
 
 _HANDLERS: dict[type, Handler] = {}
 
 
 def register_handler(kind: type, handler: Handler) -> None:
-    """Has attributes of ``kind`` and its subclasses kept by ``handler``."""
+    """Registers ``handler`` for attributes of type ``kind`` and its subclasses."""
     _HANDLERS[kind] = handler
 
 
 def handler_of(value: object) -> Handler | None:
-    """The handler of ``value``; none if it is stored as it is."""
+    """The handler of ``value``; None if it is stored as a plain value."""
     return next((_HANDLERS[base] for base in type(value).__mro__ if base in _HANDLERS), None)
 
 

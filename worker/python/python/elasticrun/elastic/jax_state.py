@@ -8,19 +8,19 @@ __all__ = ["JaxState"]
 
 
 class JaxState(ObjectState):
-    """Pytrees by name: parameters, the state of an optimizer, keys of random numbers.
+    """Pytrees by name: parameters, the state of an optimizer, random keys.
 
         state = JaxState(params=params, opt_state=opt_state, step=0)
 
-    JAX arrays never change, so a commit copies them from their devices and nothing else. Restored arrays are
-    new ones, on the devices on which those in their place are.
+    JAX arrays are immutable, so a commit copies them from their devices once. Restored arrays are new, and are placed on the
+    devices of the current ones.
 
     Raises:
         ImportError: JAX is not installed.
         StateError: as :class:`ObjectState`; also for an array that is sharded over several hosts.
     """
 
-    # Not to fill them, but to see where they are placed.
+    # JAX arrays are not filled in place, but their coder needs the live arrays to find the devices.
     _in_place = True
 
     def __init__(self, **trees: object) -> None:

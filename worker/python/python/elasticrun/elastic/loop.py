@@ -10,7 +10,7 @@ from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
 from .. import _native, lifecycle, notifications
 from ..errors import ElasticrunError, HostsUpdated, Interrupted, Stopped, WorkersFailed
-from .compiled import judge
+from .compiled import classify
 from .state import State
 
 __all__ = ["run"]
@@ -19,30 +19,30 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=State)
 
-#: Whether this process has told its agent that training is done.
+#: Whether this process has reported to its agent that training is done.
 _finished = False
 
 
 def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Decorates a training function, so that it goes on through all changes of the job's hosts.
+    """Decorates a training function, so that it continues through changes of the hosts.
 
-    ``func`` gets the state first. It is called once for each round that this process is a member of, until it
-    returns or raises an error of its own. Before each call the state is the same in all workers, that of the
-    newest commit; ``func`` must go on from wherever it is.
+    The first argument of ``func`` is the state. ``func`` is called once for each round that this process is a member of,
+    until it returns or raises an error that no round explains. Before each call, the state of all workers is that of the
+    newest commit. ``func`` must continue from there.
 
-    A worker that was in a round before calls ``state.on_reset()`` first, with its state restored; what reset
-    callbacks change in the state is brought to the newcomers, too. Collectives in them pair with those that
-    newcomers call before they come here.
+    A worker that was a member of an earlier round first restores its state and calls ``state.on_reset()``. New workers
+    receive the changes that reset callbacks make to the state. Collectives in reset callbacks pair with those that new
+    workers call before this function.
 
-    - :class:`~elasticrun.errors.WorkersFailed` out of ``func`` (or chained by ``raise ... from``) leads to the
-      next round, from the newest commit.
-    - :class:`~elasticrun.errors.HostsUpdated` likewise, and nothing is done again.
-    - :class:`~elasticrun.errors.Stopped` ends the process with one line on stderr and exit code 0: its slot is
-      no longer part of the job, or the job is over.
-    - What JAX makes of one of these in a function that it compiled counts as that one.
-    - Any other error goes to the caller. The process should end with it then: it is a failed worker.
+    - :class:`~elasticrun.errors.WorkersFailed` out of ``func`` (or chained by ``raise ... from``) leads to the next
+      round, which begins with the newest commit.
+    - :class:`~elasticrun.errors.HostsUpdated` also leads to the next round. No step is repeated.
+    - :class:`~elasticrun.errors.Stopped` ends the process with one line on stderr and exit code 0. The slot is no longer
+      part of the job, or the job is over.
+    - An exception with which JAX replaces one of these in a compiled function counts as the original.
+    - Any other error propagates to the caller. The process should exit with it, as a failed worker.
 
-    A process trains once: when ``func`` has returned, the worker is done and should end soon.
+    A process trains once. When ``func`` has returned, the worker is done and should exit soon.
 
     Raises:
         ElasticrunError: training is done in this process already.
@@ -59,20 +59,20 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
                 "elastic.run: training is done in this process already: call one decorated function, once, for all"
                 " that is to be trained"
             )
-        forget = notifications.on_hosts_updated(state._told_of_update)
+        unsubscribe = notifications.on_hosts_updated(state._on_update)
         try:
             return _rounds(state, lambda: func(state, *args, **kwargs))
         except Stopped as stopped:
             _end(stopped)
         finally:
-            forget()
+            unsubscribe()
 
     return train
 
 
 def _rounds(state: State, train: Callable[[], R]) -> R:
     global _finished
-    # A collective before the loop may have joined the first round; that one serves.
+    # A collective before the loop may have joined the first round, which is used then.
     joined = lifecycle.has_joined()
     _native.adopt_state()
     while True:
@@ -83,14 +83,14 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
             state._begin_round()
             result = train()
         except Exception as error:
-            meaning = judge(error)
+            meaning = classify(error)
             interrupt = _interrupt(meaning)
             if interrupt is None:
                 if meaning is error:
                     raise
                 raise meaning from error
-            _let_go(error)
-            _let_go(interrupt)
+            _clear_frames(error)
+            _clear_frames(interrupt)
             continue
         _native.finish()
         _finished = True
@@ -98,7 +98,7 @@ def _rounds(state: State, train: Callable[[], R]) -> R:
 
 
 def _interrupt(error: BaseException | None) -> Interrupted | None:
-    """The interrupt that ``error`` is or was raised from; a :class:`Stopped` is raised as it is."""
+    """The interrupt that ``error`` is, or was raised from. Raises a :class:`Stopped` unchanged."""
     while error is not None:
         if isinstance(error, (WorkersFailed, HostsUpdated)):
             return error
@@ -108,18 +108,18 @@ def _interrupt(error: BaseException | None) -> Interrupted | None:
     return None
 
 
-def _let_go(error: BaseException) -> None:
-    """Empties the frames that ``error`` came through: who keeps it keeps nothing of the training function's.
+def _clear_frames(error: BaseException) -> None:
+    """Clears the frames of ``error``, so that a reference to it keeps no local variables of the training function alive.
 
-    Memory of devices is free again before the next round asks for more, and a DistributedDataParallel whose
-    backward was cut off is gone before its hooks see the gradients of the next one.
+    Device memory is then free before the next round allocates more. An interrupted DistributedDataParallel is freed before
+    its hooks can see gradients of the next one.
     """
-    for one in _chain(error):
-        traceback.clear_frames(one.__traceback__)
+    for link in _chain(error):
+        traceback.clear_frames(link.__traceback__)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """``error``, and what it was raised from or while."""
+    """``error``, its causes and its contexts."""
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
     while left:

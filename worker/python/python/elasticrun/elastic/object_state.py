@@ -1,4 +1,4 @@
-"""A state of attributes, kept by the agent."""
+"""A state of attributes, whose commits the agent stores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import _native, codec, lifecycle
-from ..codec import Kept, Payload
+from ..codec import OwnedPayload, Payload
 from ..errors import StateError
 from .handlers import JointHandler, handler_of
 from .replicas import Replicas
@@ -21,35 +21,35 @@ class ObjectState(State):
 
         state = ObjectState(weights=weights, epoch=0, sampler=ElasticSampler(1000))
 
-    The attributes given here are the state; others can be set, but are this process's own. They are copied at
-    each commit, so what is changed in place afterwards is rolled back as well. A restored attribute is a new
-    object; a sampler (or what else has a :class:`~elasticrun.elastic.Handler`) stays the same one.
+    The attributes passed here are the state. Other attributes can be set, but are local to this process. Each commit copies
+    the state, so a restore also reverts changes made in place. A restored attribute is a new object. A sampler, or any
+    other object with a :class:`~elasticrun.elastic.Handler`, stays the same object.
 
-    Memory of arrays is copied as it is, once; the rest is pickled. Workers of one job exchange pickles, and
-    take them from nobody else.
+    The memory of arrays is copied once, unchanged; the rest is pickled. Workers accept pickles only from other workers of
+    the same job.
 
-    A state is replicated. Workers may differ in what does not matter for that (a random generator's state, statistics
-    of a local batch); then all go on with what rank 0 committed. But if the arrays of two workers differ in type or shape, or
-    parameters of a model in their values by more than rounding, then they are no replicas (stages of a pipeline,
-    shards of a tensor), and the next round begins with a StateError that names the first array that differs.
+    A state is replicated. Workers may differ in details such as the state of a random generator or statistics of a local
+    batch; all then continue with the commit of rank 0. Workers are not replicas if arrays differ in type or shape, or
+    parameters of a model differ by more than rounding (stages of a pipeline, shards of a tensor). The next round then
+    begins with a StateError that names the first array that differs.
 
     Raises:
-        StateError: an attribute cannot be serialised, or has the name of a method.
+        StateError: an attribute cannot be serialised, or its name is that of a method.
     """
 
     if TYPE_CHECKING:
-        # The attributes of a state are those that its user gives.
+        # The user chooses the attributes of a state.
         def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...
 
-    #: Whether arrays are filled in place when the state is restored.
+    #: Whether a restore fills arrays in place.
     _in_place = False
 
     def __init__(self, **attributes: object) -> None:
         super().__init__()
         self._names = tuple(attributes)
-        self._saved: Kept | None = None
-        #: At the start of a round, until sync(): whether reset callbacks have changed the state.
+        self._saved: OwnedPayload | None = None
+        #: Whether reset callbacks have changed the state; None except from the start of a round to its sync().
         self._fresh: bool | None = None
         for name, value in attributes.items():
             if name.startswith("_") or hasattr(State, name):
@@ -58,35 +58,35 @@ class ObjectState(State):
         self.save()
 
     def save(self) -> None:
-        """Keeps a copy of all attributes in this process, until the next commit."""
+        """Copies all attributes in this process. The next commit supersedes the copy."""
         self._saved = self._payload().copy()
 
     def restore(self) -> None:
-        """Goes back to what was saved or committed last by this process.
+        """Restores the last save or commit of this process.
 
         Raises:
-            StateError: it cannot be restored.
+            StateError: nothing was saved yet, or the state cannot be restored.
         """
         if self._saved is not None:
             self._load(self._saved.head, self._saved.views())
-        elif not _native.newest(self._load):
+        elif not _native.with_newest_commit(self._load):
             raise StateError("there is nothing to restore: nothing was saved or committed yet")
 
     def sync(self) -> None:
-        """Brings all attributes of rank 0 to all workers. All call it.
+        """Copies all attributes of rank 0 to all workers. All workers call it.
 
-        At the start of a round ``elastic.run`` does so by itself, and sends nothing if all have the same.
+        ``elastic.run`` does so at the start of a round, and sends nothing if all workers have the same state.
         """
         if self._fresh is not None:
             fresh, self._fresh = self._fresh, None
             _native.sync(self._head_and_buffers, self._load, fresh, Replicas())
-            self._lent = None
+            self._payload_in_use = None
             return
         self._broadcast()
         self.save()
 
     def reset(self) -> None:
-        """Adapts samplers, and what else has a handler, to the new world."""
+        """Adapts samplers and other attributes with a handler to the members of the round."""
         self._adapt()
 
     def _hooks(self) -> tuple[bool, bool, bool]:
@@ -94,8 +94,8 @@ class ObjectState(State):
         return callbacks, self._overrides("restore"), False
 
     def _restore_newest(self) -> None:
-        if _native.newest(self._load):
-            # What the constructor saved is no progress: an interrupted first sync is not taken for one.
+        if _native.with_newest_commit(self._load):
+            # The constructor's save contains no progress, so a first sync that was interrupted must not restore it.
             self._saved = None
         else:
             self.restore()
@@ -105,11 +105,11 @@ class ObjectState(State):
         try:
             self.sync()
             if self._fresh is not None:
-                # The user's own sync(), which does not call ours.
+                # A user's sync() need not call this class's.
                 ObjectState.sync(self)
         finally:
             self._fresh = None
-        # The commit that the round began with is newer.
+        # The base of the round is newer.
         self._saved = None
 
     def _enter_round(self) -> None:
@@ -125,12 +125,12 @@ class ObjectState(State):
         for handler, value in self._joint():
             handler.committed(value)
 
-    def _keep(self) -> None:
+    def _save_locally(self) -> None:
         if self._overrides("save"):
             self.save()
 
-    def _seal(self) -> None:
-        super()._seal()
+    def _write_commit(self) -> None:
+        super()._write_commit()
         self._saved = None
 
     def _adapt(self) -> None:
@@ -141,7 +141,7 @@ class ObjectState(State):
                 handler.reset(value)
 
     def _joint(self) -> Iterator[tuple[JointHandler, Any]]:
-        """What workers keep together, in an order that is the same in all."""
+        """Attributes with a joint handler, in the same order in all workers."""
         for name in self._names:
             value = getattr(self, name)
             handler = handler_of(value)
@@ -149,10 +149,10 @@ class ObjectState(State):
                 yield handler, value
 
     def _payload(self) -> Payload:
-        return codec.encode(self._captured(), self._apart())
+        return codec.encode(self._captured(), self._handled())
 
-    def _apart(self) -> dict[int, str]:
-        """The attributes that stay the objects that they are: no other attribute may hold them."""
+    def _handled(self) -> dict[int, str]:
+        """Names by ``id()`` of attributes with a handler, to which no other attribute may refer."""
         values = ((name, getattr(self, name)) for name in self._names)
         return {id(value): name for name, value in values if handler_of(value) is not None}
 
@@ -170,16 +170,16 @@ class ObjectState(State):
             setattr(self, name, part if handler is None else handler.restore(value, part))
 
     def _broadcast(self) -> None:
-        """As the start of a round does, in the midst of one."""
+        """Copies the state of rank 0 to all workers within a round."""
         name = f"{type(self).__qualname__}.sync"
-        lane = lifecycle.lane(name)
-        own = None
-        if lane.rank == 0:
-            own = pickle.dumps(self._payload().copy(), protocol=5)
-        work = lane.broadcast_bytes(own, 0, name)
+        queue = lifecycle.collective_queue(name)
+        sent = None
+        if queue.rank == 0:
+            sent = pickle.dumps(self._payload().copy(), protocol=5)
+        work = queue.broadcast_bytes(sent, 0, name)
         work.wait()
-        if own is None:
-            received: Kept = pickle.loads(cast(bytes, work.result()))
+        if sent is None:
+            received: OwnedPayload = pickle.loads(cast(bytes, work.result()))
             self._load(received.head, received.views())
 
     def _captured(self) -> dict[str, object]:
@@ -191,6 +191,6 @@ class ObjectState(State):
         return captured
 
     def _overrides(self, *methods: str) -> bool:
-        """Whether one of ``methods`` is the user's own, which may do more than ours."""
+        """Whether the user has overridden one of ``methods``."""
         owners = (getattr(type(self), method).__module__ for method in methods)
         return any(owner.partition(".")[0] != __package__.partition(".")[0] for owner in owners)

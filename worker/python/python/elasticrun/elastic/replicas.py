@@ -1,12 +1,12 @@
-"""Whether what workers have committed is one state, when the bytes of their commits differ.
+"""Checks whether the commits of workers are replicas of one state, if their bytes differ.
 
-Bytes differ for many a good reason: statistics of batch normalisation, random generators, a worker's own time. The next
-round goes on with what rank 0 committed then. But a stage of a pipeline or a shard of a tensor must not be overwritten
-by that of another worker. So all workers tell each other what arrays they have, and, of those that are the same in all
-replicas (parameters of modules), a digest; where the digests differ, a sketch, which tells how far two arrays are apart.
+Bytes may differ for good reasons: statistics of batch normalisation, random generators, local times. The next round then
+continues with the commit of rank 0. But a stage of a pipeline or a shard of a tensor must not be overwritten by that of
+another worker. All workers therefore exchange descriptions of their arrays, with digests of those that are replicated
+(parameters of modules). Where digests differ, they exchange sketches, which estimate the distance of two arrays.
 
-- Arrays in the same place must be of one type and shape, and a parameter must be there in all.
-- Parameters may differ by rounding, which adds up where processors differ: :data:`_ROUNDING`.
+- Arrays with the same path must have the same type and shape, and a parameter must exist in all workers.
+- Parameters may differ by rounding, which accumulates on different processors: :data:`_ROUNDING`.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ from ..errors import StateError
 
 __all__ = ["Replicas"]
 
-#: By how much of their norm parameters of replicas may differ; those of 16 bits and less round more coarsely.
+#: Maximum distance of replicated parameters, as a part of their norm. Types of 16 bits and less round more coarsely.
 _ROUNDING, _COARSE_ROUNDING = 1e-3, 3e-2
 _COARSE = ("float16", "bfloat16", "float8")
-#: Most parameters that are sketched, the largest of those that differ.
+#: Maximum number of parameters that are sketched: the largest of those that differ.
 _SKETCHES = 32
 
-#: Place of an array to its layout, its bytes, and the digest of its values if they are replicated.
+#: Maps the path of an array to its layout, its size in bytes, and the digest of its values if it is replicated.
 Table = dict[str, tuple[str, int, int | None]]
 
 
 class Replicas:
-    """The workers of a round that hold its base, before anybody takes over another one's state.
+    """Compares the commits of the workers that hold the base of a round, before any state is overwritten.
 
-    Called again and again with what the call before gave in all ranks, until it gives nothing.
+    It is called repeatedly with the answers of all ranks to the previous call, until it returns None.
     """
 
     def __init__(self) -> None:
         self._tables: list[Table] | None = None
 
-    def __call__(self, own: tuple[bytes, Sequence[memoryview]] | None, heard: list[bytes] | None) -> bytes | None:
-        """What to tell all workers, which all call it; None at the end.
+    def __call__(self, local: tuple[bytes, Sequence[memoryview]] | None, answers: list[bytes] | None) -> bytes | None:
+        """The next answer of this worker to all others; None at the end. All workers call it.
 
         Args:
-            own: head and buffers of the commit; None in a worker that does not hold it.
-            heard: what the last call gave in each rank.
+            local: head and buffers of the commit; None in a worker that does not hold it.
+            answers: the answer of each rank to the previous call; None in the first call.
 
         Raises:
-            StateError: the workers hold different states; the same in all.
+            StateError: the workers hold different states. All workers raise the same error.
         """
-        if heard is None:
-            return _encoded(None if own is None else _table(*own))
-        told = [json.loads(words) for words in heard]
+        if answers is None:
+            return _encoded(None if local is None else _table(*local))
+        decoded = [json.loads(answer) for answer in answers]
         if self._tables is not None:
-            _check_sketches(told, self._tables)
+            _check_sketches(decoded, self._tables)
             return None
-        self._tables = told
-        differing = _check_layouts(told)
+        self._tables = decoded
+        differing = _check_layouts(decoded)
         if not differing:
             return None
-        return _encoded(None if own is None else _sketches(*own, differing))
+        return _encoded(None if local is None else _sketches(*local, differing))
 
 
-def _encoded(told: object) -> bytes:
-    return json.dumps(told).encode()
+def _encoded(answer: object) -> bytes:
+    return json.dumps(answer).encode()
 
 
 def _table(head: bytes, buffers: Sequence[memoryview]) -> Table:
@@ -85,10 +85,10 @@ def _sketches(head: bytes, buffers: Sequence[memoryview], paths: Sequence[str]) 
 
 
 def _check_layouts(tables: list[Any]) -> list[str]:
-    """The places of replicated arrays whose digests differ, the largest.
+    """The paths of replicated arrays whose digests differ, the largest arrays first.
 
     Raises:
-        StateError: two workers have arrays of other types or shapes, or one has a parameter that the other has not.
+        StateError: arrays of two workers differ in type or shape, or a worker lacks a parameter.
     """
     first, *others = [(rank, table) for rank, table in enumerate(tables) if table]
     rank, own = first
@@ -127,7 +127,7 @@ def _check_sketches(sketches: list[Any], tables: list[Any]) -> None:
 
 
 def _distance(one: Sequence[float], two: Sequence[float]) -> float:
-    """How far apart two arrays are about, in parts of the larger norm."""
+    """The estimated distance of two arrays, as a part of the larger norm."""
     if not all(map(math.isfinite, (*one, *two))):
         return 0.0 if [math.isfinite(n) for n in one] == [math.isfinite(n) for n in two] else 1.0
     largest = max(one[0], two[0])

@@ -1,4 +1,4 @@
-"""What every state is: commits, boundaries, reset callbacks."""
+"""The base of all states: commits, boundaries, reset callbacks."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..errors import StateError
 
 __all__ = ["State"]
 
-#: What :meth:`State.on_hosts_updated` is told: the driver does not say whether hosts come, go, or both.
+#: Argument of :meth:`State.on_hosts_updated`. The driver does not report whether hosts were added, removed, or both.
 MIXED = 3
 
 _EMPTY = Payload(b"", [], [])
 
 
 class State:
-    """Base of all states; for one of your own, override ``save``, ``restore`` and ``sync``.
+    """Base of all states. For a custom state, override ``save``, ``restore`` and ``sync``.
 
-    ``save`` keeps a copy of what there is, ``restore`` goes back to it, and ``sync`` brings what rank 0 has to
-    all workers, with collectives. ``commit`` saves, and marks the place in all workers; it is rank 0 of the next
-    round then that has the newest commit, if any worker of this one lives. What such a state saves is memory
-    of this process, so unlike :class:`ObjectState` it does not outlive all workers. A round of workers that have
-    never been synced raises :class:`~elasticrun.errors.StateError` then: they would begin anew.
+    ``save`` copies the state, ``restore`` returns to the copy, and ``sync`` copies the state of rank 0 to all workers with
+    collectives. ``commit`` saves, and records the commit in all workers. Rank 0 of the next round is a worker that has the
+    newest commit, if any such worker survives. The copy of a custom state is memory of this process, so unlike that of
+    :class:`ObjectState` it does not survive the loss of all workers. A round whose workers have never been synced then raises
+    :class:`~elasticrun.errors.StateError`, because training would start over.
 
-    The arguments are taken for scripts that come from Horovod; they are not needed.
+    The arguments exist for scripts written for Horovod, and have no effect.
     """
 
     def __init__(
@@ -44,23 +44,23 @@ class State:
         self._reset_callbacks: list[Callable[[], object]] = []
         self._commits_per_check = 1
         self._commits = 0
-        #: What the native side is reading.
-        self._lent: Payload | None = None
+        #: The payload that the native module is reading.
+        self._payload_in_use: Payload | None = None
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], object]]) -> None:
-        """Has ``callbacks`` called in order at the start of each round, in workers that were in a round before.
+        """Registers callbacks that run in order at the start of each round, in workers that were in an earlier round.
 
-        The state is that of the newest commit of this worker then, which after a failure may be one step behind
-        that of rank 0. Adapt here what depends on ``size()``; all others get the state as the callbacks of rank 0
-        leave it. What a callback raises goes to the caller of the training function, as an error of that
-        function does.
+        The state is then the newest commit of this worker, which after a failure may be one step behind that of rank 0.
+        Use a callback to adapt values that depend on ``size()``. All other workers receive the state as the callbacks of
+        rank 0 leave it. An exception of a callback propagates to the caller of the training function, like an exception of
+        that function.
         """
         self._reset_callbacks.extend(callbacks)
 
     def set_check_hosts_added_delay(self, commits: int) -> None:
-        """Looks for changed hosts only at each ``commits``-th commit of a round; 1 is each.
+        """Checks for changed hosts only at every ``commits``-th commit of a round.
 
-        All workers set the same. :meth:`check_host_updates` looks at each call all the same.
+        All workers must set the same number. :meth:`check_host_updates` still checks at each call.
 
         Raises:
             ValueError: ``commits`` is less than 1.
@@ -70,19 +70,19 @@ class State:
         self._commits_per_check = commits
 
     def commit(self, async_: bool = False) -> None:
-        """Commits the state: from here on no failure loses what it holds. A boundary, too.
+        """Commits the state: later failures do not lose it. A commit is also a boundary.
 
-        Copies into memory of the agent, and talks to nobody unless the state holds a data set: then all workers tell
-        each other which rows they have processed. With ``async_`` it returns when what can still
-        change has been copied; that of the host's memory is copied at once either way.
+        A commit copies the state into memory of the agent. It sends no message unless the state contains a data set, whose
+        workers exchange the rows that they have processed. ``async_`` has no effect: the copy is always synchronous.
 
-        A worker that is on its way to a commit when another one fails makes it, and is told behind it: nothing of what it
-        computed is lost. Once an operation of it was cut short, or it was told, its commits are refused.
+        If another worker fails while this one is about to commit, the commit is made and the failure is raised afterwards,
+        so that no computed step is lost. Commits are refused once an operation of the round was aborted or this worker has
+        raised the failure.
 
         Raises:
             HostsUpdated: the hosts of the job change, and the commit is made.
             WorkersFailed: a worker of the round failed.
-            StateError: a part of the state cannot be serialised, and the commit before is the newest.
+            StateError: a part of the state cannot be serialised. The previous commit stays the newest.
         """
         del async_
         if not lifecycle.has_joined():
@@ -92,12 +92,12 @@ class State:
         self._commit()
         self._commits += 1
         if self._commits % self._commits_per_check == 0 and _native.boundary():
-            raise _native.leave_here()
+            raise _native.leave_at_boundary()
 
     def check_host_updates(self) -> None:
-        """A boundary without a commit: looks whether the hosts of the job change. Costs no message.
+        """A boundary without a commit: checks whether the hosts of the job change. It sends no message.
 
-        If they do, all workers stop at the same check or commit, and it commits the state.
+        If the hosts change, all workers stop at the same check or commit, where the state is committed.
 
         Raises:
             HostsUpdated: the hosts of the job change, and the state is committed.
@@ -108,22 +108,22 @@ class State:
             return
         if _native.boundary():
             self._commit()
-            raise _native.leave_here()
+            raise _native.leave_at_boundary()
 
     def save(self) -> None:
-        """Keeps a copy for :meth:`restore`, in this process."""
+        """Copies the state in this process, for :meth:`restore`."""
         raise NotImplementedError(f"{type(self).__qualname__} has no save()")
 
     def restore(self) -> None:
-        """Goes back to what was saved or committed last."""
+        """Restores the last save or commit."""
         raise NotImplementedError(f"{type(self).__qualname__} has no restore()")
 
     def sync(self) -> None:
-        """Brings what rank 0 has to all workers. All call it."""
+        """Copies the state of rank 0 to all workers. All workers call it."""
         raise NotImplementedError(f"{type(self).__qualname__} has no sync()")
 
     def reset(self) -> None:
-        """Called before the reset callbacks: a place to adapt to the new world."""
+        """Called before the reset callbacks. Override it to adapt to the members of a round."""
 
     def on_reset(self) -> None:
         """Calls :meth:`reset` and the reset callbacks."""
@@ -133,22 +133,22 @@ class State:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Puts a message into ``_host_messages``: the hosts are about to change. Called from another thread.
+        """Queues a message in ``_host_messages`` that the hosts are about to change. Called from another thread.
 
         Args:
             timestamp: seconds since 1970.
-            update_res: 3; that hosts were removed (1), added (2), or both (3) is not told apart.
+            update_res: always 3 (mixed). Horovod distinguishes removed (1), added (2) and both (3).
         """
         self._last_updated_timestamp = timestamp
         self._host_messages.put((timestamp, update_res))
 
-    # What elastic.run calls.
+    # Methods that elastic.run calls.
 
-    def _told_of_update(self, _round: int) -> None:
+    def _on_update(self, _round: int) -> None:
         self.on_hosts_updated(time.time(), MIXED)
 
     def _begin_round(self) -> None:
-        """Brings the state to what the round begins with, which was just joined."""
+        """Brings the state to the base of the round that was just joined."""
         self._commits = 0
         for step in _native.setup(*self._hooks()):
             match step:
@@ -172,10 +172,10 @@ class State:
                     _native.training()
 
     def _require_base(self) -> None:
-        """Raises in all workers if what rank 0 is about to bring to them is what its process began with.
+        """Raises in all workers if the state that rank 0 is about to broadcast is its initial one, although the job has commits.
 
         Raises:
-            StateError: workers of this job have committed since, and none of those that have seen it is left.
+            StateError: workers of this job have committed, and none of the workers that held the commit is left.
         """
         if broadcast_object(_native.lacks_base(), 0, "the base of the round"):
             raise StateError(
@@ -184,53 +184,53 @@ class State:
                 " from a checkpoint of your own"
             )
 
-    # What a subclass whose state the agent keeps overrides.
+    # Methods that a subclass overrides whose state the agent stores.
 
     def _hooks(self) -> tuple[bool, bool, bool]:
-        """Whether reset callbacks, ``restore`` and ``sync`` are the user's own code."""
+        """Whether reset callbacks, ``restore`` and ``sync`` are user code."""
         return True, True, True
 
     def _restore_newest(self) -> None:
-        """Restores from the newest commit that the agent keeps for this process, if there is one."""
+        """Restores the newest commit that the agent stores for this process, if there is one."""
         self.restore()
 
     def _sync_to_base(self, *, fresh: bool) -> None:
-        """Brings the state to the base of the round; ``fresh`` says that reset callbacks have made it of that."""
-        # Behind the user's sync(), which may have been cut short: only now does this worker hold the base.
+        """Brings the state to the base of the round. ``fresh``: reset callbacks have changed the state of this worker."""
+        # After the user's sync(), which may have been interrupted: only now does this worker hold the base.
         _native.sync(self._head_and_buffers, self._load, fresh)
 
     def _enter_round(self) -> None:
-        """Adapts the state to the members of the round, in which it is the same in all."""
+        """Adapts the state, which is now the same in all workers, to the members of the round."""
 
     def _payload(self) -> Payload:
-        """The state as bytes, which :meth:`_load` understands."""
+        """The serialised state, for :meth:`_load`."""
         return _EMPTY
 
     def _load(self, head: bytes, buffers: Sequence[memoryview]) -> None:
-        """Becomes what :meth:`_payload` gave. The buffers are valid only during the call."""
+        """Restores a state that :meth:`_payload` serialised. The buffers are valid only during the call."""
 
     def _commit(self) -> None:
         self._agree()
-        self._keep()
-        self._seal()
+        self._save_locally()
+        self._write_commit()
         self._committed()
 
     def _committed(self) -> None:
-        """After a commit of this process."""
+        """Called after each commit of this process."""
 
     def _agree(self) -> None:
-        """Before a commit, in all workers: what they have to tell each other."""
+        """Called before each commit in all workers. It may call collectives."""
 
-    def _keep(self) -> None:
-        """First part of a commit: what is kept in this process."""
+    def _save_locally(self) -> None:
+        """First part of a commit: saves in this process."""
         self.save()
 
-    def _seal(self) -> None:
-        """Second part of a commit: what is kept by the agent."""
+    def _write_commit(self) -> None:
+        """Second part of a commit: writes to memory of the agent."""
         payload = self._payload()
-        _native.seal(payload.head, payload.buffers)
+        _native.commit(payload.head, payload.buffers)
 
     def _head_and_buffers(self) -> tuple[bytes, list[tuple[int, int]]]:
-        # Kept: the native side reads the buffers after this has returned.
-        payload = self._lent = self._payload()
+        # The native module reads the buffers after this has returned, so the payload must stay alive.
+        payload = self._payload_in_use = self._payload()
         return payload.head, payload.buffers

@@ -13,7 +13,7 @@ PIXELS = 64
 CLASSES = 10
 
 _BLACK = 16
-#: One image in so many is kept for the test.
+#: One of this many images is kept for the test.
 _TEST_SHARE = 5
 _SEED = 1998
 

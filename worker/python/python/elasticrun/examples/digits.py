@@ -1,4 +1,4 @@
-"""Learns to read handwritten digits with Python alone: softmax regression, whatever becomes of the workers.
+"""Learns to read handwritten digits with the standard library: softmax regression that survives the loss of workers.
 
 python -m elasticrun.examples.digits
 elasticrun -np 4 --min-np 2 python -m elasticrun.examples.digits
@@ -23,13 +23,13 @@ ROW = PIXELS + 1
 
 
 def scores(weights: Sequence[float], digit: Digit) -> list[float]:
-    """How much the digit looks like each class."""
+    """The score of the digit for each class."""
     rows = (weights[start : start + ROW] for start in range(0, CLASSES * ROW, ROW))
     return [sum(map(float.__mul__, row, digit.pixels)) + row[-1] for row in rows]
 
 
 def add_gradient(weights: Sequence[float], digit: Digit, gradient: array[float]) -> float:
-    """Adds the gradient of the digit's loss (cross-entropy) to ``gradient``, and gives the loss."""
+    """Adds the gradient of the digit's loss (cross-entropy) to ``gradient``, and returns the loss."""
     given = scores(weights, digit)
     highest = max(given)
     exponents = [math.exp(score - highest) for score in given]
@@ -44,7 +44,7 @@ def add_gradient(weights: Sequence[float], digit: Digit, gradient: array[float])
 
 
 def accuracy(weights: Sequence[float], digits: Sequence[Digit]) -> float:
-    """The share of digits that are read rightly, 0 to 1."""
+    """The share of correctly classified digits, 0 to 1."""
     right = 0
     for digit in digits:
         given = scores(weights, digit)
@@ -53,7 +53,7 @@ def accuracy(weights: Sequence[float], digits: Sequence[Digit]) -> float:
 
 
 def main() -> None:
-    """Trains, and has rank 0 print what came of it."""
+    """Trains; rank 0 prints the results."""
     elasticrun.init()
     digits, tests = load()
     sampler = ElasticSampler(digits)
@@ -64,13 +64,13 @@ def main() -> None:
         weights: array[float] = state.weights
         while sampler.epoch < EPOCHS:
             for batch in sampler.batches(BATCH):
-                # The loss travels along as the last element.
+                # The last element is the loss.
                 sums = array("d", bytes(8 * (len(weights) + 1)))
                 for index in batch:
                     sums[-1] += add_gradient(weights, digits[index], sums)
                 elasticrun.allreduce_(sums, elasticrun.Sum)
-                for place in range(len(weights)):
-                    weights[place] -= LEARNING_RATE * sums[place] / batch.global_size
+                for index in range(len(weights)):
+                    weights[index] -= LEARNING_RATE * sums[index] / batch.global_size
                 state.loss += sums[-1]
                 sampler.record(batch)
                 state.commit()

@@ -1,4 +1,4 @@
-"""Learns to read handwritten digits with NumPy: a small network, whatever becomes of the workers.
+"""Learns to read handwritten digits with NumPy: a small network that survives the loss of workers.
 
 python -m elasticrun.examples.numpy_digits
 elasticrun -np 4 --min-np 2 python -m elasticrun.examples.numpy_digits
@@ -35,7 +35,7 @@ class Network:
         self.output = output.reshape(CLASSES, HIDDEN)
 
     def forward(self, pixels: Floats) -> tuple[Floats, Floats]:
-        """What hidden units and outputs are for images in rows."""
+        """Activations of hidden units and outputs for images in rows."""
         hidden = np.maximum(pixels @ self.hidden.T + self.hidden_bias, 0)
         return hidden, hidden @ self.output.T + self.output_bias
 
@@ -52,7 +52,7 @@ def initial() -> Floats:
 
 
 def gradient(flat: Floats, pixels: Floats, labels: NDArray[np.intp]) -> tuple[Floats, float]:
-    """Gradient and loss (cross-entropy), summed over images in rows; there may be none."""
+    """Gradient and loss (cross-entropy), summed over images in rows. There may be no image."""
     network = Network(flat)
     hidden, output = network.forward(pixels)
     output -= output.max(axis=1, keepdims=True)
@@ -77,7 +77,7 @@ def arrays(digits: list[Digit]) -> tuple[Floats, NDArray[np.intp]]:
 
 
 def main() -> None:
-    """Trains, and has rank 0 print what came of it."""
+    """Trains; rank 0 prints the results."""
     elasticrun.init()
     (pixels, labels), (test_pixels, test_labels) = map(arrays, load())
     sampler = ElasticSampler(pixels, seed=SEED)

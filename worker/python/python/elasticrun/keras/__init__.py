@@ -1,4 +1,4 @@
-"""elasticrun for ``keras``: Horovod's interface, in jobs whose hosts come and go.
+"""elasticrun for ``keras``: Horovod's interface, for jobs whose hosts can join or leave.
 
 ::
 
@@ -19,7 +19,7 @@
 
     train(state)
 
-The Keras is Keras 3, with TensorFlow as its back end. Where there is a GPU, compile with ``jit_compile=False``.
+This module supports Keras 3 with TensorFlow as its back end. On a GPU, compile with ``jit_compile=False``.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ In a Spark program::
 
     results = elasticrun.spark.run(train, args=(config,), num_proc=4, min_num_proc=2, max_num_proc=8)
 
-Spark lends up to ``max_num_proc`` task slots, each as a Spark job of its own. In each granted task a small service
-starts one worker. Executors come and go, and the job goes on. See docs/spark.md.
+Spark provides up to ``max_num_proc`` task slots, each in a separate Spark job. In each granted task a small service starts
+one worker. The job continues when executors are added or lost. See docs/spark.md.
 
-It needs pyspark and an active ``SparkContext`` on the driver, and this package on the executors.
+The driver needs pyspark and an active ``SparkContext``. The executors need this package.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The bridge program: ``elasticrun --spark MASTER`` becomes it.
+"""The program that ``elasticrun --spark MASTER`` executes.
 
 ``python -m elasticrun.spark MASTER NP MIN_NP MAX_NP|- SPARES [OPTIONS of elasticrun run] -- COMMAND...``
 
-Spark's own settings come from its configuration (``SPARK_CONF_DIR``) or ``PYSPARK_SUBMIT_ARGS``. Files that COMMAND names
-are brought to the executors.
+Settings of Spark come from its configuration (``SPARK_CONF_DIR``) or ``PYSPARK_SUBMIT_ARGS``. Spark sends the files that
+COMMAND names to the executors.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def main(words: list[str]) -> int:
-    """Runs the job; gives its exit code."""
+    """Runs the job and returns its exit code."""
     from .. import _options
-    from .context import warn_of
-    from .job import run_job, say
-    from .launch import DEFAULTS, own_variables
+    from .context import warn_of_settings
+    from .job import report, run_job
+    from .launch import DEFAULTS, driver_variables
 
     master, np, min_np, max_np, spares = words[:5]
     end = words.index("--", 5)
@@ -34,24 +34,24 @@ def main(words: list[str]) -> int:
     try:
         context = _context(master)
     except ImportError:
-        say(f"--spark: {sys.executable} has no pyspark: pip install pyspark, or set PYSPARK_DRIVER_PYTHON")
+        report(f"--spark: {sys.executable} has no pyspark: pip install pyspark, or set PYSPARK_DRIVER_PYTHON")
         return 2
-    except Exception as error:  # Whatever py4j and Spark raise
-        say(f"--spark {master}: {str(error).splitlines()[0]}")
+    except Exception as error:  # py4j and Spark raise many types
+        report(f"--spark {master}: {str(error).splitlines()[0]}")
         return 2
     try:
         counts = _counts(context, int(np), int(min_np), None if max_np == "-" else int(max_np))
-        warn_of(context, counts, say)
-        # Settings are variables, too; defaults of the bridge come before the options of the user.
+        warn_of_settings(context, counts, report)
+        # Environment variables of settings are passed on. Defaults of the bridge precede the user's options.
         settings = {name: value for name, value in os.environ.items() if name.startswith("ELASTICRUN_")}
         flags = [*_options.flags(DEFAULTS), *options]
-        environment = {**own_variables(), **settings, **_named(options)}
-        run_job(context, counts, flags, _brought(context, command), environment, spares=int(spares))
+        environment = {**driver_variables(), **settings, **_passed_variables(options)}
+        run_job(context, counts, flags, _command_on_executors(context, command), environment, spares=int(spares))
     except JobError as error:
-        # The driver has said why.
+        # The driver has printed the reason.
         return error.exit_code if 0 < error.exit_code < 256 else 1
     except ElasticrunError as error:
-        say(str(error))
+        report(str(error))
         return 1
     except KeyboardInterrupt:
         return 130
@@ -60,42 +60,42 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _named(options: list[str]) -> dict[str, str]:
-    """Variables of this process that the user sends to the workers by ``--env NAME``."""
-    behind = [word for before, word in itertools.pairwise(options) if before == "--env"]
+def _passed_variables(options: list[str]) -> dict[str, str]:
+    """Variables of this process that the user passes to the workers with ``--env NAME``."""
+    separate = [word for before, word in itertools.pairwise(options) if before == "--env"]
     joined = [word.removeprefix("--env=") for word in options if word.startswith("--env=")]
     listed = os.environ.get("ELASTICRUN_ENV", "").split(";")
-    return {name: os.environ[name] for name in (*behind, *joined, *listed) if name in os.environ}
+    return {name: os.environ[name] for name in (*separate, *joined, *listed) if name in os.environ}
 
 
 def _context(master: str) -> SparkContext:
     from pyspark import SparkConf, SparkContext
 
     conf = SparkConf().setMaster(master).setIfMissing("spark.app.name", "elasticrun")
-    # Workers' lines are what a person looks at.
+    # A progress bar would interfere with the output of workers.
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     return SparkContext(conf=conf)
 
 
 def _counts(context: SparkContext, np: int, min_np: int, max_np: int | None) -> Counts:
-    """How many workers, completed by what Spark's configuration says.
+    """The numbers of workers, with defaults from Spark's configuration.
 
     Raises:
-        UsageError: they contradict each other. It has been said.
+        UsageError: they contradict each other. The message has been printed.
     """
     from .context import setting
     from .counts import Counts
-    from .job import say
+    from .job import report
 
     try:
-        return Counts.of(setting(context), context.defaultParallelism, np, min_np, max_np)
+        return Counts.from_settings(setting(context), context.defaultParallelism, np, min_np, max_np)
     except ValueError as error:
-        say(f"--spark: {error}")
+        report(f"--spark: {error}")
         raise UsageError(str(error), 2) from error
 
 
-def _brought(context: SparkContext, command: list[str]) -> list[str]:
-    """The command as executors run it: files of this machine lie in their working directory."""
+def _command_on_executors(context: SparkContext, command: list[str]) -> list[str]:
+    """The command for executors. Spark copies files of this machine to their working directory."""
     words = []
     for word in command:
         if os.path.isfile(word):

@@ -1,4 +1,4 @@
-"""What is asked of a SparkContext before a job: which one, its settings, and what in them works against the job."""
+"""The SparkContext of a job: its selection, its settings, and warnings about settings that disturb the job."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .counts import Counts, Setting
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["active", "setting", "warn_of"]
+__all__ = ["active", "setting", "warn_of_settings"]
 
 
 def active(given: SparkContext | None) -> SparkContext:
-    """The context to use.
+    """The context to use: ``given``, or the active one.
 
     Raises:
-        ElasticrunError: there is none, it was stopped, or its threads share one thread of the JVM.
+        ElasticrunError: there is no context, it was stopped, or Python threads share one JVM thread.
     """
     import os
 
@@ -37,7 +37,7 @@ def active(given: SparkContext | None) -> SparkContext:
 
 
 def setting(context: SparkContext) -> Setting:
-    """Looks up keys of the context's configuration."""
+    """A function that looks up keys of the context's configuration."""
     configuration = context.getConf()
 
     def look_up(key: str, otherwise: str | None) -> str | None:
@@ -47,20 +47,20 @@ def setting(context: SparkContext) -> Setting:
     return look_up
 
 
-def warn_of(context: SparkContext, counts: Counts, say: Callable[[str], None]) -> None:
-    """Says which of Spark's settings work against a job that holds its slots for long."""
+def warn_of_settings(context: SparkContext, counts: Counts, report: Callable[[str], None]) -> None:
+    """Warns of Spark settings that disturb a job that holds its slots for long."""
     look_up = setting(context)
     for key, why in (
         ("spark.excludeOnFailure.enabled", "Spark may refuse executors that lost a task"),
         ("spark.speculation", "Spark may start a slot twice; the newer one is used"),
     ):
         if (look_up(key, "false") or "").lower() == "true":
-            say(f"warning: {key} is on: {why}; it is better off for such a program")
+            report(f"warning: {key} is on: {why}; it is better off for such a program")
     dynamic = (look_up("spark.dynamicAllocation.enabled", "false") or "").lower() == "true"
-    most = look_up("spark.dynamicAllocation.maxExecutors", None) or ""
+    max_executors = look_up("spark.dynamicAllocation.maxExecutors", None) or ""
     cores = int(look_up("spark.executor.cores", "0") or 0) // int(look_up("spark.task.cpus", "1") or 1)
-    if dynamic and most.isdigit() and 0 < int(most) * max(cores, 1) < counts.max_num_proc:
-        say(
-            f"warning: spark.dynamicAllocation.maxExecutors is {most}: {int(most) * max(cores, 1)} of the"
+    if dynamic and max_executors.isdigit() and 0 < int(max_executors) * max(cores, 1) < counts.max_num_proc:
+        report(
+            f"warning: spark.dynamicAllocation.maxExecutors is {max_executors}: {int(max_executors) * max(cores, 1)} of the"
             f" {counts.max_num_proc} slots of max_num_proc can be granted"
         )

@@ -1,4 +1,4 @@
-"""A data frame of Spark as a data set that workers read elastically."""
+"""A Spark data frame as a data set that workers read elastically."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["SparkDataset", "dataset"]
 
 @dataclass(frozen=True)
 class SparkDataset:
-    """Parquet files that Spark wrote. It travels to workers as it is.
+    """Parquet files that Spark wrote. The object can be pickled and sent to workers.
 
     Attributes:
-        path: their directory, as Spark names it.
-        rows: how many there are.
+        path: directory of the files, as Spark's file systems name it.
+        rows: number of rows.
     """
 
     path: str
     rows: int
 
     def open(self, *, batch_size: int, **settings: Any) -> ParquetDataset:
-        """In a worker: the rows, shared out over all workers; see :class:`elasticrun.data.ParquetDataset`."""
+        """Opens the data set in a worker. Its rows are divided among all workers; see :class:`elasticrun.data.ParquetDataset`."""
         from ..data import ParquetDataset
 
         return ParquetDataset(store.for_reader(self.path), batch_size=batch_size, **settings)
 
     def delete(self, frame: DataFrame) -> None:
-        """Deletes the files, by the file system of the session that ``frame`` belongs to."""
+        """Deletes the files, with the file system of the session of ``frame``."""
         store.delete(frame.sparkSession, self.path)
 
 
@@ -43,13 +43,13 @@ def dataset(frame: DataFrame, directory: str, *, row_group_bytes: int | str = 8 
     """Writes a data frame as Parquet, for workers of :func:`elasticrun.spark.run`.
 
     Args:
-        frame: what is to be read; columns of numbers, strings, bytes, and lists of numbers.
-        directory: where a directory of its own is made: one that the driver and all executors reach, as a path of a shared
-            file system, ``s3://``, ``s3a://`` or ``gs://``.
-        row_group_bytes: about how large a row group is. Smaller ones shuffle better, and move less when workers change.
+        frame: the data frame, with columns of numbers, strings, bytes, and lists of numbers.
+        directory: parent of the new directory, which the driver and all executors can access: a path of a shared file
+            system, ``s3://``, ``s3a://`` or ``gs://``.
+        row_group_bytes: approximate size of a row group. Smaller groups shuffle better, and fewer rows move when workers change.
 
     Raises:
-        ValueError: there are no rows, or workers cannot read from there.
+        ValueError: there are no rows, or workers cannot read the directory.
     """
     store.for_reader(directory)
     path = f"{store.for_spark(directory).rstrip('/')}/elasticrun-{uuid.uuid4().hex}"

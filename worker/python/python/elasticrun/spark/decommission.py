@@ -1,7 +1,7 @@
-"""Leaves executors that Spark decommissions, at a common commit of the job.
+"""Drains executors that Spark decommissions.
 
-Spark tells a decommissioned executor's tasks nothing; it lets them run to their end, which a slot has not. So the
-scheduler is asked about each executor that holds a slot, and the job is told to leave it: a drain, and no failure.
+Spark does not notify the tasks of a decommissioned executor; it waits until they end, but the task of a slot does not end by
+itself. This module therefore polls the scheduler for the state of each executor that holds a slot, and drains the slot.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .beside import Beside
-from .child import Driver
+from .driver_process import DriverProcess
+from .error_text import error_text
 from .listener import Listener
-from .reason import reason
+from .poller import Poller
 from .slots import Slots
 
 if TYPE_CHECKING:
@@ -20,61 +20,66 @@ if TYPE_CHECKING:
 
 __all__ = ["Decommission"]
 
-#: Seconds between two questions. Executors have at least as long as their blocks take to move.
+#: Seconds between two polls. A decommissioned executor stays at least until its blocks are migrated.
 _INTERVAL = 0.5
 
 
-class Decommission(Beside):
-    """Asks until it is stopped.
+class Decommission(Poller):
+    """Polls the scheduler until it is stopped.
 
     Args:
-        context: whose executors they are.
-        listener: knows who holds which slot.
-        slots: knows the slots by their groups.
-        driver: of the job.
-        say: gets a line for a person when Spark does not answer the question.
+        context: context of the executors.
+        listener: provides the slots that executors hold.
+        slots: maps job groups to slots.
+        driver: driver of the job.
+        report: prints a line for the user if the poll fails.
     """
 
     def __init__(
-        self, context: SparkContext, listener: Listener, slots: Slots, driver: Driver, say: Callable[[str], None]
+        self,
+        context: SparkContext,
+        listener: Listener,
+        slots: Slots,
+        driver: DriverProcess,
+        report: Callable[[str], None],
     ) -> None:
         self._context = context
         self._listener = listener
         self._slots = slots
         self._driver = driver
-        self._say = say
-        self._left: set[int] = set()
-        self._said: str | None = None
+        self._report = report
+        self._drained: set[int] = set()
+        self._last_error: str | None = None
         super().__init__("decommission", _INTERVAL)
 
-    def look(self) -> float:
-        """Asks about each executor that holds a slot."""
+    def poll(self) -> float:
+        """Queries the state of each executor that holds a slot."""
         from py4j.protocol import Py4JNetworkError
 
         try:
-            self._ask()
+            self._query()
         except (Py4JNetworkError, OSError):
-            # Nobody answers. If the JVM is gone the watchdog ends the job.
+            # No answer. If the JVM is gone, the watchdog ends the job.
             pass
-        except Exception as error:  # A job goes on without this, and a person hears of it
-            self._complain(reason(error))
+        except Exception as error:  # The job continues without this; the user gets a line
+            self._report_error(error_text(error))
         return _INTERVAL
 
-    def _complain(self, why: str) -> None:
-        # A context that was stopped has no scheduler: the watchdog's, too.
-        if self._context._jsc is not None and why != self._said:
-            self._said = why
-            self._say(f"cannot ask Spark which executors it decommissions: {why}")
+    def _report_error(self, why: str) -> None:
+        # A stopped context has no scheduler. The watchdog handles that case.
+        if self._context._jsc is not None and why != self._last_error:
+            self._last_error = why
+            self._report(f"cannot ask Spark which executors it decommissions: {why}")
 
-    def _ask(self) -> None:
+    def _query(self) -> None:
         scheduler = self._context._jsc.sc().taskScheduler()
         for held in self._listener.held():
-            slot = self._slots.of_group(held.group)
-            if held.attempt in self._left or slot is None:
+            slot = self._slots.slot_of_group(held.group)
+            if held.attempt in self._drained or slot is None:
                 continue
             if scheduler.getExecutorDecommissionState(held.executor).isDefined():
                 host = f"{held.machine}/{slot}.{held.attempt}"
-                # A host that has not registered yet is asked about again.
+                # The driver refuses a host that has not registered yet; the next poll tries again.
                 if self._driver.drain(host):
-                    self._left.add(held.attempt)
+                    self._drained.add(held.attempt)
                     self._slots.replace(slot)

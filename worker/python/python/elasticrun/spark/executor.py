@@ -1,7 +1,7 @@
-"""The executor above a task, as far as the task's Python can see it.
+"""Finds the executor process of a task.
 
-Spark tells a Python worker neither the host of its executor nor its process. Both are in the process table: the
-executor is the first JVM above the worker, and its arguments are the same on all cluster managers.
+Spark passes neither the host of the executor nor its pid to a Python worker. The process table contains both: the executor is
+the first JVM among the ancestors of the worker, and its arguments are the same on all cluster managers.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from pathlib import Path
 
 __all__ = ["Executor"]
 
-#: How far up the executor is looked for: worker, daemon, executor; a shell between them on some managers.
+#: Number of ancestors to search: worker, daemon, executor; some cluster managers add a shell.
 _GENERATIONS = 4
 
 
 @dataclass(frozen=True)
 class Executor:
-    """What was found above this process.
+    """The executor and the other ancestors of this process.
 
     Attributes:
-        host: its host as Spark names it; the socket's peer and the name of the machine may be other ones.
-        above: numbers of the processes above this one, the nearest first, the executor last.
+        host: host of the executor as Spark names it, which may differ from the socket's peer and the machine's name.
+        ancestors: pids of the ancestors, from the parent to the executor.
     """
 
     host: str
-    above: tuple[int, ...]
+    ancestors: tuple[int, ...]
 
     @classmethod
     def find(cls) -> Executor:
-        """The executor above this process. Without one in sight the host is this machine."""
-        above: list[int] = []
+        """Searches the ancestors of this process. If none is an executor, the host is this machine."""
+        ancestors: list[int] = []
         host = None
         pid = os.getppid()
-        while pid > 1 and len(above) < _GENERATIONS:
-            above.append(pid)
+        while pid > 1 and len(ancestors) < _GENERATIONS:
+            ancestors.append(pid)
             name, parent = _look(pid)
             if name == "java":
                 host = _argument(pid, "--hostname")
                 break
             pid = parent
-        return cls(host or socket.gethostname(), tuple(above))
+        return cls(host or socket.gethostname(), tuple(ancestors))
 
 
 def _look(pid: int) -> tuple[str, int]:
-    """Name and parent of a process; of one that is gone, nothing."""
+    """Name and parent of a process; empty and 0 if it has exited."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return "", 0
-    # The name may hold blanks and brackets; what follows the last bracket does not.
+    # The name may contain blanks and brackets; the fields after the last bracket do not.
     name, _, rest = stat.partition("(")[2].rpartition(")")
     return name, int(rest.split()[1])
 

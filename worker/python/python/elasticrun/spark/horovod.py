@@ -1,4 +1,4 @@
-"""``run_elastic`` with the keywords of Horovod's, so that a program moves with its import changed."""
+"""``run_elastic`` with Horovod's arguments, so that a program migrates by changing its import."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ def run_elastic(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[R]:
-    """As :func:`elasticrun.spark.run`, in Horovod's order and with its names.
+    """Like :func:`elasticrun.spark.run`, with the names and the order of Horovod's arguments.
 
     Args:
-        fn: what each worker calls.
+        fn: the function that each worker calls.
         args: its arguments.
         kwargs: its keyword arguments.
         num_proc: workers needed to start.
-        min_num_proc: below it training waits.
-        max_num_proc: slots that are asked for. Horovod's may be without bounds; here it is ``num_proc`` then.
-        start_timeout: seconds until a worker must be in its first round; else ``HOROVOD_SPARK_START_TIMEOUT``.
-        elastic_timeout: seconds to wait for ``min_num_proc`` workers; else ``HOROVOD_ELASTIC_TIMEOUT``.
-        reset_limit: most rounds after the first.
-        env: variables of the workers.
-        stdout: must be None or ``sys.stdout``: output of workers goes to this process's.
+        min_num_proc: minimum workers; training pauses below it.
+        max_num_proc: number of slots to request. Default: ``num_proc`` (in Horovod: unlimited).
+        start_timeout: seconds until a worker must be in its first round. Default: ``HOROVOD_SPARK_START_TIMEOUT``.
+        elastic_timeout: seconds to wait for ``min_num_proc`` workers. Default: ``HOROVOD_ELASTIC_TIMEOUT``.
+        reset_limit: maximum number of rounds after the first.
+        env: environment variables of the workers.
+        stdout: must be None or ``sys.stdout``, to which the output of workers goes.
         stderr: must be None or ``sys.stderr``.
         verbose: 2 logs each decision.
-        nics: interfaces for data between workers.
-        prefix_output_with_timestamp: puts the time before each line of output.
-        min_np: an older name of ``min_num_proc``.
-        max_np: an older name of ``max_num_proc``.
+        nics: network interfaces for data between workers.
+        prefix_output_with_timestamp: whether each line of output begins with the time.
+        min_np: old name of ``min_num_proc``.
+        max_np: old name of ``max_num_proc``.
 
     Raises:
-        ValueError: ``stdout`` or ``stderr`` is something else; use ``output_filename`` of :func:`elasticrun.spark.run`.
+        ValueError: another ``stdout`` or ``stderr``. Use ``output_filename`` of :func:`elasticrun.spark.run` for files.
     """
-    for name, value, ours in (("stdout", stdout, sys.stdout), ("stderr", stderr, sys.stderr)):
-        if value is not None and value is not ours:
+    for name, value, allowed in (("stdout", stdout, sys.stdout), ("stderr", stderr, sys.stderr)):
+        if value is not None and value is not allowed:
             raise ValueError(f"{name}: expected None or sys.{name}; elasticrun.spark.run has output_filename for files")
     return run(
         fn,

@@ -1,4 +1,4 @@
-"""A job on Spark from its first slot to its exit code, whatever its workers run."""
+"""Runs a job on Spark, from its first slot to its exit code."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import _binary, launch
-from .._served import Served
-from ..errors import ElasticrunError, of_exit_code
-from .child import Driver
+from .._function_server import FunctionServer
+from ..errors import ElasticrunError, from_exit_code
+from .binary_distribution import distribute
+from .capacity_diagnostics import CapacityReporter, describe
 from .counts import Counts
 from .decommission import Decommission
-from .delivery import deliver
+from .driver_process import DriverProcess
 from .listener import Listener
-from .shortage import describe
 from .slots import Slots
-from .task import Order
-from .waiting import Waiting
+from .task import TaskSpec
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["addresses", "run_job", "say"]
+__all__ = ["addresses", "report", "run_job"]
 
-#: The exit code of a job that had too few workers for too long.
+#: The exit code of a job with too few workers for longer than the elastic timeout.
 _TOO_FEW = 3
 
 
@@ -41,62 +40,62 @@ def run_job(
     env: Mapping[str, str],
     ship_binary: bool = False,
     spares: int = 0,
-    served: Served | None = None,
+    server: FunctionServer | None = None,
 ) -> None:
-    """Runs a job and waits for its end.
+    """Runs a job and waits until it has ended.
 
     Args:
-        context: whose executors are used.
-        counts: workers that are needed, and the most there may be: for so many a slot is asked for.
+        context: context whose executors are used.
+        counts: numbers of workers. One slot is requested for each of the maximum.
         flags: options of ``elasticrun run``.
-        command: what each worker runs.
-        env: variables of the driver, which workers get as well.
-        ship_binary: Spark brings the program to the executors.
-        spares: slots that are asked for beyond these.
-        served: a call that the workers fetch.
+        command: command of each worker.
+        env: environment of the driver, which workers inherit.
+        ship_binary: whether Spark sends the program to the executors.
+        spares: number of additional slots to request.
+        server: server of a call that the workers fetch.
 
     Raises:
-        JobError: it failed.
+        JobError: the job failed.
         ElasticrunError: Spark's JVM is gone.
     """
     binary = _binary.find()
-    delivered = deliver(context, Path(binary), _version()) if ship_binary else None
-    driver = Driver([os.fspath(binary), "run", *flags, "--", *command], env)
-    with contextlib.ExitStack() as ends:
-        # In this order: what is started last ends first.
-        ends.callback(driver.end)
-        listening = driver.listening()
-        if listening is None:
-            raise of_exit_code(driver.wait() or 1, driver.last_words)
-        if served is not None:
-            served.unlock(bytes.fromhex(listening.call_key))
-        ports = tuple(f"{_bracketed(host)}:{listening.port}" for host in addresses(context))
-        slots = Slots(context, Order(ports, listening.secret, 0, delivered), counts.max_num_proc + spares, say)
+    distributed = distribute(context, Path(binary), _version()) if ship_binary else None
+    driver = DriverProcess([os.fspath(binary), "run", *flags, "--", *command], env)
+    with contextlib.ExitStack() as cleanup:
+        # The parts are stopped in the reverse order of their start.
+        cleanup.callback(driver.end)
+        endpoint = driver.listening()
+        if endpoint is None:
+            raise from_exit_code(driver.wait() or 1, driver.stderr_tail)
+        if server is not None:
+            server.unlock(bytes.fromhex(endpoint.call_key))
+        ports = tuple(f"{_bracketed(host)}:{endpoint.port}" for host in addresses(context))
+        slots = Slots(context, TaskSpec(ports, endpoint.secret, 0, distributed), counts.max_num_proc + spares, report)
         listener = Listener(context)
         watchdog = Watchdog(context, driver.end)
-        decommission = Decommission(context, listener, slots, driver, say)
+        decommission = Decommission(context, listener, slots, driver, report)
         describe_now = functools.partial(describe, context, slots, listener)
-        waiting = Waiting(counts, lambda: slots.granted(listener.held()), describe_now, say)
-        for part in (listener, watchdog, decommission, waiting, slots):
+        reporter = CapacityReporter(counts, lambda: slots.granted(listener.held()), describe_now, report)
+        for part in (listener, watchdog, decommission, reporter, slots):
             part.start()
-            ends.callback(part.stop)
+            cleanup.callback(part.stop)
         code = driver.wait()
         why = describe_now() if code == _TOO_FEW else None
     if watchdog.gone:
         raise ElasticrunError(f"{watchdog.gone}: the job was ended with it")
     if code:
-        words = driver.last_words or f"the job ended with {code}"
-        raise of_exit_code(code, f"{words}\nSpark: {why}" if why else words)
+        words = driver.stderr_tail or f"the job ended with {code}"
+        raise from_exit_code(code, f"{words}\nSpark: {why}" if why else words)
 
 
 def addresses(context: SparkContext) -> list[str]:
-    """Addresses of this machine that an executor may reach, first the one that Spark itself uses."""
+    """Addresses of this machine that an executor may reach. The one that Spark uses comes first."""
     host = context.getConf().get("spark.driver.host")
     return list(dict.fromkeys([*([host] if host else []), *launch.addresses()]))
 
 
-def say(line: str) -> None:
-    """Says something to a person."""
+def report(line: str) -> None:
+    """Prints a line for the user."""
     print(f"elasticrun: {line}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""``elasticrun.spark.run``: a job whose workers are on Spark's executors."""
+"""``elasticrun.spark.run``: runs a job whose workers run on Spark executors."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _options as options
-from .._call import Call
-from .._served import Served
-from .context import active, setting, warn_of
+from .._function_server import FunctionServer
+from .._function_worker import Call
+from .context import active, setting, warn_of_settings
 from .counts import Counts
-from .job import addresses, run_job, say
+from .job import addresses, report, run_job
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["DEFAULTS", "own_variables", "run"]
+__all__ = ["DEFAULTS", "driver_variables", "run"]
 
 R = TypeVar("R")
 
-#: Runs this package's call with the Python of the executor, which the task names.
-_WORKER = ["/bin/sh", "-c", 'exec "$ELASTICRUN_PYTHON" -c "from elasticrun._call import main; main()"']
-#: What a bridge sets other than a job from the shell, unless the caller says otherwise: Spark's executors are lost in
-#: daily business, and come back quickly.
+#: Runs the function worker with the Python interpreter of the executor, which the task puts into the variable.
+_WORKER = ["/bin/sh", "-c", 'exec "$ELASTICRUN_PYTHON" -c "from elasticrun._function_worker import main; main()"']
+#: Defaults that differ from those of a job from the shell: the loss of a Spark executor is routine, and a replacement comes
+#: quickly.
 DEFAULTS: dict[str, object] = {"blacklist_cooldown_range": ("1s", "5s"), "orphan_timeout": "2s"}
-#: Variables of this process that its driver needs for itself, and workers do not get.
-_OWN = ("XDG_RUNTIME_DIR", "TMPDIR")
+#: Variables of this process that its driver needs.
+_DRIVER_VARIABLES = ("XDG_RUNTIME_DIR", "TMPDIR")
 
 
 def run(
@@ -47,37 +47,38 @@ def run(
     ship_binary: bool = False,
     **settings: object,
 ) -> list[R]:
-    """Runs ``fn(*args, **kwargs)`` in workers on Spark's executors, and waits for the end of the job.
+    """Runs ``fn(*args, **kwargs)`` in workers on Spark executors, and waits until the job has ended.
 
     Args:
-        fn: what each worker calls; it calls ``init()`` as a script does. Any function travels.
+        fn: the function that each worker calls. It calls ``init()`` as a script does. Any function can be sent.
         args: its arguments.
         kwargs: its keyword arguments.
         num_proc: workers needed to start. Default: ``spark.dynamicAllocation.initialExecutors`` with dynamic allocation,
             else ``min_num_proc``, else ``spark.default.parallelism``.
-        min_num_proc: below it training waits. Default: ``spark.dynamicAllocation.minExecutors``, else ``num_proc``.
-        max_num_proc: slots that are asked for. Default: ``spark.dynamicAllocation.maxExecutors``, else ``num_proc``.
-        reset_limit: most rounds after the first.
-        cooldown_range: first and longest cooldown of a slot whose worker failed, 1 to 5 s by default. A lost executor has none.
-        elastic_timeout: longest wait for ``min_num_proc`` workers, in seconds or as ``10m``.
-        start_timeout: longest time from the start of a worker to its first round.
-        env: variables of the workers, beside those of their executor.
+        min_num_proc: minimum workers; training pauses below it. Default: ``spark.dynamicAllocation.minExecutors``, else
+            ``num_proc``.
+        max_num_proc: number of slots to request. Default: ``spark.dynamicAllocation.maxExecutors``, else ``num_proc``.
+        reset_limit: maximum number of rounds after the first.
+        cooldown_range: first and maximum cooldown of a slot whose worker failed. Default: 1 to 5 s. A lost executor has none.
+        elastic_timeout: maximum wait for ``min_num_proc`` workers, in seconds or as ``10m``.
+        start_timeout: maximum time from the start of a worker to its first round.
+        env: environment variables of the workers, in addition to those of their executor.
         verbose: 1 or more logs each decision.
-        spark_context: whose executors are used; the active one by default.
-        ship_binary: Spark brings the program ``elasticrun`` to executors whose package comes without it.
-        settings: any other option of ``elasticrun`` that brings no hosts, by its name with underscores.
+        spark_context: context whose executors are used. Default: the active one.
+        ship_binary: whether Spark sends the program ``elasticrun`` to executors, whose package may lack it.
+        settings: any other option of ``elasticrun`` except sources of hosts, by its name with underscores.
 
     Returns:
-        What ``fn`` returned, by rank of the last round.
+        The return values of ``fn``, by rank of the last round.
 
     Raises:
         ElasticrunError: there is no active ``SparkContext``.
-        ValueError: the counts contradict each other, or an option brings hosts.
+        ValueError: the numbers of workers contradict each other, or an option is a source of hosts.
         TypeError: the call cannot be pickled.
-        JobError: the job failed: a class for each exit code, see :mod:`elasticrun.errors`.
+        JobError: the job failed. Each exit code has its class, see :mod:`elasticrun.errors`.
     """
     context = active(spark_context)
-    counts = Counts.of(setting(context), context.defaultParallelism, num_proc, min_num_proc, max_num_proc)
+    counts = Counts.from_settings(setting(context), context.defaultParallelism, num_proc, min_num_proc, max_num_proc)
     given: dict[str, object] = {
         **DEFAULTS,
         "np": counts.num_proc,
@@ -92,7 +93,7 @@ def run(
     if cooldown_range is not None:
         given["blacklist_cooldown_range"] = cooldown_range
     elif given.get("blacklist") == "forever":
-        # The bridge's own cooldown would contradict it.
+        # The default cooldown would contradict this.
         del given["blacklist_cooldown_range"]
     for name in options.SOURCES:
         if given.get(name):
@@ -101,12 +102,12 @@ def run(
     if not isinstance(spares, int) or spares < 0:
         raise ValueError(f"spares {spares!r}: expected a number of slots")
     call = _call(fn, args, kwargs or {})
-    warn_of(context, counts, say)
-    with Served(call, "") as served:
-        environment = {**own_variables(), **(env or {}), **served.variable(addresses(context))}
+    warn_of_settings(context, counts, report)
+    with FunctionServer(call, "") as server:
+        environment = {**driver_variables(), **(env or {}), **server.environment(addresses(context))}
         flags = [*options.flags(given), *options.named(env or {})]
-        run_job(context, counts, flags, _WORKER, environment, ship_binary, spares, served)
-    return served.by_rank()
+        run_job(context, counts, flags, _WORKER, environment, ship_binary, spares, server)
+    return server.results_by_rank()
 
 
 def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
@@ -120,10 +121,10 @@ def _call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
             f"{name} or its arguments cannot be pickled ({error}): make in the function what cannot travel, such as"
             " connections, locks and the SparkContext"
         ) from error
-    # What this process has on its path is not on an executor.
+    # The search path of this process does not exist on executors.
     return Call([], None, pickled)
 
 
-def own_variables() -> dict[str, str]:
-    """What a driver needs of this process's variables. All others stay here: workers have those of their executors."""
-    return {name: os.environ[name] for name in _OWN if name in os.environ}
+def driver_variables() -> dict[str, str]:
+    """Variables of this process for its driver. All others are left out, since workers use the environment of their executors."""
+    return {name: os.environ[name] for name in _DRIVER_VARIABLES if name in os.environ}

@@ -1,7 +1,7 @@
-"""Slots that Spark lends: one Spark job for each, submitted again when it is lost.
+"""Slots on Spark executors: one Spark job for each slot, which is submitted again when the slot is lost.
 
-One job with many tasks would not do. A lost executor counts against ``spark.task.maxFailures``, and the fourth loss of
-one task would end all the others with it. A job of its own ends alone.
+A single job with many tasks would not work: a lost executor counts against ``spark.task.maxFailures``, and the fourth loss of
+one task would end all the others. A separate job for each slot fails alone.
 """
 
 from __future__ import annotations
@@ -14,142 +14,142 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .error_text import error_text
 from .listener import Held
-from .reason import reason
-from .task import Order, Outcome, serve
+from .task import Outcome, TaskSpec, serve
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 __all__ = ["Slots"]
 
-#: Seconds before a slot that was lost is asked for again: at first, and at most.
+#: Seconds before a lost slot is requested again: initially, and at most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-#: A slot that was held for so many seconds was lost by chance.
-_HELD = 30.0
-#: Seconds between two looks at jobs that are being cancelled.
-_AGAIN = 0.1
-#: Seconds after which jobs that cannot be cancelled are left to Spark.
-_PATIENCE = 30.0
+#: The loss of a slot that was held for this many seconds resets the pause.
+_STABLE_AFTER = 30.0
+#: Seconds between two attempts to cancel the remaining jobs.
+_CANCEL_INTERVAL = 0.1
+#: Seconds after which stop() gives up on jobs that cannot be cancelled.
+_TIMEOUT = 30.0
 
 
 class Slots:
-    """Asks Spark for slots until it is told to stop.
+    """Requests slots from Spark until it is stopped.
 
     Args:
-        context: whose executors are used.
-        order: what each task is told, but for its slot.
-        count: how many slots are wanted.
-        say: takes a line for a person.
+        context: context whose executors are used.
+        spec: specification of each task, except its slot number.
+        count: number of slots to request.
+        report: prints a line for the user.
     """
 
-    def __init__(self, context: SparkContext, order: Order, count: int, say: Callable[[str], None]) -> None:
+    def __init__(self, context: SparkContext, spec: TaskSpec, count: int, report: Callable[[str], None]) -> None:
         self._context = context
-        self._order = order
-        self._say = say
+        self._spec = spec
+        self._report = report
         self._ending = threading.Event()
         self._name = secrets.token_hex(4)
         self._failures: dict[int, str] = {}
         self._lock = threading.Lock()
-        #: Those that are not asked for again.
-        self._left: set[int] = set()
+        #: Slots that are not requested again.
+        self._retired: set[int] = set()
         self._threads = [self._thread(slot) for slot in range(count)]
 
     def start(self) -> None:
-        """Asks for all of them."""
+        """Requests all slots."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Gives all of them back; returns when no job of them is left. What was not granted yet never starts."""
+        """Releases all slots. Returns when none of their jobs is left. Slots that were not granted yet never start."""
         with self._lock:
             self._ending.set()
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while any(thread.is_alive() for thread in self._threads) and time.monotonic() < deadline:
             for slot, thread in enumerate(self._threads):
                 if thread.is_alive():
                     self._cancel(slot)
             for thread in self._threads:
-                # Again, since one may just have been about to submit.
-                thread.join(_AGAIN / len(self._threads))
+                # The cancellation repeats, because a thread may have submitted a job after the previous one.
+                thread.join(_CANCEL_INTERVAL / len(self._threads))
 
     def replace(self, slot: int) -> None:
-        """Asks for another slot at once in the place of one that is being left; that one is not asked for again.
+        """Requests a replacement for a slot that drains, immediately. The drained slot is not requested again.
 
-        It is held until the job has its next round, and that may need the other one.
+        The drained slot is held until the next round begins, and the next round may need the replacement.
         """
         with self._lock:
-            if self._ending.is_set() or slot in self._left:
+            if self._ending.is_set() or slot in self._retired:
                 return
-            self._left.add(slot)
+            self._retired.add(slot)
             thread = self._thread(len(self._threads))
             self._threads.append(thread)
-            # Within the lock: stop() joins it.
+            # Started under the lock, because stop() joins it.
             thread.start()
 
     @property
     def count(self) -> int:
-        """How many slots are wanted."""
+        """Number of requested slots."""
         with self._lock:
-            return len(self._threads) - len(self._left)
+            return len(self._threads) - len(self._retired)
 
     @property
     def last_failure(self) -> str | None:
-        """What was last said of a slot that failed, if any did."""
+        """The error of the slot that failed last, if any."""
         return next(reversed(self._failures.values()), None)
 
     def _thread(self, slot: int) -> threading.Thread:
         from pyspark import InheritableThread
 
-        # A thread of Python has a thread of the JVM of its own, and job groups belong to those.
+        # Each Python thread has its own JVM thread, and a job group is a property of the JVM thread.
         thread: threading.Thread = InheritableThread(target=self._hold, args=(slot,))
         thread.name, thread.daemon = f"elasticrun-slot-{slot}", True
         return thread
 
     def group(self, slot: int) -> str:
-        """The job group of a slot, which no other has."""
+        """The unique job group of a slot."""
         return f"elasticrun-{self._name}-{slot}"
 
-    def of_group(self, group: str) -> int | None:
-        """The slot of a job group; none if it is somebody else's."""
+    def slot_of_group(self, group: str) -> int | None:
+        """The slot of a job group; None if the group belongs to another job."""
         return next((slot for slot in range(len(self._threads)) if self.group(slot) == group), None)
 
     def granted(self, held: Iterable[Held]) -> int:
-        """How many of the slots that are wanted are among those that tasks hold; a context may have other jobs."""
-        groups = {one.group for one in held}
+        """Number of requested slots among those in ``held``, which may contain slots of other jobs."""
+        groups = {slot.group for slot in held}
         with self._lock:
-            wanted = [slot for slot in range(len(self._threads)) if slot not in self._left]
+            wanted = [slot for slot in range(len(self._threads)) if slot not in self._retired]
         return sum(self.group(slot) in groups for slot in wanted)
 
     def _cancel(self, slot: int) -> None:
         try:
             self._context.cancelJobGroup(self.group(slot))
-        except Exception as error:  # Whatever py4j raises when its JVM is gone
+        except Exception as error:  # py4j raises many types when its JVM is gone
             self._failures[slot] = str(error)
 
     def _hold(self, slot: int) -> None:
         pause = _FIRST_PAUSE
         while not self._ending.is_set():
             began = time.monotonic()
-            failure = self._lend(slot)
-            if self._ending.is_set() or slot in self._left:
+            failure = self._run_job(slot)
+            if self._ending.is_set() or slot in self._retired:
                 return
             if failure is not None and self._failures.get(slot) != failure:
                 self._failures[slot] = failure
-                self._say(f"slot {slot} is lost and asked for again: {failure}")
-            if time.monotonic() - began > _HELD:
+                self._report(f"slot {slot} is lost and asked for again: {failure}")
+            if time.monotonic() - began > _STABLE_AFTER:
                 pause = _FIRST_PAUSE
             self._ending.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _lend(self, slot: int) -> str | None:
-        """One Spark job. Gives why the slot is lost."""
+    def _run_job(self, slot: int) -> str | None:
+        """Runs the Spark job of a slot once. Returns the reason for the loss of the slot."""
         context = self._context
-        task = functools.partial(serve, replace(self._order, slot=slot))
+        task = functools.partial(serve, replace(self._spec, slot=slot))
         try:
             context.setJobGroup(self.group(slot), f"elasticrun: slot {slot}", interruptOnCancel=True)
             outcomes: list[Outcome] = context.parallelize([slot], 1).mapPartitions(task).collect()
-        except Exception as error:  # Py4j's, Spark's and those of the task
-            return reason(error)
+        except Exception as error:  # of py4j, Spark or the task
+            return error_text(error)
         outcome = outcomes[0]
-        return None if outcome.code == 0 else outcome.words or f"its service ended with {outcome.code}"
+        return None if outcome.code == 0 else outcome.stderr_tail or f"its service ended with {outcome.code}"

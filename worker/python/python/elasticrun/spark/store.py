@@ -1,4 +1,4 @@
-"""Where estimators keep their data and what they have trained: a directory that Spark and the workers reach."""
+"""The directory of an estimator's data and checkpoints, which Spark and the workers can access."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ if TYPE_CHECKING:
 
 __all__ = ["Store"]
 
-#: Schemes of Spark's file systems that the reader of data sets knows by another name.
-_OF_READER = {"s3a": "s3", "s3n": "s3"}
-_KNOWN = ("file", "gs", "s3", *_OF_READER)
+#: Schemes of Spark's file systems, and their names in the data set reader.
+_READER_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_KNOWN = ("file", "gs", "s3", *_READER_SCHEMES)
 
 
 class Store:
     """A directory: a path of a file system that all executors share, or a ``file://``, ``s3://``, ``s3a://`` or ``gs://``
     address.
 
-    Spark writes there with its own settings and credentials; workers read with those of their environment (docs/data.md).
+    Spark writes with its own settings and credentials. Workers read with those of their environment (docs/data.md).
 
     Args:
-        prefix_path: the directory. It is made when something is written.
+        prefix_path: the directory. The first write creates it.
 
     Raises:
-        ValueError: it is an address of something else.
+        ValueError: the address has another scheme.
     """
 
     def __init__(self, prefix_path: str) -> None:
         for_reader(prefix_path)
-        #: As Spark names it.
+        #: The directory as Spark names it.
         self.prefix_path = for_spark(prefix_path).rstrip("/")
 
     @classmethod
     def create(cls, prefix_path: str) -> Store:
-        """A store; programs for Horovod call it so."""
+        """Creates a store. The name exists for Horovod compatibility."""
         return cls(prefix_path)
 
     def path(self, *names: str) -> str:
-        """Something in it, as Spark names it."""
+        """A path in the store, as Spark names it."""
         return posixpath.join(self.prefix_path, *names)
 
     def checkpoint(self, run_id: str) -> str:
-        """What a run has trained."""
+        """The path of the checkpoint of a run."""
         return self.path("runs", run_id, "checkpoint.pt")
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class Store:
 
 
 def for_spark(path: str) -> str:
-    """A path as Spark takes it: one without a scheme is of the machine's file system, and not of Spark's default one."""
+    """A path for Spark. A path without a scheme refers to the local file system, not to Spark's default one."""
     if urlsplit(path).scheme:
         return path
     if not path.startswith("/"):
@@ -61,25 +61,25 @@ def for_spark(path: str) -> str:
 
 
 def for_reader(path: str) -> str:
-    """A path as :class:`elasticrun.data.ParquetDataset` takes it.
+    """A path for :class:`elasticrun.data.ParquetDataset`.
 
     Raises:
-        ValueError: it has no reader for such addresses.
+        ValueError: the data set reader does not support the scheme.
     """
     scheme = urlsplit(for_spark(path)).scheme
     if scheme not in _KNOWN:
         raise ValueError(
             f"{path!r}: workers cannot read {scheme}:// : expected a path, file://, s3://, s3a:// or gs://"
         )
-    return for_spark(path).replace(scheme, _OF_READER.get(scheme, scheme), 1)
+    return for_spark(path).replace(scheme, _READER_SCHEMES.get(scheme, scheme), 1)
 
 
 def read(session: SparkSession, path: str) -> bytes | None:
-    """A file by Spark's file systems; none if there is none."""
-    system, place = _found(session, path)
-    if not system.exists(place):
+    """Reads a file with Spark's file systems. Returns None if it does not exist."""
+    system, location = _resolve(session, path)
+    if not system.exists(location):
         return None
-    stream = system.open(place)
+    stream = system.open(location)
     try:
         return bytes(session._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
     finally:
@@ -87,22 +87,22 @@ def read(session: SparkSession, path: str) -> bytes | None:
 
 
 def write(session: SparkSession, path: str, content: bytes) -> None:
-    """Writes a file by Spark's file systems, over what was there."""
-    system, place = _found(session, path)
-    stream = system.create(place, True)
+    """Writes a file with Spark's file systems, and replaces an existing one."""
+    system, location = _resolve(session, path)
+    stream = system.create(location, True)
     try:
-        # py4j makes an array of bytes of it.
+        # py4j converts a bytearray to a Java byte array.
         stream.write(bytearray(content))
     finally:
         stream.close()
 
 
 def delete(session: SparkSession, path: str) -> None:
-    """Deletes a file, or a directory with all that is in it, if it is there."""
-    system, place = _found(session, path)
-    system.delete(place, True)
+    """Deletes a file, or a directory with its contents, if it exists."""
+    system, location = _resolve(session, path)
+    system.delete(location, True)
 
 
-def _found(session: SparkSession, path: str) -> tuple[Any, Any]:
-    place = session._jvm.org.apache.hadoop.fs.Path(path)
-    return place.getFileSystem(session._jsc.hadoopConfiguration()), place
+def _resolve(session: SparkSession, path: str) -> tuple[Any, Any]:
+    location = session._jvm.org.apache.hadoop.fs.Path(path)
+    return location.getFileSystem(session._jsc.hadoopConfiguration()), location

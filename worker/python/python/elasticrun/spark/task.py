@@ -1,6 +1,6 @@
-"""What a task of Spark does on its executor: it holds a task service, and ends with it.
+"""The function of a Spark task: it runs a task service on its executor, and ends with it.
 
-Only what can be pickled by name is here; the task finds this module in the package of the executor.
+The function is pickled by name, so the task imports this module from the package of the executor.
 """
 
 from __future__ import annotations
@@ -14,52 +14,52 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .delivery import Delivered
+from .binary_distribution import DistributedBinary
 from .executor import Executor
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
-__all__ = ["Order", "Outcome", "serve"]
+__all__ = ["Outcome", "TaskSpec", "serve"]
 
-#: Lines at the end of a service's stderr that its outcome keeps.
+#: Number of lines from the end of a service's stderr that its outcome contains.
 _LAST_LINES = 5
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a task needs to know. It travels in the closure of the task; the secret is not shown.
+class TaskSpec:
+    """The specification of a task, which is sent in the closure of the task. The secret is not part of the repr.
 
     Attributes:
         driver: addresses of the job's driver, ``host:port``.
-        secret: the job's, in hexadecimal digits.
-        slot: which task of the job.
-        delivered: the program, if Spark brings it; else it is the one of the executor's package.
+        secret: secret of the job, in hexadecimal digits.
+        slot: slot number in the job.
+        binary: the program, if Spark sends it. None: the program of the executor's package.
     """
 
     driver: tuple[str, ...]
     secret: str = field(repr=False)
     slot: int
-    delivered: Delivered | None = None
+    binary: DistributedBinary | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task service ended: its exit code (negative: a signal) and its last words."""
+    """The end of a task service: its exit code (negative: a signal) and the last lines of its stderr."""
 
     code: int
-    words: str
+    stderr_tail: str
 
 
-def serve(order: Order, _rows: Iterable[object]) -> Iterator[Outcome]:
+def serve(spec: TaskSpec, _rows: Iterable[object]) -> Iterator[Outcome]:
     """Runs a task service until it ends."""
     from .. import _binary
 
-    binary = order.delivered.find() if order.delivered else os.fspath(_binary.find())
-    # By the main thread: the service ends with the thread that started it.
+    program = spec.binary.find() if spec.binary else os.fspath(_binary.find())
+    # Runs on the main thread, because the service exits with the thread that started it.
     try:
         service = subprocess.Popen(
-            [binary, "task-service"],
+            [program, "task-service"],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=_environment(),
@@ -68,13 +68,13 @@ def serve(order: Order, _rows: Iterable[object]) -> Iterator[Outcome]:
     except OSError as error:
         advice = " (is its directory mounted noexec?)" if isinstance(error, PermissionError) else ""
         raise RuntimeError(
-            f"elasticrun: {binary} cannot be run on {socket.gethostname()}: {error.strerror}{advice}"
+            f"elasticrun: {program} cannot be run on {socket.gethostname()}: {error.strerror}{advice}"
         ) from error
     assert service.stdin is not None and service.stderr is not None, "they are pipes"
     try:
-        service.stdin.write(json.dumps(_settings(order)).encode() + b"\n")
+        service.stdin.write(json.dumps(_settings(spec)).encode() + b"\n")
         service.stdin.flush()
-        # The pipe stays open: its end would be the end of the service.
+        # The pipe stays open, because the service exits when it is closed.
         last: list[str] = []
         for line in service.stderr:
             text = line.decode(errors="replace")
@@ -83,25 +83,25 @@ def serve(order: Order, _rows: Iterable[object]) -> Iterator[Outcome]:
             last = [*last[1 - _LAST_LINES :], text.rstrip("\n")]
         code = service.wait()
     finally:
-        # Nothing to do if it has ended; else this task is being interrupted.
+        # Has no effect on a service that has exited. Otherwise this task was interrupted.
         service.kill()
     yield Outcome(code, "\n".join(last))
 
 
-def _settings(order: Order) -> dict[str, object]:
+def _settings(spec: TaskSpec) -> dict[str, object]:
     executor = Executor.find()
-    task = {"machine": executor.host, "slot": order.slot, "attempt": _context().taskAttemptId()}
+    task = {"machine": executor.host, "slot": spec.slot, "attempt": _context().taskAttemptId()}
     return {
-        "driver": list(order.driver),
-        "secret": order.secret,
+        "driver": list(spec.driver),
+        "secret": spec.secret,
         "task": task,
-        "above": executor.above,
+        "above": executor.ancestors,
     }
 
 
 def _environment() -> dict[str, str]:
-    """Variables of the service, and so of its workers."""
-    # A worker finds what a task finds: the packages of this Python and the files that Spark delivered.
+    """Environment variables of the service and its workers."""
+    # Workers find the packages of this Python and the files that Spark sent, as the task does.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     programs = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
     variables = {

@@ -1,4 +1,4 @@
-"""Sees when Spark's JVM is gone. Python itself would notice at its next call only, which may never come."""
+"""Detects the end of Spark's JVM. Python itself would detect it only at its next call, which may never happen."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .beside import Beside
+from .poller import Poller
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 __all__ = ["Watchdog"]
 
-#: Seconds between two looks.
+#: Seconds between two polls.
 _INTERVAL = 0.5
 
 
-class Watchdog(Beside):
+class Watchdog(Poller):
     """Calls ``end`` once the JVM of a context is gone or the context was stopped.
 
     Attributes:
-        gone: what is gone, if anything is.
+        gone: description of what has ended, if anything.
     """
 
     def __init__(self, context: SparkContext, end: Callable[[], object]) -> None:
         self._context = context
         self._end = end
-        # Started by pyspark; with spark-submit there is none, and the JVM is our parent.
+        # The JVM that pyspark started. With spark-submit there is none, and the JVM is the parent of this process.
         self._jvm: Any = getattr(context._gateway, "proc", None)
         self._parent = os.getppid()
         self.gone: str | None = None
         super().__init__("watchdog", _INTERVAL)
 
-    def look(self) -> float | None:
-        """Ends the job if something is gone."""
+    def poll(self) -> float | None:
+        """Ends the job if the JVM or the context has ended."""
         self.gone = self._missing()
         if self.gone is None:
             return _INTERVAL

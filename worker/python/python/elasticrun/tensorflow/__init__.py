@@ -1,4 +1,4 @@
-"""elasticrun for TensorFlow: Horovod's interface, in jobs whose hosts come and go.
+"""elasticrun for TensorFlow: Horovod's interface, for jobs whose hosts can join or leave.
 
 ::
 
@@ -23,9 +23,9 @@
 
     train(state)
 
-Collectives are called by all ranks in the same order, at once or inside a ``tf.function``, where they run in the
-order of the program. Elements travel from the host's memory. A function that XLA compiles cannot call them:
-leave ``jit_compile`` off, also that of ``model.compile()`` where there is a GPU.
+All ranks call collectives in the same order, either eagerly or inside a ``tf.function``, where they run in program order.
+Tensors are sent from host memory. A function that XLA compiles cannot call collectives: leave ``jit_compile`` off, also in
+``model.compile()`` on a GPU.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ from .functions import (
     broadcast_object_fn,
 )
 from .reducescatter import grouped_reducescatter, reducescatter
-from .standing import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 from .tape import DistributedGradientTape
+from .world_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 
 __all__ = [
     "Adasum",
@@ -154,7 +154,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Keras takes a second to import, and is not needed for the rest.
+    # The import of Keras takes about a second, and other names do not need it.
     if name == "SyncBatchNormalization":
         from .sync_batch_norm import SyncBatchNormalization
 

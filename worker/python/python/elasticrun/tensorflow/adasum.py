@@ -1,4 +1,4 @@
-"""Adasum of arrays of NumPy, each by itself; dot products are summed in 64 bits."""
+"""Adasum of NumPy arrays, each one separately. Dot products are summed in 64 bits."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["combine", "pair"]
 
 
 def pair(one: Array, two: Array) -> Array:
-    """The combination of two arrays of one shape, in their own type."""
+    """Combines two arrays of the same shape and type."""
     a, b = one.astype(numpy.float64), two.astype(numpy.float64)
     a_share, b_share = shares(float(numpy.vdot(a, b)), float(numpy.vdot(a, a)), float(numpy.vdot(b, b)))
     return numpy.asarray(a * a_share + b * b_share).astype(one.dtype)
 
 
 def combine(arrays: Sequence[Array], prescale: float, postscale: float, name: str | None) -> list[Array]:
-    """``arrays`` combined with those of all ranks.
+    """Combines ``arrays`` with those of all ranks.
 
     Raises:
-        TypeError: elements are no floats.
+        TypeError: the elements are not floats.
         WorkersFailed: the round is over.
     """
     for array in arrays:
@@ -34,10 +34,10 @@ def combine(arrays: Sequence[Array], prescale: float, postscale: float, name: st
     world = lifecycle.world()
 
     def swap(mine: Array, partner: int | None) -> Array:
-        # Who has no partner gets its own.
-        to = world.rank if partner is None else partner
+        # A rank without a partner sends to itself.
+        dst = world.rank if partner is None else partner
         elements = numpy.ascontiguousarray(mine).reshape(-1)
-        splits = [elements.size if rank == to else 0 for rank in range(world.size)]
+        splits = [elements.size if rank == dst else 0 for rank in range(world.size)]
         theirs, _ = collectives.alltoall(elements, splits, name)
         return numpy.asarray(theirs).reshape(mine.shape)
 

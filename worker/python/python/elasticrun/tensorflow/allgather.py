@@ -1,4 +1,4 @@
-"""allgather: the tensors of all ranks, one after the other."""
+"""allgather: concatenates the tensors of all ranks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: Any = global_process_set,
 ) -> tf.Tensor:
-    """The tensors of all ranks, in order of rank, one after the other along the first dimension.
+    """Concatenates the tensors of all ranks along the first dimension, in order of rank.
 
-    The gradient of the input is its part of the outputs' average gradient, as in Horovod.
+    The gradient of the input is its part of the average gradient of the outputs, as in Horovod.
 
     Args:
-        tensor: at least one dimension; of the same type on all ranks, and of the same shape but for the first.
-        name: named by errors.
-        ignore_name_scope: taken for Horovod's sake, without effect.
+        tensor: at least one dimension; of the same type and, except for the first dimension, the same shape on all ranks.
+        name: name of the operation in errors.
+        ignore_name_scope: accepted for Horovod compatibility, without effect.
         process_set: only :data:`global_process_set`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""allreduce: tensors combined element by element, on all ranks."""
+"""allreduce: combines the tensors of all ranks element by element."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .adasum import combine
 from .allgather import allgather
 from .compression import Compression
 from .host import Array, call
-from .standing import size_op
+from .world_ops import size_op
 
 __all__ = ["allreduce", "grouped_allreduce"]
 
@@ -38,25 +38,25 @@ def allreduce(
 ) -> Gradient:
     """Combines the tensors of all ranks element by element into a new one.
 
-    Gradients flow through sums and averages: that of the input is the same reduction of the outputs' gradients.
+    Sums and averages are differentiable: the gradient of the input is the same reduction of the outputs' gradients.
 
     Args:
-        tensor: any shape, the same on all ranks. Rows of a larger tensor (``tf.IndexedSlices``) may be different
-            ones on each rank: all get the rows of all.
-        average: ``op`` of old scripts: True is Average, False is Sum.
-        device_dense, device_sparse, ignore_name_scope: taken for Horovod's sake, without effect: elements
-            travel from the host's memory.
-        compression: how it travels, of :class:`Compression`.
+        tensor: any shape, the same on all ranks. Rows of a larger tensor (``tf.IndexedSlices``) may differ between ranks:
+            each rank gets the rows of all.
+        average: replaced by ``op``: True is Average, False is Sum.
+        device_dense, device_sparse, ignore_name_scope: accepted for Horovod compatibility, without effect. Tensors are
+            sent from host memory.
+        compression: compression of the tensor, from :class:`Compression`.
         op: Average (the default), Sum, Adasum, Min, Max or Product.
-        prescale_factor: multiplies what comes in.
-        postscale_factor: multiplies what goes out.
-        name: named by errors.
+        prescale_factor: factor of the inputs.
+        postscale_factor: factor of the results.
+        name: name of the operation in errors.
         process_set: only :data:`global_process_set`.
 
     Raises:
-        WorkersFailed: the round is over. Out of a graph it is an error of TensorFlow's, which
-            :func:`elasticrun.tensorflow.elastic.run` understands.
-        CollectiveMismatch: ranks called different things.
+        WorkersFailed: the round is over. A graph raises an error of TensorFlow instead, which
+            :func:`elasticrun.tensorflow.elastic.run` recognises.
+        CollectiveMismatch: ranks made different calls.
         NotImplementedError: another process set, or a reduction of ``tf.IndexedSlices`` other than a sum or average.
     """
     require_global(process_set)
@@ -80,7 +80,7 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Gradient]:
-    """:func:`allreduce` of several tensors: one operation for all dense ones of a type."""
+    """:func:`allreduce` of several tensors, with one operation for all dense tensors of a type."""
     require_global(process_set)
     how = reduction_of(op, average)
     scale = (prescale_factor, postscale_factor)
@@ -143,7 +143,7 @@ def _reduce(
 
 
 def _rows(slices: tf.IndexedSlices, op: Reduction, scale: tuple[float, float], name: str | None) -> tf.IndexedSlices:
-    """The rows of all ranks; those of one index add up where they are used."""
+    """The rows of all ranks. Rows with the same index are summed when they are used."""
     if op not in (Average, Reduction.Sum):
         raise NotImplementedError(
             f"{op.name} of tf.IndexedSlices is not offered: use Average or Sum, or sparse_as_dense=True"

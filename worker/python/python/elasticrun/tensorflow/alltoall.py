@@ -23,26 +23,26 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: Any = global_process_set,
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
-    """Sends each rank a part of the rows of ``tensor``, and gives the rows that the ranks have for this one.
+    """Sends a part of the rows of ``tensor`` to each rank, and returns the rows that the ranks sent to this one.
 
-    The gradient goes the way back.
+    The gradient is exchanged in the opposite direction.
 
     Args:
-        tensor: at least one dimension; of the same type on all ranks, and of the same shape but for the first.
-        splits: how many rows go to each rank, in order of rank; without it, as many to each.
-        name: named by errors.
-        ignore_name_scope: taken for Horovod's sake, without effect.
+        tensor: at least one dimension; of the same type and, except for the first dimension, the same shape on all ranks.
+        splits: number of rows for each rank, in order of rank. Default: the same number for each.
+        name: name of the operation in errors.
+        ignore_name_scope: accepted for Horovod compatibility, without effect.
         process_set: only :data:`global_process_set`.
 
     Returns:
-        The rows that came, in order of rank; with ``splits``, also how many came from each rank (int32).
+        The received rows, in order of rank; with ``splits``, also the number of rows from each rank (int32).
 
     Raises:
         ValueError: ``splits`` does not fit the rows of ``tensor``.
         WorkersFailed, CollectiveMismatch: as :func:`~elasticrun.tensorflow.allreduce`.
     """
     require_global(process_set)
-    # No splits travel as none: their number is that of ranks, which a graph outlives.
+    # Without splits an empty tensor is passed: a graph outlives the number of ranks, so it cannot contain equal splits.
     sent = tf.zeros([0], tf.int32) if splits is None else tf.cast(splits, tf.int32)
 
     @tf.custom_gradient

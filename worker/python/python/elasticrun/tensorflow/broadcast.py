@@ -1,4 +1,4 @@
-"""broadcast: the tensor of one rank, on all ranks."""
+"""broadcast: copies the tensor of one rank to all ranks."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: Any = global_process_set,
 ) -> tf.Tensor:
-    """The tensor of rank ``root_rank``, on all ranks.
+    """Copies the tensor of rank ``root_rank`` to all ranks.
 
-    The gradient of the root's input is the average of the outputs' gradients, that of the others' is zero, as
-    in Horovod.
+    The gradient of the root's input is the average of the outputs' gradients. Those of other inputs are zero, as in Horovod.
 
     Args:
-        tensor: of the same shape and type on all ranks; any type but strings.
-        root_rank: whose tensor it is.
-        name: named by errors.
-        ignore_name_scope: taken for Horovod's sake, without effect.
+        tensor: of the same shape and type on all ranks. Any type except strings.
+        root_rank: rank of the tensor to send.
+        name: name of the operation in errors.
+        ignore_name_scope: accepted for Horovod compatibility, without effect.
         process_set: only :data:`global_process_set`.
 
     Raises:
@@ -61,13 +60,13 @@ def broadcast_variables(
     process_set: Any = global_process_set,
     inplace: bool = False,
 ) -> None:
-    """Brings variables of rank ``root_rank`` to all ranks.
+    """Copies the values of variables of rank ``root_rank`` to all ranks.
 
     Args:
         variables: variables of TensorFlow or Keras, the same on all ranks.
-        root_rank: whose values they get.
+        root_rank: rank of the values to copy.
         process_set: only :data:`global_process_set`.
-        inplace: taken for Horovod's sake, without effect: variables are always written.
+        inplace: accepted for Horovod compatibility, without effect. Variables are always assigned in place.
 
     Raises:
         ValueError: there is no rank ``root_rank``.
@@ -86,7 +85,7 @@ def broadcast_(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> list[tf.Tensor]:
-    """As :func:`broadcast_variables`; gives their values."""
+    """Like :func:`broadcast_variables`, and returns the values."""
     broadcast_variables(variables, root_rank, process_set)
     return [tf.convert_to_tensor(variable) for variable in variables]
 

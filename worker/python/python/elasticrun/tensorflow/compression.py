@@ -1,4 +1,4 @@
-"""How gradients travel: as they are, or as 16-bit floats."""
+"""Compression of gradients for transfer: none, or to 16-bit floats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
 class FP16Compressor(Compressor[Any]):
-    """32- and 64-bit floats travel as 16-bit ones (IEEE half: beyond 65,504 they are infinite)."""
+    """Sends 32- and 64-bit floats as 16-bit floats (IEEE half: values beyond 65,504 become infinite)."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:

@@ -1,4 +1,4 @@
-"""Elastic training with TensorFlow: states of models, optimizers and variables, and the loop around training."""
+"""Elastic training with TensorFlow: states of models, optimizers and variables, and the loop that calls the training function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from elasticrun._keras.kept import keep_model, keep_optimizer
+from elasticrun._keras.state_handlers import register_model, register_optimizer
 from elasticrun.elastic import ElasticSampler, ObjectState, State, register_handler
 from elasticrun.elastic import run as _run
 
@@ -30,7 +30,7 @@ R = TypeVar("R")
 def run(func: Callable[..., R]) -> Callable[..., R]:
     """Decorates a training function: see :func:`elasticrun.elastic.run`.
 
-    Understands the errors that TensorFlow makes of those of collectives inside a ``tf.function``.
+    It also recognises the errors with which TensorFlow replaces those of collectives inside a ``tf.function``.
     """
 
     @functools.wraps(func)
@@ -53,15 +53,14 @@ class TensorFlowKerasState(_State):
 
         state = TensorFlowKerasState(model, batch=0, epoch=0)
 
-    Kept are the variables of the model, also those that are not trained, and those of the optimizer with its
-    learning rate. Models and optimizers of Keras 3 and of tf_keras are taken. Restored values are assigned to
-    the variables that there are; newcomers need no training step before.
+    The state contains all variables of the model, trainable or not, and those of the optimizer with its learning rate. It
+    supports models and optimizers of Keras 3 and of tf_keras. A restore assigns to existing variables. New workers need no
+    training step before.
 
     Args:
         model: the model, built.
-        optimizer: its optimizer; without it, that of ``model.compile()``. Its variables are made here, if it has
-            none yet.
-        backend: taken for Horovod's sake, without effect.
+        optimizer: its optimizer. Default: that of ``model.compile()``. Its variables are created if necessary.
+        backend: accepted for Horovod compatibility, without effect.
         attributes: see :class:`elasticrun.ObjectState`.
 
     Raises:
@@ -73,10 +72,10 @@ class TensorFlowKerasState(_State):
     optimizer: Any
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **attributes: object) -> None:
-        keep_model(model)
+        register_model(model)
         optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
         if optimizer is not None:
-            keep_optimizer(optimizer, model.trainable_variables)
+            register_optimizer(optimizer, model.trainable_variables)
             attributes = {"optimizer": optimizer, **attributes}
         else:
             self.optimizer = None
@@ -90,11 +89,11 @@ class TensorFlowState(_State):
 
     Args:
         variables: variables of TensorFlow or Keras, the same list in all workers.
-        session: TensorFlow 1's, and of no use here.
+        session: accepted for Horovod compatibility, without effect.
         attributes: see :class:`elasticrun.ObjectState`.
 
     Raises:
-        ValueError: there are no ``variables``.
+        ValueError: ``variables`` is missing.
         StateError: see :class:`elasticrun.ObjectState`.
     """
 
@@ -109,7 +108,7 @@ class TensorFlowState(_State):
 
 
 class _Variables(list[Any]):
-    """Variables that stay the ones that they are."""
+    """A list of variables with a state handler, which restores them by assignment."""
 
 
 class _VariablesHandler:

@@ -1,7 +1,7 @@
-"""What an error of TensorFlow means: that the round is over, or what it says.
+"""Classifies errors of TensorFlow graphs, in which a collective may have failed.
 
-TensorFlow makes an error of its own of what a Python function in a graph raises. What the function raised is
-remembered here, so that the training loop gets it.
+TensorFlow replaces an exception of a Python function in a graph by its own. This module remembers the original, so that the
+training loop receives it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from elasticrun.errors import ElasticrunError
 
-__all__ = ["judge", "remembered", "translated"]
+__all__ = ["classify", "remembered", "translated"]
 
 #: The newest error of a function in a graph.
 _newest: ElasticrunError | None = None
@@ -21,7 +21,7 @@ _newest: ElasticrunError | None = None
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Remembers what is raised within, for :func:`judge`."""
+    """Remembers an exception of the block, for :func:`classify`."""
     global _newest
     try:
         yield
@@ -30,8 +30,8 @@ def remembered() -> Iterator[None]:
         raise
 
 
-def judge(error: tf.errors.OpError) -> Exception:
-    """The error that a collective in the graph raised if ``error`` came of one, else ``error`` itself."""
+def classify(error: tf.errors.OpError) -> Exception:
+    """The exception of a collective in the graph, if ``error`` replaces one; else ``error`` itself."""
     global _newest
     cause = _newest
     if cause is None or type(cause).__name__ not in str(error):
@@ -42,11 +42,11 @@ def judge(error: tf.errors.OpError) -> Exception:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raises what a collective in a graph raised, where TensorFlow raises an error of its own for it."""
+    """Raises the exception of a collective in a graph instead of TensorFlow's replacement."""
     try:
         yield
     except tf.errors.OpError as error:
-        cause = judge(error)
+        cause = classify(error)
         if cause is error:
             raise
         raise cause from error

@@ -1,4 +1,4 @@
-"""What Horovod's scripts ask about its build."""
+"""Functions with which Horovod scripts query its build."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from elasticrun.built import (
+from elasticrun.build_info import (
     ccl_built,
     ddl_built,
     gloo_built,
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def nccl_built() -> bool:
-    """False: tensors of TensorFlow travel from the host's memory."""
+    """False: TensorFlow tensors are sent from host memory."""
     return False
 
 
@@ -54,7 +54,7 @@ def rocm_built() -> bool:
 
 
 def check_num_rank_power_of_2(num_rank: int) -> bool:
-    """Whether ``num_rank`` is a power of 2; nothing here asks for one."""
+    """Whether ``num_rank`` is a power of 2. No function of elasticrun requires that."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 

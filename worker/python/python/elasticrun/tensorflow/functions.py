@@ -1,4 +1,4 @@
-"""Python objects from rank to rank, with Horovod's arguments."""
+"""Collectives on Python objects, with Horovod's arguments."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def broadcast_object(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """The object of rank ``root_rank``, on all ranks: see :func:`elasticrun.broadcast_object`.
+    """Copies the object of rank ``root_rank`` to all ranks: see :func:`elasticrun.broadcast_object`.
 
-    ``session`` is TensorFlow 1's, and of no use here.
+    ``session`` is accepted for Horovod compatibility, without effect.
     """
     require_global(process_set)
     return collectives.broadcast_object(obj, root_rank, name)
@@ -37,7 +37,7 @@ def broadcast_object_fn(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> Callable[[Any], Any]:
-    """:func:`broadcast_object` as a function of the object alone."""
+    """:func:`broadcast_object` as a function of the object only."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 

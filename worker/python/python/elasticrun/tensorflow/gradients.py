@@ -1,4 +1,4 @@
-"""Gradients of all ranks, combined: what a distributed tape and a distributed optimizer do."""
+"""Combines the gradients of all ranks, for distributed tapes and distributed optimizers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .compression import Compression
 
 __all__ = ["Accumulation", "Reducer", "reducer"]
 
-#: Variables that travel together, for ``groups``: so many parts, or lists of them.
+#: Variables whose gradients share an operation: the number of operations, or lists of variables.
 Groups: TypeAlias = int | Sequence[Sequence[Any]] | None
 
 
 @dataclass(frozen=True)
 class Reducer:
-    """How gradients are combined.
+    """Combines gradients with fixed settings.
 
     Attributes:
         op: the reduction.
-        compression: how they travel.
-        predivide: an average divides by it before the sum, and by the rest after it.
-        sparse_as_dense: whether rows of a larger gradient travel as all of it.
-        groups: see :data:`Groups`; without them all travel together.
+        compression: compression of gradients.
+        predivide: for averages: divisor before the sum. The division is completed after it.
+        sparse_as_dense: whether sparse gradients are sent as dense tensors.
+        groups: see :data:`Groups`. None: one operation for all.
     """
 
     op: Reduction = Average
@@ -38,7 +38,7 @@ class Reducer:
     groups: Groups = None
 
     def __call__(self, gradients: Sequence[Gradient | None], variables: Sequence[Any]) -> list[Gradient | None]:
-        """The combined gradients; none stays none, so all ranks must have none of the same variables."""
+        """The combined gradients. None stays None, so all ranks must lack the gradients of the same variables."""
         result: list[Gradient | None] = list(gradients)
         if self.sparse_as_dense:
             result = [dense(gradient) for gradient in result]
@@ -57,15 +57,15 @@ class Reducer:
         return result
 
     def _groups(self, variables: Sequence[Any]) -> list[list[int]]:
-        """Indices of variables that travel together."""
+        """Indices of variables that share an operation."""
         indices = list(range(len(variables)))
         if self.groups is None:
             return [indices]
         if isinstance(self.groups, int):
             share = -(-len(indices) // self.groups)
-            return [indices[at : at + share] for at in range(0, len(indices), share)]
-        place = {id(variable): index for index, variable in enumerate(variables)}
-        groups = [[place[id(variable)] for variable in group if id(variable) in place] for group in self.groups]
+            return [indices[start : start + share] for start in range(0, len(indices), share)]
+        index_of = {id(variable): index for index, variable in enumerate(variables)}
+        groups = [[index_of[id(variable)] for variable in group if id(variable) in index_of] for group in self.groups]
         named = {index for group in groups for index in group}
         return [*groups, [index for index in indices if index not in named]]
 
@@ -78,10 +78,10 @@ def reducer(
     num_groups: int,
     groups: Groups,
 ) -> Reducer:
-    """A reducer of arguments that users gave.
+    """Creates a reducer from a user's arguments.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
     if predivide != 1.0 and op != Average:
         raise ValueError(f"gradient_predivide_factor is for op=Average, not {op.name}: it splits the division")
@@ -94,7 +94,7 @@ def reducer(
 
 
 class Accumulation:
-    """Adds up the gradients of some backward passes before they are combined and applied."""
+    """Accumulates the gradients of several backward passes before they are combined and applied."""
 
     def __init__(self, passes: int, average: bool) -> None:
         self._passes = passes
@@ -107,7 +107,7 @@ class Accumulation:
         gradients: Sequence[Gradient | None],
         then: Callable[[list[tf.Tensor | None]], object],
     ) -> None:
-        """Adds ``gradients``; at the last pass calls ``then`` with the sums, and begins anew."""
+        """Adds ``gradients``. After the last pass it calls ``then`` with the sums, and resets them."""
         present = {index: dense(gradient) for index, gradient in enumerate(gradients) if gradient is not None}
         self._make(present)
         for index, gradient in present.items():
@@ -125,14 +125,14 @@ class Accumulation:
         tf.cond(count >= self._passes, last, lambda: tf.constant(False))
 
     def reset(self) -> None:
-        """Forgets what was added, as all ranks do at the start of a round."""
+        """Discards the sums, as all ranks do at the start of a round."""
         for variable in self._sums.values():
             variable.assign(tf.zeros_like(variable))
         if self._count is not None:
             self._count.assign(0)
 
     def _make(self, gradients: dict[int, tf.Tensor]) -> None:
-        # Variables are made outside of the function that is being traced.
+        # Variables are created outside of the function that is being traced.
         with tf.init_scope():
             if self._count is None:
                 self._count = tf.Variable(0, trainable=False, dtype=tf.int64, name="backward_passes")
@@ -144,5 +144,5 @@ class Accumulation:
 
 
 def dense(gradient: Gradient | None) -> tf.Tensor | None:
-    """The gradient with all of its rows."""
+    """The gradient as a dense tensor."""
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient

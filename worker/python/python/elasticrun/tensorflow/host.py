@@ -1,9 +1,8 @@
-"""Functions of NumPy arrays as operations of TensorFlow, at once or in a graph.
+"""Functions on NumPy arrays as operations of TensorFlow, eager or in a graph.
 
-Collectives are called by all ranks in the same order. TensorFlow runs what does not depend on each other in
-any order, so inside a ``tf.function`` each call reads a variable and writes it back: TensorFlow keeps the
-program's order of what touches one variable, also through branches, loops and functions that call functions.
-The variable's value means nothing.
+All ranks must call collectives in the same order, but TensorFlow runs independent operations in any order. Inside a
+``tf.function`` each call therefore reads an ordering variable and writes it back. TensorFlow keeps the program order of accesses
+to one variable, also through branches, loops and nested functions. The value of the variable has no meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["Array", "call"]
 
 Array = numpy.ndarray
 
-_turn: tf.Variable | None = None
+_ordering: tf.Variable | None = None
 
 
 def call(
@@ -28,13 +27,13 @@ def call(
     inputs: Sequence[tf.Tensor],
     outputs: Sequence[tuple[tf.DType, tf.TensorShape]],
 ) -> list[tf.Tensor]:
-    """What ``function`` gives for the arrays of ``inputs``; in a graph, when that runs.
+    """Calls ``function`` with the arrays of ``inputs``. In a graph, it is called when the graph runs.
 
     Args:
-        function: gets arrays that it may change, and gives contiguous ones. Runs in a thread of TensorFlow's
-            when a graph runs.
-        inputs: tensors in any memory; they are copied to the host's.
-        outputs: type and shape of each result, as far as known.
+        function: takes arrays that it may change, and returns contiguous arrays. In a graph it runs on a thread of
+            TensorFlow.
+        inputs: tensors in any memory. They are copied to host memory.
+        outputs: type and, as far as known, shape of each result.
 
     Raises:
         NotImplementedError: in a graph that a session of TensorFlow 1 runs.
@@ -51,38 +50,38 @@ def _in_graph(
     inputs: Sequence[tf.Tensor],
     outputs: Sequence[tuple[tf.DType, tf.TensorShape]],
 ) -> list[tf.Tensor]:
-    turn = _turn_variable()
+    ordering = _ordering_variable()
 
     def run(*arrays: Array) -> list[Array]:
-        # The memory is that of the tensors, which others may read.
-        own = [numpy.array(array, order="C") for array in arrays[:-1]]
+        # The arrays share memory with tensors that other operations may read.
+        copies = [numpy.array(array, order="C") for array in arrays[:-1]]
         with failures.remembered():
-            return [*function(*own), arrays[-1]]
+            return [*function(*copies), arrays[-1]]
 
-    before = turn.read_value()
+    before = ordering.read_value()
     types = [dtype for dtype, _ in outputs]
-    *results, after = tf.numpy_function(run, [*inputs, before], [*types, turn.dtype])
+    *results, after = tf.numpy_function(run, [*inputs, before], [*types, ordering.dtype])
     after.set_shape(())
-    turn.assign(after)
+    ordering.assign(after)
     for result, (_, shape) in zip(results, outputs, strict=True):
         result.set_shape(shape)
     return results
 
 
 @tf.autograph.experimental.do_not_convert
-def _turn_variable() -> tf.Variable:
-    global _turn
+def _ordering_variable() -> tf.Variable:
+    global _ordering
     if not tf.compat.v1.executing_eagerly_outside_functions():
         raise NotImplementedError(
             "collectives in a graph of TensorFlow 1 are not offered: leave eager execution enabled, and use tf.function"
         )
-    if _turn is None:
-        # A tf.function that is traced again refuses new variables, even in an init_scope, but only in its thread.
-        with ThreadPoolExecutor(1) as elsewhere:
-            _turn = elsewhere.submit(_new_turn).result()
-    return _turn
+    if _ordering is None:
+        # While a tf.function is retraced, its thread refuses new variables, even in an init_scope. Other threads do not.
+        with ThreadPoolExecutor(1) as executor:
+            _ordering = executor.submit(_new_ordering).result()
+    return _ordering
 
 
-def _new_turn() -> tf.Variable:
+def _new_ordering() -> tf.Variable:
     with tf.device("CPU:0"):
         return tf.Variable(0, trainable=False, dtype=tf.int64, name="elasticrun_turn")

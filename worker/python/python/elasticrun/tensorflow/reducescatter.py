@@ -1,4 +1,4 @@
-"""reducescatter: tensors combined element by element, each rank gets a part of the rows."""
+"""reducescatter: combines tensors element by element; each rank gets a part of the rows."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
-    """Combines the tensors of all ranks as ``allreduce`` does, and gives each rank its rows.
+    """Combines the tensors of all ranks like ``allreduce``, and returns to each rank its rows.
 
-    The gradient is that of Horovod: the outputs' gradients of all ranks, times ``size()`` for a sum.
+    The gradient is the same as in Horovod: the outputs' gradients of all ranks, times ``size()`` for a sum.
 
     Args:
-        tensor: at least one dimension; of the same shape and type on all ranks. Where the rows do not divide by
-            ``size()``, the ranks in front have one more.
-        device_dense: taken for Horovod's sake, without effect.
-        compression: how it travels, of :class:`Compression`.
+        tensor: at least one dimension; of the same shape and type on all ranks. If the rows do not divide evenly, the
+            first ranks get one more.
+        device_dense: accepted for Horovod compatibility, without effect.
+        compression: compression of the tensor, from :class:`Compression`.
         op: Average or Sum.
-        name: named by errors.
+        name: name of the operation in errors.
         process_set: only :data:`global_process_set`.
-        prescale_factor: multiplies what comes in.
-        postscale_factor: multiplies what goes out.
+        prescale_factor: factor of the inputs.
+        postscale_factor: factor of the results.
 
     Raises:
         ValueError: another ``op``, or the tensor has no dimension.

@@ -12,7 +12,7 @@ from .allreduce import allreduce
 
 __all__ = ["SyncBatchNormalization"]
 
-_OF_KERAS_2 = hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used")
+_IS_KERAS_2 = hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used")
 
 
 def _combined(mean: tf.Tensor, variance: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -27,22 +27,22 @@ def _combined(mean: tf.Tensor, variance: tf.Tensor, count: tf.Tensor) -> tuple[t
 
 
 def _count(inputs: tf.Tensor, channels: tf.Tensor) -> tf.Tensor:
-    """Elements of each channel."""
+    """Number of elements of each channel."""
     return tf.size(inputs) / tf.size(channels)
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
-    """``tf.keras.layers.BatchNormalization`` over the batches of all ranks while training.
+    """``tf.keras.layers.BatchNormalization`` with statistics over the batches of all ranks during training.
 
-    Ranks may have batches of different sizes; each element counts as much. All ranks call the layer. Takes the
-    arguments of the layer of Keras; ``fused=True`` of tf_keras is refused.
+    Ranks may have batches of different sizes; each element has the same weight. All ranks call the layer. It takes the
+    arguments of the Keras layer, except ``fused=True`` of tf_keras.
 
     Raises:
         ValueError: ``fused=True``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if _OF_KERAS_2:
+        if _IS_KERAS_2:
             fused = kwargs.setdefault("fused", False)
             if fused is not False:
                 raise ValueError(f"SyncBatchNormalization with fused={fused}: only False is possible")
@@ -50,11 +50,11 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
 
     def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         mean, variance = super()._moments(inputs, *args, **kwargs)
-        # After the input Keras 3 passes the mask, tf_keras the axes.
-        mask = kwargs.get("mask") if _OF_KERAS_2 else args[0]
+        # The argument after the input is the mask in Keras 3, and the axes in tf_keras.
+        mask = kwargs.get("mask") if _IS_KERAS_2 else args[0]
         elements = _count(inputs, mean)
         if mask is not None:
-            # What the mask leaves out does not count.
+            # Masked elements do not count.
             share = tf.math.count_nonzero(mask) / tf.size(mask, tf.int64)
             elements *= tf.cast(share, elements.dtype)
         return _combined(mean, variance, elements)

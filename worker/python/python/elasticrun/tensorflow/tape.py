@@ -1,4 +1,4 @@
-"""DistributedGradientTape: a tape whose gradients are those of all ranks."""
+"""DistributedGradientTape: a tape that combines the gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def DistributedGradientTape(  # Horovod's name
     process_set: Any = global_process_set,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """A tape that records as ``gradtape`` does, and whose ``gradient()`` combines those of all ranks.
+    """Wraps ``gradtape`` in a tape whose ``gradient()`` combines the gradients of all ranks.
 
-    All gradients travel as one operation. ``jacobian()`` and ``batch_jacobian()`` are those of this rank.
+    All gradients are combined in one operation. ``jacobian()`` and ``batch_jacobian()`` return the values of this rank.
 
     Args:
-        gradtape: the tape to wrap, while it records or after.
-        device_dense, device_sparse, scale_local_gradients: taken for Horovod's sake, without effect.
-        compression: how gradients travel, of :class:`Compression`.
-        sparse_as_dense: whether ``tf.IndexedSlices`` travel as dense tensors.
+        gradtape: the tape to wrap, during or after recording.
+        device_dense, device_sparse, scale_local_gradients: accepted for Horovod compatibility, without effect.
+        compression: compression of gradients, from :class:`Compression`.
+        sparse_as_dense: whether ``tf.IndexedSlices`` are sent as dense tensors.
         op: Average, Sum or Adasum.
-        gradient_predivide_factor: an average divides by it before the sum, and by the rest after it.
-        num_groups: as an integer ``groups``.
-        groups: into how many operations gradients are put, or lists of variables that share one.
+        gradient_predivide_factor: for averages: divisor before the sum. The division is completed after it.
+        num_groups: same as an integer ``groups``.
+        groups: number of operations for all gradients, or lists of variables that share an operation.
         process_set: only :data:`global_process_set`.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
     require_global(process_set)
     how = reducer(reduction_of(op), compression, gradient_predivide_factor, sparse_as_dense, num_groups, groups)
@@ -54,7 +54,7 @@ def DistributedGradientTape(  # Horovod's name
 
 
 class _DistributedTape(tf.GradientTape):
-    """Leaves recording to the tape inside."""
+    """Delegates recording to the wrapped tape."""
 
     def __init__(self, tape: tf.GradientTape, reduce: Reducer) -> None:
         super().__init__(persistent=tape._persistent)

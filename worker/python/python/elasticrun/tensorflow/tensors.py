@@ -1,4 +1,4 @@
-"""How tensors and variables of TensorFlow are kept in a state."""
+"""The coder of TensorFlow tensors, and the state handler of variables."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["assign", "values"]
 
 
 def values(variables: Sequence[Any]) -> list[tf.Tensor]:
-    """The values of variables of TensorFlow or Keras, which share their memory until they are written."""
+    """The values of variables of TensorFlow or Keras. They share the memory of the variables until those are assigned."""
     return [tf.convert_to_tensor(variable) for variable in variables]
 
 
 def assign(variables: Sequence[Any], stored: Sequence[tf.Tensor], what: str) -> None:
-    """Gives variables the values that were stored.
+    """Assigns stored values to variables.
 
     Raises:
-        StateError: they do not fit; ``what`` is named.
+        StateError: number or shapes do not match. The message begins with ``what``.
     """
     if len(variables) != len(stored):
         raise StateError(
@@ -41,13 +41,13 @@ def assign(variables: Sequence[Any], stored: Sequence[tf.Tensor], what: str) -> 
 
 
 class _TensorCoder:
-    """Eager tensors of numbers; others are pickled."""
+    """Stores eager tensors of numbers. Others are pickled."""
 
     def encode(self, tensor: Any) -> Stored | None:
         """See :class:`elasticrun.codec.Coder`."""
         if not (tensor.dtype.is_numpy_compatible and tensor.dtype != tf.string):
             return None
-        # The memory of the tensor itself, where that is the host's; rows may still lie apart elsewhere.
+        # The memory of the tensor itself if it is host memory. Other memory may have strides, so it is made contiguous.
         array = numpy.asarray(tensor, order="C")
         address = array.__array_interface__["data"][0]
         return Stored((tensor.dtype.name, array.shape), address, array.nbytes, (tensor, array))
@@ -62,7 +62,7 @@ class _TensorCoder:
 
 
 class _VariableHandler:
-    """A variable stays the one that it is, and gets the value that was stored."""
+    """Restores a variable by assignment."""
 
     def capture(self, value: tf.Variable) -> object:
         return values([value])

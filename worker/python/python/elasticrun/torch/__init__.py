@@ -1,4 +1,4 @@
-"""elasticrun for PyTorch: Horovod's interface, and torch.distributed in jobs whose hosts come and go.
+"""elasticrun for PyTorch: Horovod's interface and torch.distributed, for jobs whose hosts can join or leave.
 
 ::
 
@@ -17,12 +17,10 @@
 
     train(state)
 
-Collectives are called by all ranks in the same order. They run on tensors in memory of the host by
-collectives of our own, on CUDA tensors by NCCL. A call in a round that is over raises
-:class:`WorkersFailed`; let it pass through the training function.
+All ranks call collectives in the same order. elasticrun's collectives process tensors in host memory, and NCCL processes CUDA
+tensors. A call in a round that is over raises :class:`WorkersFailed`; let it propagate out of the training function.
 
-torch.distributed knows the back end ``elasticrun`` once this module is imported; see
-:func:`init_process_group`.
+Importing this module registers the back end ``elasticrun`` with torch.distributed; see :func:`init_process_group`.
 """
 
 from __future__ import annotations

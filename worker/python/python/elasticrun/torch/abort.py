@@ -1,8 +1,8 @@
-"""Ends the operations of torch's own groups (NCCL, gloo) the moment the round is aborted.
+"""Aborts the operations of torch's own groups (NCCL, gloo) as soon as the round is aborted.
 
-A collective of NCCL waits for a peer that is dead until its timeout, minutes later, and one of gloo for ever for a
-peer that has gone on. So a thread that hears of the abort from the agent aborts at once all groups that
-torch.distributed knows, whoever made them, and those that are registered here, and breaks gloo's connections.
+A NCCL collective waits for a dead peer until its timeout of minutes. A gloo collective waits forever for a live peer that has
+left the round. When the agent reports the abort, a callback thread therefore aborts all groups of torch.distributed and all
+groups that are registered here, and breaks gloo's connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger("elasticrun.torch")
 
 
 class Abortable(Protocol):
-    """A group whose blocked operations ``abort`` ends, from any thread."""
+    """A group whose ``abort`` ends blocked operations, from any thread."""
 
     def abort(self) -> None: ...
 
@@ -31,34 +31,34 @@ class Abortable(Protocol):
 _lock = threading.Lock()
 _watched: dict[int, weakref.WeakSet[Abortable]] = {}
 _aborted: set[int] = set()
-_heard = threading.Condition(_lock)
+_abort_reported = threading.Condition(_lock)
 _listening = False
 
 
 def watch(group: Abortable, round: int) -> None:
-    """Has ``group`` aborted as soon as ``round`` is; at once if it is already."""
+    """Aborts ``group`` as soon as ``round`` is aborted, immediately if it already is."""
     _listen()
     with _lock:
         late = round in _aborted
         if not late:
             _watched.setdefault(round, weakref.WeakSet()).add(group)
     if late:
-        _end(group)
+        _abort_group(group)
 
 
 def listen() -> None:
-    """Hears of aborts from now on."""
+    """Subscribes to aborts."""
     _listen()
 
 
-def aborted(round: int, patience: float = 0.0) -> bool:
-    """Whether ``round`` is aborted, or is within ``patience`` seconds."""
-    with _heard:
-        return _heard.wait_for(lambda: round in _aborted, patience)
+def aborted(round: int, timeout: float = 0.0) -> bool:
+    """Whether ``round`` is aborted, or will be within ``timeout`` seconds."""
+    with _abort_reported:
+        return _abort_reported.wait_for(lambda: round in _aborted, timeout)
 
 
 def forget(round: int) -> None:
-    """The process has left ``round``: its groups are its own affair."""
+    """Stops watching the groups of ``round``, which the process has left."""
     with _lock:
         _watched.pop(round, None)
         _aborted.discard(round)
@@ -74,23 +74,23 @@ def _listen() -> None:
 
 
 def _round_aborted(round: int) -> None:
-    with _heard:
+    with _abort_reported:
         _aborted.add(round)
         groups: list[Abortable] = list(_watched.pop(round, ()))
-        _heard.notify_all()
+        _abort_reported.notify_all()
     if dist.is_initialized() and _native.world().round == round:
-        # That of our own back end has nothing to do there.
+        # The abort of a group of the elasticrun back end does nothing.
         groups += [group for group in list(dist.distributed_c10d._world.pg_map) if group not in groups]
     if not all(isinstance(group, Group) for group in groups):
-        # What torch's own groups do on a stream ends here without a word to who began it: no commit may hold it.
+        # Aborted operations of torch's own groups may end without an error in the caller, so no commit may contain their results.
         _native.refuse_commits(round)
-    # First: groups of gloo wait for it.
-    connections.hang_up(round)
+    # Before the groups: the abort of a gloo group waits for closed connections.
+    connections.break_connections(round)
     for group in groups:
-        _end(group)
+        _abort_group(group)
 
 
-def _end(group: Abortable) -> None:
+def _abort_group(group: Abortable) -> None:
     try:
         group.abort()
     except Exception:

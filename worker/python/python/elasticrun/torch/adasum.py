@@ -1,4 +1,4 @@
-"""Adasum of torch's tensors in memory of the host; dot products are summed in 64 bits."""
+"""Adasum of torch tensors in host memory. Dot products are summed in 64 bits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .transport import HostTransport
 
 
 def pair(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-    """The combination of two tensors of one shape, in their own type."""
+    """Combines two tensors of the same shape and type."""
     a, b = one.double(), two.double()
     flat_a, flat_b = a.reshape(-1), b.reshape(-1)
     a_share, b_share = shares(
@@ -30,8 +30,8 @@ def combine(
     """Combines ``tensor`` with those of all ranks, in place.
 
     Raises:
-        TypeError: the tensor is no float.
-        NotImplementedError: the tensor is not in memory of the host.
+        TypeError: the tensor has no floating-point type.
+        NotImplementedError: the tensor is not in host memory.
         WorkersFailed: the round is over.
     """
     if not tensor.is_floating_point():
@@ -41,10 +41,10 @@ def combine(
             f"Adasum on {tensor.device} is not offered: use tensors in host memory, or another op"
         )
 
-    def swap(own: torch.Tensor, partner: int | None) -> torch.Tensor:
-        theirs = torch.empty_like(own, memory_format=torch.contiguous_format)
-        counts = [own.numel() if rank == partner else 0 for rank in range(transport.size)]
-        transport.alltoall(own, counts, theirs, counts).wait()
+    def swap(local: torch.Tensor, partner: int | None) -> torch.Tensor:
+        theirs = torch.empty_like(local, memory_format=torch.contiguous_format)
+        counts = [local.numel() if rank == partner else 0 for rank in range(transport.size)]
+        transport.alltoall(local, counts, theirs, counts).wait()
         return theirs
 
     with torch.no_grad():

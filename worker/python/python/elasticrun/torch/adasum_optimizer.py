@@ -1,4 +1,4 @@
-"""The step of DistributedOptimizer with op=Adasum."""
+"""The optimizer step of DistributedOptimizer with op=Adasum."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, NoReturn
 import torch
 
 from . import adasum
-from .announce import Announcement, Call
 from .memory import refuse_sparse
+from .mismatch_check import Announcement, Call
 from .rounds import host_transport
 from .wrapped_optimizer import WrappedOptimizer
 
 
 class AdasumStep(WrappedOptimizer):
-    """Each rank makes the step that its own gradients ask for; what is applied is the Adasum of the steps.
+    """Each rank computes a step from its own gradients. The Adasum of the steps is applied.
 
-    So the optimizer's momentum and scaling act before the combination. All ranks call ``step()`` as often.
+    Momentum and scaling of the optimizer therefore act before the combination. All ranks call ``step()`` equally often.
     """
 
     def _begin(self, named: Sequence[tuple[str, torch.Tensor]], passes: int, compression: Any) -> None:
@@ -26,13 +26,13 @@ class AdasumStep(WrappedOptimizer):
         self._compression = compression
 
     def synchronize(self) -> None:
-        """Nothing: steps are combined, not gradients."""
+        """Does nothing, since steps are combined, not gradients."""
 
     def skip_synchronize(self) -> NoReturn:
         """Refused.
 
         Raises:
-            AssertionError: always; steps are combined, not gradients.
+            AssertionError: always, since steps are combined, not gradients.
         """
         raise AssertionError(
             "skip_synchronize() is not for op=Adasum: it combines the steps of the ranks, "
@@ -40,11 +40,11 @@ class AdasumStep(WrappedOptimizer):
         )
 
     def step(self, closure: Any = None) -> Any:
-        """The optimizer's step, combined with those of all ranks.
+        """Makes the optimizer's step, combined with those of all ranks.
 
         Raises:
             WorkersFailed: the round is over.
-            CollectiveMismatch: the ranks have different models; the parameter is named.
+            CollectiveMismatch: the ranks have different models. The message names the parameter.
         """
         host = host_transport()
         parameters = [parameter for _, parameter in self._trained]

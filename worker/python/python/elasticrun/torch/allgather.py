@@ -1,4 +1,4 @@
-"""allgather: the tensors of all ranks, one after the other along the first dimension."""
+"""allgather: concatenates the tensors of all ranks along the first dimension."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from elasticrun import errors
 from elasticrun.process_sets import global_process_set, require_global
 
-from .announce import JOIN, Announcement, Call, mismatch
 from .handle import Handle
+from .inflight import Inflight, joined
 from .memory import refuse_sparse
-from .pending import Pending, joined
+from .mismatch_check import JOIN, Announcement, Call, mismatch
 from .rounds import host_transport, rank, transport
 
 
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: Any = global_process_set
 ) -> Handle[list[torch.Tensor]]:
-    """Starts :func:`grouped_allgather`; :func:`synchronize` gives a list of new tensors."""
+    """Starts :func:`grouped_allgather`; :func:`synchronize` returns a list of new tensors."""
     require_global(process_set)
     started = [_start(tensor, name) for tensor in tensors]
     return _together(started)
@@ -29,9 +29,9 @@ def grouped_allgather_async(
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set
 ) -> Handle[torch.Tensor]:
-    """Starts :func:`allgather`; :func:`synchronize` gives a new tensor.
+    """Starts :func:`allgather`; :func:`synchronize` returns a new tensor.
 
-    It waits until all ranks have called it, since the size of the result depends on all.
+    The call waits until all ranks have made it, because the size of the result depends on all of them.
     """
     require_global(process_set)
     pending, output, _ = _start(tensor, name)
@@ -39,19 +39,18 @@ def allgather_async(
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = global_process_set) -> torch.Tensor:
-    """The tensors of all ranks, concatenated along the first dimension in order of rank.
+    """Concatenates the tensors of all ranks along the first dimension, in order of rank.
 
-    Gradients flow through it: that of the input is this rank's part of the average of the outputs'.
+    It is differentiable: the gradient of the input is this rank's part of the average of the outputs' gradients.
 
     Args:
-        tensor: the first dimension may differ between ranks, the others and the type may not. A scalar
-            counts as one row.
-        name: compared between ranks, and named by errors.
+        tensor: the type and all dimensions except the first must be the same on all ranks. A scalar counts as one row.
+        name: name of the operation in errors. Ranks compare it.
         process_set: only :data:`global_process_set`.
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: ranks called different things, or with shapes or types that do not fit.
+        CollectiveMismatch: ranks made different calls, or calls with shapes or types that do not fit.
     """
     require_global(process_set)
     result: torch.Tensor = _Allgather.apply(tensor, name)
@@ -61,13 +60,13 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Any = 
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: Any = global_process_set
 ) -> list[torch.Tensor]:
-    """:func:`allgather` of several tensors; gives a list."""
+    """:func:`allgather` of several tensors. Returns a list."""
     require_global(process_set)
     return list(_GroupedAllgather.apply(name, *tensors))
 
 
 def agree(call: Call, rank: int, calls: Sequence[Call]) -> None:
-    """Raises CollectiveMismatch unless all calls fit: they may differ in the first dimension only."""
+    """Raises CollectiveMismatch unless all calls match. They may differ in the first dimension."""
     for other_rank, other in enumerate(calls):
         alike = other.kind == call.kind and other.name == call.name
         for (dtype, shape), (other_dtype, other_shape) in zip(call.tensors, other.tensors, strict=False):
@@ -77,39 +76,39 @@ def agree(call: Call, rank: int, calls: Sequence[Call]) -> None:
             raise errors.CollectiveMismatch(mismatch(other_rank, other, rank, call))
 
 
-def gather_rows(tensor: torch.Tensor, rows: Sequence[int], name: str | None = None) -> tuple[Pending, torch.Tensor]:
-    """Brings ``rows[rank]`` rows of each rank's ``tensor`` together, once all know the counts."""
+def gather_rows(tensor: torch.Tensor, rows: Sequence[int], name: str | None = None) -> tuple[Inflight, torch.Tensor]:
+    """Gathers ``rows[rank]`` rows of each rank's ``tensor``. All ranks know the counts."""
     shape = tensor.shape[1:]
     carrier = transport(tensor.device)
     if len(set(rows)) == 1:
         output = tensor.new_empty((sum(rows), *shape))
         return carrier.allgather(tensor, output, name), output
-    # Unequal counts: all send as much as the largest, and the padding is left out at the end.
-    most = max(rows)
-    padded = tensor.new_zeros((most, *shape))
+    # Unequal counts: all ranks send the maximum, and the padding is removed at the end.
+    max_rows = max(rows)
+    padded = tensor.new_zeros((max_rows, *shape))
     padded[: tensor.shape[0]].copy_(tensor)
-    every = tensor.new_empty((len(rows) * most, *shape))
+    padded_rows = tensor.new_empty((len(rows) * max_rows, *shape))
     output = tensor.new_empty((sum(rows), *shape))
-    gathered = carrier.allgather(padded, every, name)
+    gathered = carrier.allgather(padded, padded_rows, name)
 
     def finish() -> None:
         gathered.wait()
-        at = 0
-        for place, count in enumerate(rows):
-            output[at : at + count].copy_(every[place * most : place * most + count])
-            at += count
+        start = 0
+        for source, count in enumerate(rows):
+            output[start : start + count].copy_(padded_rows[source * max_rows : source * max_rows + count])
+            start += count
 
-    return Pending(gathered.parts, finish, padded), output
+    return Inflight(gathered.parts, finish, padded), output
 
 
-def _start(tensor: torch.Tensor, name: str | None) -> tuple[Pending, torch.Tensor, list[int]]:
-    """The operation, its result to be, and how many rows of it come from each rank."""
+def _start(tensor: torch.Tensor, name: str | None) -> tuple[Inflight, torch.Tensor, list[int]]:
+    """The operation, its future result, and the number of rows from each rank."""
     refuse_sparse(tensor, "allgather")
     tensor = tensor.detach()
     if tensor.dim() == 0:
         tensor = tensor.reshape(1)
     host = host_transport()
-    call = Call.of("allgather", name, [tensor])
+    call = Call.from_tensors("allgather", name, [tensor])
     calls = Announcement(host, call).calls()
     agree(call, host.rank, calls)
     rows = [other.tensors[0][1][0] for other in calls]
@@ -117,14 +116,14 @@ def _start(tensor: torch.Tensor, name: str | None) -> tuple[Pending, torch.Tenso
 
 
 def _together(
-    started: Sequence[tuple[Pending, torch.Tensor, list[int]]],
+    started: Sequence[tuple[Inflight, torch.Tensor, list[int]]],
 ) -> Handle[list[torch.Tensor]]:
     pending = joined([pending for pending, _, _ in started])
     return Handle(pending, None, lambda: [output for _, output, _ in started])
 
 
 def _own_part(gradient: torch.Tensor, rows: Sequence[int], shape: torch.Size) -> torch.Tensor:
-    """This rank's rows of the average of all ranks' gradients."""
+    """This rank's rows of the average gradient of all ranks."""
     from .allreduce import allreduce
 
     average = allreduce(gradient)

@@ -1,4 +1,4 @@
-"""allreduce: tensors of all ranks, combined element by element; all ranks get the same bits."""
+"""allreduce: combines the tensors of all ranks element by element. All ranks get bit for bit the same result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from elasticrun.process_sets import global_process_set, require_global
 from elasticrun.reductions import Adasum, Average, Reduction, name_of, reduction_of
 
 from . import adasum as _adasum
-from .announce import Announcement, Call
 from .compression import Compression
 from .handle import Handle, synchronize
+from .inflight import Inflight, joined
 from .memory import element, refuse_sparse
-from .pending import Pending, joined
+from .mismatch_check import Announcement, Call
 from .rounds import host_transport, transport
 
 
@@ -26,11 +26,11 @@ def start(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> Handle[list[torch.Tensor]]:
-    """Starts one fused allreduce of ``tensors`` in place; the handle's result is the list of them.
+    """Starts one fused allreduce of ``tensors`` in place. The result of the handle is the list of tensors.
 
     Raises:
-        TypeError: a type that cannot be combined.
-        NotImplementedError: a sparse tensor.
+        TypeError: a tensor has a type that cannot be combined.
+        NotImplementedError: a tensor is sparse.
     """
     tensors = list(tensors)
     kinds: dict[tuple[torch.dtype, str], list[torch.Tensor]] = {}
@@ -39,14 +39,14 @@ def start(
         element(tensor.dtype)
         kinds.setdefault((tensor.dtype, tensor.device.type), []).append(tensor)
     host = host_transport()
-    call = Call.of("allreduce", name, tensors, op=name_of(op), scale=[prescale, postscale])
+    call = Call.from_tensors("allreduce", name, tensors, op=name_of(op), scale=[prescale, postscale])
     announcement = Announcement(host, call)
     if op == Adasum:
-        # Its steps depend on values, so it runs here and now.
+        # Its exchanges depend on values, so it runs synchronously.
         announcement.check()
         for tensor in tensors:
             _adasum.combine(host, tensor, prescale, postscale)
-        return Handle(Pending([]), None, lambda: tensors)
+        return Handle(Inflight([]), None, lambda: tensors)
     started = [
         transport(alike[0].device).allreduce(alike, name_of(op), prescale, postscale, name) for alike in kinds.values()
     ]
@@ -62,7 +62,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> Handle[torch.Tensor]:
-    """Starts :func:`allreduce_`; :func:`synchronize` gives ``tensor``."""
+    """Starts :func:`allreduce_`; :func:`synchronize` returns ``tensor``."""
     require_global(process_set)
     handle = start([tensor], name, reduction_of(op, average), prescale_factor, postscale_factor)
     return handle.then(lambda _: tensor)
@@ -77,7 +77,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> Handle[torch.Tensor]:
-    """Starts :func:`allreduce`; :func:`synchronize` gives a new tensor."""
+    """Starts :func:`allreduce`; :func:`synchronize` returns a new tensor."""
     refuse_sparse(tensor, "allreduce")
     output = tensor.detach().clone()
     return allreduce_async_(output, average, name, op, prescale_factor, postscale_factor, process_set)
@@ -92,7 +92,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> torch.Tensor:
-    """As :func:`allreduce`, in place and without gradients."""
+    """Like :func:`allreduce`, in place and without gradients."""
     return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
 
 
@@ -108,21 +108,21 @@ def allreduce(
 ) -> torch.Tensor:
     """Combines the tensors of all ranks element by element into a new one.
 
-    Gradients flow through it: that of the input is the same reduction of the outputs' gradients.
+    It is differentiable: the gradient of the input is the same reduction of the outputs' gradients.
 
     Args:
-        tensor: any shape, the same on all ranks; a type that :mod:`elasticrun.torch.memory` lists.
-        average: ``op`` of old scripts: True is Average, False is Sum.
-        name: compared between ranks, and named by errors.
-        compression: how it travels, of :class:`Compression`.
+        tensor: any shape, the same on all ranks. The type must be one that :mod:`elasticrun.torch.memory` lists.
+        average: replaced by ``op``: True is Average, False is Sum.
+        name: name of the operation in errors. Ranks compare it.
+        compression: compression of the tensor, from :class:`Compression`.
         op: Average (the default), Sum, Adasum, Min, Max or Product.
-        prescale_factor: multiplies what comes in.
-        postscale_factor: multiplies what goes out.
+        prescale_factor: factor of the inputs.
+        postscale_factor: factor of the results.
         process_set: only :data:`global_process_set`.
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: ranks called different things, or with different shapes or types.
+        CollectiveMismatch: ranks made different calls, or calls with different shapes or types.
         NotImplementedError: a sparse tensor or another process set.
     """
     require_global(process_set)
@@ -142,7 +142,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> Handle[list[torch.Tensor]]:
-    """Starts :func:`grouped_allreduce_`; :func:`synchronize` gives the list of ``tensors``."""
+    """Starts :func:`grouped_allreduce_`; :func:`synchronize` returns the list of ``tensors``."""
     require_global(process_set)
     return start(tensors, name, reduction_of(op, average), prescale_factor, postscale_factor)
 
@@ -156,7 +156,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> Handle[list[torch.Tensor]]:
-    """Starts :func:`grouped_allreduce`; :func:`synchronize` gives a list of new tensors."""
+    """Starts :func:`grouped_allreduce`; :func:`synchronize` returns a list of new tensors."""
     for tensor in tensors:
         refuse_sparse(tensor, "grouped_allreduce")
     outputs = [tensor.detach().clone() for tensor in tensors]
@@ -172,7 +172,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> list[torch.Tensor]:
-    """As :func:`grouped_allreduce`, in place and without gradients."""
+    """Like :func:`grouped_allreduce`, in place and without gradients."""
     return synchronize(
         grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
     )
@@ -188,7 +188,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = global_process_set,
 ) -> list[torch.Tensor]:
-    """:func:`allreduce` of several tensors as one fused operation; gives a list."""
+    """:func:`allreduce` of several tensors as one fused operation. Returns a list."""
     require_global(process_set)
     for tensor in tensors:
         refuse_sparse(tensor, "grouped_allreduce")

@@ -11,9 +11,9 @@ from elasticrun.process_sets import global_process_set, require_global
 
 from . import layout
 from .allgather import agree
-from .announce import Announcement, Call
 from .handle import Handle, synchronize
 from .memory import refuse_sparse
+from .mismatch_check import Announcement, Call
 from .rounds import host_transport, transport
 
 
@@ -23,9 +23,9 @@ def alltoall_async(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> Handle[Any]:
-    """Starts :func:`alltoall`; :func:`synchronize` gives the rows, and with splits those received as well.
+    """Starts :func:`alltoall`; :func:`synchronize` returns the received rows, and with splits the number of rows from each rank.
 
-    It waits until all ranks have called it, since the size of the result depends on all.
+    The call waits until all ranks have made it, because the size of the result depends on all of them.
     """
     handle = _start(tensor, splits, name, process_set)
     return handle if splits is not None else handle.then(lambda received: received[0])
@@ -37,23 +37,23 @@ def alltoall(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Sends rows of ``tensor`` to each rank and gives those received, in order of rank.
+    """Sends rows of ``tensor`` to each rank and returns the received rows, in order of rank.
 
-    Gradients flow through it: they take the way back.
+    It is differentiable: gradients are exchanged in the opposite direction.
 
     Args:
-        tensor: the first dimension may differ between ranks, the others and the type may not.
-        splits: rows for each rank, in order of rank; without, all get an equal share.
-        name: compared between ranks, and named by errors.
+        tensor: the type and all dimensions except the first must be the same on all ranks.
+        splits: number of rows for each rank, in order of rank. Default: the same number for each.
+        name: name of the operation in errors. Ranks compare it.
         process_set: only :data:`global_process_set`.
 
     Returns:
-        The rows received; with ``splits`` a pair of them and an int32 tensor of the rows from each rank.
+        The received rows. With ``splits``: a pair of them and an int32 tensor with the number of rows from each rank.
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: ranks called different things, or with shapes or types that do not fit.
-        ValueError: the splits do not fit the tensor.
+        CollectiveMismatch: ranks made different calls, or calls with shapes or types that do not fit.
+        ValueError: the splits do not match the tensor.
     """
     output, received = _Alltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received)
@@ -73,7 +73,7 @@ def _start(
     shape = tensor.shape[1:]
     wide = max(shape.numel(), 1)
     rows = given or [tensor.shape[0] // host.size] * host.size
-    call = Call.of("alltoall", name, [tensor], rows=rows)
+    call = Call.from_tensors("alltoall", name, [tensor], rows=rows)
     calls = Announcement(host, call).calls()
     agree(call, host.rank, calls)
     received = [other.detail["rows"][host.rank] for other in calls]

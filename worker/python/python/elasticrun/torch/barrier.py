@@ -1,4 +1,4 @@
-"""barrier: waits until all ranks are here."""
+"""barrier: waits until all ranks have called it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from elasticrun.process_sets import global_process_set, require_global
 
-from .announce import Announcement, Call
+from .mismatch_check import Announcement, Call
 from .rounds import host_transport
 
 
@@ -15,8 +15,8 @@ def barrier(process_set: Any = global_process_set) -> None:
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: a rank called something else.
+        CollectiveMismatch: a rank made a different call.
     """
     require_global(process_set)
-    # An announcement is a barrier: it has the words of all ranks.
+    # An announcement acts as a barrier, because it gathers data of all ranks.
     Announcement(host_transport("barrier"), Call("barrier")).check()

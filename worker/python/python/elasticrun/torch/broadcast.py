@@ -1,4 +1,4 @@
-"""broadcast: one rank's tensor to all."""
+"""broadcast: copies the tensor of one rank to all ranks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 from elasticrun.process_sets import global_process_set, require_global
 
-from .announce import Announcement, Call
 from .handle import Handle, synchronize
 from .memory import refuse_sparse
+from .mismatch_check import Announcement, Call
 from .rounds import host_transport, rank, transport
 
 
@@ -26,12 +26,12 @@ def broadcast_async_(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> Handle[torch.Tensor]:
-    """Starts :func:`broadcast_`; :func:`synchronize` gives ``tensor``."""
+    """Starts :func:`broadcast_`; :func:`synchronize` returns ``tensor``."""
     require_global(process_set)
     refuse_sparse(tensor, "broadcast")
     host = host_transport()
     check_root(root_rank, host.size)
-    announcement = Announcement(host, Call.of("broadcast", name, [tensor], root=root_rank))
+    announcement = Announcement(host, Call.from_tensors("broadcast", name, [tensor], root=root_rank))
     pending = transport(tensor.device).broadcast(tensor, root_rank, name)
     return Handle(pending, announcement, lambda: tensor)
 
@@ -42,7 +42,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> Handle[torch.Tensor]:
-    """Starts :func:`broadcast`; :func:`synchronize` gives a new tensor."""
+    """Starts :func:`broadcast`; :func:`synchronize` returns a new tensor."""
     refuse_sparse(tensor, "broadcast")
     return broadcast_async_(tensor.detach().clone(), root_rank, name, process_set)
 
@@ -53,7 +53,7 @@ def broadcast_(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> torch.Tensor:
-    """As :func:`broadcast`, in place and without gradients."""
+    """Like :func:`broadcast`, in place and without gradients."""
     return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
 
 
@@ -63,21 +63,21 @@ def broadcast(
     name: str | None = None,
     process_set: Any = global_process_set,
 ) -> torch.Tensor:
-    """The tensor of rank ``root_rank``, as a new tensor on all ranks.
+    """Copies the tensor of rank ``root_rank`` to a new tensor on all ranks.
 
-    Gradients flow through it: that of the root's input is the average of the outputs', that of the other
-    ranks' inputs is zero.
+    It is differentiable: the gradient of the root's input is the average of the outputs' gradients, and that of other inputs
+    is zero.
 
     Args:
         tensor: any type and shape, the same on all ranks.
-        root_rank: whose tensor it is.
-        name: compared between ranks, and named by errors.
+        root_rank: rank of the tensor to send.
+        name: name of the operation in errors. Ranks compare it.
         process_set: only :data:`global_process_set`.
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: ranks called different things, or with different shapes or types.
-        ValueError: there is no such rank.
+        CollectiveMismatch: ranks made different calls, or calls with different shapes or types.
+        ValueError: there is no rank ``root_rank``.
     """
     require_global(process_set)
     result: torch.Tensor = _Broadcast.apply(tensor, root_rank, name)

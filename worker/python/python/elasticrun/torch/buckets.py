@@ -1,13 +1,13 @@
-"""Gradients on their way: buckets of them, reduced in one order while the backward pass goes on.
+"""Reduces gradients in buckets, while the backward pass continues.
 
-A bucket is one fused allreduce. Buckets hold parameters in the reverse of the model's order, which is about
-the order that gradients come in, and start in one order on all ranks: a bucket waits for those before it.
+A bucket is one fused allreduce. Buckets contain parameters in the reverse order of the model, which is about the order in
+which gradients become available. All ranks start buckets in the same order: a bucket waits for its predecessors.
 
-Which parameters got a gradient may differ between ranks. All ranks reduce all of them, zeros where there is
-none, and in the last bucket travels a mark for each parameter: what no rank computed stays ``None``.
+Ranks may have gradients for different parameters. All ranks reduce all parameters, with zeros for missing gradients. The last
+bucket also contains a mark for each parameter. A gradient that no rank has computed stays ``None``.
 
-Before the first bucket of a step goes an announcement (:mod:`.announce`): in a round's first step all that
-the ranks must agree on, which is checked before anything is reduced; later only the layout's digest.
+An announcement (:mod:`.mismatch_check`) precedes the first bucket of a step. In the first step of a round it contains the whole
+layout, which is checked before any reduction. Later announcements contain only a digest of the layout.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import torch
 
 from elasticrun import errors
 
-from .announce import Announcement, Call
-from .pending import Pending
+from .inflight import Inflight
+from .mismatch_check import Announcement, Call
 from .rounds import transport
 from .transport import HostTransport, Transport
 
-#: Bytes of a bucket; the first ones are small, so that reducing starts early.
+#: Bytes of a bucket. The first buckets are smaller, so that reduction starts early.
 BUCKET_BYTES = 25 << 20
 FIRST_BUCKET_BYTES = 1 << 20
 
@@ -40,7 +40,7 @@ class Bucket:
 
 
 def assign(parameters: Sequence[torch.Tensor], groups: Sequence[Sequence[int]] = ()) -> list[Bucket]:
-    """Buckets of ``parameters``; what ``groups`` puts together (indices) stays together."""
+    """Assigns ``parameters`` to buckets. The parameters of each of ``groups`` (indices) share a bucket."""
     in_group = {index: group for group in groups for index in group}
     seen: set[int] = set()
     filling: dict[tuple[torch.dtype, torch.device], list[int]] = {}
@@ -76,12 +76,12 @@ def assign(parameters: Sequence[torch.Tensor], groups: Sequence[Sequence[int]] =
 
 
 class Layout:
-    """What ranks must agree on to reduce gradients together.
+    """The properties that ranks must share to reduce gradients together.
 
     Attributes:
         parameters: the parameters, in the model's order.
-        names: one for each parameter.
-        buckets: their buckets.
+        names: name of each parameter.
+        buckets: buckets of the parameters.
     """
 
     def __init__(
@@ -111,61 +111,61 @@ class Layout:
         self.call = Call("gradients", None, described, detail)
         digest = hashlib.sha256(self.call.encode()).hexdigest()[:16]
         self.short = Call("gradients", None, (), {"op": op, "layout": digest})
-        _known[digest] = self.call
+        _layouts_by_digest[digest] = self.call
 
 
-#: Layouts by their digest, for ranks that have joined. A process has few.
-_known: dict[str, Call] = {}
+#: Layouts by digest, for ranks that have joined. A process has few of them.
+_layouts_by_digest: dict[str, Call] = {}
 
 
-class Reduction:
-    """One step's gradients on their way."""
+class BucketReduction:
+    """The reduction of one step's gradients."""
 
     def __init__(self, layout: Layout, host: HostTransport, first: bool) -> None:
         self.layout = layout
         self.host = host
-        self._at = 0
-        self._under_way: list[Pending] = []
+        self._next_bucket = 0
+        self._inflight: list[Inflight] = []
         self._announcement = Announcement(self.host, layout.call if first else layout.short)
         if first:
-            # Before anything is reduced: an error that names the parameter, and a group that lives on.
+            # Checked before any reduction, so that the error names the parameter and the round stays usable.
             self._announcement.check()
         self._marks = torch.empty(0)
 
-    def start_ready(self, ready: Sequence[bool], gradients: Sequence[torch.Tensor | None], all_of_them: bool) -> None:
-        """Starts the buckets that are next and complete; with ``all_of_them`` all that are left.
+    def start_ready(self, ready: Sequence[bool], gradients: Sequence[torch.Tensor | None], flush: bool) -> None:
+        """Starts the next buckets that are complete; with ``flush``, all that remain.
 
-        ``gradients`` are the tensors that travel, and are reduced in place.
+        ``gradients`` are the tensors to send, which are reduced in place.
         """
         buckets = self.layout.buckets
-        while self._at < len(buckets):
-            bucket = buckets[self._at]
-            if not all_of_them and not all(ready[index] for index in bucket.parameters):
+        while self._next_bucket < len(buckets):
+            bucket = buckets[self._next_bucket]
+            if not flush and not all(ready[index] for index in bucket.parameters):
                 return
-            self._at += 1
+            self._next_bucket += 1
             tensors = [present(gradients[index]) for index in bucket.parameters]
-            if self._at == len(buckets):
-                # What is left of each 1 after the reduction matters only in that it is not 0.
+            if self._next_bucket == len(buckets):
+                # A mark is 1 where a gradient exists. After the reduction it only matters whether it is 0.
                 ones = [float(one) for one in ready]
                 self._marks = torch.tensor(ones, dtype=tensors[0].dtype, device=bucket.device)
                 tensors.append(self._marks)
             carrier: Transport = transport(bucket.device)
-            self._under_way.append(carrier.allreduce(tensors, self.layout.op, *self.layout.scale))
+            self._inflight.append(carrier.allreduce(tensors, self.layout.op, *self.layout.scale))
 
     def starts_next(self, index: int) -> bool:
-        """Whether a bucket may be complete now that parameter ``index`` has its gradient."""
+        """Whether the gradient of parameter ``index`` may complete the next bucket."""
         buckets = self.layout.buckets
-        return self._at < len(buckets) and index in buckets[self._at].parameters
+        return self._next_bucket < len(buckets) and index in buckets[self._next_bucket].parameters
 
     def wait(self) -> list[bool]:
-        """Blocks until all is reduced; which parameters have a gradient on any rank.
+        """Blocks until all gradients are reduced. Returns which parameters have a gradient on any rank.
 
         Raises:
             WorkersFailed: the round is over.
             CollectiveMismatch: the ranks have different models.
         """
         try:
-            for pending in self._under_way:
+            for pending in self._inflight:
                 pending.wait()
         except errors.ElasticrunError as error:
             self._announcement.explain(error)
@@ -175,21 +175,21 @@ class Reduction:
 
 
 def present(gradient: torch.Tensor | None) -> torch.Tensor:
-    """``gradient``, which is there."""
+    """``gradient``, which must not be None."""
     assert gradient is not None
     return gradient
 
 
-def take_part(host: HostTransport, call: Call) -> None:
-    """Reduces zeros where the others reduce the gradients of ``call``, for a rank that has joined."""
+def reduce_zeros(host: HostTransport, call: Call) -> None:
+    """Contributes zeros to the reduction of the gradients of ``call``, for a rank that has joined."""
     digest = call.detail.get("layout")
-    full = call if digest is None else _known[digest]
+    full = call if digest is None else _layouts_by_digest[digest]
     if digest is None:
-        _known[hashlib.sha256(full.encode()).hexdigest()[:16]] = full
+        _layouts_by_digest[hashlib.sha256(full.encode()).hexdigest()[:16]] = full
     buckets = full.detail["buckets"]
-    for place, bucket in enumerate(buckets):
+    for position, bucket in enumerate(buckets):
         described = [full.tensors[index] for index in bucket]
-        if place == len(buckets) - 1:
+        if position == len(buckets) - 1:
             described.append((described[0][0], (len(full.tensors),)))
         zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for dtype, shape in described]
         host.allreduce(zeros, full.detail["op"], *full.detail["scale"]).wait()

@@ -1,12 +1,11 @@
-"""The connections of gloo: known by the addresses at which its groups meet, broken when their round is over.
+"""Finds the connections of gloo's groups by their addresses, and breaks them when the round is over.
 
-gloo's groups have no abort, and their memory lives as long as anything refers to them (a
-DistributedDataParallel in a traceback is enough). A member that waits for one that is alive and has left for the
-next round would therefore wait for ever. Broken connections end such an operation at once; :mod:`.gloo` ends those
-that gloo forgets.
+gloo's groups have no abort, and they live as long as any reference to them (a DistributedDataParallel in a traceback is
+enough). A member would therefore wait forever for a live peer that has left for the next round. Broken connections end such an
+operation immediately. :mod:`.gloo` ends the operations that gloo loses.
 
-Each member leaves the address at which it listens in the store in which the group meets, which is ours, and reads
-those of the others. So a connection of a group has such an address at one of its ends.
+Each member publishes its listening address in the store in which the group connects, which is elasticrun's store, and reads
+those of the others. A connection of a group therefore has a published address at one of its ends.
 """
 
 from __future__ import annotations
@@ -18,65 +17,65 @@ import socket
 import threading
 from collections.abc import Iterator
 
-#: Longest value in a store that is looked at. gloo's hold one address and the name of a host.
-_LONGEST = 1024
-#: How the kernel's structures for an address of IPv4 (padded by zeros) and of IPv6 (of no flow) begin.
+#: Maximum length of a store value to search. Values of gloo contain one address and a host name.
+_MAX_VALUE = 1024
+#: The beginning of the kernel's address structures: IPv4 (zero-padded) and IPv6 (flow 0).
 _ADDRESS = re.compile(rb"\x02\0.{6}\0{8}|\x0a\0..\0{4}.{16}", re.DOTALL)
 
 _lock = threading.Lock()
-#: Addresses at which groups of a round listen, here and elsewhere, by round.
+#: Listening addresses of the groups of each round, on all ranks.
 _addresses: dict[int, set[bytes]] = {}
 
 
-def met(round: int, value: bytes) -> None:
-    """Sees what is set in the store of ``round``, or read there: the addresses in it are those of groups."""
-    if len(value) <= _LONGEST:
+def record_addresses(round: int, value: bytes) -> None:
+    """Records the addresses in a value that was written to or read from the store of ``round``."""
+    if len(value) <= _MAX_VALUE:
         found = _ADDRESS.findall(value)
         if found:
             with _lock:
                 _addresses.setdefault(round, set()).update(found)
 
 
-def ends(round: int) -> frozenset[str]:
-    """The connections of groups of ``round`` in this process that are open, by the names that the kernel gives them."""
+def open_connections(round: int) -> frozenset[str]:
+    """The open connections of groups of ``round`` in this process, by their kernel names."""
     return frozenset(name for name, _ in _connections(round))
 
 
 def are_closed(names: frozenset[str]) -> bool:
-    """Whether this process has closed all of ``names``, as given by :func:`ends`."""
-    return names.isdisjoint(name for name, _ in _links())
+    """Whether this process has closed all of ``names``, which :func:`open_connections` returned."""
+    return names.isdisjoint(name for name, _ in _sockets())
 
 
-def hang_up(round: int) -> None:
-    """Shuts the connections of groups of ``round``. Operations on them end with an error."""
-    for _, end in _connections(round):
-        # A peer was quicker.
+def break_connections(round: int) -> None:
+    """Shuts down the connections of groups of ``round``. Operations on them end with an error."""
+    for _, connection in _connections(round):
+        # A peer may have closed it already.
         with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def forget(round: int) -> None:
-    """Nobody in this process uses groups of ``round`` any more."""
+    """Drops the addresses of ``round``, whose groups are no longer used in this process."""
     with _lock:
         _addresses.pop(round, None)
 
 
 def _connections(round: int) -> Iterator[tuple[str, socket.socket]]:
-    """Name and socket of each connection; a socket is valid until the next is asked for."""
+    """Name and socket of each connection. A socket is valid until the next iteration."""
     with _lock:
         known = set(_addresses.get(round, ()))
     if not known:
         return
-    for name, entry in _links():
-        # Others may close theirs meanwhile; a listener has no peer.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(entry))) as end:
-            if end.type == socket.SOCK_STREAM and not known.isdisjoint(
-                _raw(end.family, address) for address in (end.getpeername(), end.getsockname())
+    for name, entry in _sockets():
+        # Other threads may close sockets meanwhile, and a listener has no peer.
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(entry))) as connection:
+            if connection.type == socket.SOCK_STREAM and not known.isdisjoint(
+                _raw(connection.family, address) for address in (connection.getpeername(), connection.getsockname())
             ):
-                yield name, end
+                yield name, connection
 
 
-def _links() -> Iterator[tuple[str, str]]:
+def _sockets() -> Iterator[tuple[str, str]]:
     """The kernel's name of each socket of this process, and its descriptor."""
     for entry in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -86,7 +85,7 @@ def _links() -> Iterator[tuple[str, str]]:
 
 
 def _raw(family: int, address: tuple[str | int, ...]) -> bytes:
-    """``address`` as :data:`_ADDRESS` finds it; empty for other families than IPv4 and IPv6."""
+    """``address`` in the form that :data:`_ADDRESS` matches; empty for families other than IPv4 and IPv6."""
     if family not in (socket.AF_INET, socket.AF_INET6):
         return b""
     host, port = str(address[0]), int(address[1])

@@ -1,7 +1,7 @@
-"""Tensors of accelerators: a process group of torch for each kind of device, made anew for each round.
+"""Transports of accelerator tensors: one torch process group for each device type, created anew in each round.
 
-On CUDA that is NCCL. Its rendezvous is the agent's store, under the round's prefix; a round change aborts it
-(:mod:`.abort`). Devices without a group of their own go through memory of the host.
+On CUDA the group is NCCL. Its rendezvous is the store of the job, under the prefix of the round. A round change aborts it
+(:mod:`.abort`). Tensors of devices without a group are copied through host memory.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch._C._distributed_c10d import Store
 from elasticrun import _native
 
 from . import abort
-from .failures import judge
+from .failures import classify
 from .group_transport import GroupTransport
 from .store import round_store
 from .transport import HostTransport, Transport
 
-#: Makes the group of this rank: store, rank, size, device.
+#: Creates the group of this rank from store, rank, size and device.
 Factory = Callable[[Store, int, int, torch.device], dist.ProcessGroup]
 
 
@@ -39,15 +39,15 @@ _transports: dict[str, tuple[HostTransport, GroupTransport]] = {}
 
 
 def register(device_type: str, factory: Factory) -> None:
-    """Has tensors of ``device_type`` carried by groups that ``factory`` makes."""
+    """Registers the ``factory`` of groups that transport tensors of ``device_type``."""
     _factories[device_type] = factory
     _transports.pop(device_type, None)
 
 
 def transport(device: torch.device, host: HostTransport) -> Transport:
-    """What carries tensors of ``device`` in the round of ``host``.
+    """The transport of tensors of ``device`` in the round of ``host``.
 
-    The first call of a round makes the group: all ranks come to it with the same operation.
+    The first call of a round creates the group. All ranks make that call with the same operation.
     """
     factory = _factories.get(device.type)
     if factory is None:
@@ -59,6 +59,6 @@ def transport(device: torch.device, host: HostTransport) -> Transport:
     store = round_store(world, f"device/{device.type}")
     group = factory(store, host.rank, host.size, device)
     abort.watch(group, world.round)
-    made = GroupTransport(group, judge)
-    _transports[device.type] = host, made
-    return made
+    created = GroupTransport(group, classify)
+    _transports[device.type] = host, created
+    return created

@@ -1,4 +1,4 @@
-"""What an error of torch means: that the round is over, or what it says."""
+"""Classifies errors of torch, which may be caused by the end of the round."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from elasticrun import _native, errors
 from . import abort
 from .group import Group
 
-#: Seconds to hear of the round's abort after an operation of gloo or NCCL failed. Its connections break
-#: at once when a peer dies; the word of the driver comes some milliseconds later.
-PATIENCE = 5.0
+#: Maximum seconds to wait for the round's abort after an operation of gloo or NCCL has failed. Its connections break as
+#: soon as a peer dies; the abort arrives some milliseconds later.
+ABORT_TIMEOUT = 5.0
 
 
-def judge(error: Exception) -> Exception:
-    """``error`` itself, or the error of the round that it comes from.
+def classify(error: Exception) -> Exception:
+    """The error of the round that caused ``error``, or ``error`` itself.
 
-    torch makes a RuntimeError of whatever fails below it. It comes from the round if the round was aborted,
-    or if an operation of our own back end failed. After an operation of another back end the abort may not
-    have come yet, so it is waited for, at most :data:`PATIENCE`.
+    torch raises a RuntimeError for any failure of a back end. The round caused it if the round was aborted, or if an
+    operation of the elasticrun back end failed. After an operation of another back end the abort may not have arrived yet,
+    so this function waits for it, at most :data:`ABORT_TIMEOUT`.
     """
     if isinstance(error, errors.ElasticrunError) or not isinstance(error, RuntimeError):
         return error
-    ours = own_failure()
-    if ours is not None:
-        return ours
+    failure = default_group_failure()
+    if failure is not None:
+        return failure
     if not _native.in_round():
         return error
     round = _native.world().round
-    if abort.aborted(round, PATIENCE if _foreign(error) else 0.0):
+    if abort.aborted(round, ABORT_TIMEOUT if _foreign(error) else 0.0):
         return errors.WorkersFailed(f"round {round} was aborted while torch was at work: {error}")
     return error
 
 
-def own_failure() -> Exception | None:
-    """What the first failed operation of the default group said, if the group is ours."""
+def default_group_failure() -> Exception | None:
+    """The error of the first failed operation of the default group, if that group has the elasticrun back end."""
     if not dist.is_initialized():
         return None
     group = dist.group.WORLD
@@ -43,7 +43,7 @@ def own_failure() -> Exception | None:
 
 
 def _foreign(error: RuntimeError) -> bool:
-    """Whether ``error`` may come from a connection of gloo or NCCL, or from an error of the round in a future's callback."""
+    """Whether ``error`` may come from a connection of gloo or NCCL, or from an error of the round in a callback of a future."""
     kinds = tuple(
         getattr(dist, name)
         for name in ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")

@@ -1,4 +1,4 @@
-"""What Horovod's scripts ask about its build."""
+"""Functions with which Horovod scripts query its build."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from elasticrun.built import (
+from elasticrun.build_info import (
     ccl_built,
     ddl_built,
     gloo_built,

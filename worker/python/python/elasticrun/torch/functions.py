@@ -1,4 +1,4 @@
-"""Parameters, optimizer states and Python objects to all ranks."""
+"""Copies parameters, optimizer states and Python objects between ranks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .rounds import host_transport
 def broadcast_parameters(
     params: Mapping[str, Any] | Iterable[Any], root_rank: int, process_set: Any = global_process_set
 ) -> None:
-    """Brings parameters of rank ``root_rank`` to all, in place.
+    """Copies the parameters of rank ``root_rank`` to all ranks, in place.
 
     Args:
-        params: a ``state_dict()``, ``named_parameters()`` or parameters. What is no tensor is left out.
-        root_rank: whose parameters they are.
+        params: a ``state_dict()``, ``named_parameters()`` or parameters. Values that are not tensors are ignored.
+        root_rank: rank of the parameters to copy.
         process_set: only :data:`global_process_set`.
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: the ranks have different parameters; rank and parameter are named.
+        CollectiveMismatch: the ranks have different parameters. The message names rank and parameter.
     """
     require_global(process_set)
     if isinstance(params, Mapping):
@@ -47,14 +47,14 @@ def broadcast_parameters(
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
 ) -> None:
-    """Brings the state of rank ``root_rank``'s optimizer to all.
+    """Copies the optimizer state of rank ``root_rank`` to all ranks.
 
-    A rank whose optimizer has no state yet (no step was made) gets one; no step is made for that.
+    An optimizer without state (before its first step) receives one, without making a step.
 
     Args:
         optimizer: any optimizer of torch, wrapped or not.
-        root_rank: whose state it is.
-        model: taken for Horovod's sake; not needed.
+        root_rank: rank of the state to copy.
+        model: accepted for Horovod compatibility, without effect.
 
     Raises:
         WorkersFailed: the round is over.
@@ -70,7 +70,7 @@ def broadcast_optimizer_state(
     if not mine:
         tensors = [torch.empty(shape, dtype=dtype) for shape, dtype, _ in described]
     for index, tensor in enumerate(tensors):
-        # The root's own state stays where it is.
+        # The tensors of the root are sent from the device where they are.
         host.broadcast(tensor, root_rank, f"optimizer state {index}").wait()
     if not mine:
         root = _put_back(skeleton, tensors)
@@ -80,33 +80,33 @@ def broadcast_optimizer_state(
                 f"the optimizer of rank {root_rank} has groups of {counts[1]} parameters, that of rank "
                 f"{host.rank} of {counts[0]}: build the same optimizer on all ranks"
             )
-        # Tensors go to the device of their parameters there.
+        # load() moves tensors to the devices of their parameters.
         optimizer_state.load(optimizer, root)
 
 
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: Any = global_process_set
 ) -> Any:
-    """The object of rank ``root_rank``, on all ranks.
+    """Copies the object of rank ``root_rank`` to all ranks.
 
-    It travels as a pickle, between authenticated workers of one job only.
+    The object is sent as a pickle, between authenticated workers of one job only.
 
     Args:
-        obj: what to send; the other ranks may pass anything.
-        root_rank: whose object it is.
-        name: named by errors.
+        obj: the object to send. Other ranks may pass any value.
+        root_rank: rank of the object to send.
+        name: name of the operation in errors.
         process_set: only :data:`global_process_set`.
 
     Raises:
         WorkersFailed: the round is over.
-        ValueError: there is no such rank.
+        ValueError: there is no rank ``root_rank``.
     """
     require_global(process_set)
     host = host_transport("broadcast_object")
     check_root(root_rank, host.size)
     mine = host.rank == root_rank
     data = _pickled(obj) if mine else None
-    work = host.lane.broadcast_bytes(data, root_rank, name=name)
+    work = host.queue.broadcast_bytes(data, root_rank, name=name)
     work.wait()
     return obj if mine else pickle.loads(cast(bytes, work.result()))
 
@@ -114,20 +114,20 @@ def broadcast_object(
 def allgather_object(obj: Any, name: str | None = None, process_set: Any = global_process_set) -> list[Any]:
     """The objects of all ranks, in order of rank.
 
-    They travel as pickles, between authenticated workers of one job only.
+    The objects are sent as pickles, between authenticated workers of one job only.
 
     Raises:
         WorkersFailed: the round is over.
     """
     require_global(process_set)
     host = host_transport()
-    work = host.lane.allgather_bytes(_pickled(obj), name=name)
+    work = host.queue.allgather_bytes(_pickled(obj), name=name)
     work.wait()
     return [pickle.loads(data) for data in cast(list[bytes], work.result())]
 
 
 def _pickled(obj: Any) -> bytes:
-    """A pickle; by cloudpickle, if it is there, for what pickle does not take (lambdas)."""
+    """Pickles an object. Uses cloudpickle, if installed, for objects that pickle refuses (such as lambdas)."""
     try:
         return pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -138,18 +138,18 @@ def _pickled(obj: Any) -> bytes:
         return cast(bytes, cloudpickle.dumps(obj))
 
 
-class _Place:
-    """Where a tensor was taken out."""
+class _TensorReference:
+    """A reference in place of a tensor that was taken out."""
 
     def __init__(self, index: int) -> None:
         self.index = index
 
 
 def _take_out(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """``value`` with a place instead of each tensor; the tensors go to the list."""
+    """``value`` with a reference in place of each tensor. The tensors are appended to ``tensors``."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
-        return _Place(len(tensors) - 1)
+        return _TensorReference(len(tensors) - 1)
     if isinstance(value, dict):
         return {key: _take_out(item, tensors) for key, item in value.items()}
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
@@ -158,7 +158,7 @@ def _take_out(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _put_back(value: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(value, _Place):
+    if isinstance(value, _TensorReference):
         return tensors[value.index]
     if isinstance(value, dict):
         return {key: _put_back(item, tensors) for key, item in value.items()}

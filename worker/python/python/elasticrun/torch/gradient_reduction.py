@@ -1,4 +1,4 @@
-"""The steps of DistributedOptimizer with all ops but Adasum: gradients are combined, then comes the step."""
+"""The optimizer step of DistributedOptimizer with ops other than Adasum: combines gradients before the step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from elasticrun.reductions import name_of
 
-from .buckets import Layout, Reduction, assign
+from .buckets import BucketReduction, Layout, assign
 from .memory import refuse_sparse
 from .parameters import grouped
 from .rounds import host_transport
@@ -20,7 +20,7 @@ from .wrapped_optimizer import WrappedOptimizer
 
 
 def take_over(parameter: torch.Tensor, hook: Any) -> None:
-    """Has ``hook`` called with each gradient of ``parameter``, in place of an earlier optimizer's hook."""
+    """Calls ``hook`` with each gradient of ``parameter``, instead of the hook of an earlier optimizer."""
     holder: Any = parameter
     earlier = getattr(holder, "_elasticrun_hook", None)
     if earlier is not None:
@@ -29,7 +29,7 @@ def take_over(parameter: torch.Tensor, hook: Any) -> None:
 
 
 class GradientReduction(WrappedOptimizer):
-    """Steps with the gradients of all ranks, which are reduced in buckets while ``backward()`` goes on."""
+    """Steps with the combined gradients of all ranks, which are reduced in buckets during ``backward()``."""
 
     def _begin(
         self,
@@ -53,7 +53,7 @@ class GradientReduction(WrappedOptimizer):
         self._wire = wire
         self._layouts: dict[int, Layout] = {}
         self._host: HostTransport | None = None
-        self._reduction: Reduction | None = None
+        self._reduction: BucketReduction | None = None
         self._announced = False
         self._forget()
         for index, parameter in enumerate(self._parameters):
@@ -65,31 +65,31 @@ class GradientReduction(WrappedOptimizer):
         self._left = [passes] * len(self._parameters)
 
     def synchronize(self) -> None:
-        """Waits until the gradients of all ranks are in ``parameter.grad``.
+        """Waits until ``parameter.grad`` contains the combined gradients of all ranks.
 
-        What no rank has computed since the last step stays None.
+        A gradient that no rank has computed since the last step stays None.
 
         Raises:
             WorkersFailed: the round is over.
-            CollectiveMismatch: the ranks have different models; the parameter is named.
-            NotImplementedError: a sparse gradient, without ``sparse_as_dense``.
+            CollectiveMismatch: the ranks have different models. The message names the parameter.
+            NotImplementedError: a gradient is sparse, without ``sparse_as_dense``.
         """
         reduction = self._started(self._current())
         had = [parameter.grad is not None for parameter in self._parameters]
         for index, parameter in enumerate(self._parameters):
-            if self._traveling[index] is None:
+            if self._sent[index] is None:
                 self._send(index, parameter)
-        reduction.start_ready(had, self._traveling, True)
+        reduction.start_ready(had, self._sent, True)
         try:
-            somewhere = reduction.wait()
-            self._receive(somewhere)
+            on_any_rank = reduction.wait()
+            self._receive(on_any_rank)
         finally:
             self._clear()
         self._synchronized = True
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it ``step()`` takes the gradients as they are, after a ``synchronize()`` by hand."""
+        """In this context ``step()`` uses the current gradients, after an explicit ``synchronize()``."""
         self._waits = False
         try:
             yield
@@ -97,9 +97,9 @@ class GradientReduction(WrappedOptimizer):
             self._waits = True
 
     def step(self, closure: Any = None) -> Any:
-        """Waits for the gradients, then does the optimizer's step.
+        """Waits for the gradients, then makes the optimizer's step.
 
-        With a ``closure``, which computes the gradients anew, they are reduced after it has run.
+        A ``closure`` recomputes the gradients. They are reduced after it has run.
         """
         if not self._waits:
             self._synchronized = False
@@ -116,11 +116,10 @@ class GradientReduction(WrappedOptimizer):
         return super().step()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As that of the optimizer.
+        """Like that of the wrapped optimizer.
 
         Raises:
-            AssertionError: gradients are under way: after ``backward()`` comes ``step()`` or
-                ``synchronize()`` first.
+            AssertionError: a reduction is running: call ``step()`` or ``synchronize()`` after ``backward()`` first.
         """
         if self._reduction is not None:
             raise AssertionError(
@@ -130,7 +129,7 @@ class GradientReduction(WrappedOptimizer):
         super().zero_grad(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As that of the optimizer; gradients under way are forgotten."""
+        """Like that of the wrapped optimizer. Discards a running reduction."""
         self._forget()
         super().load_state_dict(state_dict)
 
@@ -159,12 +158,12 @@ class GradientReduction(WrappedOptimizer):
                 self._ready[index] = True
                 reduction = self._started(host)
                 if reduction.starts_next(index):
-                    reduction.start_ready(self._ready, self._traveling, False)
+                    reduction.start_ready(self._ready, self._sent, False)
 
         return accumulated
 
     def _current(self) -> HostTransport:
-        """The round's collectives. What is left of a step in an earlier round is forgotten."""
+        """The transport of the current round. Discards an unfinished step of an earlier round."""
         host = host_transport()
         if host is not self._host:
             self._host = host
@@ -172,10 +171,10 @@ class GradientReduction(WrappedOptimizer):
             self._forget()
         return host
 
-    def _started(self, host: HostTransport) -> Reduction:
-        """This step's reduction; begins it."""
+    def _started(self, host: HostTransport) -> BucketReduction:
+        """The reduction of this step. The first call starts it."""
         if self._reduction is None:
-            self._reduction = Reduction(self._layout(host.size), host, not self._announced)
+            self._reduction = BucketReduction(self._layout(host.size), host, not self._announced)
             self._announced = True
         return self._reduction
 
@@ -183,13 +182,13 @@ class GradientReduction(WrappedOptimizer):
         if ranks not in self._layouts:
             op, scale = name_of(self._op), (1.0, 1.0)
             if self._predivide != 1.0:
-                # "average" divides once; this one before and after a sum.
+                # Divides before and after a sum, instead of once as "average" does.
                 op, scale = "sum", (1.0 / self._predivide, self._predivide / ranks)
             self._layouts[ranks] = Layout(self._parameters, self._names, self._buckets, op, scale, self._wire)
         return self._layouts[ranks]
 
     def _send(self, index: int, parameter: torch.Tensor) -> None:
-        """Makes the tensor that travels."""
+        """Creates the tensor to send."""
         gradient = parameter.grad
         if gradient is None:
             gradient = torch.zeros_like(parameter)
@@ -198,15 +197,15 @@ class GradientReduction(WrappedOptimizer):
         elif gradient.layout is not torch.strided:
             refuse_sparse(gradient, f"reduction of the gradient of {self._names[index]!r}")
         with torch.no_grad():
-            self._traveling[index], self._contexts[index] = self._compression.compress(gradient)
+            self._sent[index], self._contexts[index] = self._compression.compress(gradient)
 
-    def _receive(self, somewhere: Sequence[bool]) -> None:
+    def _receive(self, on_any_rank: Sequence[bool]) -> None:
         with torch.no_grad():
             for index, parameter in enumerate(self._parameters):
-                if not somewhere[index]:
+                if not on_any_rank[index]:
                     parameter.grad = None
                     continue
-                result = self._compression.decompress(self._traveling[index], self._contexts[index])
+                result = self._compression.decompress(self._sent[index], self._contexts[index])
                 if parameter.grad is None:
                     parameter.grad = result
                 elif parameter.grad.is_sparse:
@@ -219,7 +218,7 @@ class GradientReduction(WrappedOptimizer):
         self._reduction = None
         self._left = [self._passes] * count
         self._ready = [False] * count
-        self._traveling: list[torch.Tensor | None] = [None] * count
+        self._sent: list[torch.Tensor | None] = [None] * count
         self._contexts: list[Any] = [None] * count
 
     def _forget(self) -> None:

@@ -1,4 +1,4 @@
-"""What torch.distributed asks of every group, whatever it carries: rank, name, messages, and its end."""
+"""The base classes of process groups: rank, name, messages and shutdown."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 import torch.distributed as dist
 
 from . import options, tracing
-from .pending import Pending
+from .inflight import Inflight
 from .transport import Messages
 from .work import Work
 
 NAME = "elasticrun"
 
 if TYPE_CHECKING:
-    # torch's stubs have overloads that no one signature matches.
+    # torch's stubs have overloads that no single signature matches.
     class _Base:
         def __init__(self, rank: int, size: int) -> None: ...
         def rank(self) -> int: ...
@@ -26,13 +26,13 @@ else:
     _Base = dist.ProcessGroup
 
 
-class Named(_Base):
-    """What torch asks of each group that is written in Python, whatever it does: who it is.
+class NamedGroup(_Base):
+    """A process group written in Python, with the name and rank that torch expects.
 
     Args:
-        rank: this process's place.
-        size: how many there are.
-        description: what it is for, until torch says it.
+        rank: rank of this process in the group.
+        size: number of ranks in the group.
+        description: description until torch sets one.
     """
 
     def __init__(self, rank: int, size: int, description: str) -> None:
@@ -40,19 +40,19 @@ class Named(_Base):
         self._name = ""
         self._description = description
 
-    def _get_backend(self, device: torch.device) -> Named:
-        """What carries tensors of ``device``: this, whatever the device."""
+    def _get_backend(self, device: torch.device) -> NamedGroup:
+        """The back end for tensors of ``device``: this group, for any device."""
         return self
 
     @property
     def group_name(self) -> str:
-        """The name that torch knows this group by."""
+        """The name of this group in torch."""
         names: Any = dist.distributed_c10d._world.pg_names
         return str(names.get(self, self._name))
 
     @property
     def group_desc(self) -> str:
-        """What torch was told that this group is for."""
+        """The description of this group."""
         return self._description
 
     def _set_group_name(self, name: str) -> None:
@@ -62,14 +62,14 @@ class Named(_Base):
         self._description = description
 
 
-class Group(Named):
+class Group(NamedGroup):
     """Members of a round, in order of rank.
 
     Args:
-        rank: this process's place.
-        size: how many there are.
-        messages: carries tensors from one to another.
-        timeout: longest wait of an operation that says no other.
+        rank: rank of this process in the group.
+        size: number of ranks in the group.
+        messages: transport of tensors between two ranks.
+        timeout: default maximum wait of operations.
     """
 
     def __init__(self, rank: int, size: int, messages: Messages, timeout: timedelta | None = None) -> None:
@@ -80,37 +80,37 @@ class Group(Named):
 
     @property
     def error(self) -> Exception | None:
-        """What the first failed operation said."""
+        """The error of the first failed operation."""
         return self._error
 
-    def send(self, tensors: list[torch.Tensor], to: int, tag: int) -> Work:
-        """Sends a tensor to a rank, which receives it with the same tag."""
+    def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Work:
+        """Sends a tensor to a rank, which must receive it with the same tag."""
         (tensor,) = tensors
-        self._check_peer("send to", to)
-        return self._work(self._messages.send(tensor, to, tag), tensors)
+        self._check_peer("send to", dst)
+        return self._work(self._messages.send(tensor, dst, tag), tensors)
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Work:
-        """Receives what a rank sends with the same tag, into a tensor of the same size."""
+        """Receives a tensor that a rank sends with the same tag, into a tensor of the same size."""
         (tensor,) = tensors
         self._check_peer("receive from", source)
         message = self._messages.receive(tensor, source, tag)
         return self._work(message, tensors, source=lambda: source)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
-        """As :meth:`recv`, from the rank that sends first. Groups of some ranks alone have it."""
+        """Like :meth:`recv`, from the rank that sends first. The group of all ranks does not support it."""
         (tensor,) = tensors
         message, source = self._messages.receive_any(tensor, tag)
         return self._work(message, tensors, source=source)
 
     def getBackendName(self) -> str:
-        """The back end's name."""
+        """The name of the back end."""
         return NAME
 
     def shutdown(self) -> None:
-        """Nothing: what carries the tensors belongs to the round."""
+        """Does nothing, because the transport belongs to the round."""
 
     def abort(self) -> None:
-        """Nothing: the round's abort ends its operations."""
+        """Does nothing, because the round's abort ends the operations."""
 
     def __repr__(self) -> str:
         return f"<elasticrun process group, rank {self.rank()} of {self.size()}>"
@@ -122,14 +122,14 @@ class Group(Named):
 
     def _work(
         self,
-        pending: Pending,
+        pending: Inflight,
         results: Sequence[torch.Tensor],
         opts: Any = None,
         timeout: timedelta | None = None,
         **more: Any,
     ) -> Work:
-        # DistributedDataParallel imports the compiler, and calls collectives when it is made.
-        tracing.keep_out()
+        # DistributedDataParallel imports the compiler, and calls collectives in its constructor.
+        tracing.exclude()
         limit = options.limit(opts, timeout, self._timeout)
         return Work(pending, results, limit, self._failed, **more)
 

@@ -1,4 +1,4 @@
-"""A process group of torch (NCCL, gloo) as a carrier of tensors."""
+"""A transport that uses a process group of torch (NCCL, gloo)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
+from .inflight import Inflight
 from .memory import same_type
-from .pending import Pending
-from .transport import combined
+from .transport import reduction_for
 
 _OPS = {
     "sum": ReduceOp.SUM,
@@ -25,24 +25,24 @@ _OPS = {
     "bxor": ReduceOp.BXOR,
 }
 
-#: Types that our own collectives combine, and neither gloo nor NCCL as torch calls them.
+#: Types that elasticrun's collectives combine, but torch's gloo and NCCL groups do not.
 _NOT_COMBINED = {getattr(torch, name) for name in ("int16", "uint16", "uint32", "uint64") if hasattr(torch, name)}
 
 
 class _Part:
-    """A Work of torch as a part of a :class:`Pending`."""
+    """A torch Work as a part of an :class:`.inflight.Inflight`."""
 
-    def __init__(self, work: dist.Work, judge: Callable[[Exception], Exception]) -> None:
+    def __init__(self, work: dist.Work, classify: Callable[[Exception], Exception]) -> None:
         self._work = work
-        self._judge = judge
-        #: What its future said. gloo calls a future's callbacks before the work itself counts as done, so who is
-        #: called by one must not wait for the work.
-        self._told: tuple[Exception | None] | None = None
+        self._classify = classify
+        #: The outcome that the future reported. gloo runs callbacks of a future before the work counts as done, so a
+        #: callback must not wait for the work.
+        self._outcome: tuple[Exception | None] | None = None
 
     def wait(self, timeout: float | None = None) -> None:
         try:
-            if self._told is not None:
-                (error,) = self._told
+            if self._outcome is not None:
+                (error,) = self._outcome
                 if error is not None:
                     raise error
             elif timeout is None:
@@ -50,10 +50,10 @@ class _Part:
             else:
                 self._work.wait(timedelta(seconds=timeout))
         except RuntimeError as error:
-            _raise_meaning(error, self._judge)
+            _raise_meaning(error, self._classify)
 
     def poll(self) -> bool:
-        return self._told is not None or self._work.is_completed()
+        return self._outcome is not None or self._work.is_completed()
 
     def then(self, callback: Callable[[Exception | None], None]) -> None:
         def done(future: torch.futures.Future[Any]) -> None:
@@ -61,25 +61,24 @@ class _Part:
             try:
                 future.value()
             except RuntimeError as raised:
-                error = self._judge(raised)
-            self._told = (error,)
+                error = self._classify(raised)
+            self._outcome = (error,)
             callback(error)
 
         self._work.get_future().add_done_callback(done)
 
 
 class GroupTransport:
-    """Operations of ``group``; ``judge`` tells what its errors mean, such as that the round is over.
+    """Runs operations on ``group``. ``classify`` maps its errors, for example to the error of the round.
 
-    What is only moved travels as bytes, so it may be of any type. What is combined must be of a type that the
-    group's library knows.
+    Operations that only move data support tensors of any type. Reductions support the types of the group's library.
     """
 
-    def __init__(self, group: Any, judge: Callable[[Exception], Exception]) -> None:
+    def __init__(self, group: Any, classify: Callable[[Exception], Exception]) -> None:
         self.group = group
         self.rank = group.rank()
         self.size = group.size()
-        self._judge = judge
+        self._classify = classify
 
     def allreduce(
         self,
@@ -88,15 +87,15 @@ class GroupTransport:
         prescale: float = 1.0,
         postscale: float = 1.0,
         name: str | None = None,
-    ) -> Pending:
+    ) -> Inflight:
         if not tensors:
-            return Pending([])
+            return Inflight([])
         tensors = [tensor.detach() for tensor in tensors]
         options = dist.AllreduceOptions()
         with torch.no_grad():
-            # One contiguous tensor: one launch, and no limits on layouts.
+            # One contiguous tensor needs one launch, and allows any layout of the inputs.
             flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        options.reduceOp = _OPS[combined(flat.dtype, op, prescale * postscale)]
+        options.reduceOp = _OPS[reduction_for(flat.dtype, op, prescale * postscale)]
         if prescale != 1.0:
             _scale(flat, prescale)
         if op == "average":
@@ -107,28 +106,28 @@ class GroupTransport:
             with torch.no_grad():
                 if postscale != 1.0:
                     _scale(flat, postscale)
-                at = 0
+                offset = 0
                 for tensor in tensors:
-                    part = flat.narrow(0, at, tensor.numel())
+                    part = flat.narrow(0, offset, tensor.numel())
                     tensor.copy_(part.view(tensor.shape))
-                    at += tensor.numel()
+                    offset += tensor.numel()
 
-        return Pending([work], finish, flat)
+        return Inflight([work], finish, flat)
 
-    def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Pending:
+    def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Inflight:
         tensor = tensor.detach()
         dense = _dense(tensor)
         options = dist.BroadcastOptions()
         options.rootRank = root
         options.rootTensor = 0
         work = self._call(lambda: self.group.broadcast([_bytes(dense)], options))
-        return Pending([work], _copied(dense, tensor), dense)
+        return Inflight([work], _copied(dense, tensor), dense)
 
-    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Pending:
+    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Inflight:
         same_type("allgather", tensor, output)
         source, target = _dense(tensor), _target(output)
         work = self._call(lambda: self.group._allgather_base(_bytes(target), _bytes(source)))
-        return Pending([work], _copied(target, output), (source, target))
+        return Inflight([work], _copied(target, output), (source, target))
 
     def reduce_scatter(
         self,
@@ -137,11 +136,11 @@ class GroupTransport:
         op: str,
         prescale: float = 1.0,
         name: str | None = None,
-    ) -> Pending:
+    ) -> Inflight:
         same_type("reduce_scatter", tensor, output)
         source, target = _dense(tensor), _target(output)
         options = dist.ReduceScatterOptions()
-        options.reduceOp = _OPS[combined(source.dtype, op, prescale)]
+        options.reduceOp = _OPS[reduction_for(source.dtype, op, prescale)]
         if prescale != 1.0:
             source = source.clone()
             _scale(source, prescale)
@@ -157,7 +156,7 @@ class GroupTransport:
             if copied is not None:
                 copied()
 
-        return Pending([work], finish, (source, target))
+        return Inflight([work], finish, (source, target))
 
     def alltoall(
         self,
@@ -166,7 +165,7 @@ class GroupTransport:
         output: torch.Tensor,
         output_splits: Sequence[int],
         name: str | None = None,
-    ) -> Pending:
+    ) -> Inflight:
         same_type("alltoall", tensor, output)
         source, target = _dense(tensor), _target(output)
         wide = source.element_size()
@@ -178,10 +177,10 @@ class GroupTransport:
                 [count * wide for count in splits],
             )
         )
-        return Pending([work], _copied(target, output), (source, target))
+        return Inflight([work], _copied(target, output), (source, target))
 
-    def barrier(self) -> Pending:
-        return Pending([self._call(lambda: self.group.barrier(dist.BarrierOptions()))])
+    def barrier(self) -> Inflight:
+        return Inflight([self._call(lambda: self.group.barrier(dist.BarrierOptions()))])
 
     def _combine(self, tensor: torch.Tensor, start: Callable[[], dist.Work]) -> _Part:
         if tensor.dtype in _NOT_COMBINED:
@@ -193,20 +192,20 @@ class GroupTransport:
 
     def _call(self, start: Callable[[], dist.Work]) -> _Part:
         try:
-            return _Part(start(), self._judge)
+            return _Part(start(), self._classify)
         except RuntimeError as error:
-            _raise_meaning(error, self._judge)
+            _raise_meaning(error, self._classify)
 
 
-def _raise_meaning(error: RuntimeError, judge: Callable[[Exception], Exception]) -> NoReturn:
-    meaning = judge(error)
+def _raise_meaning(error: RuntimeError, classify: Callable[[Exception], Exception]) -> NoReturn:
+    meaning = classify(error)
     if meaning is error:
         raise error
     raise meaning from error
 
 
 def _elements(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements of a contiguous tensor; those of bool as 0 and 1."""
+    """All elements of a contiguous tensor, with bool as 0 and 1."""
     flat = tensor.view(-1)
     return flat.view(torch.uint8) if flat.dtype is torch.bool else flat
 
@@ -217,19 +216,19 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Contiguous memory with the values of ``tensor``: its own, if that is."""
+    """Contiguous memory with the values of ``tensor``: its own memory, if that is contiguous."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def _target(output: torch.Tensor) -> torch.Tensor:
-    """Contiguous memory for what becomes ``output``: its own, if that is."""
+    """Contiguous memory for the values of ``output``: its own memory, if that is contiguous."""
     output = output.detach()
     plain = output.is_contiguous() and not output.is_conj() and not output.is_neg()
     return output if plain else torch.empty(output.shape, dtype=output.dtype, device=output.device)
 
 
 def _copied(dense: torch.Tensor, tensor: torch.Tensor) -> Callable[[], None] | None:
-    """What copies ``dense`` to ``tensor``, unless they are one memory."""
+    """A function that copies ``dense`` to ``tensor``; None if they share memory."""
     if dense.data_ptr() == tensor.data_ptr():
         return None
 
@@ -241,7 +240,7 @@ def _copied(dense: torch.Tensor, tensor: torch.Tensor) -> Callable[[], None] | N
 
 
 def _scale(tensor: torch.Tensor, factor: float) -> None:
-    """Multiplies in place; whole numbers are cut off."""
+    """Multiplies in place. Integers are truncated."""
     with torch.no_grad():
         if tensor.is_floating_point() or tensor.is_complex():
             tensor.mul_(factor)

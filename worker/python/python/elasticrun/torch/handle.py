@@ -1,4 +1,4 @@
-"""Handles of operations that were started and not waited for."""
+"""Handles of asynchronous operations."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Generic, TypeVar
 
 from elasticrun import errors
 
-from .announce import Announcement
-from .pending import Pending
+from .inflight import Inflight
+from .mismatch_check import Announcement
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
 class Handle(Generic[R]):
-    """What the ``..._async`` functions return; for :func:`poll` and :func:`synchronize`."""
+    """The result of ``..._async`` functions, for :func:`poll` and :func:`synchronize`."""
 
     __slots__ = ("_announcement", "_pending", "_result")
 
-    def __init__(self, pending: Pending, announcement: Announcement | None, result: Callable[[], R]) -> None:
+    def __init__(self, pending: Inflight, announcement: Announcement | None, result: Callable[[], R]) -> None:
         self._pending = pending
         self._announcement = announcement
         self._result = result
@@ -29,7 +29,7 @@ class Handle(Generic[R]):
         return self._pending.done() and (self._announcement is None or self._announcement.done())
 
     def wait(self) -> R:
-        """Blocks until the operation is done, and gives its result."""
+        """Blocks until the operation is done, and returns its result."""
         try:
             self._pending.wait()
         except errors.ElasticrunError as error:
@@ -41,7 +41,7 @@ class Handle(Generic[R]):
         return self._result()
 
     def then(self, change: Callable[[R], T]) -> Handle[T]:
-        """The same operation, with ``change(result)`` for its result."""
+        """A handle of the same operation whose result is ``change(result)``."""
         return Handle(self._pending, self._announcement, lambda: change(self._result()))
 
 
@@ -51,10 +51,10 @@ def poll(handle: Handle[R]) -> bool:
 
 
 def synchronize(handle: Handle[R]) -> R:
-    """Waits for the operation of ``handle`` and gives its result.
+    """Waits for the operation of ``handle`` and returns its result.
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: ranks called different things; rank and tensor are named.
+        CollectiveMismatch: ranks made different calls. The message names rank and tensor.
     """
     return handle.wait()

@@ -1,4 +1,4 @@
-"""join: a rank without data stays with the others until they have none either."""
+"""join: a rank without data takes part in the operations of the others until they have none either."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import torch
 from elasticrun import errors
 
 from . import adasum
-from .announce import JOIN, Announcement, Call, goes_on, mismatch
+from .mismatch_check import JOIN, Announcement, Call, allows_joined_ranks, mismatch
 from .rounds import host_transport
 from .transport import HostTransport
 
 
 def join(device: int = -1) -> int:
-    """Says that this rank has no more data, and blocks until all ranks have said so.
+    """Announces that this rank has no more data, and blocks until all ranks have done so.
 
-    Meanwhile it takes part with zeros in what the others call: :func:`allreduce` and the steps of
-    :func:`DistributedOptimizer`. An average divides by all ranks all the same. Min, Max and Product, and
-    the other collectives, are errors until all have joined.
+    Meanwhile the rank contributes zeros to operations of the others: :func:`allreduce` and the steps of
+    :func:`DistributedOptimizer`. An average still divides by the number of all ranks. Min, Max, Product and other
+    collectives are errors until all ranks have joined.
 
     Args:
-        device: taken for Horovod's sake; zeros are in memory of the host.
+        device: accepted for Horovod compatibility, without effect. Zeros are in host memory.
 
     Returns:
-        The rank that joined last; the highest of several.
+        The rank that joined last; of several, the highest.
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: a rank calls what cannot go on.
+        CollectiveMismatch: a rank calls an operation that joined ranks cannot take part in.
     """
     host = host_transport()
     again = False
@@ -38,17 +38,17 @@ def join(device: int = -1) -> int:
         if not working:
             return max(rank for rank, call in enumerate(calls) if not call.detail["again"])
         rank, call = working[0]
-        if not goes_on(call):
+        if not allows_joined_ranks(call):
             raise errors.CollectiveMismatch(mismatch(rank, call, host.rank, calls[host.rank]))
-        _take_part(host, call)
+        _contribute_zeros(host, call)
 
 
-def _take_part(host: HostTransport, call: Call) -> None:
-    """Calls what ``call`` announced, with zeros."""
+def _contribute_zeros(host: HostTransport, call: Call) -> None:
+    """Makes the call that ``call`` announced, with zeros."""
     if call.kind == "gradients":
-        from .buckets import take_part
+        from .buckets import reduce_zeros
 
-        take_part(host, call)
+        reduce_zeros(host, call)
         return
     zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for dtype, shape in call.tensors]
     prescale, postscale = call.detail["scale"]

@@ -1,4 +1,4 @@
-"""Lists of tensors and flat memory: the checks, and the ways there and back."""
+"""Conversion between lists of tensors and flat memory, with checks."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ def check_size(call: str, tensor: torch.Tensor, count: int) -> None:
 
 
 def pack(tensors: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-    """The elements of all ``tensors`` one after the other, in memory like that of ``like``."""
+    """Concatenates the elements of all ``tensors``, in memory with the type and device of ``like``."""
     flat = like.new_empty(sum(tensor.numel() for tensor in tensors))
-    at = 0
+    offset = 0
     with torch.no_grad():
         for tensor in tensors:
-            flat.narrow(0, at, tensor.numel()).copy_(tensor.detach().reshape(-1))
-            at += tensor.numel()
+            flat.narrow(0, offset, tensor.numel()).copy_(tensor.detach().reshape(-1))
+            offset += tensor.numel()
     return flat
 
 
 def unpack(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """What copies the elements of ``flat`` to ``tensors``, once it is called."""
+    """A function that copies the elements of ``flat`` to ``tensors``."""
 
     def copy() -> None:
-        at = 0
+        offset = 0
         with torch.no_grad():
             for tensor in tensors:
-                part = flat.narrow(0, at, tensor.numel())
+                part = flat.narrow(0, offset, tensor.numel())
                 tensor.detach().copy_(part.view(tensor.shape))
-                at += tensor.numel()
+                offset += tensor.numel()
 
     return copy
 
 
 def row_splits(side: str, tensor: torch.Tensor, splits: Sequence[int] | None, size: int) -> list[int]:
-    """Counts of elements for each rank, from counts of rows (None or empty: equal ones).
+    """Counts of elements for each rank, from counts of rows. None or empty: equal counts.
 
     Raises:
-        ValueError: the counts do not fit the tensor.
+        ValueError: the counts do not match the tensor.
     """
     rows = tensor.shape[0] if tensor.dim() else 0
     wide = tensor.numel() // rows if rows else 0

@@ -1,10 +1,10 @@
-"""Tensors as the collectives take them: contiguous elements in host memory."""
+"""Prepares tensors for the collectives, which need contiguous elements in host memory."""
 
 from __future__ import annotations
 
 import torch
 
-#: The collectives' name of each element type that they can combine. bool travels as bytes of 0 and 1.
+#: Names of the element types that the collectives can combine. bool is sent as bytes of 0 and 1.
 ELEMENTS: dict[torch.dtype, str] = {
     torch.bool: "u8",
     torch.uint8: "u8",
@@ -23,10 +23,10 @@ for _wide, _name in (("uint16", "u16"), ("uint32", "u32"), ("uint64", "u64")):
 
 
 def element(dtype: torch.dtype) -> str:
-    """The collectives' name of ``dtype``.
+    """The name of ``dtype`` in the collectives.
 
     Raises:
-        TypeError: values of this type cannot be combined.
+        TypeError: the collectives cannot combine this type.
     """
     try:
         return ELEMENTS[dtype]
@@ -36,17 +36,17 @@ def element(dtype: torch.dtype) -> str:
 
 
 def same_type(call: str, source: torch.Tensor, target: torch.Tensor) -> None:
-    """Says that ``call`` brings values to tensors of their own type only.
+    """Checks that source and target of ``call`` have the same type.
 
     Raises:
-        TypeError: the tensors are of two types.
+        TypeError: the types differ.
     """
     if source.dtype != target.dtype:
         raise TypeError(f"{call} of a tensor of {source.dtype} into one of {target.dtype}: they must be of one type")
 
 
 def refuse_sparse(tensor: torch.Tensor, call: str) -> None:
-    """Says that ``call`` takes dense tensors only.
+    """Checks that the tensor of ``call`` is dense.
 
     Raises:
         NotImplementedError: ``tensor`` is sparse.
@@ -56,17 +56,17 @@ def refuse_sparse(tensor: torch.Tensor, call: str) -> None:
 
 
 class Buffer:
-    """A tensor's elements in contiguous host memory, and the way back if they had to be copied there.
+    """The elements of a tensor in contiguous host memory: the tensor itself, or a copy.
 
-    Memory of an accelerator is copied through page-locked memory. ``load=False`` leaves a copy's
-    elements as they come, for tensors that are only written.
+    CUDA memory is copied to page-locked memory. ``load=False`` leaves a copy uninitialised, for tensors that are only
+    written.
     """
 
     __slots__ = ("host", "tensor")
 
     def __init__(self, tensor: torch.Tensor, *, load: bool = True) -> None:
         self.tensor = tensor.detach()
-        # The memory of a conjugate or negative view holds other values.
+        # The memory of a conjugate or negative view contains other values than the tensor.
         plain = not self.tensor.is_conj() and not self.tensor.is_neg()
         if tensor.device.type == "cpu" and self.tensor.is_contiguous() and plain:
             self.host = self.tensor
@@ -78,12 +78,12 @@ class Buffer:
 
     @property
     def copied(self) -> bool:
-        """Whether :meth:`store` has something to do."""
+        """Whether the elements are a copy, so that :meth:`store` is needed."""
         return self.host is not self.tensor
 
     @property
     def bytes(self) -> tuple[int, int]:
-        """Address and count of bytes."""
+        """Address and number of bytes."""
         return self.host.data_ptr(), self.host.numel() * self.host.element_size()
 
     def store(self) -> None:

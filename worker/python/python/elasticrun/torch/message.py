@@ -1,4 +1,4 @@
-"""One send or recv of gloo, from the call to its end."""
+"""A send or recv of gloo, from the call to its end."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 from elasticrun import errors
 
-from .failures import judge
+from .failures import classify
 
-#: Starts the operation in a group of gloo; gives gloo's own handle.
+#: Starts the operation in a gloo group, and returns gloo's handle.
 Start = Callable[[Any], Any]
 
 
 class Message:
-    """A part of a :class:`.pending.Pending` that may be asked for before its group is there.
+    """A part of an :class:`.inflight.Inflight` that may be created before its group.
 
-    gloo's own handles of messages can be waited for, once; they know no callbacks, and not whether they are done.
-    So who asks for that has a thread wait.
+    gloo's handles of messages support only one wait, no callbacks and no polling. :meth:`poll` and :meth:`then` therefore
+    start a thread that waits.
 
     Args:
-        start: starts it.
-        what: what to call it in an error.
+        start: starts the operation.
+        what: description of the operation in errors.
     """
 
     def __init__(self, start: Start, what: str) -> None:
@@ -33,15 +33,15 @@ class Message:
         self._what = what
         self._begun = threading.Event()
         self._ended = threading.Event()
-        #: Who has it waits for gloo, or looks at what came of it.
-        self._turn = threading.Lock()
+        #: Held by the thread that waits for gloo.
+        self._wait_lock = threading.Lock()
         self._work: Any = None
         self._error: Exception | None = None
-        self._watched: Future[None] | None = None
-        self._watching = threading.Lock()
+        self._outcome: Future[None] | None = None
+        self._outcome_lock = threading.Lock()
 
     def begin(self, group: Any) -> None:
-        """Starts it in ``group``."""
+        """Starts the operation in ``group``."""
         try:
             self._work = self._start(group)
         except Exception as error:
@@ -49,33 +49,33 @@ class Message:
         self._begun.set()
 
     def fail(self, error: Exception) -> None:
-        """Ends it: there is no group."""
+        """Fails the operation, because there is no group."""
         self._error = error
         self._begun.set()
 
     @property
     def source(self) -> int:
-        """The rank that sent what was received."""
+        """The rank that sent the received message."""
         return int(self._work._source_rank())
 
     def wait(self, timeout: float | None = None) -> None:
-        """Blocks until it is done. A timeout once the two are connected is the end of that connection: gloo breaks it.
+        """Blocks until it is done. After a timeout, gloo breaks the connection if it was established.
 
         Raises:
             WorkersFailed: the round is over.
-            CollectiveTimeout: the other rank did not come in ``timeout`` seconds.
+            CollectiveTimeout: the other rank did not join within ``timeout`` seconds.
         """
-        until = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         if not self._begun.wait(timeout):
             raise self._late()
-        left = _left(until)
-        if not self._turn.acquire(timeout=-1 if left is None else left):
+        left = _left(deadline)
+        if not self._wait_lock.acquire(timeout=-1 if left is None else left):
             raise self._late()
         try:
             if not self._ended.is_set():
-                self._finish(_left(until))
+                self._finish(_left(deadline))
         finally:
-            self._turn.release()
+            self._wait_lock.release()
         if self._error is not None:
             raise self._error
 
@@ -84,33 +84,33 @@ class Message:
         return self._ended.is_set() or self._watch().done()
 
     def then(self, callback: Callable[[Exception | None], None]) -> None:
-        """Calls ``callback`` with the error, or None, once it is done; perhaps from another thread."""
+        """Calls ``callback`` with the error, or None, once it is done, possibly on another thread."""
 
-        def told(outcome: Future[None]) -> None:
+        def done(outcome: Future[None]) -> None:
             error = outcome.exception()
             callback(error if isinstance(error, Exception) else None)
 
-        self._watch().add_done_callback(told)
+        self._watch().add_done_callback(done)
 
     def _watch(self) -> Future[None]:
-        """The outcome, which a thread waits for."""
-        with self._watching:
-            if self._watched is None:
-                self._watched = Future()
-                threading.Thread(target=self._wait_for_others, name=f"elasticrun {self._what}", daemon=True).start()
-            return self._watched
+        """A future of the outcome. The first call starts a thread that waits."""
+        with self._outcome_lock:
+            if self._outcome is None:
+                self._outcome = Future()
+                threading.Thread(target=self._wait_in_thread, name=f"elasticrun {self._what}", daemon=True).start()
+            return self._outcome
 
-    def _wait_for_others(self) -> None:
-        assert self._watched is not None
+    def _wait_in_thread(self) -> None:
+        assert self._outcome is not None
         try:
             self.wait()
         except Exception as error:
-            self._watched.set_exception(error)
+            self._outcome.set_exception(error)
         else:
-            self._watched.set_result(None)
+            self._outcome.set_result(None)
 
     def _finish(self, left: float | None) -> None:
-        """Waits for gloo, at most ``left`` seconds, and keeps the error."""
+        """Waits for gloo, at most ``left`` seconds, and stores the error."""
         if self._error is None:
             try:
                 if left is None:
@@ -120,7 +120,7 @@ class Message:
             except Exception as error:
                 self._error = error
         if self._error is not None:
-            self._error = self._late() if _timed_out(self._error) else judge(self._error)
+            self._error = self._late() if _timed_out(self._error) else classify(self._error)
         self._ended.set()
 
     def _late(self) -> errors.CollectiveTimeout:
@@ -130,8 +130,8 @@ class Message:
         )
 
 
-def _left(until: float | None) -> float | None:
-    return None if until is None else max(until - time.monotonic(), 0.0)
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def _timed_out(error: Exception) -> bool:

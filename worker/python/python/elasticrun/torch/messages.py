@@ -1,7 +1,7 @@
-"""Tensors from one rank to another: send and recv of torch.distributed, carried by gloo.
+"""send and recv of torch.distributed, through gloo.
 
-Messages of one rank to another with one tag arrive in the order in which they were sent. A send is done when its
-memory may be written again.
+Messages between two ranks with the same tag arrive in the order in which they were sent. A send is done when its memory may be
+written again.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from datetime import timedelta
 import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from .meeting import Meeting
+from .inflight import Inflight
 from .memory import Buffer, refuse_sparse
 from .message import Message
-from .pending import Pending
-from .transport import stored
+from .subgroup_rendezvous import SubgroupRendezvous
+from .transport import copy_back
 
 
-class Members:
-    """Messages in the gloo group of all members of a group."""
+class GroupMessages:
+    """Messages through one gloo group of all members."""
 
-    def __init__(self, meeting: Meeting) -> None:
-        self._meeting = meeting
+    def __init__(self, rendezvous: SubgroupRendezvous) -> None:
+        self._rendezvous = rendezvous
 
-    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Pending:
-        return _send(self._meeting, tensor, f"send to {to}", to, tag)
+    def send(self, tensor: torch.Tensor, dst: int, tag: int) -> Inflight:
+        return _send(self._rendezvous, tensor, f"send to {dst}", dst, tag)
 
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Pending:
-        return _receive(self._meeting, tensor, f"recv from {source}", source, tag)
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Inflight:
+        return _receive(self._rendezvous, tensor, f"recv from {source}", source, tag)
 
-    def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Pending, Callable[[], int]]:
+    def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Inflight, Callable[[], int]]:
         buffer = _buffer(tensor, "recv", load=False)
         message = Message(lambda group: group.recv_anysource([buffer.host], tag), "recv from any rank")
-        self._meeting.post(message)
-        return Pending([message], stored([buffer]), buffer), lambda: message.source
+        self._rendezvous.post(message)
+        return Inflight([message], copy_back([buffer]), buffer), lambda: message.source
 
 
-class Pairs:
-    """Messages of a whole round: a gloo group for each two that have something to say to each other.
+class PairMessages:
+    """Messages between all ranks of a round, with one gloo group for each pair that communicates.
 
-    It is made when the first of them sends or receives, and on a thread, so ``isend`` and ``irecv`` return at once.
+    The first send or receive of a pair creates its group on a separate thread, so ``isend`` and ``irecv`` return immediately.
 
     Args:
-        store: where the two meet.
-        rank: this process's place.
-        timeout: longest wait for the other to come.
+        store: store through which pairs connect.
+        rank: rank of this process.
+        timeout: maximum wait for the peer to connect.
     """
 
     def __init__(self, store: Store, rank: int, timeout: timedelta) -> None:
@@ -55,47 +55,47 @@ class Pairs:
         self._rank = rank
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._meetings: dict[int, Meeting] = {}
+        self._rendezvous_by_peer: dict[int, SubgroupRendezvous] = {}
 
-    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Pending:
-        return _send(self._with(to), tensor, f"send to {to}", self._place(to), tag)
+    def send(self, tensor: torch.Tensor, dst: int, tag: int) -> Inflight:
+        return _send(self._rendezvous_with(dst), tensor, f"send to {dst}", self._pair_rank(dst), tag)
 
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Pending:
-        return _receive(self._with(source), tensor, f"recv from {source}", self._place(source), tag)
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Inflight:
+        return _receive(self._rendezvous_with(source), tensor, f"recv from {source}", self._pair_rank(source), tag)
 
-    def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Pending, Callable[[], int]]:
+    def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Inflight, Callable[[], int]]:
         raise NotImplementedError(
             "the group of all ranks has no recv from any rank: name the source, or use a group that has it "
             '(new_group(ranks) of some ranks, new_group(backend="gloo") of all)'
         )
 
-    def _with(self, peer: int) -> Meeting:
+    def _rendezvous_with(self, peer: int) -> SubgroupRendezvous:
         with self._lock:
-            meeting = self._meetings.get(peer)
-            if meeting is None:
+            rendezvous = self._rendezvous_by_peer.get(peer)
+            if rendezvous is None:
                 low, high = sorted((self._rank, peer))
                 store = PrefixStore(f"pair/{low}-{high}", self._store)
-                meeting = Meeting(store, 1 - self._place(peer), 2, self._timeout)
-                self._meetings[peer] = meeting
-            return meeting
+                rendezvous = SubgroupRendezvous(store, 1 - self._pair_rank(peer), 2, self._timeout)
+                self._rendezvous_by_peer[peer] = rendezvous
+            return rendezvous
 
-    def _place(self, peer: int) -> int:
-        """The peer's rank among the two."""
+    def _pair_rank(self, peer: int) -> int:
+        """The rank of the peer in the pair, 0 or 1."""
         return int(peer > self._rank)
 
 
-def _send(meeting: Meeting, tensor: torch.Tensor, what: str, to: int, tag: int) -> Pending:
+def _send(rendezvous: SubgroupRendezvous, tensor: torch.Tensor, what: str, dst: int, tag: int) -> Inflight:
     buffer = _buffer(tensor, "send")
-    message = Message(lambda group: group.send([buffer.host], to, tag), what)
-    meeting.post(message)
-    return Pending([message], None, buffer)
+    message = Message(lambda group: group.send([buffer.host], dst, tag), what)
+    rendezvous.post(message)
+    return Inflight([message], None, buffer)
 
 
-def _receive(meeting: Meeting, tensor: torch.Tensor, what: str, source: int, tag: int) -> Pending:
+def _receive(rendezvous: SubgroupRendezvous, tensor: torch.Tensor, what: str, source: int, tag: int) -> Inflight:
     buffer = _buffer(tensor, "recv", load=False)
     message = Message(lambda group: group.recv([buffer.host], source, tag), what)
-    meeting.post(message)
-    return Pending([message], stored([buffer]), buffer)
+    rendezvous.post(message)
+    return Inflight([message], copy_back([buffer]), buffer)
 
 
 def _buffer(tensor: torch.Tensor, call: str, *, load: bool = True) -> Buffer:

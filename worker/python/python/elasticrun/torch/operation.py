@@ -1,4 +1,4 @@
-"""An operation of gloo that can be ended from outside."""
+"""A wrapper around a gloo operation that can be ended from outside."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch._C._distributed_c10d import Work as C10dWork
 
 
 class Operation(C10dWork):
-    """An operation of gloo, or the end of its round.
+    """An operation that ends with gloo's operation or with the round.
 
     Args:
-        gloo: gloo's own.
+        gloo: the operation of gloo.
     """
 
     def __init__(self, gloo: Any) -> None:
@@ -25,23 +25,23 @@ class Operation(C10dWork):
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._results: Any = None
-        #: Whether somebody has seen to it that gloo's end is heard of.
-        self._heard = False
+        #: Whether a callback or a thread already waits for the end of gloo's operation.
+        self._observed = False
         self._callbacks: list[Callable[[], None]] = []
 
     def follow(self, ended: Callable[[Operation], None]) -> None:
-        """Calls ``ended`` once it is over, and hears of gloo when that is."""
+        """Calls ``ended`` once the operation is over, and subscribes to the end of gloo's operation."""
         self.on_end(lambda: ended(self))
         try:
             future = self._gloo.get_future()
         except RuntimeError:
-            # A message, or one of the few collectives without: it can only be waited for.
+            # Messages and a few collectives have no future, and can only be waited for.
             return
-        self._heard = True
-        future.add_done_callback(self._told)
+        self._observed = True
+        future.add_done_callback(self._on_gloo_done)
 
     def end(self, error: Exception | None, results: Any = None) -> None:
-        """It is over, unless it was before."""
+        """Ends the operation, unless it has ended before."""
         with self._lock:
             if self._over.is_set():
                 return
@@ -52,7 +52,7 @@ class Operation(C10dWork):
             callback()
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Calls ``callback`` once it is over, perhaps from another thread."""
+        """Calls ``callback`` once the operation is over, possibly on another thread."""
         with self._lock:
             over = self._over.is_set()
             if not over:
@@ -65,10 +65,10 @@ class Operation(C10dWork):
 
         Raises:
             WorkersFailed: the round is over.
-            RuntimeError: what gloo says; or that it was not done in ``timeout``.
+            RuntimeError: gloo's operation failed, or is not done after ``timeout``.
         """
         limited = timeout is not None and timeout > timedelta(0)
-        self._ask(timeout if limited else None)
+        self._observe(timeout if limited else None)
         if not self._over.wait(timeout.total_seconds() if limited and timeout else None):
             raise RuntimeError(f"gloo: Timed out waiting {timeout} for an operation")
         if self._error is not None:
@@ -76,12 +76,12 @@ class Operation(C10dWork):
         return True
 
     def synchronize(self) -> None:
-        """As :meth:`wait`."""
+        """Like :meth:`wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
         """Whether :meth:`wait` would return or raise at once."""
-        self._ask(None)
+        self._observe(None)
         return self._over.is_set()
 
     def is_success(self) -> bool:
@@ -103,7 +103,7 @@ class Operation(C10dWork):
 
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the results."""
-        self._ask(None)
+        self._observe(None)
         ended: torch.futures.Future[None] = torch.futures.Future()
         # Only a callback that raises makes a future that torch's own code sees as failed.
         future = ended.then(self._outcome)
@@ -115,7 +115,7 @@ class Operation(C10dWork):
             raise self._error
         return self._results
 
-    def _told(self, future: torch.futures.Future[Any]) -> None:
+    def _on_gloo_done(self, future: torch.futures.Future[Any]) -> None:
         try:
             results = future.value()
         except Exception as error:
@@ -123,10 +123,10 @@ class Operation(C10dWork):
         else:
             self.end(None, results)
 
-    def _ask(self, timeout: timedelta | None) -> None:
-        """Has a thread wait for gloo, the first time; gloo allows one wait."""
+    def _observe(self, timeout: timedelta | None) -> None:
+        """Starts a thread that waits for gloo, once, because gloo allows only one wait."""
         with self._lock:
-            first, self._heard = not self._heard, True
+            first, self._observed = not self._observed, True
         if first:
             threading.Thread(target=self._wait_for_gloo, args=(timeout,), name="elasticrun gloo", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""DistributedOptimizer: a torch optimizer whose gradients are those of all ranks."""
+"""DistributedOptimizer: a torch optimizer that steps with the combined gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -28,26 +28,25 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: Any = global_process_set,
 ) -> torch.optim.Optimizer:
-    """An optimizer of ``optimizer``'s class and parameters that steps with the gradients of all ranks.
+    """An optimizer with the class and parameters of ``optimizer`` that steps with the combined gradients of all ranks.
 
-    Gradients are reduced in buckets while ``loss.backward()`` goes on; ``step()`` waits for them. To look at
-    reduced gradients before the step (clipping), call ``synchronize()``, then ``step()`` within
-    ``skip_synchronize()``.
+    Gradients are reduced in buckets during ``loss.backward()``, and ``step()`` waits for them. To access reduced gradients
+    before the step (for example to clip them), call ``synchronize()``, then ``step()`` within ``skip_synchronize()``.
 
     Args:
-        optimizer: the optimizer to wrap; use only the one that is returned.
-        named_parameters: as ``model.named_parameters()``; names stand in errors.
-        compression: how gradients travel, of :class:`Compression`.
-        backward_passes_per_step: backward passes whose gradients add up before they are reduced.
-        op: Average, Sum or Adasum (which combines the steps that each rank would make by itself).
-        gradient_predivide_factor: an average divides by it before the sum, and by the rest after it.
-        num_groups: as an integer ``groups``.
-        groups: lists of parameters that are reduced together, or into how many groups to put all.
-        sparse_as_dense: reduces sparse gradients as dense ones. Without, they are refused.
+        optimizer: the optimizer to wrap. Use only the returned one.
+        named_parameters: ``model.named_parameters()``. Errors contain the names.
+        compression: compression of gradients, from :class:`Compression`.
+        backward_passes_per_step: backward passes whose gradients are accumulated before they are reduced.
+        op: Average, Sum or Adasum, which combines the local steps of all ranks.
+        gradient_predivide_factor: for averages: divisor before the sum. The division is completed after it.
+        num_groups: same as an integer ``groups``.
+        groups: lists of parameters that are reduced together, or the number of groups for all parameters.
+        sparse_as_dense: whether sparse gradients are reduced as dense ones. Otherwise they are refused.
         process_set: only :data:`global_process_set`.
 
     Raises:
-        ValueError: an argument is out of its range, or names are not unique or are missing.
+        ValueError: an argument is out of range, or a name is missing or not unique.
     """
     require_global(process_set)
     op = reduction_of(op)
@@ -68,10 +67,10 @@ def DistributedOptimizer(
             "groups": groups if groups is not None else (num_groups or None),
             "sparse_as_dense": sparse_as_dense,
         }
-    # A class of its own below the optimizer's, so that isinstance and schedulers see what they expect.
+    # A new subclass of the optimizer's class, so that isinstance checks and schedulers work.
     cls: Any = type(optimizer.__class__.__name__, (mixin, optimizer.__class__), {})
     wrapped = cls.__new__(cls)
-    # A scheduler may have put a step of its own there, which is not ours.
+    # A scheduler may have replaced the step method of the instance, which must not be copied.
     wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     wrapped._begin(named, backward_passes_per_step, **options)
     result: torch.optim.Optimizer = wrapped

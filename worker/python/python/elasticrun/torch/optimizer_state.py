@@ -1,4 +1,4 @@
-"""What an optimizer takes over from another one's ``state_dict()``, and what stays its own."""
+"""Loads the state of an optimizer in place, and preserves its types."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 
 
 def load(optimizer: torch.optim.Optimizer, stored: dict[str, Any]) -> None:
-    """As ``optimizer.load_state_dict(stored)``, with two differences.
+    """Like ``optimizer.load_state_dict(stored)``, with two differences.
 
-    The groups of parameters stay the objects that they are, since a scheduler may hold them that was bound before the
-    optimizer was wrapped. Tensors keep their types, also in the optimizer of parameters of another one (weights in
-    float32 behind parameters in bfloat16), which torch would convert.
+    Parameter groups stay the same objects, because a scheduler that was created before the optimizer was wrapped may refer to
+    them. Tensors keep the stored types, where torch would convert them to the type of the parameter (such as float32 state of
+    bfloat16 parameters).
 
     Raises:
-        ValueError: the optimizer has other parameters than the one that was stored.
+        ValueError: the optimizer has other parameters than the stored one.
         KeyError: likewise.
     """
     groups = list(optimizer.param_groups)
@@ -29,7 +29,7 @@ def load(optimizer: torch.optim.Optimizer, stored: dict[str, Any]) -> None:
 
 
 def forget_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Drops what was accumulated."""
+    """Discards accumulated gradients."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None

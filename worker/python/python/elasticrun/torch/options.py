@@ -1,4 +1,4 @@
-"""What torch.distributed's options of a call say, in the words of the transports."""
+"""Converts options of torch.distributed to arguments of the transports."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OPS = {
 
 
 def reduction(opts: Any) -> tuple[str, float]:
-    """Name of the reduction, and the factor that comes before it.
+    """Name of the reduction, and the factor of its inputs.
 
     Raises:
-        NotImplementedError: there is no such reduction here.
+        NotImplementedError: the reduction is not supported.
     """
     op = getattr(opts, "reduceOp", opts)
     if op is None:
@@ -42,10 +42,10 @@ def reduction(opts: Any) -> tuple[str, float]:
 
 
 def root(opts: Any, size: int) -> int:
-    """The rank that a call is about; 0 if it names none.
+    """The root rank of a call. Default: 0.
 
     Raises:
-        ValueError: a group of ``size`` has no such rank.
+        ValueError: a group of ``size`` ranks does not have the root.
     """
     rank = opts.rootRank if hasattr(opts, "rootRank") else int(opts or 0)
     check_rank("root", rank, size)
@@ -53,17 +53,17 @@ def root(opts: Any, size: int) -> int:
 
 
 def check_rank(what: str, rank: int, size: int) -> None:
-    """Raises ValueError unless a group of ``size`` has ``rank``."""
+    """Raises ValueError unless a group of ``size`` ranks has ``rank``."""
     if not 0 <= rank < size:
         raise ValueError(f"{what} {rank} is no rank: the group has ranks 0 to {size - 1}")
 
 
 def limit(opts: Any, given: timedelta | None, default: timedelta | None) -> timedelta | None:
-    """Longest wait of a call: what it was given, what its options say, or the group's."""
+    """Maximum wait of a call: the given one, that of its options, or the default of the group."""
     wanted = given if given is not None else getattr(opts, "timeout", None)
     return wanted if wanted is not None and wanted > timedelta(0) else default
 
 
 def tensors(given: Any) -> list[torch.Tensor]:
-    """A list, of calls that take one tensor or several."""
+    """The tensors of a call that takes one tensor or several, as a list."""
     return [given] if isinstance(given, torch.Tensor) else list(given)

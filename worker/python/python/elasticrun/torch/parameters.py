@@ -1,4 +1,4 @@
-"""Which parameters an optimizer of all ranks has: their names, and which of them travel together."""
+"""The parameters of a distributed optimizer: their names and their groups."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def check_names(
     owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if named_parameters is None:
         return [
-            (f"group {at} parameter {index}", parameter)
-            for at, group in enumerate(optimizer.param_groups)
+            (f"group {group_index} parameter {index}", parameter)
+            for group_index, group in enumerate(optimizer.param_groups)
             for index, parameter in enumerate(group["params"])
         ]
     named = list(named_parameters)
@@ -39,15 +39,15 @@ def check_names(
             f"{len(missing)} parameter(s) of the optimizer are not in named_parameters "
             f"(shapes {shapes}): pass those of the whole model"
         )
-    mine = {id(parameter) for parameter in owned}
-    return [(name, parameter) for name, parameter in named if id(parameter) in mine]
+    owned_ids = {id(parameter) for parameter in owned}
+    return [(name, parameter) for name, parameter in named if id(parameter) in owned_ids]
 
 
 def grouped(groups: Any, parameters: Sequence[torch.Tensor]) -> list[list[int]]:
-    """Indices of the parameters that ``groups`` puts together.
+    """Indices of the parameters in each of ``groups``.
 
     Raises:
-        ValueError: a number of groups less than 1, a parameter in two groups, or something else than a parameter.
+        ValueError: the number of groups is less than 1, a parameter is in two groups, or a group contains another object.
     """
     if groups is None:
         return []
@@ -56,8 +56,8 @@ def grouped(groups: Any, parameters: Sequence[torch.Tensor]) -> list[list[int]]:
             raise ValueError(f"groups is {groups}: it must be 1 or more, or lists of parameters")
         each = -(-len(parameters) // groups)
         indices = list(range(len(parameters)))
-        return [indices[at : at + each] for at in range(0, len(indices), each)]
-    place = {id(parameter): index for index, parameter in enumerate(parameters)}
+        return [indices[start : start + each] for start in range(0, len(indices), each)]
+    index_of = {id(parameter): index for index, parameter in enumerate(parameters)}
     result: list[list[int]] = []
     taken: set[int] = set()
     for group in groups:
@@ -68,8 +68,8 @@ def grouped(groups: Any, parameters: Sequence[torch.Tensor]) -> list[list[int]]:
             if id(parameter) in taken:
                 raise ValueError("groups holds a parameter more than once")
             taken.add(id(parameter))
-            if id(parameter) in place:
-                members.append(place[id(parameter)])
+            if id(parameter) in index_of:
+                members.append(index_of[id(parameter)])
         if members:
             result.append(members)
     return result

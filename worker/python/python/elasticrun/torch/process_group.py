@@ -1,17 +1,17 @@
 """The c10d back end ``elasticrun``: torch.distributed on the collectives of the round.
 
-``torch.distributed.init_process_group("elasticrun")`` makes one, and so does
-:func:`elasticrun.torch.init_process_group`. Tensors live in host memory. A group lives for one round; its
-operations fail as soon as the round is over. Operations run in the order of the calls, one after the other.
+``torch.distributed.init_process_group("elasticrun")`` and :func:`elasticrun.torch.init_process_group` create a group. Tensors are
+in host memory. A group lives for one round, and its operations fail as soon as the round is over. Operations of a group run one
+after the other, in the order of the calls.
 
-The default group runs on our own collectives. Each other group (``new_group`` of some ranks or of all, a dimension of a
-DeviceMesh) runs on a group of gloo that meets in the round, so its operations have an order of their own. So do ``send``
-and ``recv``: in a group of all ranks by one group of gloo for each two that use them, apart from the collectives.
+The default group uses the collectives of the round. Every other group (``new_group``, a dimension of a DeviceMesh) uses a gloo
+group that is created in the round, so its operations have an independent order. ``send`` and ``recv`` in the group of all ranks
+use one gloo group for each pair of ranks, so they are also independent of the collectives.
 
-Callbacks of futures run on a thread of their own and may wait for operations that they start.
+Callbacks of futures run on separate threads, and may wait for operations that they start.
 
-Not offered: ``recv`` from any rank in a group of all, sparse tensors, and in groups but the default one reductions of
-types that gloo does not know (int16, unsigned ones wider than a byte).
+Not supported: ``recv`` from any rank in the group of all ranks, sparse tensors, and, except in the default group, reductions of
+types that gloo does not support (int16, unsigned types wider than a byte).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ import torch
 
 from . import layout, options
 from .group import Group
+from .inflight import Inflight, after, joined
 from .memory import refuse_sparse, same_type
-from .pending import Pending, after, joined
 from .transport import Messages, Transport
 from .work import Work
 
 
 class ProcessGroup(Group):
-    """The members of the round, or some of them, as torch.distributed sees them.
+    """A group of all or some members of the round.
 
     Args:
-        transport: carries the tensors of all members.
-        messages: carries those from one to another.
-        timeout: longest wait of an operation that says no other.
+        transport: transport of collectives.
+        messages: transport of tensors between two ranks.
+        timeout: default maximum wait of operations.
     """
 
     def __init__(self, transport: Transport, messages: Messages, timeout: timedelta | None = None) -> None:
@@ -55,11 +55,11 @@ class ProcessGroup(Group):
         return self._work(joined(pending), tensors, opts, timeout)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
-        """As :meth:`allreduce`: several tensors are one operation there as well."""
+        """Same as :meth:`allreduce`, which fuses several tensors as well."""
         return self.allreduce(tensors, opts)
 
     def reduce(self, tensors: Any, root: Any = None, op: Any = None, timeout: timedelta | None = None) -> Work:
-        """Combines the tensors of all ranks into that of the root; the others keep theirs."""
+        """Combines the tensors of all ranks into that of the root. Those of other ranks do not change."""
         tensors = options.tensors(tensors)
         opts = root if hasattr(root, "rootRank") else None
         root = options.root(root, self.size())
@@ -70,14 +70,14 @@ class ProcessGroup(Group):
         return self._work(joined(pending), tensors, opts, timeout)
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
-        """Brings the tensors of the root to all, in place."""
+        """Copies the tensors of the root to all ranks, in place."""
         tensors = options.tensors(tensors)
         root = options.root(opts, self.size())
         pending = [self._transport.broadcast(tensor, root) for tensor in tensors]
         return self._work(joined(pending), tensors, opts, timeout)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
-        """Brings the tensor of each rank to all, into a list in order of rank."""
+        """Copies the tensor of each rank to all ranks, into a list in order of rank."""
         if isinstance(inputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         pending = []
@@ -89,7 +89,7 @@ class ProcessGroup(Group):
         return self._work(joined(pending), [t for o in outputs for t in o], opts, timeout)
 
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
-        """Brings the tensor of each rank to all, one after the other in ``output``."""
+        """Copies the tensor of each rank to all ranks, concatenated in ``output``."""
         layout.check_size("all_gather_single", output, tensor.numel() * self.size())
         return self._work(self._transport.allgather(tensor, output), [output], opts)
 
@@ -110,7 +110,7 @@ class ProcessGroup(Group):
         return self.allgather(columns, inputs, opts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
-        """Combines a list of tensors, one for each rank, and gives each rank its own."""
+        """Combines lists of tensors, one for each rank, and returns to each rank its tensor."""
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
         op, prescale = options.reduction(opts)
@@ -122,7 +122,7 @@ class ProcessGroup(Group):
         return self._work(joined(pending), outputs, opts, timeout)
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
-        """Combines blocks of the size of ``output`` and gives each rank the one in its place."""
+        """Combines blocks of the size of ``output``, and returns to each rank the block with its index."""
         layout.check_size("reduce_scatter_single", tensor, output.numel() * self.size())
         op, prescale = options.reduction(opts)
         return self._work(self._scattered(tensor, output, op, prescale), [output], opts)
@@ -138,7 +138,7 @@ class ProcessGroup(Group):
         return self._work(joined(pending), outputs, opts)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
-        """Brings the tensor of each rank to the root, into a list in order of rank."""
+        """Copies the tensor of each rank to the root, into a list in order of rank."""
         root = options.root(opts, self.size())
         if isinstance(inputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
@@ -148,15 +148,15 @@ class ProcessGroup(Group):
             layout.check_list("gather", outputs[0], tensor, self.size())
         count = tensor.numel()
         flat = tensor.new_empty(self.size() * count if mine else 0)
-        to = [count if rank == root else 0 for rank in range(self.size())]
-        pending = self._transport.alltoall(tensor, to, flat, [count if mine else 0] * self.size())
+        splits = [count if rank == root else 0 for rank in range(self.size())]
+        pending = self._transport.alltoall(tensor, splits, flat, [count if mine else 0] * self.size())
         results = list(outputs[0]) if mine else []
         if mine:
             pending = after(pending, layout.unpack(flat, results))
         return self._work(pending, results, opts, timeout)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
-        """Gives each rank its tensor of the root's list."""
+        """Sends to each rank its tensor of the root's list."""
         root = options.root(opts, self.size())
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
@@ -166,8 +166,8 @@ class ProcessGroup(Group):
             layout.check_list("scatter", inputs[0], output, self.size())
         flat = layout.pack(inputs[0], output) if mine else output.new_empty(0)
         count = output.numel()
-        from_ = [count if rank == root else 0 for rank in range(self.size())]
-        pending = self._transport.alltoall(flat, [count if mine else 0] * self.size(), output, from_)
+        output_splits = [count if rank == root else 0 for rank in range(self.size())]
+        pending = self._transport.alltoall(flat, [count if mine else 0] * self.size(), output, output_splits)
         return self._work(pending, [output], opts, timeout)
 
     def alltoall(
@@ -177,7 +177,7 @@ class ProcessGroup(Group):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Work:
-        """Sends a tensor to each rank and gets one from each."""
+        """Sends a tensor to each rank, and receives one from each."""
         layout.check_count("alltoall", outputs, self.size())
         layout.check_count("alltoall", inputs, self.size())
         for other in (*inputs, *outputs):
@@ -198,7 +198,7 @@ class ProcessGroup(Group):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Work:
-        """Exchanges blocks of rows; without splits all blocks are equal."""
+        """Exchanges blocks of rows. Without splits, all blocks have the same size."""
         pending = self._transport.alltoall(
             tensor,
             layout.row_splits("input", tensor, splits, self.size()),
@@ -208,16 +208,16 @@ class ProcessGroup(Group):
         return self._work(pending, [output], opts, timeout)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:
-        """Waits until all ranks are here."""
+        """Waits until all ranks have called it."""
         return self._work(self._transport.barrier(), [], opts, timeout)
 
-    # The names that torch before 2.15 calls.
+    # The names in torch before 2.15.
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    def _scattered(self, tensor: torch.Tensor, output: torch.Tensor, op: str, prescale: float) -> Pending:
+    def _scattered(self, tensor: torch.Tensor, output: torch.Tensor, op: str, prescale: float) -> Inflight:
         layout.check_size("reduce_scatter", tensor, output.numel() * self.size())
         return self._transport.reduce_scatter(tensor, output, op, prescale)

@@ -1,4 +1,4 @@
-"""reducescatter: rows of all ranks, combined; each rank gets its share."""
+"""reducescatter: combines tensors element by element; each rank gets a part of the rows."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from elasticrun.process_sets import global_process_set, require_global
 from elasticrun.reductions import Adasum, Average, Reduction, Sum, name_of
 
 from .allgather import gather_rows
-from .announce import Announcement, Call
 from .compression import Compression
 from .handle import Handle, synchronize
+from .inflight import Inflight, joined
 from .memory import element, refuse_sparse
-from .pending import Pending, joined
+from .mismatch_check import Announcement, Call
 from .rounds import host_transport, size, transport
 
 
 def shares(rows: int, ranks: int) -> list[int]:
-    """Rows of each rank: equal, and one more for the first ones if they do not divide."""
+    """Number of rows of each rank. If they do not divide evenly, the first ranks get one more."""
     return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
 
 
@@ -32,13 +32,13 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle[list[torch.Tensor]]:
-    """Starts :func:`grouped_reducescatter`; :func:`synchronize` gives a list of new tensors."""
+    """Starts :func:`grouped_reducescatter`; :func:`synchronize` returns a list of new tensors."""
     require_global(process_set)
     host = host_transport()
     for tensor in tensors:
         _check(tensor, op)
     scale = [prescale_factor, postscale_factor]
-    call = Call.of("reducescatter", name, tensors, op=name_of(op), scale=scale)
+    call = Call.from_tensors("reducescatter", name, tensors, op=name_of(op), scale=scale)
     announcement = Announcement(host, call)
     started = [
         _start(tensor, name_of(op), prescale_factor, postscale_factor, host.rank, host.size, name) for tensor in tensors
@@ -55,7 +55,7 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle[torch.Tensor]:
-    """Starts :func:`reducescatter`; :func:`synchronize` gives a new tensor."""
+    """Starts :func:`reducescatter`; :func:`synchronize` returns a new tensor."""
     handle = grouped_reducescatter_async([tensor], name, op, process_set, prescale_factor, postscale_factor)
     return handle.then(lambda shares: shares[0])
 
@@ -69,23 +69,23 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Combines the tensors of all ranks, and gives each rank its share of the rows.
+    """Combines the tensors of all ranks, and returns to each rank its share of the rows.
 
-    Gradients flow through it: they are gathered from all ranks.
+    It is differentiable: gradients are gathered from all ranks.
 
     Args:
-        tensor: any shape but a scalar, the same on all ranks. If the rows do not divide, the first ranks
-            get one more.
-        name: compared between ranks, and named by errors.
-        compression: how it travels, of :class:`Compression`.
+        tensor: any shape with at least one dimension, the same on all ranks. If the rows do not divide evenly, the first
+            ranks get one more.
+        name: name of the operation in errors. Ranks compare it.
+        compression: compression of the tensor, from :class:`Compression`.
         op: Average, Sum, Min, Max or Product.
         process_set: only :data:`global_process_set`.
-        prescale_factor: multiplies what comes in.
-        postscale_factor: multiplies what goes out.
+        prescale_factor: factor of the inputs.
+        postscale_factor: factor of the results.
 
     Raises:
         WorkersFailed: the round is over.
-        CollectiveMismatch: ranks called different things, or with different shapes or types.
+        CollectiveMismatch: ranks made different calls, or calls with different shapes or types.
     """
     require_global(process_set)
     compressed, context = compression.compress(tensor)
@@ -103,7 +103,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """:func:`reducescatter` of several tensors; gives a list."""
+    """:func:`reducescatter` of several tensors. Returns a list."""
     return [
         reducescatter(tensor, name, compression, op, process_set, prescale_factor, postscale_factor)
         for tensor in tensors
@@ -127,19 +127,19 @@ def _start(
     rank: int,
     ranks: int,
     name: str | None,
-) -> tuple[Pending, torch.Tensor]:
+) -> tuple[Inflight, torch.Tensor]:
     tensor = tensor.detach()
     counts = shares(tensor.shape[0], ranks)
     shape = tensor.shape[1:]
-    most = max(counts)
-    block = tensor.new_empty((most, *shape))
+    max_rows = max(counts)
+    block = tensor.new_empty((max_rows, *shape))
     if len(set(counts)) > 1:
-        # Blocks are of one size on the way: the short ones get a row of padding.
-        padded = tensor.new_zeros((ranks * most, *shape))
-        at = 0
+        # All blocks must have the same size, so shorter ones are padded by a row.
+        padded = tensor.new_zeros((ranks * max_rows, *shape))
+        start = 0
         for other, count in enumerate(counts):
-            padded[other * most : other * most + count].copy_(tensor[at : at + count])
-            at += count
+            padded[other * max_rows : other * max_rows + count].copy_(tensor[start : start + count])
+            start += count
         tensor = padded
     pending = transport(tensor.device).reduce_scatter(tensor, block, op, prescale, name)
     share = block[: counts[rank]]
@@ -150,7 +150,7 @@ def _start(
         pending.wait()
         share.mul_(postscale)
 
-    return Pending(pending.parts, finish), share
+    return Inflight(pending.parts, finish), share
 
 
 class _Reducescatter(torch.autograd.Function):

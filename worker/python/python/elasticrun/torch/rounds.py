@@ -1,4 +1,4 @@
-"""The round that this process is in, and what carries its tensors."""
+"""The transports of tensors in the current round."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _host: HostTransport | None = None
 
 
 def host_transport(what: str = "a collective") -> HostTransport:
-    """The collectives of the round, for ``what``; joins the first round if this process has joined none.
+    """The transport of host tensors in the current round. Joins the first round if none was joined. Errors name ``what``.
 
-    The same object throughout a round, and another one in the next.
+    It is the same object throughout a round, and another one in the next round.
     """
     global _host
-    lane = lifecycle.lane(what)
-    if _host is None or _host.lane is not lane:
-        _host = HostTransport(lane)
+    queue = lifecycle.collective_queue(what)
+    if _host is None or _host.queue is not queue:
+        _host = HostTransport(queue)
     return _host
 
 
 def transport(device: torch.device) -> Transport:
-    """What carries tensors of ``device``: on the host the collectives of the round, else its own group."""
+    """The transport of tensors of ``device``: the collectives of the round for host memory, else the group of the device type."""
     if device.type == "cpu":
         return host_transport()
     return devices.transport(device, host_transport())

@@ -1,4 +1,4 @@
-"""The job's key-value store as a store of torch.distributed."""
+"""The job's key-value store as a torch.distributed store."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from . import connections
 
 R = TypeVar("R")
 
-#: torch's side refers to the part of a store that is its own, and calls ours as long as it lives: for good.
+#: torch holds a reference to the C++ part of a store only, and calls the Python part at any time, so stores live forever.
 _alive: list[Store] = []
 
 
 class Store(C10dStore):
-    """Keys and values that all workers of the job share, kept by its agents: no server to start.
+    """Keys and values that all workers of the job share. The job provides the store, so no server must be started.
 
-    For groups of torch that need one: ``init_process_group("gloo", store=...)``. Keys of a round are gone when the next
-    one starts, so nobody is given the address of a dead peer.
+    Use it for torch groups that need a store: ``init_process_group("gloo", store=...)``. Keys of a round are deleted when the
+    next round starts, so no worker reads the address of a dead peer.
 
     Args:
-        timeout: longest wait for a key.
-        keys: whose keys: those of the ``"job"``, which stay while it runs, or of this process's ``"round"``.
+        timeout: maximum wait for a key.
+        keys: ``"job"`` for keys that persist while the job runs, ``"round"`` for keys of the current round.
 
     Raises:
         ValueError: ``keys`` is neither.
-        ElasticrunError: ``keys="round"``, and this process is in none.
+        ElasticrunError: ``keys="round"``, and this process is in no round.
     """
 
     def __init__(self, timeout: timedelta = timedelta(minutes=5), *, keys: Literal["job", "round"] = "job") -> None:
@@ -47,36 +47,36 @@ class Store(C10dStore):
         _alive.append(self)
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Sets a key, whether or not it is there."""
-        self._meet([_bytes(value)])
+        """Sets a key, whether or not it exists."""
+        self._record_addresses([_bytes(value)])
         self._keys.set(key, _bytes(value))
 
     def get(self, key: str) -> bytes:
-        """The value of a key; waits for it.
+        """The value of a key. Waits until it is set.
 
         Raises:
             DistStoreError: it did not come in time.
         """
         value = self._waited([key], self._seconds(), lambda limit: self._keys.get(key, limit))
-        self._meet([value])
+        self._record_addresses([value])
         return value
 
     def add(self, key: str, amount: int) -> int:
-        """Adds to a number, which is 0 before, and gives the sum."""
+        """Adds to a number, initially 0, and returns the sum."""
         return self._keys.add(key, int(amount))
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        """Sets a key if its value is ``expected`` (a missing one counts as empty); gives what it is then."""
+        """Sets a key if its value is ``expected`` (a missing one counts as empty). Returns the value afterwards."""
         current = self._keys.compare_set(key, _bytes(expected), _bytes(desired))
-        # As torch's own stores: a key that is not there is what was expected of it.
+        # Like torch's own stores: for a missing key, the expected value is returned.
         return _bytes(expected) if current is None else current
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all the keys are there."""
+        """Whether all keys are set."""
         return self._keys.check(list(keys))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Waits until all the keys are there.
+        """Waits until all keys are set.
 
         Raises:
             DistStoreError: they did not come in time.
@@ -85,54 +85,54 @@ class Store(C10dStore):
         self._waited(keys, seconds, lambda limit: self._keys.wait(list(keys), limit))
 
     def delete_key(self, key: str) -> bool:
-        """Removes a key; whether it was there."""
+        """Deletes a key. Returns whether it was set."""
         return self._keys.delete(key)
 
     def num_keys(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
         return self._keys.num_keys("")
 
     def append(self, key: str, value: str | bytes) -> None:
-        """Appends to the value of a key, which is empty before."""
+        """Appends to the value of a key, which is initially empty."""
         self._keys.append(key, _bytes(value))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """The values of the keys; waits for all of them.
+        """The values of the keys. Waits until all are set.
 
         Raises:
             DistStoreError: they did not come in time.
         """
         wanted = list(keys)
         values = self._waited(wanted, self._seconds(), lambda limit: self._keys.multi_get(wanted, limit))
-        self._meet(values)
+        self._record_addresses(values)
         return values
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
         """Sets several keys."""
         raw = [_bytes(value) for value in values]
-        self._meet(raw)
+        self._record_addresses(raw)
         self._keys.multi_set(list(zip(keys, raw, strict=True)))
 
     def has_extended_api(self) -> bool:
-        """True: append, multi_get and multi_set are there."""
+        """True: append, multi_get and multi_set are supported."""
         return True
 
     def clone(self) -> Store:
-        """This store: threads may share it."""
+        """Returns this store, which threads may share."""
         return self
 
-    # The names that torch's own code calls these two by.
+    # The names of these methods in torch's own code.
     deleteKey = delete_key
     getNumKeys = num_keys
 
-    def _meet(self, values: Sequence[bytes]) -> None:
-        """A group that meets in the keys of a round leaves its addresses there."""
+    def _record_addresses(self, values: Sequence[bytes]) -> None:
+        """Records the addresses that a group publishes in the keys of a round."""
         if self._round is not None:
             for value in values:
-                connections.met(self._round, value)
+                connections.record_addresses(self._round, value)
 
     def _seconds(self) -> float:
-        # The stubs of torch do not have the property.
+        # torch's stubs lack the property.
         timeout: timedelta = getattr(self, "timeout")  # noqa: B009
         return timeout.total_seconds()
 
@@ -146,13 +146,13 @@ class Store(C10dStore):
             ) from error
 
 
-def round_store(world: _native.Standing, name: str) -> C10dStore:
-    """The keys of the current round, ``world``'s, below ``name``."""
-    return PrefixStore(name, _of_round(world.epoch, world.round))
+def round_store(world: _native.WorldInfo, name: str) -> C10dStore:
+    """A store of the keys of the current round, ``world``, below ``name``."""
+    return PrefixStore(name, _store_of_round(world.epoch, world.round))
 
 
 @functools.lru_cache(maxsize=1)
-def _of_round(epoch: int, round: int) -> Store:
+def _store_of_round(epoch: int, round: int) -> Store:
     return Store(keys="round")
 
 

@@ -13,8 +13,8 @@ from .rounds import host_transport, transport
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation whose mean and variance are those of the batches of all ranks together.
 
-    Batches may be of different sizes. In evaluation, and in a world of one, it is torch's own. Arguments
-    are those of ``torch.nn.BatchNorm2d``; inputs have at least two dimensions, channels are the second.
+    Batches may have different sizes. In evaluation mode, and with a single worker, it behaves like torch's layer. It takes the
+    arguments of ``torch.nn.BatchNorm2d``. Inputs have at least two dimensions, of which the second are channels.
     """
 
     def _check_input_dim(self, tensor: torch.Tensor) -> None:
@@ -24,8 +24,8 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
         """Normalises ``tensor``, (batch, channels, ...)."""
         self._check_input_dim(tensor)
-        alone = not self.training or host_transport().size == 1
-        if alone:
+        is_local = not self.training or host_transport().size == 1
+        if is_local:
             output: torch.Tensor = super().forward(tensor)
             return output
         momentum = self.momentum
@@ -73,7 +73,7 @@ class _Normalise(torch.autograd.Function):
         channels = tensor.shape[1]
         wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
         count = tensor.numel() // max(channels, 1)
-        # Two sums: deviations from the common mean keep the digits that a difference of squares loses.
+        # A second sum over deviations from the common mean is more precise than a difference of squares.
         sums = _sum(torch.cat([wide.sum(dims), wide.new_tensor([count])]))
         total = sums[-1]
         mean = sums[:-1] / total
@@ -98,18 +98,18 @@ class _Normalise(torch.autograd.Function):
         normal, weight, inverse, total = ctx.saved_tensors
         wide = gradient.to(normal.dtype)
         dims = [dim for dim in range(wide.dim()) if dim != 1]
-        of_bias = wide.sum(dims)
-        of_weight = (wide * normal).sum(dims)
-        # The input's gradient needs the sums of all ranks; the parameters' are summed by the optimizer.
-        means = _sum(torch.cat([of_bias, of_weight])) / total
+        bias_gradient = wide.sum(dims)
+        weight_gradient = (wide * normal).sum(dims)
+        # The gradient of the input needs sums over all ranks. The optimizer combines those of the parameters.
+        means = _sum(torch.cat([bias_gradient, weight_gradient])) / total
         bias_mean, weight_mean = means.chunk(2)
-        of_input = wide - _per_channel(bias_mean, wide) - normal * _per_channel(weight_mean, wide)
+        input_gradient = wide - _per_channel(bias_mean, wide) - normal * _per_channel(weight_mean, wide)
         scale = inverse if weight is None else inverse * weight.to(inverse.dtype)
-        of_input = (of_input * _per_channel(scale, wide)).to(gradient.dtype)
+        input_gradient = (input_gradient * _per_channel(scale, wide)).to(gradient.dtype)
         return (
-            of_input,
-            None if weight is None else of_weight.to(weight.dtype),
-            None if weight is None else of_bias.to(weight.dtype),
+            input_gradient,
+            None if weight is None else weight_gradient.to(weight.dtype),
+            None if weight is None else bias_gradient.to(weight.dtype),
             None,
             None,
             None,

@@ -1,8 +1,8 @@
-"""What carries tensors from rank to rank: the collectives of the round, or a process group of torch.
+"""Transports of tensors between ranks: the collectives of the round, or a process group of torch.
 
-Both have the same operations, on tensors of equal sizes on all ranks (``alltoall`` aside). They start
-in the order of the calls, which is the same on all ranks, and return a :class:`Pending`. Messages between two are
-apart from them.
+Both have the same operations, on tensors of equal sizes on all ranks (except ``alltoall``). Operations start in the order of the
+calls, which must be the same on all ranks, and return an :class:`.inflight.Inflight`. Messages between two ranks are independent
+of that order.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from .inflight import Inflight
 from .memory import Buffer, element, same_type
-from .pending import Pending
 
 if TYPE_CHECKING:
-    from elasticrun._native import Lane
+    from elasticrun._native import CollectiveQueue
 
-#: Reductions of bits.
+#: Bitwise reductions.
 BITWISE = ("band", "bor", "bxor")
 
 
 class Transport(Protocol):
-    """Carries tensors of one kind of device. ``op`` is sum, average, min, max, product, band, bor or bxor."""
+    """Transports tensors of one device type. ``op`` is sum, average, min, max, product, band, bor or bxor."""
 
     rank: int
     size: int
@@ -35,14 +35,14 @@ class Transport(Protocol):
         prescale: float = 1.0,
         postscale: float = 1.0,
         name: str | None = None,
-    ) -> Pending:
-        """Combines tensors of one type, in place; several are one fused operation."""
+    ) -> Inflight:
+        """Combines tensors of one type, in place. Several tensors are one fused operation."""
 
-    def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Pending:
-        """Brings the tensor of rank ``root`` to all, in place."""
+    def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Inflight:
+        """Copies the tensor of rank ``root`` to all ranks, in place."""
 
-    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Pending:
-        """Brings the tensor of each rank to all: ``output`` holds ``size`` times as many elements."""
+    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Inflight:
+        """Copies the tensor of each rank to all ranks. ``output`` has ``size`` times as many elements."""
 
     def reduce_scatter(
         self,
@@ -51,8 +51,8 @@ class Transport(Protocol):
         op: str,
         prescale: float = 1.0,
         name: str | None = None,
-    ) -> Pending:
-        """Combines blocks of ``output``'s size, and gives each rank the one in its place."""
+    ) -> Inflight:
+        """Combines blocks of the size of ``output``, and returns to each rank the block with its index."""
 
     def alltoall(
         self,
@@ -61,33 +61,33 @@ class Transport(Protocol):
         output: torch.Tensor,
         output_splits: Sequence[int],
         name: str | None = None,
-    ) -> Pending:
-        """Exchanges blocks; splits are counts of elements, in order of rank."""
+    ) -> Inflight:
+        """Exchanges blocks. Splits are counts of elements, in order of rank."""
 
-    def barrier(self) -> Pending:
-        """Done when all ranks are here."""
+    def barrier(self) -> Inflight:
+        """Done when all ranks have called it."""
 
 
 class Messages(Protocol):
-    """Carries tensors between two of a group."""
+    """Transports tensors between two ranks of a group."""
 
-    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Pending:
+    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Inflight:
         """Sends the elements of ``tensor``."""
 
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Pending:
-        """Fills ``tensor``, which is of the size of what ``source`` sends."""
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Inflight:
+        """Fills ``tensor`` with the tensor of the same size that ``source`` sends."""
 
-    def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Pending, Callable[[], int]]:
-        """As :meth:`receive`, from whoever sends first; and who that was, once it is done."""
+    def receive_any(self, tensor: torch.Tensor, tag: int) -> tuple[Inflight, Callable[[], int]]:
+        """Like :meth:`receive`, from the rank that sends first. The second result returns that rank, once it is done."""
 
 
 class HostTransport:
-    """The collectives of the round (``Lane``): memory of the host; what lies elsewhere is copied."""
+    """The transport through the ``CollectiveQueue`` of the round. It uses host memory, and copies other memory there."""
 
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
-        self.rank = lane.rank
-        self.size = lane.size
+    def __init__(self, queue: CollectiveQueue) -> None:
+        self.queue = queue
+        self.rank = queue.rank
+        self.size = queue.size
 
     def allreduce(
         self,
@@ -96,13 +96,13 @@ class HostTransport:
         prescale: float = 1.0,
         postscale: float = 1.0,
         name: str | None = None,
-    ) -> Pending:
+    ) -> Inflight:
         if not tensors:
-            return Pending([])
+            return Inflight([])
         kind = element(tensors[0].dtype)
-        op = combined(tensors[0].dtype, op, prescale * postscale)
+        op = reduction_for(tensors[0].dtype, op, prescale * postscale)
         buffers = [Buffer(tensor) for tensor in tensors]
-        work = self.lane.allreduce(
+        work = self.queue.allreduce(
             [buffer.bytes for buffer in buffers],
             kind,
             op,
@@ -111,19 +111,19 @@ class HostTransport:
             prescale=prescale,
             postscale=postscale,
         )
-        return Pending([work], stored(buffers), buffers)
+        return Inflight([work], copy_back(buffers), buffers)
 
-    def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Pending:
+    def broadcast(self, tensor: torch.Tensor, root: int, name: str | None = None) -> Inflight:
         buffer = Buffer(tensor, load=self.rank == root)
         address, nbytes = buffer.bytes
-        work = self.lane.broadcast(address, nbytes, root, buffer, name=name)
-        return Pending([work], stored([buffer]), buffer)
+        work = self.queue.broadcast(address, nbytes, root, buffer, name=name)
+        return Inflight([work], copy_back([buffer]), buffer)
 
-    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Pending:
+    def allgather(self, tensor: torch.Tensor, output: torch.Tensor, name: str | None = None) -> Inflight:
         same_type("allgather", tensor, output)
-        own, every = Buffer(tensor), Buffer(output, load=False)
-        work = self.lane.allgather(own.bytes, every.bytes, (own, every), name=name)
-        return Pending([work], stored([every]), (own, every))
+        source, gathered = Buffer(tensor), Buffer(output, load=False)
+        work = self.queue.allgather(source.bytes, gathered.bytes, (source, gathered), name=name)
+        return Inflight([work], copy_back([gathered]), (source, gathered))
 
     def reduce_scatter(
         self,
@@ -132,15 +132,15 @@ class HostTransport:
         op: str,
         prescale: float = 1.0,
         name: str | None = None,
-    ) -> Pending:
+    ) -> Inflight:
         same_type("reduce_scatter", tensor, output)
         kind = element(tensor.dtype)
-        op = combined(tensor.dtype, op, prescale)
+        op = reduction_for(tensor.dtype, op, prescale)
         source, share = Buffer(tensor), Buffer(output, load=False)
-        work = self.lane.reduce_scatter(
+        work = self.queue.reduce_scatter(
             source.bytes, share.bytes, kind, op, (source, share), name=name, prescale=prescale
         )
-        return Pending([work], stored([share]), (source, share))
+        return Inflight([work], copy_back([share]), (source, share))
 
     def alltoall(
         self,
@@ -149,11 +149,11 @@ class HostTransport:
         output: torch.Tensor,
         output_splits: Sequence[int],
         name: str | None = None,
-    ) -> Pending:
+    ) -> Inflight:
         same_type("alltoall", tensor, output)
         source, target = Buffer(tensor), Buffer(output, load=False)
         wide = tensor.element_size()
-        work = self.lane.alltoall(
+        work = self.queue.alltoall(
             source.bytes,
             [count * wide for count in splits],
             target.bytes,
@@ -161,14 +161,14 @@ class HostTransport:
             (source, target),
             name=name,
         )
-        return Pending([work], stored([target]), (source, target))
+        return Inflight([work], copy_back([target]), (source, target))
 
-    def barrier(self) -> Pending:
-        return Pending([self.lane.barrier()])
+    def barrier(self) -> Inflight:
+        return Inflight([self.queue.barrier()])
 
 
-def combined(dtype: torch.dtype, op: str, scale: float = 1.0) -> str:
-    """The reduction that ``op`` is for ``dtype``: of bool, as 0 and 1, a sum is "any" and a product is "all".
+def reduction_for(dtype: torch.dtype, op: str, scale: float = 1.0) -> str:
+    """The reduction that implements ``op`` for ``dtype``. For bool, as 0 and 1, a sum is "any" and a product is "all".
 
     Raises:
         TypeError: ``dtype`` has no such reduction, or cannot be scaled.
@@ -182,8 +182,8 @@ def combined(dtype: torch.dtype, op: str, scale: float = 1.0) -> str:
     return {"sum": "max", "product": "min"}.get(op, op)
 
 
-def stored(buffers: Sequence[Buffer]) -> Callable[[], None] | None:
-    """What copies the elements of ``buffers`` back to their tensors, if any are copies."""
+def copy_back(buffers: Sequence[Buffer]) -> Callable[[], None] | None:
+    """A function that copies the elements of ``buffers`` back to their tensors; None if no buffer is a copy."""
     copied = [buffer for buffer in buffers if buffer.copied]
     if not copied:
         return None

@@ -1,4 +1,4 @@
-"""The handle that torch.distributed gets of an operation."""
+"""The Work object of an operation, for torch.distributed."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work as C10dWork
 
-from .pending import Pending
+from .inflight import Inflight
 
 
 class Work(C10dWork):
     """An operation of the ``elasticrun`` back end.
 
-    :meth:`wait` raises the errors of the round as they are (``WorkersFailed`` and its like). What only holds
-    the future, as DistributedDataParallel does, gets a ``RuntimeError`` with the same text: torch keeps no
-    type there. ``elasticrun.torch.elastic.run`` knows both.
+    :meth:`wait` raises errors of the round unchanged (``WorkersFailed`` and others). A caller that uses only the future, such as
+    DistributedDataParallel, gets a ``RuntimeError`` with the same text, because torch does not preserve the type.
+    ``elasticrun.torch.elastic.run`` recognises both.
     """
 
     def __init__(
         self,
-        pending: Pending,
+        pending: Inflight,
         results: Sequence[torch.Tensor],
         timeout: timedelta | None,
         failed: Callable[[Exception], None],
@@ -38,7 +38,7 @@ class Work(C10dWork):
         self._error: Exception | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Blocks until the results are there, at most ``timeout`` (else that of the call)."""
+        """Blocks until the results are available, at most ``timeout``. Default: the timeout of the call."""
         limit = timeout if timeout is not None and timeout > timedelta(0) else self._timeout
         try:
             self._pending.wait(None if limit is None else limit.total_seconds())
@@ -49,7 +49,7 @@ class Work(C10dWork):
         return True
 
     def synchronize(self) -> None:
-        """As :meth:`wait`: the results are in host memory."""
+        """Same as :meth:`wait`, because the results are in host memory."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -74,7 +74,7 @@ class Work(C10dWork):
         return self._results
 
     def _source_rank(self) -> int:
-        """The rank, in the group, that sent what was received; once it is done."""
+        """The rank in the group that sent the received message, once the operation is done."""
         if self._source is None:
             raise ValueError("only an operation that receives has a source")
         return self._source()

@@ -170,7 +170,7 @@ def check_mixed_precision_skips_the_same_steps(rank, size):
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
         model.compile(optimizer=optimizer, loss="mse")
         assert model.optimizer is optimizer
-        # Too large for rank 0 only: the gradients of all are not finite, so nobody applies them.
+        # Too large for rank 0 only: the combined gradients are not finite, so no rank applies them.
         large = numpy.full((4, 6), 1e5 if rank == 0 else 1.0, "f")
         before = weights(model)
         model.fit(large, numpy.full((4, 2), 1e30 if rank == 0 else 0.0, "f"), epochs=1, verbose=0)
@@ -201,7 +201,7 @@ def check_a_saved_model_is_the_users_own(rank, size):
     with tempfile.TemporaryDirectory() as folder:
         model = network()
         fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), rank, size)
-        # Keras 3 cannot go on with an optimizer that was in a file of HDF5, distributed or not.
+        # Keras 3 cannot continue with an optimizer from an HDF5 file, distributed or not.
         for ending in ["keras", "h5"] if LEGACY else ["keras"]:
             path = Path(folder, f"model.{ending}")
             model.save(path)
@@ -210,7 +210,7 @@ def check_a_saved_model_is_the_users_own(rank, size):
             loaded = hvd.load_model(path)
             assert isinstance(loaded.optimizer, keras.optimizers.SGD)
             assert int(loaded.optimizer.iterations) == int(model.optimizer.iterations)
-            # It goes on as the one that was saved does: with its momenta, and combining gradients.
+            # It continues like the saved one: with its momenta, and with combined gradients.
             part = INPUTS[rank::size], TARGETS[rank::size]
             for other in (plain, loaded):
                 other.fit(*part, batch_size=4, epochs=1, shuffle=False, verbose=0)
@@ -403,7 +403,7 @@ def check_states_that_cannot_be(rank, size):
 
 
 def check_places_of_commits(rank, size):
-    """From the middle of an epoch on; no place says that an epoch is over and not done."""
+    """Continues in the middle of an epoch. No commit contains all batches of an unfinished epoch."""
     for every, epoch, batch, expected in [
         (1, 0, 0, [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]),
         (1, 0, 3, [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]),

@@ -1,4 +1,4 @@
-"""Collectives of elasticrun.tensorflow, at once and in graphs, against what one process computes."""
+"""Collectives of elasticrun.tensorflow, eager and in graphs, compared with the results of one process."""
 
 import numpy
 import pytest
@@ -23,7 +23,7 @@ def of_all(size, **options):
 
 
 def both(function):
-    """``function`` at once, and as a graph."""
+    """``function``, eager and as a graph."""
     return [function, tf.function(function)]
 
 
@@ -316,7 +316,7 @@ def check_what_scripts_ask(rank, size):
 
 
 def check_a_first_collective_when_a_function_is_traced_again(rank, size):
-    host._turn = None
+    host._ordering = None
 
     @tf.function
     def step(reduce):

@@ -28,7 +28,7 @@ state = hvd.elastic.KerasState(model, batch=0, epoch=0, commits=0)
 
 
 class Watch(keras.callbacks.Callback):
-    """Kills the process, or ends the training, in time; tells what is committed."""
+    """Kills the process or ends the training at a given batch, and prints commits."""
 
     def on_train_batch_begin(self, batch, logs=None):
         world = elasticrun.world()

@@ -1,4 +1,4 @@
-"""Trains in a loop of its own through changes of the world: tensorflow_train.py STEPS [FAIL_RANK FAIL_STEP].
+"""Trains in a custom loop through changes of the workers: tensorflow_train.py STEPS [FAIL_RANK FAIL_STEP].
 
 Rank FAIL_RANK of the first round kills itself in the middle of step FAIL_STEP. Each step sees one batch of the
 whole data, whatever the number of workers, so the result is that of one process. With STEPS 0 it trains until

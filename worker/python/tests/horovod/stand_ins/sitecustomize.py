@@ -31,7 +31,7 @@ def _name_sessions(tensorflow: Any) -> None:
 
 
 def _take_sessions(backend: Any) -> None:
-    """Keras 2 has no sessions of its own in TensorFlow 2, so there is none to set."""
+    """Keras 2 has no sessions in TensorFlow 2, so there is none to set."""
     backend.set_session = lambda session: None
 
 

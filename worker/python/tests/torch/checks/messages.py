@@ -16,7 +16,7 @@ def neighbours(rank, size):
 
 
 def check_a_ring_that_sends_first(rank, size):
-    """No rank has received when it sends: only calls that return at once get round."""
+    """All ranks send before they receive, so only non-blocking calls complete."""
     before, after = neighbours(rank, size)
     received = torch.zeros(3)
     sent = dist.isend(torch.full((3,), float(rank)), after)

@@ -102,7 +102,7 @@ def check_parameters_without_gradient(rank, size):
     untouched = layers[2].weight.clone()
     for _ in range(3):
         optimizer.zero_grad()
-        # Rank 0 uses the first layer, the others the second; nobody uses the third.
+        # Rank 0 uses the first layer, the others the second; no rank uses the third.
         layers[min(rank, 1)](torch.ones(2, 4)).sum().backward()
         optimizer.synchronize()
         assert torch.allclose(layers[0].weight.grad, torch.full((4, 4), 2 / size))

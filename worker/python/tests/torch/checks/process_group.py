@@ -157,7 +157,7 @@ def check_bad_input_is_named(rank, size):
 
 
 def check_what_needs_a_back_end_of_torch_is_refused_by_name(rank, size):
-    """Each call says what it refuses, on all ranks and before any of them waits; the group still works."""
+    """Invalid calls raise on all ranks before any of them waits, and the group still works."""
     if not ours():
         return
     with pytest.raises(RuntimeError, match="does not support splitting"):
@@ -270,7 +270,7 @@ def check_fsdp(rank, size):
 
 
 def check_subgroups_of_gloo(rank, size):
-    """Beside a default group of our own they meet in the job's store."""
+    """With an elasticrun default group, they connect through the job's store."""
     group = dist.new_group(list(range(size - 1)), backend="gloo")
     if rank < size - 1:
         tensor = torch.ones(2)
@@ -336,19 +336,19 @@ def check_outputs_of_another_type_are_refused(rank, size):
 
 
 def check_native_collectives_know_the_size_of_each_buffer(rank, size):
-    lane, memory = lifecycle.lane("test"), torch.full((4096,), 7, dtype=torch.int8)
+    queue, memory = lifecycle.collective_queue("test"), torch.full((4096,), 7, dtype=torch.int8)
     values = torch.ones(12 * size)
     at, values_at = memory.data_ptr(), (values.data_ptr(), values.numel() * 4)
     with pytest.raises(ValueError, match="reduce_scatter"):
-        lane.reduce_scatter(values_at, (at, 12), "f32", "sum")
+        queue.reduce_scatter(values_at, (at, 12), "f32", "sum")
     with pytest.raises(ValueError, match="not a multiple"):
-        lane.reduce_scatter(values_at, (at, 13), "f32", "sum")
+        queue.reduce_scatter(values_at, (at, 13), "f32", "sum")
     with pytest.raises(ValueError, match="not a multiple"):
-        lane.allreduce([(at, 13)], "f32", "sum")
+        queue.allreduce([(at, 13)], "f32", "sum")
     with pytest.raises(ValueError, match="allgather"):
-        lane.allgather(values_at, (at, 13))
+        queue.allgather(values_at, (at, 13))
     with pytest.raises(ValueError, match="alltoall"):
-        lane.alltoall(values_at, [4] * size, (at, 12), [16] * size)
+        queue.alltoall(values_at, [4] * size, (at, 12), [16] * size)
     assert (memory == 7).all()
 
 
@@ -427,8 +427,8 @@ def check_compiled_ddp(rank, size):
 def check_waits_of_the_main_thread_see_signals(rank, size):
     if not ours():
         return
-    lane = lifecycle.lane("test")
-    stuck = None if rank == 1 else lane.barrier()
+    queue = lifecycle.collective_queue("test")
+    stuck = None if rank == 1 else queue.barrier()
 
     def ring(*_):
         raise InterruptedError
@@ -438,7 +438,7 @@ def check_waits_of_the_main_thread_see_signals(rank, size):
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         try:
             with pytest.raises(InterruptedError):
-                lane.set_timeout(None)
+                queue.set_timeout(None)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, last)
@@ -446,4 +446,4 @@ def check_waits_of_the_main_thread_see_signals(rank, size):
     dist.distributed_c10d._get_default_store().add("interrupted", int(rank != 1))
     while dist.distributed_c10d._get_default_store().add("interrupted", 0) < size - 1:
         pass
-    (stuck or lane.barrier()).wait()
+    (stuck or queue.barrier()).wait()

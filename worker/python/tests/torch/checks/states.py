@@ -50,7 +50,7 @@ def check_rolled_back_in_place(rank, size):
     state.restore()
     assert same(snapshot(model, optimizer), before)
     assert (state.step, state.history, state.extra.tolist()) == (3, [1], [1, 1])
-    # Who holds the tensors (DistributedDataParallel, say) sees the restored values.
+    # Other references to the tensors (such as DistributedDataParallel) see the restored values.
     assert parameters == [parameter.data_ptr() for parameter in model.parameters()]
     assert moments == [entry["exp_avg"].data_ptr() for entry in optimizer.state.values()]
     assert state.model is model and state.optimizer is optimizer
@@ -239,7 +239,7 @@ def kept(module):
 
 
 class Hoards(torch.nn.Module):
-    """Keeps tensors where nobody looks for it."""
+    """Keeps references to tensors in an unexpected place."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Groups of some ranks of our back end: two halves at once, and what is built of such groups."""
+"""Subgroups of the elasticrun back end: two halves at the same time, and features that are built on such groups."""
 
 import copy
 import functools
@@ -196,7 +196,7 @@ def check_tensor_parallel(rank, size):
 
 
 def check_hsdp(rank, size):
-    """Sharded in pairs, and the pairs keep copies of each other: a model of one process says what is right."""
+    """Sharded in pairs that replicate each other, compared with the model of one process."""
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(0)

@@ -54,7 +54,7 @@ def observed(tensor, *args, **kwargs):
         return all_reduce(tensor, *args, **kwargs)
     store = hvd.Store(keys="round")
     if hvd.rank() == 2:
-        # A callback that is added to a future that is done runs at once, in the thread that adds it.
+        # A callback that is added to a completed future runs immediately, in the thread that adds it.
         store.wait([f"rank {rank} {'added' if len(begun) == 1 else 'waits'}" for rank in (0, 1)])
         if len(begun) == 2:
             os.kill(os.getpid(), signal.SIGKILL)

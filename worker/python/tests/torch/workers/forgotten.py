@@ -1,4 +1,4 @@
-"""An operation that gloo forgets: its peer was ready to receive, and cannot be written to when it dies.
+"""An operation that gloo loses: its peer was ready to receive, and cannot be written to when it dies.
 
 forgotten.py VICTIM: that rank of the first round calls the collective, stops, and is killed once rank 0, which cannot
 write to it any more, is in its operation.
@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 import elasticrun.torch as hvd
 from elasticrun import lifecycle
-from elasticrun.torch import connections, leaving
+from elasticrun.torch import connections, gloo_shutdown
 
 victim = int(sys.argv[1])
 hvd.init()
@@ -58,7 +58,7 @@ def train(state):
     before = [acknowledged(end) for end in mine]
     if hvd.rank() != 0:
         work = dist.all_reduce(tensor, async_op=True)
-        # Both neighbours were told what this rank is ready for.
+        # Both neighbours know what this rank is ready for.
         pairs = list(zip(mine, before, strict=True))
         until(lambda: all(acknowledged(end) > was for end, was in pairs))
         ports = " ".join(str(end.getsockname()[1]) for end in mine)
@@ -76,7 +76,7 @@ def train(state):
     # gloo's are the only ones again.
     del mine, broken
     work = dist.all_reduce(tensor, async_op=True)
-    leaving.settle()
+    gloo_shutdown.wait_for_threads()
     os.kill(pid, signal.SIGKILL)
     work.wait()
     raise AssertionError("the victim took part")

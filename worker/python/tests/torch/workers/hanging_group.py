@@ -21,7 +21,7 @@ groups = []
 
 
 def waits(rank):
-    """A file that says that a rank is in its operation."""
+    """A file that exists once a rank is in its operation."""
     return Path(os.environ["TMPDIR"]) / f"waits-{rank}"
 
 

@@ -29,7 +29,7 @@ def train(state):
     pair = dist.new_group([0, 2], backend="gloo")
     kept.extend([dist.group.WORLD, pair, *_world.pg_map])
     # Each connection has two ends: one to each other in the group of all, one in that of two.
-    assert len(connections.ends(round)) == (2 if hvd.rank() == 1 else 3)
+    assert len(connections.open_connections(round)) == (2 if hvd.rank() == 1 else 3)
     state.commit()
     store = hvd.Store(keys="round")
     if hvd.rank() == 1:
@@ -38,7 +38,7 @@ def train(state):
     if hvd.rank() == 2:
         store.set("rank 2 is about to wait", "")
         dist.recv(torch.zeros(1), src=0, group=pair)
-        raise AssertionError("nobody sent")
+        raise AssertionError("no rank sent")
     # Until the round is aborted: the others do not come.
     hvd.barrier()
 

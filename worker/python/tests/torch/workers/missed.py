@@ -1,4 +1,4 @@
-"""Rank 1 dies while others wait in a message or in a group of some ranks; the round goes on without it.
+"""Rank 1 dies while others wait in a message or in a subgroup; the job continues without it.
 
 missed.py CASE, of 4 workers:
   recv      rank 0 waits for a message of rank 1
@@ -82,7 +82,7 @@ def train(state):
 
 
 def ring(rank, size):
-    """The next round has messages and groups of its own."""
+    """The next round has new messages and groups."""
     received = torch.zeros(1)
     sent = dist.isend(torch.full((1,), float(rank)), (rank + 1) % size)
     dist.recv(received, (rank - 1) % size)

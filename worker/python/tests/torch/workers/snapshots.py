@@ -49,6 +49,6 @@ while step < steps:
 print(f"DONE rank {rank} of {size} step {step} sum {sum(p.sum().item() for p in model.parameters()):.6f}")
 dist.destroy_process_group()
 # Now and then gloo's threads abort an interpreter that ends right behind an operation, with any launcher
-# (elasticrun/torch/leaving.py); that is not what is tested here.
+# (elasticrun/torch/gloo_shutdown.py); that is not what is tested here.
 sys.stdout.flush()
 os._exit(0)

@@ -13,7 +13,7 @@
     trained = estimator.fit(frame)
     trained.transform(frame).select("label", "label__output")
 
-See docs/spark.md. It needs torch here and on the executors.
+See docs/spark.md. The driver and the executors need torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches as a model and its losses take them: tensors of the shapes and types that the estimator was told."""
+"""Converts batches to tensors with the shapes and types of the estimator's arguments."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-__all__ = ["Form", "outputs_of"]
+__all__ = ["TensorSpec", "outputs_of"]
 
 
 @dataclass(frozen=True)
-class Form:
-    """How columns become tensors, one for each.
+class TensorSpec:
+    """Names, shapes and types of the tensors of some columns, one tensor for each.
 
     Attributes:
-        names: of the columns.
-        shapes: of the tensors, with -1 in the place of the rows. Without, a tensor has the shape (rows, values in a row), and
-            one of a label that of the model's output if it has as many values.
-        dtypes: of the tensors; float32 without.
+        names: names of the columns.
+        shapes: shapes of the tensors, with -1 for the number of rows. Default: (rows, values in a row), for a label the shape
+            of the model's output if it has the same number of values.
+        dtypes: types of the tensors. Default: float32.
     """
 
     names: tuple[str, ...]
@@ -28,13 +28,13 @@ class Form:
     dtypes: tuple[torch.dtype, ...] | None = None
 
     @classmethod
-    def of(
+    def from_arguments(
         cls, names: Sequence[str], shapes: Sequence[Any] | None, dtypes: Sequence[torch.dtype] | None, keyword: str
-    ) -> Form:
-        """Checks what was given; ``keyword`` is the first word of the arguments' names.
+    ) -> TensorSpec:
+        """Checks a user's arguments. ``keyword`` is the first word of their names.
 
         Raises:
-            ValueError: there are not as many shapes or types as columns.
+            ValueError: the number of shapes or types differs from that of columns.
         """
         for what, given in (("shapes", shapes), ("dtypes", dtypes)):
             if given is not None and len(given) != len(names):
@@ -46,14 +46,14 @@ class Form:
         )
 
     def check(self, widths: Mapping[str, int | None], keyword: str) -> None:
-        """Checks the shapes: one with another number of values would mix rows.
+        """Checks the shapes, because a shape with another number of values would mix rows.
 
         Args:
-            widths: values in each row of a column; None for single values.
+            widths: number of values in a row of each column; None for single values.
             keyword: the first word of the argument's name.
 
         Raises:
-            ValueError: a shape takes more or fewer.
+            ValueError: a shape has another number of values.
         """
         for name, shape in zip(self.names, self.shapes or (), strict=False):
             values = widths[name] or 1
@@ -63,26 +63,26 @@ class Form:
                 )
 
     def tensors(self, batch: Mapping[str, Any], device: torch.device | None = None) -> list[torch.Tensor]:
-        """The tensors of a batch, whose columns are arrays of NumPy.
+        """The tensors of a batch of NumPy arrays.
 
         Raises:
-            ValueError: a column does not have that shape.
+            ValueError: a column does not match its shape.
         """
         tensors = []
-        for place, name in enumerate(self.names):
-            dtype = torch.float32 if self.dtypes is None else self.dtypes[place]
+        for index, name in enumerate(self.names):
+            dtype = torch.float32 if self.dtypes is None else self.dtypes[index]
             tensor = torch.as_tensor(batch[name]).to(device=device, dtype=dtype)
             if self.shapes is None:
                 shape: tuple[int, ...] = (-1, 1) if tensor.dim() == 1 else tuple(tensor.shape)
             else:
-                shape = self.shapes[place]
+                shape = self.shapes[index]
             tensors.append(_shaped(tensor, shape, name))
         return tensors
 
 
 def _shaped(tensor: torch.Tensor, shape: tuple[int, ...], name: str) -> torch.Tensor:
     rows = len(tensor)
-    # Nothing says how many rows there are if there is none.
+    # reshape() cannot infer the number of rows of an empty tensor.
     wanted = (0, *shape[1:]) if rows == 0 and shape[:1] == (-1,) else shape
     try:
         return tensor.reshape(wanted)
@@ -91,10 +91,10 @@ def _shaped(tensor: torch.Tensor, shape: tuple[int, ...], name: str) -> torch.Te
 
 
 def outputs_of(given: Any, labels: Sequence[str]) -> list[torch.Tensor]:
-    """What a model gave, one tensor for each label.
+    """The outputs of a model, one tensor for each label.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: there are fewer outputs than labels.
     """
     outputs = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(outputs) < len(labels):

@@ -1,4 +1,4 @@
-"""Columns of a data frame that become tensors: which can, and how they are written for workers."""
+"""Columns of a data frame that become tensors: supported types, and their conversion for workers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPECTED", "check", "names_of", "shapes", "written"]
 
-#: What a column may hold.
+#: Description of supported columns, for errors.
 EXPECTED = "expected numbers, truth values, arrays of numbers, or vectors"
 
 
 def names_of(keyword: str, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """Names of columns that there are.
+    """Checks names of columns.
 
     Raises:
-        ValueError: none are given, or there is no such column.
+        ValueError: no name is given, or a column does not exist.
     """
     if not given or isinstance(given, str):
         raise ValueError(f"{keyword}={given!r}: expected a list of names of columns")
@@ -33,7 +33,7 @@ def check(frame: DataFrame, names: Sequence[str]) -> None:
     """Checks the types of columns.
 
     Raises:
-        TypeError: one can be no tensor.
+        TypeError: the type of a column is not supported.
     """
     for name in names:
         kind = frame.schema[name].dataType
@@ -42,7 +42,7 @@ def check(frame: DataFrame, names: Sequence[str]) -> None:
 
 
 def written(frame: DataFrame, name: str) -> Column:
-    """A column of numbers or of arrays of them, as it is written."""
+    """The column as it is written: numbers, or arrays of numbers."""
     from pyspark.sql import Column, functions
 
     column = functions.col(f"`{name}`")
@@ -59,14 +59,14 @@ def written(frame: DataFrame, name: str) -> Column:
 
 
 def shapes(frame: DataFrame, names: Sequence[str]) -> Shapes:
-    """Counts the rows, and the values in each row of a column.
+    """Counts the rows, and the values in a row of each column.
 
     Args:
-        frame: as written.
-        names: of the columns.
+        frame: the frame as written.
+        names: names of the columns.
 
     Raises:
-        ValueError: a row has no value, or another number of them than other rows.
+        ValueError: a row lacks a value, or rows of a column have different numbers of values.
     """
     from pyspark.sql import functions as f
 
@@ -100,14 +100,14 @@ def shapes(frame: DataFrame, names: Sequence[str]) -> Shapes:
 
 @dataclass(frozen=True)
 class Shapes:
-    """Rows of a data frame, and values in each row of its columns; None for a column of single values."""
+    """Number of rows of a data frame, and of values in a row of each column; None for a column of single values."""
 
     rows: int
     widths: dict[str, int | None]
 
 
 def _form(kind: Any) -> str | None:
-    """How a column of a type is written; none if it is not."""
+    """The form in which a column of a type is written; None if the type is not supported."""
     from pyspark.ml.linalg import VectorUDT
     from pyspark.sql.types import ArrayType
 
@@ -120,7 +120,7 @@ def _form(kind: Any) -> str | None:
 
 
 def _number(kind: Any) -> str | None:
-    """How single values of a type are written; none if they are no numbers."""
+    """The form in which single values of a type are written; None if they are not numbers."""
     from pyspark.sql.types import BooleanType, DecimalType, NumericType
 
     if isinstance(kind, DecimalType):

@@ -1,4 +1,4 @@
-"""Writes a data frame for training: a directory for the rows to train on, and one for those to validate with."""
+"""Writes a data frame for training, with separate directories of training and validation rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Prepared", "prepare"]
 
-#: The column that tells rows apart, and so the beginning of the directories' names.
+#: The column that separates training and validation rows. It is the beginning of the directories' names.
 _PART = "elasticrun_part"
 
 
@@ -24,9 +24,9 @@ class Prepared:
     """Parquet files that Spark wrote.
 
     Attributes:
-        path: their directory, as Spark names it.
-        validates: whether there are rows to validate with.
-        widths: values in each row of a column; None for single values.
+        path: directory of the files, as Spark names it.
+        validates: whether there are validation rows.
+        widths: number of values in a row of each column; None for single values.
     """
 
     path: str
@@ -35,12 +35,12 @@ class Prepared:
 
     @property
     def train(self) -> str:
-        """The rows to train on, as workers name them."""
+        """Directory of the training rows, as workers name it."""
         return store.for_reader(f"{self.path}/{_PART}=train")
 
     @property
     def validation(self) -> str | None:
-        """The rows to validate with, as workers name them; None if there are none."""
+        """Directory of the validation rows, as workers name it; None without such rows."""
         return store.for_reader(f"{self.path}/{_PART}=validation") if self.validates else None
 
 
@@ -52,18 +52,18 @@ def prepare(
     seed: int,
     row_group_bytes: int,
 ) -> Prepared:
-    """Writes columns of a data frame. What was written is deleted if something is wrong with it.
+    """Writes columns of a data frame. Invalid data is deleted again.
 
     Args:
-        frame: the rows; it is gone through once.
-        to: where.
-        names: of the columns; their types are checked already.
-        validation: the share of rows to validate with, or a column that says which.
-        seed: of the choice by a share.
-        row_group_bytes: as of :func:`elasticrun.spark.dataset`.
+        frame: the rows. They are evaluated once.
+        to: store of the files.
+        names: names of the columns, whose types were checked.
+        validation: share of validation rows, or a column that selects them.
+        seed: seed of the random selection of a share.
+        row_group_bytes: see :func:`elasticrun.spark.dataset`.
 
     Raises:
-        ValueError: there are no rows to train on, or rows without a value or of another length.
+        ValueError: there are no training rows, or a row lacks a value or has another number of values.
     """
     session = frame.sparkSession
     path = to.path("data", uuid.uuid4().hex)
@@ -72,7 +72,7 @@ def prepare(
     try:
         whole = frame.select(*chosen, part).write.partitionBy(_PART)
         whole.option("parquet.block.size", str(row_group_bytes)).parquet(path)
-        # Without rows there are no files, and so no schema.
+        # Without rows there are no files, from which Spark would infer the schema.
         read = session.read.schema(frame.select(*chosen, part).schema).parquet(path)
         found = columns.shapes(read, names)
         trained = read.where(read[_PART] == "train").count() if validation is not None else found.rows
@@ -95,5 +95,5 @@ def _part(validation: str | float | None, seed: int) -> Column:
         chosen = f.col(f"`{validation}`").cast("boolean")
     else:
         chosen = f.rand(seed) < validation
-    # Rows of which the column says nothing are trained on.
+    # Rows without a value in the column are training rows.
     return f.when(chosen, "validation").otherwise("train")

@@ -1,4 +1,4 @@
-"""An estimator of Spark ML that trains a torch model on Spark's executors, which may come and go meanwhile."""
+"""A Spark ML estimator that trains a torch model elastically on Spark executors."""
 
 from __future__ import annotations
 
@@ -32,60 +32,60 @@ Loss = Callable[..., torch.Tensor]
 
 @with_accessors
 class TorchEstimator(Estimator, Persistent):
-    """Trains a torch model on the rows of a data frame, each once in an epoch, whatever becomes of the executors.
+    """Trains a torch model on the rows of a data frame, each once in an epoch, even if executors are lost or added.
 
-    ``fit`` writes the columns that are needed to the store, trains with :func:`elasticrun.spark.run` and
-    :class:`elasticrun.data.ParquetDataset`, deletes what it wrote, and gives a :class:`TorchModel`. The model and the optimizer
-    that were given stay as they are. Rows that were processed are committed together with the weights, so a failure repeats
-    at most the steps since the last commit.
+    ``fit`` writes the required columns to the store, trains with :func:`elasticrun.spark.run` and
+    :class:`elasticrun.data.ParquetDataset`, deletes the written data, and returns a :class:`TorchModel`. The given model and
+    optimizer do not change. Processed rows are committed together with the weights, so a failure repeats at most the steps
+    since the last commit.
 
-    The names of arguments are those of Horovod's estimator where it has them; see docs/spark.md for the others.
+    Arguments have the names of Horovod's estimator where it has them. See docs/spark.md for the others.
 
     Args:
         model: the module to train.
-        optimizer: over the parameters of ``model``.
-        loss: a function or module of an output and a label that gives the mean over the rows; a list of them, one for each label.
-        loss_weights: of the losses; 1 for each without.
-        metrics: functions as ``loss``, whose means are in the history.
-        feature_cols: columns that are arguments of the model, in their order: numbers, truth values, arrays of numbers, vectors.
+        optimizer: optimizer of the parameters of ``model``.
+        loss: a function or module of an output and a label that returns the mean over the rows, or a list with one for each label.
+        loss_weights: weights of the losses. Default: 1 for each.
+        metrics: functions like ``loss``, whose means are recorded in the history.
+        feature_cols: columns of the model's arguments, in order: numbers, booleans, arrays of numbers, vectors.
         label_cols: columns for the losses, one for each output of the model.
-        input_shapes: shapes of the model's arguments, with -1 in the place of the rows; without, (rows, values in a row).
-        input_dtypes: types of the model's arguments; ``torch.float32`` without.
-        label_shapes: shapes of labels; without, that of the output if it has as many values, else (rows) or (rows, values).
-        label_dtypes: types of labels; ``torch.float32`` without. ``torch.nn.CrossEntropyLoss`` wants ``[torch.long]``.
-        sample_weight_col: a column with weights of rows; losses are called with ``reduction="none"`` then.
-        validation: the share of rows, between 0 and 1, or a column that is true for those, to validate with behind each epoch.
-        batch_size: rows of a worker at each backward pass.
-        val_batch_size: rows of a worker at each step of validation; ``batch_size`` without.
-        epochs: how often each row is trained on.
-        train_steps_per_epoch: most steps of an epoch.
-        validation_steps_per_epoch: most steps of a validation.
-        backward_passes_per_step: backward passes whose gradients add up to a step.
-        gradient_compression: of ``elasticrun.torch.Compression``.
-        scale_lr: whether the learning rate is multiplied by the number of workers, as it is at the time.
-        shuffle: whether rows are shuffled, anew in each epoch.
-        shuffle_buffer_size: the next row is any of so many in the open row groups; 0 does not shuffle.
-        random_seed: of torch and of the order of rows.
-        train_reader_num_workers: threads that read and decode in each worker.
-        row_group_bytes: about how large a row group is as written.
-        store: where data is written meanwhile, and the checkpoint of the run at its end.
-        run_id: names the run in the store. A run that was there before is gone on with: its weights are the first ones.
-        num_proc: workers needed to start; see :func:`elasticrun.spark.run` for this and what follows.
-        min_num_proc: below it training waits.
-        max_num_proc: slots that are asked for.
-        steps_per_commit: steps from one commit to the next: what a failure repeats at most, and newcomers wait for.
-        reset_limit: most rounds after the first.
-        cooldown_range: first and longest cooldown of a slot whose worker failed.
-        elastic_timeout: longest wait for ``min_num_proc`` workers.
-        start_timeout: longest time from the start of a worker to its first round.
-        env: variables of the workers.
-        ship_binary: Spark brings the program ``elasticrun`` to the executors.
-        use_gpu: whether GPUs are used if the executors have them.
-        verbose: 0 is silent, 1 says what each epoch came to, 2 logs each decision of the job.
-        horovod: other keywords of Horovod's: a warning, or a TypeError that says what to use.
+        input_shapes: shapes of the model's arguments, with -1 for the number of rows. Default: (rows, values in a row).
+        input_dtypes: types of the model's arguments. Default: ``torch.float32``.
+        label_shapes: shapes of labels. Default: that of the output if it has as many values, else (rows) or (rows, values).
+        label_dtypes: types of labels. Default: ``torch.float32``. ``torch.nn.CrossEntropyLoss`` needs ``[torch.long]``.
+        sample_weight_col: column with weights of rows. With it, losses are called with ``reduction="none"``.
+        validation: validation rows for the end of each epoch: a share between 0 and 1, or a column that is true for them.
+        batch_size: rows per worker and backward pass.
+        val_batch_size: rows per worker and validation step. Default: ``batch_size``.
+        epochs: number of epochs.
+        train_steps_per_epoch: maximum number of steps per epoch.
+        validation_steps_per_epoch: maximum number of steps per validation.
+        backward_passes_per_step: backward passes whose gradients are accumulated for a step.
+        gradient_compression: a compressor of ``elasticrun.torch.Compression``.
+        scale_lr: whether the learning rate is multiplied by the current number of workers.
+        shuffle: whether rows are shuffled, with a new order in each epoch.
+        shuffle_buffer_size: number of rows in open row groups from which the next row is drawn; 0 does not shuffle.
+        random_seed: seed of torch and of the order of rows.
+        train_reader_num_workers: number of threads that read and decode in each worker.
+        row_group_bytes: approximate size of a written row group.
+        store: store of temporary data, and of the checkpoint at the end of the run.
+        run_id: name of the run in the store. If the run exists, training starts with its weights.
+        num_proc: workers needed to start; see :func:`elasticrun.spark.run` for this and the following arguments.
+        min_num_proc: minimum workers; training pauses below it.
+        max_num_proc: number of slots to request.
+        steps_per_commit: number of steps between commits. A failure repeats at most these; new workers join at a commit.
+        reset_limit: maximum number of rounds after the first.
+        cooldown_range: first and maximum cooldown of a slot whose worker failed.
+        elastic_timeout: maximum wait for ``min_num_proc`` workers.
+        start_timeout: maximum time from the start of a worker to its first round.
+        env: environment variables of the workers.
+        ship_binary: whether Spark sends the program ``elasticrun`` to the executors.
+        use_gpu: whether to use GPUs if the executors have them.
+        verbose: 0 is silent, 1 prints the results of each epoch, 2 logs each decision of the job.
+        horovod: other arguments of Horovod's estimator. They cause a warning, or a TypeError that names a replacement.
 
     Raises:
-        TypeError: a keyword is not supported, or there is none such.
+        TypeError: an argument is not supported or does not exist.
     """
 
     model = param("model", "module to train")
@@ -117,7 +117,7 @@ class TorchEstimator(Estimator, Persistent):
     store = param("store", "where data and checkpoints are")
     run_id = param("run_id", "names the run in the store", TypeConverters.toString)
     num_proc = param("num_proc", "workers needed to start", TypeConverters.toInt)
-    min_num_proc = param("min_num_proc", "below it training waits", TypeConverters.toInt)
+    min_num_proc = param("min_num_proc", "minimum workers; training pauses below it", TypeConverters.toInt)
     max_num_proc = param("max_num_proc", "slots that are asked for", TypeConverters.toInt)
     steps_per_commit = param("steps_per_commit", "steps from one commit to the next", TypeConverters.toInt)
     reset_limit = param("reset_limit", "most rounds after the first", TypeConverters.toInt)
@@ -189,11 +189,11 @@ class TorchEstimator(Estimator, Persistent):
             verbose=1,
         )
         refuse(given(horovod))
-        own = {name: value for name, value in self._input_kwargs.items() if name not in horovod}
-        self._set(**given(own))
+        keywords = {name: value for name, value in self._input_kwargs.items() if name not in horovod}
+        self._set(**given(keywords))
 
     def setParams(self, **keywords: Any) -> TorchEstimator:  # Spark's name
-        """Sets several by their names."""
+        """Sets several parameters by name."""
         refuse(name for name in keywords if not self.hasParam(name))
         self._set(**{name: value for name, value in keywords.items() if self.hasParam(name)})
         return self
@@ -219,7 +219,7 @@ class TorchEstimator(Estimator, Persistent):
             objective.labels.check(prepared.widths, "label")
             (trained, *_) = run(
                 train,
-                (request.order(pickled, begun, prepared),),
+                (request.train_spec(pickled, begun, prepared),),
                 **{name: self._get(name) for name in ("num_proc", "min_num_proc", "max_num_proc")},
                 reset_limit=self._get("reset_limit"),
                 cooldown_range=self._get("cooldown_range"),
@@ -238,7 +238,7 @@ class TorchEstimator(Estimator, Persistent):
         return self._made(pickled, trained, objective, run_id)
 
     def _made(self, pickled: bytes, trained: Trained, objective: Objective, run_id: str) -> TorchModel:
-        """The model of this estimator with the weights that came back; this one's stay."""
+        """A copy of the estimator's model with the trained weights."""
         model, optimizer, *_ = pickle.loads(pickled)
         restore(model, optimizer, trained.checkpoint)
         model.eval()

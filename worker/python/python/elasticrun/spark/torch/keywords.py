@@ -1,4 +1,4 @@
-"""The keywords of the estimator: those that it has, and what became of the others that Horovod's takes."""
+"""The arguments of the estimator, and its handling of other arguments of Horovod's estimator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["REFUSED", "UNUSED", "given", "refuse", "with_accessors"]
 
 T = TypeVar("T", bound=type)
 
-#: Keywords of Horovod's estimator that make no difference here, and why.
+#: Arguments of Horovod's estimator that have no effect here, with the reason.
 UNUSED = {
     "callbacks": "Horovod's torch estimator calls none either",
     "categorical_cols": "all columns are feature_cols",
@@ -24,7 +24,7 @@ UNUSED = {
     "val_reader_num_workers": "train_reader_num_workers is for both readers",
 }
 
-#: Those that cannot be had, and what to use instead.
+#: Arguments that are not supported, with a replacement.
 REFUSED = {
     "backend": "give num_proc, min_num_proc and max_num_proc",
     "compress_sparse_cols": "sparse vectors are written as arrays",
@@ -38,10 +38,10 @@ REFUSED = {
 
 
 def refuse(names: Iterable[str]) -> None:
-    """Warns of keywords that make no difference.
+    """Warns of arguments without effect.
 
     Raises:
-        TypeError: one is not supported, or nobody knows it.
+        TypeError: an argument is not supported or does not exist.
     """
     for name in names:
         if name in REFUSED:
@@ -52,7 +52,7 @@ def refuse(names: Iterable[str]) -> None:
 
 
 def given(keywords: dict[str, Any]) -> dict[str, Any]:
-    """Those that are something."""
+    """The arguments that are not None."""
     return {name: value for name, value in keywords.items() if value is not None}
 
 
@@ -84,5 +84,5 @@ def _getter(name: str) -> Any:
 
 
 def param(name: str, doc: str, convert: Any = TypeConverters.identity) -> Any:
-    """A parameter of a class that is not there yet."""
+    """A parameter for a class body, where the class does not exist yet."""
     return Param(Params._dummy(), name, doc, convert)

@@ -15,7 +15,7 @@ from pyspark.ml.param.shared import HasOutputCols
 from pyspark.sql import DataFrame
 
 from . import columns
-from .batches import Form, outputs_of
+from .batches import TensorSpec, outputs_of
 from .keywords import given, param, with_accessors
 from .objective import width_of
 from .persistence import Persistent
@@ -27,21 +27,21 @@ __all__ = ["TorchModel"]
 class TorchModel(Model, HasOutputCols, Persistent):
     """Adds a column with the model's output for each label: a number, or a vector if the output has several values.
 
-    The rows go through the model on the executors, in batches. Neither pandas nor pyarrow is needed. ``getModel()`` is the
-    module itself, ``getHistory()`` an entry for each epoch: ``{"epoch": 0, "train": {"loss": ..., "all_metrics": [...]},
+    Executors apply the model to batches of rows. Neither pandas nor pyarrow is needed. ``getModel()`` returns the module,
+    ``getHistory()`` an entry for each epoch: ``{"epoch": 0, "train": {"loss": ..., "all_metrics": [...]},
     "validation": {...}}``.
 
     Args:
-        model: the module; in its mode of evaluation, on the CPU.
-        feature_columns: columns that are arguments of the model, in their order.
-        label_columns: one for each output of the model; they need not be in the frame.
-        input_shapes: shapes of the model's arguments, with -1 in the place of the rows.
-        input_dtypes: types of the model's arguments; ``torch.float32`` without.
-        batch_size: rows that go through the model at a time, 256 by default.
-        history: what training said.
-        optimizer: the one that trained it, with its state.
-        run_id: of the training.
-        output_widths: values of each output in a row, None for single ones. Without, the first row of a frame is tried.
+        model: the module, in evaluation mode and on the CPU.
+        feature_columns: columns of the model's arguments, in order.
+        label_columns: a column for each output of the model. The frame need not contain them.
+        input_shapes: shapes of the model's arguments, with -1 for the number of rows.
+        input_dtypes: types of the model's arguments. Default: ``torch.float32``.
+        batch_size: rows per call of the model. Default: 256.
+        history: results of the training epochs.
+        optimizer: the optimizer of the training, with its state.
+        run_id: id of the training run.
+        output_widths: values in a row of each output; None for single values. Default: those of a frame's first row.
     """
 
     model = param("model", "torch module")
@@ -97,12 +97,12 @@ class TorchModel(Model, HasOutputCols, Persistent):
                 raise ValueError(
                     f"outputCols: the data frame has a column {name!r} already: setOutputCols gives another name"
                 )
-        form = Form.of(features, self.getInputShapes(), self.getInputDtypes(), "input")
+        spec = TensorSpec.from_arguments(features, self.getInputShapes(), self.getInputDtypes(), "input")
         module.eval()
-        widths = self.getOutputWidths() or _widths(module, form, labels, frame)
+        widths = self.getOutputWidths() or _widths(module, spec, labels, frame)
         session = frame.sparkSession
         pickled = session.sparkContext.broadcast(cloudpickle.dumps(module))
-        predict = _Predict(pickled, form, tuple(labels), tuple(widths), self.getBatchSize())
+        predict = _Predict(pickled, spec, tuple(labels), tuple(widths), self.getBatchSize())
         kinds = [DoubleType() if width is None else VectorUDT() for width in widths]
         added = [StructField(name, kind, True) for name, kind in zip(outputs, kinds, strict=True)]
         schema = StructType([*frame.schema.fields, *added])
@@ -110,13 +110,13 @@ class TorchModel(Model, HasOutputCols, Persistent):
 
 
 class _Predict:
-    """What an executor does with the rows of a partition."""
+    """Applies the model to the rows of a partition, on an executor."""
 
     def __init__(
-        self, pickled: Any, form: Form, labels: tuple[str, ...], widths: tuple[int | None, ...], batch_size: int
+        self, pickled: Any, spec: TensorSpec, labels: tuple[str, ...], widths: tuple[int | None, ...], batch_size: int
     ) -> None:
         self._pickled = pickled
-        self._form = form
+        self._spec = spec
         self._labels = labels
         self._widths = widths
         self._batch_size = batch_size
@@ -125,16 +125,18 @@ class _Predict:
         module = pickle.loads(self._pickled.value)
         rows = iter(rows)
         while several := list(itertools.islice(rows, self._batch_size)):
-            given = predicted(module, self._form, self._labels, several)
+            given = predicted(module, self._spec, self._labels, several)
             values = [_values(output, width) for output, width in zip(given, self._widths, strict=True)]
             yield from (tuple(row) + added for row, added in zip(several, zip(*values, strict=True), strict=True))
 
 
-def predicted(module: torch.nn.Module, form: Form, labels: Sequence[str], rows: Sequence[Any]) -> list[torch.Tensor]:
+def predicted(
+    module: torch.nn.Module, spec: TensorSpec, labels: Sequence[str], rows: Sequence[Any]
+) -> list[torch.Tensor]:
     """The model's outputs for rows of a data frame."""
-    batch = {name: _array(name, [row[name] for row in rows]) for name in form.names}
+    batch = {name: _array(name, [row[name] for row in rows]) for name in spec.names}
     with torch.no_grad():
-        return outputs_of(module(*form.tensors(batch)), labels)
+        return outputs_of(module(*spec.tensors(batch)), labels)
 
 
 def _array(name: str, values: list[Any]) -> Any:
@@ -142,7 +144,7 @@ def _array(name: str, values: list[Any]) -> Any:
 
     if any(value is None for value in values):
         raise ValueError(f"column {name!r} has a row without a value: expected one in each")
-    # Vectors know how to become arrays, sparse ones as well.
+    # Vectors, also sparse ones, have a conversion to arrays.
     plain = [value.toArray() if hasattr(value, "toArray") else value for value in values]
     array = np.asarray(plain)
     return array if array.dtype != object else array.astype(float)
@@ -155,7 +157,7 @@ def _values(output: torch.Tensor, width: int | None) -> list[Any]:
     return flat[:, 0].tolist() if width is None else [DenseVector(row) for row in flat]
 
 
-def _widths(module: torch.nn.Module, form: Form, labels: Sequence[str], frame: DataFrame) -> list[int | None]:
-    """Values of each output in a row, by the first row. Without rows it does not matter."""
+def _widths(module: torch.nn.Module, spec: TensorSpec, labels: Sequence[str], frame: DataFrame) -> list[int | None]:
+    """Number of values in a row of each output, from the first row. Without rows the result does not matter."""
     first = frame.head(1)
-    return [width_of(output) for output in predicted(module, form, labels, first)] if first else [None] * len(labels)
+    return [width_of(output) for output in predicted(module, spec, labels, first)] if first else [None] * len(labels)

@@ -1,4 +1,4 @@
-"""What is made small: the losses of a batch, weighted, and what is measured beside them."""
+"""The training objective: the weighted losses of a batch, and its metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .batches import Form, outputs_of
+from .batches import TensorSpec, outputs_of
 
 __all__ = ["Measured", "Objective", "width_of"]
 
@@ -18,12 +18,12 @@ Loss = Callable[..., torch.Tensor]
 
 @dataclass(frozen=True)
 class Measured:
-    """Of some rows.
+    """Loss and metrics of a batch.
 
     Attributes:
-        loss: the mean over the rows, with a gradient.
-        sums: rows, and the sums over them of the loss and of each metric of each label; where the model is.
-        widths: values of each output in a row; None where there is one and no dimension for it.
+        loss: mean over the rows, with a gradient.
+        sums: number of rows, and the sums over them of the loss and of each metric of each label, on the model's device.
+        widths: number of values in a row of each output; None for a single value.
     """
 
     loss: torch.Tensor
@@ -33,19 +33,19 @@ class Measured:
 
 @dataclass(frozen=True)
 class Objective:
-    """See the module.
+    """The losses and metrics of a model.
 
     Attributes:
-        inputs: of the model.
-        labels: one for each output of the model.
-        losses: one for each label.
-        loss_weights: of the losses.
-        metrics: functions of an output and a label that give a mean over the rows.
-        weight: the column with weights of rows, if there is one.
+        inputs: tensors of the model's arguments.
+        labels: tensors of the labels, one for each output of the model.
+        losses: loss function of each label.
+        loss_weights: weights of the losses.
+        metrics: functions of an output and a label that return a mean over the rows.
+        weight: column with weights of rows, if any.
     """
 
-    inputs: Form
-    labels: Form
+    inputs: TensorSpec
+    labels: TensorSpec
     losses: tuple[Loss, ...]
     loss_weights: tuple[float, ...]
     metrics: tuple[Loss, ...] = ()
@@ -53,13 +53,13 @@ class Objective:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are needed."""
+        """The required columns."""
         names = [*self.inputs.names, *self.labels.names, *([self.weight] if self.weight else [])]
         return list(dict.fromkeys(names))
 
     @property
     def counts(self) -> int:
-        """How many sums there are."""
+        """Number of sums."""
         return 2 + len(self.metrics) * len(self.labels.names)
 
     def measure(self, model: torch.nn.Module, batch: dict[str, Any], device: torch.device) -> Measured:
@@ -76,22 +76,22 @@ class Objective:
         with torch.no_grad():
             pairs = list(zip(outputs, labels, strict=True))
             metrics = [torch.as_tensor(metric(*pair), device=device) for metric in self.metrics for pair in pairs]
-            # Nobody waits for the device here.
+            # All values stay on the device, so this does not synchronise with it.
             means = torch.stack([torch.ones((), device=device), loss.detach(), *metrics]).to(torch.float64)
         return Measured(loss, means * rows, [width_of(output) for output in outputs])
 
     def entry(self, sums: Sequence[float]) -> dict[str, Any]:
-        """Means of sums, as the history of a model has them."""
+        """The history entry of some sums: the means of loss and metrics."""
         means = [value / sums[0] if sums[0] else float("nan") for value in sums[1:]]
         groups = []
-        for place, metric in enumerate(self.metrics):
+        for index, metric in enumerate(self.metrics):
             name = getattr(metric, "__name__", type(metric).__name__)
-            values = means[1 + place * len(self.labels.names) :]
+            values = means[1 + index * len(self.labels.names) :]
             groups.append({f"{name}_{label}": value for label, value in zip(self.labels.names, values, strict=False)})
         return {"loss": means[0], "all_metrics": groups}
 
     def _alike(self, label: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        """A label as its loss takes it: in the output's shape if it has as many values, else single values as (rows)."""
+        """A label for its loss: in the shape of the output if it has the same number of values, else single values as (rows)."""
         if self.labels.shapes is not None:
             return label
         if label.numel() == output.numel():
@@ -107,5 +107,5 @@ def _loss(function: Loss, output: torch.Tensor, label: torch.Tensor, weights: to
 
 
 def width_of(output: torch.Tensor) -> int | None:
-    """Values of an output in a row; None where there is a single one."""
+    """Number of values in a row of an output; None for a single value."""
     return None if output.dim() == 1 or output[0].numel() == 1 else output[0].numel()

@@ -1,4 +1,4 @@
-"""Saves estimators and models, and loads them: Spark's metadata, and beside it what is no JSON, pickled."""
+"""Saves and loads estimators and models: Spark's metadata, and a pickle of values that JSON cannot represent."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .. import store
 
 __all__ = ["Persistent"]
 
-#: The file with what is no JSON.
+#: The file with values that JSON cannot represent.
 _OBJECTS = "objects.pkl"
 
 
 class Persistent(MLReadable, MLWritable):
-    """Parameters with values of any kind can be saved, also as stages of pipelines.
+    """Makes parameters with values of any type persistent, also in stages of pipelines.
 
-    Loading runs code of what is loaded, as ``torch.load`` and ``pickle`` do: load only what you trust.
+    Loading can execute code from the file, as with ``pickle``: load only files that you trust.
     """
 
     def write(self) -> MLWriter:
-        """What saves this; ``write().overwrite().save(path)`` replaces what is there."""
+        """A writer of this object. ``write().overwrite().save(path)`` replaces existing files."""
         return _Writer(self)
 
     @classmethod
     def read(cls) -> MLReader:
-        """What loads one."""
+        """A reader of this class."""
         return _Reader(cls)
 
 
@@ -56,10 +56,10 @@ class _Reader(MLReader):
         self._cls = cls
 
     def load(self, path: str) -> Any:
-        """One that was saved.
+        """Loads a saved object.
 
         Raises:
-            ValueError: what is there is something else.
+            ValueError: the path contains an object of another class.
         """
         metadata = DefaultParamsReader.loadMetadata(path, self.sc)
         name = f"{self._cls.__module__}.{self._cls.__name__}"

@@ -1,4 +1,4 @@
-"""What a fit needs, read from the estimator's parameters, and what is wrong with them."""
+"""Reads and validates the estimator's parameters for a fit."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pyspark.sql import DataFrame
 
 from ..store import Store
 from . import columns
-from .batches import Form
+from .batches import TensorSpec
 from .data import Prepared
 from .keywords import given
 from .objective import Objective
-from .train import Order
+from .train import TrainSpec
 
 __all__ = ["Request"]
 
 
 class Request:
-    """See the module.
+    """The validated parameters of a fit.
 
     Args:
-        get: gives the value of a parameter by its name; None if it is not set.
+        get: returns the value of a parameter by name; None if it is not set.
     """
 
     def __init__(self, get: Callable[[str], Any]) -> None:
         self._get = get
 
     def objective(self, frame: DataFrame) -> Objective:
-        """What is made small, after a look at the columns."""
+        """The objective, after a check of the columns."""
         features = columns.names_of("feature_cols", self._get("feature_cols"), frame.columns)
         labels = columns.names_of("label_cols", self._get("label_cols"), frame.columns)
         weight = self._get("sample_weight_col")
@@ -44,8 +44,8 @@ class Request:
             if len(several) != len(labels):
                 raise ValueError(f"{name}: {len(several)} for {len(labels)} label column(s): expected one for each")
         return Objective(
-            Form.of(features, self._get("input_shapes"), self._get("input_dtypes"), "input"),
-            Form.of(labels, self._get("label_shapes"), self._get("label_dtypes"), "label"),
+            TensorSpec.from_arguments(features, self._get("input_shapes"), self._get("input_dtypes"), "input"),
+            TensorSpec.from_arguments(labels, self._get("label_shapes"), self._get("label_dtypes"), "label"),
             tuple(losses),
             tuple(weights),
             tuple(self._get("metrics") or ()),
@@ -53,7 +53,7 @@ class Request:
         )
 
     def check_numbers(self) -> None:
-        """Raises ValueError: a number is less than it may be."""
+        """Raises ValueError if a number is too small."""
         for name in (
             "batch_size",
             "val_batch_size",
@@ -74,7 +74,7 @@ class Request:
                 raise ValueError(f"{name}={value}: expected at least 0")
 
     def validation(self, frame: DataFrame) -> str | float | None:
-        """The share of rows to validate with, or the column that says which."""
+        """The share of validation rows, or the column that selects them."""
         validation: str | float | None = self._get("validation")
         if isinstance(validation, str):
             columns.names_of("validation", [validation], frame.columns)
@@ -83,7 +83,7 @@ class Request:
         return validation or None
 
     def store(self) -> Store:
-        """Where data and checkpoints are."""
+        """The store of data and checkpoints."""
         found = self._required("store")
         if isinstance(found, str):
             return Store(found)
@@ -98,10 +98,10 @@ class Request:
         return value
 
     def pickled(self, objective: Objective) -> bytes:
-        """What travels to the workers: in one piece, so that the optimizer there is over the parameters of the model there."""
+        """The objects for the workers, in one pickle, so that the optimizer refers to the parameters of the model there."""
         model, optimizer = self._required("model"), self._required("optimizer")
-        own = {id(parameter) for parameter in model.parameters()}
-        if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
+        known = {id(parameter) for parameter in model.parameters()}
+        if any(id(parameter) not in known for group in optimizer.param_groups for parameter in group["params"]):
             raise ValueError(
                 "optimizer: is over parameters that are not of model: expected one made of model.parameters()"
             )
@@ -120,12 +120,12 @@ class Request:
                 ) from error
         return bytes(cloudpickle.dumps(tuple(parts.values())))
 
-    def order(self, pickled: bytes, begun: bytes | None, prepared: Prepared) -> Order:
-        """What workers are told, beginning with the weights of an earlier run if there are any."""
+    def train_spec(self, pickled: bytes, begun: bytes | None, prepared: Prepared) -> TrainSpec:
+        """The specification for the workers, with the weights of an earlier run if there are any."""
         shuffled, seed = self._get("shuffle_buffer_size"), self._get("random_seed")
         data: dict[str, Any] = {"shuffle": self._get("shuffle") and shuffled != 0, "seed": seed or 0}
         data |= given({"shuffle_rows": shuffled or None, "threads": self._get("train_reader_num_workers")})
-        return Order(
+        return TrainSpec(
             pickled=pickled,
             checkpoint=begun,
             train=prepared.train,

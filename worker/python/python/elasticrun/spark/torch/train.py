@@ -1,4 +1,4 @@
-"""What each worker of an estimator runs: it trains on its share of the rows, and rank 0 brings back what came of it."""
+"""The training function of an estimator's workers. Each trains on its share of the rows, and rank 0 returns the results."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import torch
 
 from .objective import Measured, Objective
 
-__all__ = ["Order", "Trained", "train"]
+__all__ = ["TrainSpec", "Trained", "train"]
 
 
 @dataclass(frozen=True)
-class Order:
-    """What workers are told. It travels to them.
+class TrainSpec:
+    """The training specification, which is sent to the workers.
 
     Attributes:
-        pickled: model, optimizer, objective and compression, by cloudpickle: classes of the program travel along.
-        checkpoint: weights and optimizer state to begin with, if any.
-        train: the rows to train on.
-        validation: the rows to validate with, if any.
-        batch_size: rows of a worker at each backward pass.
-        validation_batch_size: rows of a worker at each step of validation.
-        epochs: how many.
-        passes: backward passes of a step.
-        steps: most steps of an epoch, if there is such a bound.
-        validation_steps: most steps of a validation.
-        steps_per_commit: steps from one commit to the next.
-        scale_rate: whether the learning rate is that of the optimizer times the workers.
-        data: more arguments of the data sets.
-        seed: of torch, if one was given.
-        use_gpu: whether GPUs are used if there are any.
-        verbose: whether rank 0 says what an epoch came to.
+        pickled: model, optimizer, objective and compression, pickled by cloudpickle together with the program's classes.
+        checkpoint: initial weights and optimizer state, if any.
+        train: path of the training rows.
+        validation: path of the validation rows, if any.
+        batch_size: rows per worker and backward pass.
+        validation_batch_size: rows per worker and validation step.
+        epochs: number of epochs.
+        passes: backward passes per step.
+        steps: maximum number of steps per epoch, if any.
+        validation_steps: maximum number of steps per validation, if any.
+        steps_per_commit: number of steps between commits.
+        scale_rate: whether the learning rate of the optimizer is multiplied by the number of workers.
+        data: further arguments of the data sets.
+        seed: seed of torch, if any.
+        use_gpu: whether to use GPUs if there are any.
+        verbose: whether rank 0 prints the results of each epoch.
     """
 
     pickled: bytes
@@ -58,12 +58,12 @@ class Order:
 
 @dataclass(frozen=True)
 class Trained:
-    """What rank 0 brings back.
+    """The results of training, from rank 0.
 
     Attributes:
         history: an entry for each epoch.
-        checkpoint: weights and optimizer state, of :func:`torch.save`.
-        widths: values of each output in a row; None for single ones.
+        checkpoint: weights and optimizer state, in the format of :func:`torch.save`.
+        widths: number of values in a row of each output; None for single values.
     """
 
     history: list[dict[str, Any]]
@@ -71,35 +71,35 @@ class Trained:
     widths: list[int | None]
 
 
-def train(order: Order) -> Trained | None:
-    """Trains to the last epoch, in whatever rounds it takes."""
+def train(spec: TrainSpec) -> Trained | None:
+    """Trains to the last epoch, over any number of rounds."""
     import elasticrun.torch as hvd
     from elasticrun.data import ParquetDataset
 
     hvd.init()
-    if order.seed is not None:
-        torch.manual_seed(order.seed)
-    model, optimizer, objective, compression = pickle.loads(order.pickled)
-    device = _device(order.use_gpu)
+    if spec.seed is not None:
+        torch.manual_seed(spec.seed)
+    model, optimizer, objective, compression = pickle.loads(spec.pickled)
+    device = _device(spec.use_gpu)
     model.to(device)
-    if order.checkpoint is not None:
-        restore(model, optimizer, order.checkpoint)
-    # Brings its own state to where the parameters are now.
+    if spec.checkpoint is not None:
+        restore(model, optimizer, spec.checkpoint)
+    # Moves the optimizer's state to the device of the parameters.
     optimizer.load_state_dict(optimizer.state_dict())
     rates = [group["lr"] for group in optimizer.param_groups]
     distributed = hvd.DistributedOptimizer(
         optimizer,
         named_parameters=model.named_parameters(),
         compression=compression or hvd.Compression.none,
-        backward_passes_per_step=order.passes,
+        backward_passes_per_step=spec.passes,
     )
 
     def opened(path: str, rows: int) -> ParquetDataset:
-        return ParquetDataset(path, batch_size=rows, columns=objective.columns, **order.data)
+        return ParquetDataset(path, batch_size=rows, columns=objective.columns, **spec.data)
 
-    parts = {"data": opened(order.train, order.batch_size * order.passes)}
-    if order.validation is not None:
-        parts["validation"] = opened(order.validation, order.validation_batch_size)
+    parts = {"data": opened(spec.train, spec.batch_size * spec.passes)}
+    if spec.validation is not None:
+        parts["validation"] = opened(spec.validation, spec.validation_batch_size)
     state = hvd.elastic.TorchState(
         model,
         distributed,
@@ -114,11 +114,11 @@ def train(order: Order) -> Trained | None:
 
     @hvd.elastic.run
     def loop(state: Any) -> None:
-        scale = hvd.size() if order.scale_rate else 1
+        scale = hvd.size() if spec.scale_rate else 1
         for group, rate in zip(distributed.param_groups, rates, strict=True):
             group["lr"] = rate * scale
-        epochs = _Epochs(order, objective, state, device)
-        while state.epoch < order.epochs:
+        epochs = _Epochs(spec, objective, state, device)
+        while state.epoch < spec.epochs:
             epochs.finish_one()
 
     loop(state)
@@ -126,55 +126,55 @@ def train(order: Order) -> Trained | None:
         return None
     for group, rate in zip(distributed.param_groups, rates, strict=True):
         group["lr"] = rate
-    return Trained(state.history, kept(model, distributed), state.widths)
+    return Trained(state.history, checkpoint(model, distributed), state.widths)
 
 
 class _Epochs:
-    """Epochs of one round, from wherever the state is."""
+    """The epochs of one round, which start at the position of the state."""
 
-    def __init__(self, order: Order, objective: Objective, state: Any, device: torch.device) -> None:
-        self._order = order
+    def __init__(self, spec: TrainSpec, objective: Objective, state: Any, device: torch.device) -> None:
+        self._spec = spec
         self._objective = objective
         self._state = state
         self._device = device
-        #: Of this worker, since the last commit.
+        #: Sums of this worker since the last commit.
         self._sums = torch.zeros(objective.counts, dtype=torch.float64, device=device)
 
     def finish_one(self) -> None:
-        """Trains the rest of an epoch, validates, and notes what it came to."""
-        state, order = self._state, self._order
+        """Trains the rest of an epoch, validates, and records the results."""
+        state, spec = self._state, self._spec
         if state.trained is None:
             state.model.train()
-            self._go_through(state.data, order.steps, self._train)
+            self._go_through(state.data, spec.steps, self._train)
             state.trained = self._objective.entry(state.sums)
             self._next(state.data)
         entry = {"epoch": state.epoch, "train": state.trained}
-        if order.validation is not None:
+        if spec.validation is not None:
             state.model.eval()
-            self._go_through(state.validation, order.validation_steps, self._validate)
+            self._go_through(state.validation, spec.validation_steps, self._validate)
             entry["validation"] = self._objective.entry(state.sums)
         self._report(entry)
         state.history = [*state.history, entry]
         state.epoch += 1
         state.trained = None
-        self._next(state.validation if order.validation is not None else None)
+        self._next(state.validation if spec.validation is not None else None)
 
-    def _go_through(self, data: Any, most: int | None, step: Any) -> None:
+    def _go_through(self, data: Any, limit: int | None, step: Any) -> None:
         state = self._state
-        if most is not None and state.steps >= most:
+        if limit is not None and state.steps >= limit:
             return
         for batch in data:
             step(batch)
             state.steps += 1
-            if state.steps == most:
+            if state.steps == limit:
                 break
-            if state.steps % self._order.steps_per_commit == 0:
+            if state.steps % self._spec.steps_per_commit == 0:
                 self._gather()
                 state.commit()
         self._gather()
 
     def _next(self, data: Any) -> None:
-        """To the next epoch of a data set, and a commit, so that nobody comes back to before."""
+        """Starts the next epoch of a data set and commits, so that no worker returns to the previous epoch."""
         if data is not None:
             data.next_epoch()
         self._state.steps = 0
@@ -182,7 +182,7 @@ class _Epochs:
         self._state.commit()
 
     def _gather(self) -> None:
-        """Sums of all workers, which are committed together with the rows that they are of."""
+        """Adds the sums of all workers to the state, so that they are committed together with their rows."""
         import elasticrun.torch as hvd
 
         whole = hvd.allreduce(self._sums.cpu(), op=hvd.Sum, name="sums")
@@ -190,14 +190,14 @@ class _Epochs:
         self._sums.zero_()
 
     def _train(self, batch: Any) -> None:
-        """A step. All rows count as much: a batch that is not full moves the weights less."""
-        state, rows = self._state, self._order.batch_size
+        """Makes a step. All rows have the same weight, so a partial batch changes the weights less."""
+        state, rows = self._state, self._spec.batch_size
         state.optimizer.zero_grad()
-        # As many backward passes in all workers, whoever has rows left.
-        for part in _parts(batch, rows, self._order.passes):
+        # All workers make the same number of backward passes, even without rows.
+        for part in _parts(batch, rows, self._spec.passes):
             if part:
                 measured = self._objective.measure(state.model, part, self._device)
-                self._note(measured)
+                self._record(measured)
                 share: Any = measured.loss * (len(next(iter(part.values()))) / rows)
                 share.backward()
             else:
@@ -209,22 +209,22 @@ class _Epochs:
         if batch.rows:
             with torch.no_grad():
                 measured = self._objective.measure(self._state.model, dict(batch), self._device)
-            self._note(measured)
+            self._record(measured)
 
-    def _note(self, measured: Measured) -> None:
+    def _record(self, measured: Measured) -> None:
         self._sums += measured.sums
         self._state.widths = measured.widths
 
     def _report(self, entry: Mapping[str, Any]) -> None:
         import elasticrun.torch as hvd
 
-        if self._order.verbose and hvd.rank() == 0:
+        if self._spec.verbose and hvd.rank() == 0:
             parts = [f"{name} {entry[name]['loss']:.4f}" for name in ("train", "validation") if name in entry]
-            said = f"epoch {entry['epoch'] + 1} of {self._order.epochs}: loss {', '.join(parts)}, {hvd.size()} workers"
+            said = f"epoch {entry['epoch'] + 1} of {self._spec.epochs}: loss {', '.join(parts)}, {hvd.size()} workers"
             print(said, flush=True)
 
 
-def kept(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> bytes:
+def checkpoint(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> bytes:
     """Weights and optimizer state."""
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
@@ -232,14 +232,14 @@ def kept(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> bytes:
 
 
 def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoint: bytes) -> None:
-    """Goes back to what :func:`kept` gave."""
+    """Restores a checkpoint of :func:`checkpoint`."""
     found = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
     model.load_state_dict(found["model"])
     optimizer.load_state_dict(found["optimizer"])
 
 
 def _parts(batch: Any, rows: int, count: int) -> Iterator[dict[str, Any] | None]:
-    """So many parts of a batch; None for those without rows."""
+    """Splits a batch into ``count`` parts of ``rows`` rows. A part without rows is None."""
     columns = dict(batch) if batch.rows else {}
     for start in range(0, rows * count, rows):
         here = start < batch.rows
@@ -251,7 +251,7 @@ def _device(use_gpu: bool) -> torch.device:
         return torch.device("cpu")
     import elasticrun.torch as hvd
 
-    # With GPUs as resources of Spark a worker sees that of its task alone.
+    # If GPUs are Spark resources, a worker sees only that of its task.
     device = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device

@@ -1,4 +1,4 @@
-"""elasticrun for ``keras``: Horovod's interface, in jobs whose hosts come and go.
+"""elasticrun for ``tf.keras``: Horovod's interface, for jobs whose hosts can join or leave.
 
 ::
 
@@ -19,8 +19,7 @@
 
     train(state)
 
-The Keras is that of ``tf.keras``: Keras 3, or tf_keras (Keras 2) with ``TF_USE_LEGACY_KERAS=1``. Where there is a GPU, compile with
-``jit_compile=False``.
+``tf.keras`` is Keras 3, or tf_keras (Keras 2) with ``TF_USE_LEGACY_KERAS=1``. On a GPU, compile with ``jit_compile=False``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Callbacks for ``model.fit`` of ``keras``."""
+"""Callbacks for ``model.fit`` of ``tf.keras``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elastic training with ``model.fit`` of ``keras``."""
+"""Elastic training with ``model.fit`` of ``tf.keras``."""
 
 from __future__ import annotations
 

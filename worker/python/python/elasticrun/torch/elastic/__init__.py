@@ -1,4 +1,4 @@
-"""Elastic training with torch: a state that outlives workers, and the loop around the training function."""
+"""Elastic training with torch: a state that survives the loss of workers, and the loop that calls the training function."""
 
 from __future__ import annotations
 

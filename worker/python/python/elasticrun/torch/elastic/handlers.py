@@ -1,4 +1,4 @@
-"""Modules and optimizers in a state: they stay the objects that they are, and take over what was stored."""
+"""State handlers of modules, optimizers and schedulers, which a restore updates in place."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from elasticrun.elastic import register_handler
 from elasticrun.errors import StateError
 
 from .. import optimizer_state
-from .tensors import Part, refuse_sharded
+from .tensors import StateTensor, refuse_sharded
 
 
 class ModuleHandler:
-    """A module's ``state_dict()``; its parameters and buffers are filled in place."""
+    """Stores a module's ``state_dict()``. A restore fills its parameters and buffers in place."""
 
     def capture(self, value: torch.nn.Module) -> object:
         """See :class:`~elasticrun.elastic.Handler`."""
         state = _parts(value.state_dict(), type(value).__qualname__)
         for name, _ in value.named_parameters(remove_duplicate=False):
-            if isinstance(state.get(name), Part):
+            if isinstance(state.get(name), StateTensor):
                 state[name].trained = True
         return state
 
@@ -29,22 +29,22 @@ class ModuleHandler:
         """See :class:`~elasticrun.elastic.Handler`.
 
         Raises:
-            StateError: the module has other parameters than the one that was stored, or keeps tensors that it loads.
+            StateError: the module has other parameters than the stored one, or keeps references to tensors that it loads.
         """
-        copied = _keepers(value)
-        own = {
+        copied = _reference_keepers(value)
+        loaded = {
             key: part.tensor
-            if isinstance(part, Part) and not key.startswith(copied) and not _is_extra(key)
+            if isinstance(part, StateTensor) and not key.startswith(copied) and not _is_extra(key)
             else _copies(part)
             for key, part in stored.items()
         }
         try:
-            value.load_state_dict(own)
+            value.load_state_dict(loaded)
         except RuntimeError as error:
             raise StateError(f"the stored state does not fit the model: {error}") from error
-        own.clear()
+        loaded.clear()
         for key, part in stored.items():
-            if isinstance(part, Part) and not part.let_go():
+            if isinstance(part, StateTensor) and not part.release():
                 raise StateError(
                     f"{type(value).__qualname__} keeps the tensor {key!r} that its load_state_dict() is given, which"
                     " lies in committed memory: copy it there"
@@ -56,7 +56,7 @@ class ModuleHandler:
 
 
 class OptimizerHandler:
-    """An optimizer's ``state_dict()``; tensors of its state that fit are filled in place."""
+    """Stores an optimizer's ``state_dict()``. A restore fills matching tensors in place."""
 
     def capture(self, value: torch.optim.Optimizer) -> object:
         """See :class:`~elasticrun.elastic.Handler`.
@@ -75,26 +75,26 @@ class OptimizerHandler:
         """See :class:`~elasticrun.elastic.Handler`.
 
         Raises:
-            StateError: the optimizer has other parameters than the one that was stored.
+            StateError: the optimizer has other parameters than the stored one.
         """
         live = value.state_dict()["state"]
-        state = {index: _taken(entry, live.get(index)) for index, entry in stored["state"].items()}
+        state = {index: _filled(entry, live.get(index)) for index, entry in stored["state"].items()}
         rest = {key: _copies(part) for key, part in stored.items() if key != "state"}
         try:
             optimizer_state.load(value, {**rest, "state": state})
         except (ValueError, KeyError) as error:
             raise StateError(f"the stored state does not fit the optimizer: {error}") from error
-        # What was accumulated belongs to a step that is done again.
+        # Accumulated gradients belong to a step that will be repeated.
         optimizer_state.forget_gradients(value)
         return value
 
     def reset(self, value: torch.optim.Optimizer) -> None:
-        """See :class:`~elasticrun.elastic.Handler`. Newcomers have accumulated nothing, so nobody has."""
+        """See :class:`~elasticrun.elastic.Handler`. Discards accumulated gradients, which new workers do not have."""
         optimizer_state.forget_gradients(value)
 
 
 class SchedulerHandler:
-    """A scheduler's ``state_dict()``; it stays bound to the optimizer that it changes."""
+    """Stores a scheduler's ``state_dict()``. The scheduler stays bound to its optimizer."""
 
     def capture(self, value: Any) -> object:
         """See :class:`~elasticrun.elastic.Handler`."""
@@ -110,12 +110,12 @@ class SchedulerHandler:
 
 
 def _parts(value: Any, name: str) -> Any:
-    """``value`` with each dense tensor as a :class:`Part`."""
+    """``value`` with each dense tensor as a :class:`StateTensor`."""
     if isinstance(value, torch.Tensor):
         refuse_sharded(value, name)
         plain = type(value) in (torch.Tensor, torch.nn.Parameter)
         dense = value.layout is torch.strided and not value.is_quantized
-        return Part(value) if plain and dense else value
+        return StateTensor(value) if plain and dense else value
     if isinstance(value, Mapping):
         return {key: _parts(item, f"{name}[{key!r}]") for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -123,32 +123,32 @@ def _parts(value: Any, name: str) -> Any:
     return value
 
 
-def _keepers(module: torch.nn.Module) -> tuple[str, ...]:
-    """How the names of tensors begin that ``module`` may keep when it loads them, instead of copying their values."""
-    if not _is_torchs(type(module).load_state_dict):
+def _reference_keepers(module: torch.nn.Module) -> tuple[str, ...]:
+    """Name prefixes of tensors to which ``module`` may keep references when it loads them, instead of copying the values."""
+    if not _is_torch_method(type(module).load_state_dict):
         return ("",)
     return tuple(
         f"{name}." if name else ""
         for name, part in module.named_modules(remove_duplicate=False)
         if part._load_state_dict_pre_hooks
         or part._load_state_dict_post_hooks
-        or not _is_torchs(type(part)._load_from_state_dict)
+        or not _is_torch_method(type(part)._load_from_state_dict)
     )
 
 
-def _is_torchs(method: Any) -> bool:
-    """Whether torch has written it: then it copies values."""
+def _is_torch_method(method: Any) -> bool:
+    """Whether the method is torch's own, which copies values."""
     return str(method.__module__).startswith("torch.nn.")
 
 
 def _is_extra(key: str) -> bool:
-    """Whether it is what a module's ``set_extra_state()`` gets, and may keep."""
+    """Whether the entry is passed to a module's ``set_extra_state()``, which may keep a reference."""
     return key.rpartition(".")[2] == "_extra_state"
 
 
 def _copies(value: Any) -> Any:
-    """``value`` with a tensor of its own for each :class:`Part`."""
-    if isinstance(value, Part):
+    """``value`` with a copied tensor for each :class:`StateTensor`."""
+    if isinstance(value, StateTensor):
         return value.tensor.clone()
     if isinstance(value, dict):
         return {key: _copies(item) for key, item in value.items()}
@@ -157,9 +157,9 @@ def _copies(value: Any) -> Any:
     return value
 
 
-def _taken(stored: Any, live: Any) -> Any:
-    """What was stored, in the tensors of ``live`` where they fit."""
-    if isinstance(stored, Part):
+def _filled(stored: Any, live: Any) -> Any:
+    """The stored value, in the tensors of ``live`` where they match."""
+    if isinstance(stored, StateTensor):
         tensor = stored.tensor
         fits = isinstance(live, torch.Tensor) and live.shape == tensor.shape and live.dtype == tensor.dtype
         if not fits:
@@ -168,7 +168,7 @@ def _taken(stored: Any, live: Any) -> Any:
             return live.copy_(tensor)
     if isinstance(stored, dict):
         live = live if isinstance(live, dict) else {}
-        return {key: _taken(item, live.get(key)) for key, item in stored.items()}
+        return {key: _filled(item, live.get(key)) for key, item in stored.items()}
     return _copies(stored)
 
 

@@ -1,4 +1,4 @@
-"""The loop around the training function, for functions that use torch.distributed."""
+"""The training loop for functions that use torch.distributed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from elasticrun import elastic
 
 from .. import distributed
-from ..failures import judge
+from ..failures import classify
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,13 +17,13 @@ S = TypeVar("S", bound=elastic.State)
 
 
 def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Decorates a training function: see :func:`elasticrun.elastic.run`, which this does, and more.
+    """Decorates a training function like :func:`elasticrun.elastic.run`, with two additions.
 
-    - The default group of torch.distributed is destroyed when its round is over, and made anew for the next
-      one before ``func`` is called, if :func:`elasticrun.torch.init_process_group` made it. Make what is bound
-      to the group (DistributedDataParallel) in ``func``.
-    - An error of torch that comes from the end of the round (a RuntimeError of NCCL, gloo, or of what only
-      holds a future) leads to the next round, as ``WorkersFailed`` does.
+    - The default group of torch.distributed is destroyed when its round is over. If
+      :func:`elasticrun.torch.init_process_group` created it, it is created again before the next call of ``func``. Create
+      objects that are bound to the group (DistributedDataParallel) in ``func``.
+    - A torch error that the end of the round has caused (a RuntimeError of NCCL, gloo or a future) leads to the next round,
+      as ``WorkersFailed`` does.
     """
 
     @functools.wraps(func)
@@ -32,7 +32,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         try:
             return func(state, *args, **kwargs)
         except Exception as error:
-            meaning = judge(error)
+            meaning = classify(error)
             if meaning is error:
                 raise
             raise meaning from error

@@ -1,4 +1,4 @@
-"""The sampler, as torch's loaders know samplers."""
+"""The sampler as a torch sampler."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from elasticrun import sampler as _sampler
 
 
 class ElasticSampler(_sampler.ElasticSampler, torch.utils.data.Sampler[int]):
-    """See :class:`elasticrun.ElasticSampler`; it is a ``torch.utils.data.Sampler`` as well."""
+    """An :class:`elasticrun.ElasticSampler` that is also a ``torch.utils.data.Sampler``."""

@@ -1,4 +1,4 @@
-"""The state of a torch training."""
+"""The state of training with torch."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class TorchState(ObjectState):
 
         state = TorchState(model, optimizer, sampler=sampler, epoch=0, batch=0)
 
-    Modules and optimizers, however many and by any name, stay the objects that they are: a restore fills their
-    parameters in place, on their devices. So do samplers (:class:`ElasticSampler`), which are shared out anew
-    in each round, and learning-rate schedulers of torch, which stay bound to their optimizer. All other values are replaced
-    by what was committed; one that holds the model, the optimizer or another of these (a scheduler of another library, a
-    trainer) is refused: give its ``state_dict()``. Tensors that share memory come back apart, but for tied weights.
+    A restore fills the parameters of modules and optimizers in place, on their devices; there may be any number of them, with
+    any names. Samplers (:class:`ElasticSampler`) and torch learning-rate schedulers also stay the same objects. All other
+    values are replaced by the committed ones. A value that refers to a model, an optimizer or another of these objects (a
+    scheduler of another library, a trainer) is refused: store its ``state_dict()``. Tensors that shared memory no longer
+    share it after a restore, except for tied weights.
 
-    Gradients are no part of a state: commit behind the step, not between the backward passes of one.
+    Gradients are not part of the state: commit after the step, not between its backward passes.
 
-    A commit copies memory of tensors as it is, once, to the agent; that of CUDA through page-locked memory.
+    A commit copies the memory of tensors once, unchanged, to the agent. CUDA memory is copied through page-locked memory.
 
     Args:
         model: a module.
         optimizer: an optimizer, wrapped or not.
-        objects: other values; None among them is a value.
+        objects: other values, which may be None.
 
     Raises:
-        StateError: an attribute cannot be serialised, has the name of a method, or is a shard (FSDP, ZeRO).
+        StateError: an attribute cannot be serialised, its name is that of a method, or it is a shard (FSDP, ZeRO).
     """
 
     def __init__(
@@ -47,6 +47,6 @@ class TorchState(ObjectState):
         super().__init__(**given, **objects)
 
     def _begin_round(self) -> None:
-        # Before anything else, so that callbacks and a sync() of the user's own find this round's groups.
+        # First, so that callbacks and a user's sync() find the groups of this round.
         distributed.refresh()
         super()._begin_round()

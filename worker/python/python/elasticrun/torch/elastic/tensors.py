@@ -1,4 +1,4 @@
-"""Tensors in a state: their memory as it is, once, from the tensor to the agent."""
+"""The coders of torch tensors, which store their memory unchanged."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ORDERS = {
 }
 
 
-class Part:
-    """A tensor of a module or an optimizer, which takes over what was stored by copying it.
+class StateTensor:
+    """A tensor of the state of a module or an optimizer, into which a restore copies the stored values.
 
-    After decoding it may lie in memory that is valid only until the state is restored: :meth:`let_go` then.
+    A decoded tensor may refer to memory that is valid only until the state is restored. Call :meth:`release` then.
 
     Attributes:
         tensor: the tensor.
-        trained: whether it is a parameter of a module, so that all workers have the same.
+        trained: whether it is a parameter of a module, which is the same in all workers.
     """
 
     __slots__ = ("_memory", "tensor", "trained")
@@ -38,26 +38,26 @@ class Part:
     def __init__(self, tensor: torch.Tensor, memory: object = None, trained: bool = False) -> None:
         self.tensor = tensor
         self.trained = trained
-        #: What tensors in borrowed memory hold.
+        #: The object that tensors in borrowed memory refer to.
         self._memory = memory
 
-    def let_go(self) -> bool:
-        """Gives the memory back; whether no other tensor lies in it."""
+    def release(self) -> bool:
+        """Drops the reference to the memory. Returns whether no other tensor refers to it."""
         self.tensor = torch.empty(0)
         memory, self._memory = self._memory, None
         if memory is None or sys.getrefcount(memory) <= _UNSHARED:
             return True
-        # Something that refers to itself may have had it for a moment.
+        # A reference cycle may still refer to the memory.
         gc.collect()
         return sys.getrefcount(memory) <= _UNSHARED
 
 
-#: What sys.getrefcount() gives for what one variable holds.
+#: Result of sys.getrefcount() for an object that only one variable refers to.
 _UNSHARED = 2
 
 
 def refuse_sharded(tensor: object, name: str) -> None:
-    """Raises StateError if ``tensor`` holds a shard of a larger one (FSDP): no worker has all of it."""
+    """Raises StateError if ``tensor`` is a shard of a larger one (FSDP), of which no worker has all elements."""
     if type(tensor).__name__ in ("DTensor", "ShardedTensor"):
         raise StateError(
             f"{name} is a {type(tensor).__name__}: each worker holds a shard, and a state is replicated. "
@@ -66,7 +66,7 @@ def refuse_sharded(tensor: object, name: str) -> None:
 
 
 def fill(tensor: torch.Tensor, data: memoryview) -> None:
-    """Copies ``data`` over the elements of ``tensor``, which are dense and in memory of the host."""
+    """Copies ``data`` to the elements of ``tensor``, which are dense and in host memory."""
     nbytes = tensor.numel() * tensor.element_size()
     if len(data) != nbytes:
         raise StateError(f"a tensor of {nbytes} bytes was stored with {len(data)}")
@@ -95,7 +95,7 @@ def _stored(tensor: torch.Tensor) -> Stored | None:
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in memory of the host; that of CUDA goes through page-locked memory."""
+    """The tensor in host memory. CUDA memory is copied to page-locked memory."""
     if tensor.device.type == "cpu":
         return tensor
     pinned = tensor.device.type == "cuda"
@@ -123,10 +123,10 @@ def described(meta: Meta) -> str:
 
 
 class TensorCoder:
-    """Dense tensors of any device; they come back in memory of the host, as new ones."""
+    """Stores dense tensors of any device. They are restored as new tensors in host memory."""
 
     def describe(self, meta: Meta) -> tuple[str, bool]:
-        """See :class:`~elasticrun.codec.Describes`."""
+        """See :class:`~elasticrun.codec.DescribingCoder`."""
         return described(meta), False
 
     def encode(self, array: torch.Tensor) -> Stored | None:
@@ -142,54 +142,54 @@ class TensorCoder:
         return tensor.requires_grad_(meta[3])
 
 
-class PartCoder:
-    """Parts: they come back as a look at the memory that is restored from, without a copy."""
+class StateTensorCoder:
+    """Stores :class:`StateTensor` values. They are restored as views of the committed memory, without a copy."""
 
-    def encode(self, array: Part) -> Stored | None:
+    def encode(self, array: StateTensor) -> Stored | None:
         """See :class:`~elasticrun.codec.Coder`."""
         stored = _stored(array.tensor)
         if stored is None:
             return None
-        # Tied weights are one tensor by several names.
+        # Tied weights are one tensor with several names, and are stored once.
         meta = stored.meta, array.trained
         return Stored(meta, stored.address, stored.nbytes, stored.owner, shared=True)
 
     def describe(self, meta: tuple[Meta, bool]) -> tuple[str, bool]:
-        """See :class:`~elasticrun.codec.Describes`."""
+        """See :class:`~elasticrun.codec.DescribingCoder`."""
         return described(meta[0]), meta[1]
 
     def digest(self, data: memoryview) -> int:
-        """See :class:`~elasticrun.codec.Describes`."""
+        """See :class:`~elasticrun.codec.DescribingCoder`."""
         return zlib.crc32(data)
 
     def sketch(self, meta: tuple[Meta, bool], data: memoryview) -> list[float]:
-        """See :class:`~elasticrun.codec.Describes`."""
+        """See :class:`~elasticrun.codec.DescribingCoder`."""
         part = self.decode(meta, data, None)
         sketch = _sketch(part.tensor)
-        part.let_go()
+        part.release()
         return sketch
 
-    def decode(self, meta: tuple[Meta, bool], data: memoryview, live: Any | None) -> Part:
+    def decode(self, meta: tuple[Meta, bool], data: memoryview, live: Any | None) -> StateTensor:
         """See :class:`~elasticrun.codec.Coder`."""
         (dtype, shape, order, _, _), trained = meta
         strides = torch.empty(shape, device="meta").to(memory_format=_ORDERS[order]).stride()
         kind = getattr(torch, dtype)
         if not len(data):
-            return Part(_empty(meta[0]), trained=trained)
-        # By address: torch would not hold the view, but what it was made of, which tells nothing.
+            return StateTensor(_empty(meta[0]), trained=trained)
+        # Created from an address: torch would refer to the object behind the view, whose reference count says nothing.
         memory = (ctypes.c_ubyte * len(data)).from_address(_address(data))
         flat = torch.frombuffer(memory, dtype=torch.uint8).view(kind)
-        return Part(flat.as_strided(shape, strides), memory, trained)
+        return StateTensor(flat.as_strided(shape, strides), memory, trained)
 
 
-#: Elements that a sketch takes at once, and numbers that it has beside the norm.
+#: Number of elements that a sketch processes at once, and number of sums besides the norm.
 _BLOCK, _SUMS = 1 << 16, 8
 
 
 def _sketch(tensor: torch.Tensor) -> list[float]:
-    """The norm of ``tensor``, and sums of its elements with random signs that are the same everywhere.
+    """The norm of ``tensor``, and sums of its elements with pseudo-random signs that are the same in all workers.
 
-    Two sketches differ by about as much as the tensors do.
+    The distance of two sketches estimates the distance of the tensors.
     """
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(0, 2, (_SUMS, _BLOCK), generator=generator).float() * 2 - 1
@@ -198,14 +198,14 @@ def _sketch(tensor: torch.Tensor) -> list[float]:
     squares, sums = 0.0, torch.zeros(_SUMS, dtype=torch.float64)
     for start in range(0, flat.numel(), _BLOCK):
         block = flat[start : start + _BLOCK].float()
-        turn = torch.randint(0, 2, (_SUMS,), generator=generator) * 2 - 1
-        sums += turn * (signs[:, : block.numel()] @ block)
+        block_signs = torch.randint(0, 2, (_SUMS,), generator=generator) * 2 - 1
+        sums += block_signs * (signs[:, : block.numel()] @ block)
         squares += block.double().square().sum().item()
     return [math.sqrt(squares), *sums.tolist()]
 
 
 class _Buffer(ctypes.Structure):
-    """The beginning of CPython's Py_buffer, part of its stable ABI."""
+    """The beginning of Py_buffer in CPython's stable ABI."""
 
     _fields_ = [
         ("buf", ctypes.c_void_p),
@@ -232,4 +232,4 @@ def _address(data: memoryview) -> int:
 
 register(torch.Tensor, "torch", TensorCoder())
 register(torch.nn.Parameter, "torch", TensorCoder())
-register(Part, "torch-part", PartCoder())
+register(StateTensor, "torch-part", StateTensorCoder())

@@ -1,4 +1,4 @@
-"""An operation under way."""
+"""A running operation of one or more parts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Protocol
 
 
 class Part(Protocol):
-    """A piece of an operation: ``elasticrun._native.Work``, or what stands for one."""
+    """A part of an operation: ``elasticrun._native.Work``, or an object with the same methods."""
 
     def wait(self, timeout: float | None = None) -> None: ...
     def poll(self) -> bool: ...
     def then(self, callback: Callable[[Exception | None], None]) -> None: ...
 
 
-class Pending:
-    """Pieces that run in order, and what is left to do with their results.
+class Inflight:
+    """Parts that run in order, and a function that processes their results.
 
-    ``finish`` runs once, in the first thread that learns that all pieces are done. ``keep`` is anything
-    that must live until then.
+    ``finish`` runs once, in the first thread that observes that all parts are done. ``keep`` is an object that must live
+    until then.
     """
 
     __slots__ = ("_finish", "_keep", "_lock", "parts")
@@ -31,12 +31,12 @@ class Pending:
         self._lock = threading.Lock()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Blocks until all is done, at most ``timeout`` seconds for each piece.
+        """Blocks until all parts are done, at most ``timeout`` seconds for each part.
 
         Raises:
             WorkersFailed: the round is over.
-            CollectiveMismatch: ranks called different things.
-            CollectiveTimeout: somebody did not come in time.
+            CollectiveMismatch: ranks made different calls.
+            CollectiveTimeout: a rank did not join in time.
         """
         for part in self.parts:
             part.wait(timeout)
@@ -47,12 +47,12 @@ class Pending:
         return all(part.poll() for part in self.parts)
 
     def then(self, callback: Callable[[Exception | None], None]) -> None:
-        """Calls ``callback`` with the error, or None, once all is done; perhaps from another thread."""
+        """Calls ``callback`` with the error, or None, once all parts are done, possibly on another thread."""
 
         def ended(error: Exception | None) -> None:
             if error is None:
                 try:
-                    # What the last piece says is not what the ones before say; they are done as well.
+                    # All parts are done. Earlier parts may have failed although the last one has not.
                     self.wait()
                 except Exception as raised:
                     error = raised
@@ -71,23 +71,23 @@ class Pending:
             self._keep = None
 
 
-def joined(pending: Sequence[Pending]) -> Pending:
-    """One operation of several."""
+def joined(pending: Sequence[Inflight]) -> Inflight:
+    """Combines several operations into one."""
     if len(pending) == 1:
         return pending[0]
 
     def finish() -> None:
-        for one in pending:
-            one.wait()
+        for operation in pending:
+            operation.wait()
 
-    return Pending([part for one in pending for part in one.parts], finish)
+    return Inflight([part for operation in pending for part in operation.parts], finish)
 
 
-def after(pending: Pending, finish: Callable[[], None]) -> Pending:
-    """The operation, and ``finish`` after it."""
+def after(pending: Inflight, finish: Callable[[], None]) -> Inflight:
+    """The operation, followed by ``finish``."""
 
     def both() -> None:
         pending.wait()
         finish()
 
-    return Pending(pending.parts, both)
+    return Inflight(pending.parts, both)

@@ -1,7 +1,6 @@
-"""Rank and size as tensors: inside a ``tf.function`` they are those of the round in which it runs.
+"""Rank and size as tensors. Inside a ``tf.function`` their values are those of the round in which it runs.
 
-``rank()`` and ``size()`` are numbers of the moment at which a function is traced; a graph keeps them when the
-world changes.
+``rank()`` and ``size()`` are evaluated when a function is traced, and stay constant in the graph when the workers change.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ def _number(value: Callable[[], int]) -> tf.Tensor:
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """Workers of the round (int32)."""
+    """Number of workers of the round (int32)."""
     return _number(lifecycle.size)
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
-    """Place of this worker (int32)."""
+    """Rank of this worker (int32)."""
     return _number(lifecycle.rank)
 
 
 def local_size_op(name: str | None = None) -> tf.Tensor:
-    """Workers of the round on this host (int32)."""
+    """Number of workers of the round on this host (int32)."""
     return _number(lifecycle.local_size)
 
 
@@ -46,5 +45,5 @@ def local_rank_op(name: str | None = None) -> tf.Tensor:
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """1 (int32): all workers are in the only process set."""
+    """1 (int32): all workers belong to the only process set."""
     return _number(lambda: 1)

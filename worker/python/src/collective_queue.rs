@@ -1,4 +1,4 @@
-//! The thread that runs the collectives of a round, in the order of their submission.
+//! The queue of the collectives of a round, and the thread that runs them in the order of their submission.
 
 use std::{
     collections::VecDeque,
@@ -13,18 +13,18 @@ use pyo3::prelude::*;
 
 use crate::work::{Outcome, Shared, Work};
 
-/// What the lane's thread does with the group.
+/// An operation on the group, which the thread of the queue runs.
 pub(crate) type Task =
     Box<dyn FnOnce(&mut Group, &mut Scratch) -> Result<Outcome, GroupError> + Send>;
 
-/// Memory for what does not fit the caller's layout, kept from call to call since fresh pages are slow.
+/// Memory for data that needs another layout than the caller's. It is reused, because fresh pages are slow.
 pub(crate) type Scratch = Vec<u64>;
 
-/// The collectives of a round.
+/// The collectives of a round, which run one after the other on a separate thread.
 #[pyclass(frozen, module = "elasticrun._native")]
 #[derive(Debug)]
-pub(crate) struct Lane {
-    queue: Arc<Queue>,
+pub(crate) struct CollectiveQueue {
+    queue: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
     judge: Judge,
     observer: Observer,
@@ -34,29 +34,29 @@ pub(crate) struct Lane {
     pub(crate) size: u32,
 }
 
-/// What came of asking for the group.
+/// The result of one attempt to take the group.
 #[expect(
     clippy::large_enum_variant,
-    reason = "it is taken apart where it is made"
+    reason = "the only caller destructures it at once"
 )]
-enum Taken {
+enum TryTake {
     Group(Group),
-    Later,
+    Busy,
     Closed,
 }
 
-/// How long a wait for the group lasts before it looks for signals.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a wait for the group checks for signals.
+const SIGNAL_POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-struct Queue {
+struct Inner {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
     tasks: VecDeque<(Task, Arc<Shared>)>,
-    /// `None` while an operation runs, or somebody has borrowed it.
+    /// `None` while an operation runs or a caller has borrowed it.
     group: Option<Group>,
     failure: Option<GroupError>,
     closed: bool,
@@ -73,7 +73,7 @@ impl fmt::Debug for State {
     }
 }
 
-impl Queue {
+impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +83,7 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lane's thread.
+    /// The loop of the queue's thread.
     fn run(&self, judge: &Judge) {
         let mut scratch = Scratch::new();
         let mut state = self.lock();
@@ -107,7 +107,7 @@ impl Queue {
             if let Err(error) = &outcome
                 && !matches!(error, GroupError::Argument(_))
             {
-                // Who looks at the result without a wait does not hear of it.
+                // A caller that reads the result without a wait gets no error, so no commit may contain it.
                 judge.refuse_commits();
                 state.failure.get_or_insert_with(|| error.clone());
             }
@@ -120,12 +120,12 @@ impl Queue {
     }
 }
 
-impl Lane {
+impl CollectiveQueue {
     /// Starts the thread.
     pub(crate) fn start(group: Group, judge: Judge) -> PyResult<Self> {
         let topology = *group.topology();
         let observer = group.observer();
-        let queue = Arc::new(Queue {
+        let queue = Arc::new(Inner {
             state: Mutex::new(State {
                 tasks: VecDeque::new(),
                 group: Some(group),
@@ -135,7 +135,7 @@ impl Lane {
             changed: Condvar::new(),
         });
         let thread = thread::Builder::new()
-            .name("elasticrun-lane".into())
+            .name("elasticrun-coll".into())
             .spawn({
                 let (queue, judge) = (Arc::clone(&queue), judge.clone());
                 move || queue.run(&judge)
@@ -150,7 +150,7 @@ impl Lane {
         })
     }
 
-    /// Has the thread run `task` after all that were submitted before.
+    /// Queues `task` behind those that were submitted before.
     pub(crate) fn submit(&self, task: Task, keep: Option<Py<PyAny>>, name: Option<String>) -> Work {
         let work = Shared::new(name, self.judge.clone(), self.observer.clone(), keep);
         let mut state = self.queue.lock();
@@ -158,7 +158,7 @@ impl Lane {
             let failure = state.failure.clone();
             drop(state);
             work.complete(Err(failure.unwrap_or_else(|| {
-                GroupError::Config("the round of this lane is over".to_owned())
+                GroupError::Config("the round of this queue is over".to_owned())
             })));
         } else {
             state.tasks.push_back((task, Arc::clone(&work)));
@@ -168,8 +168,8 @@ impl Lane {
         Work(work)
     }
 
-    /// Runs `body` with the group on this thread, after all that was submitted. Both without the GIL; while it waits, the
-    /// main thread looks for signals. `None` if the lane is closed.
+    /// Runs `body` with the group on this thread, after all submitted tasks. The wait and `body` run without the GIL. The main
+    /// thread checks for signals while it waits. `None` if the queue is closed.
     pub(crate) fn borrow<R: Send>(
         &self,
         py: Python<'_>,
@@ -177,9 +177,9 @@ impl Lane {
     ) -> PyResult<Option<R>> {
         let mut group = loop {
             match py.detach(|| self.take()) {
-                Taken::Group(group) => break group,
-                Taken::Closed => return Ok(None),
-                Taken::Later => py.check_signals()?,
+                TryTake::Group(group) => break group,
+                TryTake::Closed => return Ok(None),
+                TryTake::Busy => py.check_signals()?,
             }
         };
         Ok(Some(py.detach(|| {
@@ -190,44 +190,47 @@ impl Lane {
         })))
     }
 
-    /// The group, once all that was submitted is done; waits for a moment.
-    fn take(&self) -> Taken {
+    /// Takes the group once all submitted tasks are done. Waits at most [`SIGNAL_POLL`].
+    fn take(&self) -> TryTake {
         let state = self.queue.lock();
         let busy =
             |state: &mut State| !state.closed && (!state.tasks.is_empty() || state.group.is_none());
-        let waited = self.queue.changed.wait_timeout_while(state, LOOK, busy);
+        let waited = self
+            .queue
+            .changed
+            .wait_timeout_while(state, SIGNAL_POLL, busy);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         if state.closed {
-            return Taken::Closed;
+            return TryTake::Closed;
         }
         match state.tasks.is_empty() {
-            true => state.group.take().map_or(Taken::Later, Taken::Group),
-            false => Taken::Later,
+            true => state.group.take().map_or(TryTake::Busy, TryTake::Group),
+            false => TryTake::Busy,
         }
     }
 
-    /// From now on commits of the round are refused.
+    /// Refuses further commits of the round.
     pub(crate) fn refuse_commits(&self) {
         self.judge.refuse_commits();
     }
 
-    /// Why the first operation that failed did so.
+    /// The error of the first operation that failed.
     pub(crate) fn failure(&self) -> Option<GroupError> {
         self.queue.lock().failure.clone()
     }
 
-    /// Ends the lane: what is queued fails, what runs is waited for, and the group is dropped. Without the
-    /// GIL. An operation that others will not take part in ends when they leave.
+    /// Closes the queue: fails the queued tasks, waits for the running one and drops the group. The caller has released the
+    /// GIL. An operation that other ranks will not join ends when they leave.
     pub(crate) fn close(&self) {
         let mut state = self.queue.lock();
         state.closed = true;
         let tasks = mem::take(&mut state.tasks);
-        let session = state.failure.clone();
+        let failure = state.failure.clone();
         drop(state);
         self.queue.changed.notify_all();
         for (_, work) in tasks {
-            let gone = || GroupError::Config("the round of this lane is over".to_owned());
-            work.complete(Err(session.clone().unwrap_or_else(gone)));
+            let gone = || GroupError::Config("the round of this queue is over".to_owned());
+            work.complete(Err(failure.clone().unwrap_or_else(gone)));
         }
         let thread = self
             .thread
@@ -235,7 +238,7 @@ impl Lane {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(thread) = thread {
-            // It panicked on its own thread if it did, and said so there.
+            // A panic of the thread was printed there.
             let _ = thread.join();
         }
         drop(self.queue.lock().group.take());

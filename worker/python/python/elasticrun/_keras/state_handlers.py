@@ -1,4 +1,4 @@
-"""How models and optimizers are kept in a state: by their variables."""
+"""State handlers of models and optimizers, which store their variables."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from elasticrun.elastic import register_handler
 from elasticrun.tensorflow import tensors
 
-from . import kinds
+from . import keras_versions
 from .optimizer import begin_round, is_distributed
 
-__all__ = ["keep_model", "keep_optimizer"]
+__all__ = ["register_model", "register_optimizer"]
 
 
-def keep_model(model: Any) -> None:
-    """Has states keep models of the type of ``model``.
+def register_model(model: Any) -> None:
+    """Registers the state handler for the type of ``model``.
 
     Raises:
-        ValueError: the model is not built, or XLA is to compile its training with collectives in it.
+        ValueError: the model is not built, or XLA would compile a training step with collectives.
     """
     if is_distributed(getattr(model, "optimizer", None)) and getattr(model, "jit_compile", False):
         raise ValueError(
@@ -33,14 +33,14 @@ def keep_model(model: Any) -> None:
     register_handler(type(model), _Model())
 
 
-def keep_optimizer(optimizer: Any, trainable: Sequence[Any]) -> None:
-    """Has states keep optimizers of the type of ``optimizer``, and makes its variables."""
-    kinds.build(optimizer, trainable)
+def register_optimizer(optimizer: Any, trainable: Sequence[Any]) -> None:
+    """Registers the state handler for the type of ``optimizer``, and creates the optimizer's variables."""
+    keras_versions.build(optimizer, trainable)
     register_handler(type(optimizer), _Optimizer())
 
 
 class _Model:
-    """A model stays the one that it is; its variables get what was stored."""
+    """Restores a model by assigning its variables."""
 
     def capture(self, value: Any) -> object:
         return tensors.values(value.variables)
@@ -54,13 +54,13 @@ class _Model:
 
 
 class _Optimizer:
-    """As a model. Gradients that were added up, each rank its own, are forgotten when a round begins."""
+    """Restores an optimizer by assigning its variables. A new round discards the gradients that each rank has accumulated."""
 
     def capture(self, value: Any) -> object:
-        return tensors.values(kinds.variables(value))
+        return tensors.values(keras_versions.variables(value))
 
     def restore(self, value: Any, stored: Any) -> Any:
-        tensors.assign(kinds.variables(value), stored, "the optimizer")
+        tensors.assign(keras_versions.variables(value), stored, "the optimizer")
         return value
 
     def reset(self, value: Any) -> None:

@@ -1,22 +1,21 @@
-"""A call that workers fetch, and what they bring back."""
+"""Serves a function call to the workers of a job, and collects its results."""
 
 from __future__ import annotations
 
 import pickle
 from typing import Any
 
-from ._call import VARIABLE, Address, Call, Result
-from ._exchange import Server
+from ._authenticated_rpc import Server
+from ._function_worker import VARIABLE, Address, Call, Result
 from .errors import ElasticrunError
 
-__all__ = ["Served"]
+__all__ = ["FunctionServer"]
 
 
-class Served:
-    """Serves ``call`` while the job runs, at ``address`` of this machine (empty: all), and keeps the results.
+class FunctionServer:
+    """Serves ``call`` while the job runs, at ``address`` of this machine (empty: all), and stores the results.
 
-    ``with Served(call, "") as served``: the workers' environment needs :meth:`variable`, and nothing is answered before
-    :meth:`unlock`.
+    Use it as a context manager. Workers need the variable of :meth:`environment`. Requests wait until :meth:`unlock`.
     """
 
     def __init__(self, call: Call, address: str) -> None:
@@ -24,30 +23,30 @@ class Served:
         self._results: list[Result] = []
         self._server = Server(address, self._answer)
 
-    def __enter__(self) -> Served:
+    def __enter__(self) -> FunctionServer:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.close()
 
-    def variable(self, addresses: list[str]) -> dict[str, str]:
-        """The variable that leads workers here, by one of ``addresses``."""
+    def environment(self, addresses: list[str]) -> dict[str, str]:
+        """The environment variable with which workers find this server at one of ``addresses``."""
         return {VARIABLE: Address(addresses, self._server.port).encode()}
 
     def unlock(self, key: bytes) -> None:
-        """The key of this job's workers, as its driver tells it (``--call-fd``, driver/src/call_key.rs)."""
+        """Sets the key of the workers of this job. The driver passes it (``--call-fd``, driver/src/call_key.rs)."""
         self._server.unlock(key)
 
-    def by_rank(self) -> list[Any]:
-        """What the members of the last round returned.
+    def results_by_rank(self) -> list[Any]:
+        """The return values of the members of the last round, by rank.
 
         Raises:
-            ElasticrunError: one of them brought nothing.
+            ElasticrunError: a member returned no result.
         """
         return in_order(self._results)
 
     def _answer(self, request: bytes) -> bytes:
-        # Only a worker of this job holds the key, so this is a pickle of our own.
+        # Only workers of this job hold the key, so the pickle is trusted.
         if not request:
             return pickle.dumps(self._call)
         self._results.append(pickle.loads(request))
@@ -55,10 +54,10 @@ class Served:
 
 
 def in_order(results: list[Result]) -> list[Any]:
-    """What the members of the newest round among ``results`` returned, by rank.
+    """The return values of the members of the newest round among ``results``, by rank.
 
-    Of processes that were in no round themselves (a script that they started was) only the ranks at their start are known,
-    and not who else should have brought something: these come in the order of those ranks.
+    A process may have joined no round, because a script that it started has joined one instead. Then only its rank at the
+    start is known, and the number of expected results is not. Such results are sorted by that rank.
     """
     newest = max((result.round for result in results), default=0)
     if results and newest == 0:

@@ -1,4 +1,4 @@
-"""What differs between optimizers: those of Keras 3, those of tf_keras, and the older ones of tf_keras."""
+"""Differences between the optimizers of Keras 3, tf_keras, and the legacy ones of tf_keras."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ __all__ = ["build", "is_keras3", "is_legacy", "learning_rate", "set_learning_rat
 
 
 def is_keras3(optimizer: Any) -> bool:
-    """Whether it is an optimizer of Keras 3, which applies gradients by ``apply()``."""
+    """Whether it is an optimizer of Keras 3, which applies gradients with ``apply()``."""
     return hasattr(optimizer, "stateless_apply")
 
 
 def is_legacy(optimizer: Any) -> bool:
-    """Whether it is of ``tf_keras.optimizers.legacy``, which keeps hyperparameters as variables."""
+    """Whether it is an optimizer of ``tf_keras.optimizers.legacy``, whose hyperparameters are variables."""
     return hasattr(optimizer, "_create_all_weights")
 
 
 def build(optimizer: Any, trainable: Sequence[Any]) -> None:
-    """Makes the optimizer's variables, unless they are there."""
+    """Creates the optimizer's variables, unless they exist."""
     if is_legacy(optimizer):
-        # Does nothing the second time; hyperparameters are made beside.
+        # Idempotent. It creates hyperparameters as well.
         optimizer._create_all_weights(trainable)
     elif is_keras3(optimizer):
         if not optimizer.built:
@@ -31,16 +31,16 @@ def build(optimizer: Any, trainable: Sequence[Any]) -> None:
 
 
 def variables(optimizer: Any) -> list[Any]:
-    """All variables of the optimizer, those of its hyperparameters too."""
+    """All variables of the optimizer, including those of its hyperparameters."""
     found = optimizer.variables
-    own = list(found() if callable(found) else found)
+    result = list(found() if callable(found) else found)
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     settings = {"learning_rate": getattr(inner, "_learning_rate", None), **getattr(inner, "_hyper", {})}
-    known = {id(variable) for variable in own}
+    known = {id(variable) for variable in result}
     for _, value in sorted(settings.items()):
         if hasattr(value, "assign") and id(value) not in known:
-            own.append(value)
-    return own
+            result.append(value)
+    return result
 
 
 def learning_rate(optimizer: Any) -> float:
@@ -53,7 +53,7 @@ def set_learning_rate(optimizer: Any, rate: float) -> None:
     """Sets the learning rate.
 
     Raises:
-        ValueError: it follows a schedule of Keras.
+        ValueError: the learning rate follows a Keras schedule.
     """
     given = getattr(optimizer, "_learning_rate", optimizer.learning_rate)
     if callable(given):

@@ -1,8 +1,8 @@
-"""What a rank is about to call, told to all: so that a difference is an error with names, and
-a rank without data can take part (:func:`elasticrun.torch.join`).
+"""Announces each call of a rank to all ranks, to detect mismatches.
 
-An announcement is one small allgather. It runs in front of the operation that it announces, on the same
-lane, and costs no wait: its answer is read when the operation's result is.
+A mismatch raises an error that names rank and tensor. Announcements also let ranks without data take part
+(:func:`elasticrun.torch.join`). An announcement is one small allgather. It precedes the announced operation on the same queue,
+and causes no extra wait: its answers are read together with the result of the operation.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Call:
     """One rank's call.
 
     Attributes:
-        kind: the function, such as ``allreduce``.
-        name: the user's name of the tensor, if one was given.
-        tensors: type and shape of each.
-        detail: what else must be equal on all ranks (reduction, root, factors).
+        kind: name of the function, such as ``allreduce``.
+        name: the user's name of the tensor, if any.
+        tensors: type and shape of each tensor.
+        detail: further arguments that must be equal on all ranks (reduction, root, factors).
     """
 
     kind: str
@@ -36,18 +36,18 @@ class Call:
     detail: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, kind: str, name: str | None, tensors: Sequence[torch.Tensor], **detail: Any) -> Call:
+    def from_tensors(cls, kind: str, name: str | None, tensors: Sequence[torch.Tensor], **detail: Any) -> Call:
         """The call of ``kind`` on ``tensors``."""
         described = tuple((str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for tensor in tensors)
         return cls(kind, name, described, detail)
 
     def encode(self) -> bytes:
-        """Bytes that are equal for equal calls."""
+        """Encodes the call. Equal calls have equal bytes."""
         return json.dumps([self.kind, self.name, self.tensors, self.detail], sort_keys=True).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Call:
-        """The call that another rank encoded."""
+        """Decodes the call of another rank."""
         kind, name, tensors, detail = json.loads(data)
         return cls(kind, name, tuple((dtype, tuple(shape)) for dtype, shape in tensors), detail)
 
@@ -60,27 +60,27 @@ class Call:
         return f"{self.kind}{name}({', '.join(words)})"
 
 
-#: What a rank announces that has no more data; ``detail`` says whether it has done so before.
+#: The kind of call that a rank without data announces. ``detail`` tells whether it has done so before.
 JOIN = "join"
 
 
 class Announcement:
-    """The calls of all ranks, once :meth:`calls` has waited for them."""
+    """Exchanges the call of this rank with those of all others. The exchange runs in the background."""
 
-    __slots__ = ("_answers", "_call", "_own", "_work")
+    __slots__ = ("_answers", "_call", "_encoded", "_work")
 
     def __init__(self, transport: HostTransport, call: Call) -> None:
         self._call = call
-        self._own = call.encode()
+        self._encoded = call.encode()
         self._answers: list[bytes] | None = None
-        self._work = transport.lane.allgather_bytes(self._own)
+        self._work = transport.queue.allgather_bytes(self._encoded)
 
     def done(self) -> bool:
-        """Whether the answers are there."""
+        """Whether the answers have arrived."""
         return self._answers is not None or self._work.poll()
 
     def answers(self) -> list[bytes]:
-        """The encoded calls of all ranks, in order; blocks until they are there.
+        """The encoded calls of all ranks, in order of rank. Blocks until they have arrived.
 
         Raises:
             WorkersFailed: the round is over.
@@ -91,45 +91,44 @@ class Announcement:
         return self._answers
 
     def calls(self) -> list[Call]:
-        """The calls of all ranks, in order of rank; blocks until they are there."""
-        return [self._call if data == self._own else Call.decode(data) for data in self.answers()]
+        """The calls of all ranks, in order of rank. Blocks until they have arrived."""
+        return [self._call if data == self._encoded else Call.decode(data) for data in self.answers()]
 
     def check(self) -> None:
-        """Blocks until the answers are there.
+        """Blocks until the answers have arrived, and compares them.
 
         Raises:
-            CollectiveMismatch: a rank called something else, apart from :func:`elasticrun.torch.join`
-                beside an allreduce.
+            CollectiveMismatch: a rank made another call. :func:`elasticrun.torch.join` matches an allreduce.
         """
         answers = self.answers()
-        if all(data == self._own for data in answers):
+        if all(data == self._encoded for data in answers):
             return
-        mine = answers.index(self._own)
+        mine = answers.index(self._encoded)
         for rank, data in enumerate(answers):
-            if data == self._own:
+            if data == self._encoded:
                 continue
             other = Call.decode(data)
-            if other.kind == JOIN and goes_on(self._call):
+            if other.kind == JOIN and allows_joined_ranks(self._call):
                 continue
             raise errors.CollectiveMismatch(mismatch(rank, other, mine, self._call))
 
     def explain(self, error: errors.ElasticrunError) -> None:
-        """What was announced failed with ``error``: says so with names, if ranks called different things.
+        """Looks for a mismatch that explains why the announced operation failed with ``error``.
 
         Raises:
-            CollectiveMismatch: they did.
+            CollectiveMismatch: ranks made different calls.
         """
         try:
             self.check()
-        except errors.CollectiveMismatch as told:
-            raise told from error
+        except errors.CollectiveMismatch as mismatched:
+            raise mismatched from error
         except errors.ElasticrunError:
-            # The announcement failed as well, and says less.
+            # The announcement failed as well, with a less specific error.
             pass
 
 
-def goes_on(call: Call) -> bool:
-    """Whether ranks that have joined take part in ``call``: zeros must be neutral in it."""
+def allows_joined_ranks(call: Call) -> bool:
+    """Whether joined ranks can take part in ``call``, because zeros are neutral in it."""
     return call.kind in ("allreduce", "gradients") and call.detail["op"] in _SUMS
 
 
@@ -137,11 +136,13 @@ _SUMS = ("sum", "average", "adasum")
 
 
 def mismatch(rank: int, call: Call, other_rank: int, other: Call) -> str:
-    """One line on two ranks that called different things; names the first tensor that differs."""
+    """One line about two ranks that made different calls. It names the first tensor that differs."""
     if call.kind == JOIN or other.kind == JOIN:
-        who, what = (other_rank, other) if call.kind == JOIN else (rank, call)
+        caller, what = (other_rank, other) if call.kind == JOIN else (rank, call)
         joined = rank if call.kind == JOIN else other_rank
-        return f"rank {joined} has joined, and rank {who} calls {what}: only sums and averages (allreduce) go on then"
+        return (
+            f"rank {joined} has joined, and rank {caller} calls {what}: only sums and averages (allreduce) go on then"
+        )
     names = call.detail.get("names"), other.detail.get("names")
     if call.kind == other.kind and names[0] and names[1]:
         for index, (one, two) in enumerate(zip(call.tensors, other.tensors, strict=False)):

@@ -1,4 +1,4 @@
-"""The program for executors that do not have it: sent by Spark, named by release and hash, checked before it is run."""
+"""Sends the program to executors through Spark. Its name contains release and hash, and executors verify the hash."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Delivered", "deliver"]
+__all__ = ["DistributedBinary", "distribute"]
 
 
 @dataclass(frozen=True)
-class Delivered:
-    """A file that Spark brings to executors: its name there, and its hash (SHA-256, hexadecimal digits)."""
+class DistributedBinary:
+    """A file that Spark sends to executors: its name there, and its SHA-256 hash in hexadecimal digits."""
 
     name: str
     sha256: str
 
     def find(self) -> str:
-        """Its path on this executor.
+        """The path of the file on this executor.
 
         Raises:
-            RuntimeError: it is not what was sent, or may not be run here.
+            RuntimeError: the file has another hash than the one that was sent.
         """
         from pyspark import SparkFiles
 
@@ -42,11 +42,11 @@ class Delivered:
         return str(path)
 
 
-def deliver(context: SparkContext, binary: Path, version: str) -> Delivered:
-    """Has Spark bring the program to executors, those of later as well."""
+def distribute(context: SparkContext, binary: Path, version: str) -> DistributedBinary:
+    """Registers the program with Spark, which sends it to all executors, also to later ones."""
     sha256 = _hash(binary)
     name = f"elasticrun-{version}-{sha256[:16]}"
-    # Spark names a file as it is named here, and reads it whenever an executor asks, as long as the context lives.
+    # Spark keeps the file name, and reads the file for each executor as long as the context lives.
     copy = _folder() / name
     if not copy.exists():
         partial = copy.with_suffix(".partial")
@@ -54,12 +54,12 @@ def deliver(context: SparkContext, binary: Path, version: str) -> Delivered:
         os.chmod(partial, 0o755)
         partial.rename(copy)
     context.addFile(str(copy))
-    return Delivered(name, sha256)
+    return DistributedBinary(name, sha256)
 
 
 @functools.cache
 def _folder() -> Path:
-    """A directory that is there as long as this process."""
+    """A temporary directory that exists until this process exits."""
     folder = tempfile.mkdtemp(prefix="elasticrun-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

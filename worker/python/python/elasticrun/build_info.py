@@ -1,4 +1,4 @@
-"""What Horovod's scripts ask about its build, where the answer is the same in all frameworks."""
+"""Functions with which Horovod scripts query its build, as far as the answer is the same in all frameworks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def gloo_built() -> bool:
-    """True: all that scripts take from gloo (collectives on CPUs, elastic jobs) is there."""
+    """True: collectives on CPUs and elastic jobs, for which scripts need gloo, are available."""
     return True
 
 
@@ -56,7 +56,7 @@ def ddl_built() -> bool:
 
 
 def is_homogeneous() -> bool:
-    """Whether all hosts have as many workers.
+    """Whether all hosts have the same number of workers.
 
     Raises:
         WorkersFailed: the round is over.
@@ -65,7 +65,7 @@ def is_homogeneous() -> bool:
 
 
 def refuse_timeline(profiler: str) -> NoReturn:
-    """Says what to use in place of ``start_timeline``.
+    """Refuses ``start_timeline`` and names a replacement.
 
     Raises:
         NotImplementedError: always.

@@ -1,15 +1,15 @@
-"""A function on its way to the workers, and its results on their way back.
+"""An authenticated request and response over TCP, with which workers fetch a function and return its result.
 
-``elasticrun.run`` listens; each worker connects once to fetch the function, and once to bring its result. Both
-sides hold a key that is made of the job's secret: the caller has it from its driver, a worker from the agent of its
-host. Each frame proves the key before it is looked at::
+``elasticrun.run`` listens. Each worker connects once to fetch the function, and once to return its result. Both
+sides hold a key that is derived from the secret of the job. The caller receives it from its driver, a worker from the
+agent of its host. Each frame proves the key before the receiver parses it::
 
     client: 32 random bytes                 server: 32 random bytes
     client: request frame                   server: answer frame
 
     frame: 8 bytes length, 32 bytes proof of the length, the bytes, 32 bytes proof of the bytes
 
-A proof is an HMAC-SHA256 over the direction, both random values, and what is proved.
+A proof is an HMAC-SHA256 over the direction, both random values, and the proved bytes.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ import struct
 import threading
 from collections.abc import Callable
 
-__all__ = ["Server", "ask"]
+__all__ = ["Server", "request"]
 
 _LENGTH = struct.Struct("<Q")
 _PROOF = 32
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
-class _Refused(Exception):
+class _AuthenticationError(Exception):
     """The other side does not hold the key."""
 
 
 class _Channel:
-    """One connection after the exchange of random values."""
+    """One connection, after both sides have exchanged their random values."""
 
     def __init__(self, stream: socket.socket, key: bytes, outward: bytes, inward: bytes) -> None:
-        own = secrets.token_bytes(_PROOF)
-        stream.sendall(own)
-        other = _read(stream, _PROOF)
-        both = b"".join(sorted((own, other)))
+        local = secrets.token_bytes(_PROOF)
+        stream.sendall(local)
+        remote = _read(stream, _PROOF)
+        both = b"".join(sorted((local, remote)))
         self._stream = stream
         self._key = key
         self._outward = outward + both
@@ -62,14 +62,14 @@ class _Channel:
 
     def _check(self, data: bytes) -> None:
         if not hmac.compare_digest(_read(self._stream, _PROOF), self._proof(self._inward, data)):
-            raise _Refused("the other side does not hold the key")
+            raise _AuthenticationError("the other side does not hold the key")
 
     def _proof(self, direction: bytes, data: bytes) -> bytes:
         return hmac.new(self._key, direction + data, hashlib.sha256).digest()
 
 
 class Server:
-    """Answers requests with ``answer(request)``, in threads of its own, from :meth:`unlock` until it is closed."""
+    """Answers requests with ``answer(request)`` on separate threads, from :meth:`unlock` until it is closed."""
 
     def __init__(self, host: str, answer: Callable[[bytes], bytes]) -> None:
         self._key = b""
@@ -80,14 +80,14 @@ class Server:
         threading.Thread(target=self._accept, name="elasticrun-call", daemon=True).start()
 
     def unlock(self, key: bytes) -> None:
-        """The key that clients hold. Those that came before it wait for it."""
+        """Sets the key that clients hold. Requests that arrive before wait for it."""
         if not key:
             raise ValueError("the key is empty")
         self._key = key
         self._unlocked.set()
 
     def close(self) -> None:
-        """Takes no more connections."""
+        """Stops accepting connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -101,30 +101,30 @@ class Server:
             threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
 
     def _serve(self, stream: socket.socket) -> None:
-        # Whoever does not hold the key, or goes away, is not worth a word.
-        with stream, contextlib.suppress(OSError, _Refused):
-            stream.settimeout(_PATIENCE)
-            if not self._unlocked.wait(_PATIENCE):
+        # Clients without the key, and those that disconnect, are dropped silently.
+        with stream, contextlib.suppress(OSError, _AuthenticationError):
+            stream.settimeout(_TIMEOUT)
+            if not self._unlocked.wait(_TIMEOUT):
                 return
             channel = _Channel(stream, self._key, b"server", b"client")
             channel.send(self._answer(channel.receive()))
 
 
-def ask(addresses: list[str], port: int, key: bytes, request: bytes) -> bytes:
-    """The answer of the server at the first of ``addresses`` that is it.
+def request(addresses: list[str], port: int, key: bytes, body: bytes) -> bytes:
+    """Sends ``body`` to the first of ``addresses`` that answers with the key, and returns its answer.
 
     Raises:
-        ConnectionError: none of them is.
+        ConnectionError: no address does.
     """
     failures = []
     for address in addresses:
         try:
-            with socket.create_connection((address, port), timeout=_PATIENCE / 6) as stream:
-                stream.settimeout(_PATIENCE)
+            with socket.create_connection((address, port), timeout=_TIMEOUT / 6) as stream:
+                stream.settimeout(_TIMEOUT)
                 channel = _Channel(stream, key, b"client", b"server")
-                channel.send(request)
+                channel.send(body)
                 return channel.receive()
-        except (OSError, _Refused) as error:
+        except (OSError, _AuthenticationError) as error:
             failures.append(f"{address}: {error}")
     raise ConnectionError(
         f"this worker cannot reach the process that called elasticrun.run() at port {port}: {'; '.join(failures)}"

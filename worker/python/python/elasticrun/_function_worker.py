@@ -1,4 +1,4 @@
-"""What a worker of ``elasticrun.run`` runs: fetches the function, calls it, brings back its result."""
+"""The program of a worker of ``elasticrun.run``: it fetches the function, calls it and returns the result."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from . import _exchange, _native, lifecycle
+from . import _authenticated_rpc, _native, lifecycle
 
 __all__ = ["VARIABLE", "Address", "Call", "Result", "main"]
 
-#: Where a worker finds its :class:`Address`. Names with ELASTICRUN_ in front are the driver's own.
+#: The environment variable with the :class:`Address`. Workers do not inherit variables with the prefix ELASTICRUN_.
 VARIABLE = "_ELASTICRUN_CALL"
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the caller listens: its addresses, any of which may be the one that a worker reaches."""
+    """Address of the caller: several hosts, of which a worker may reach any, and one port."""
 
     hosts: list[str]
     port: int
 
     def encode(self) -> str:
-        """As the value of a variable."""
+        """The value of the environment variable."""
         return json.dumps([self.hosts, self.port])
 
     @classmethod
     def decode(cls, text: str) -> Address:
-        """From the value of a variable."""
+        """Parses the value of the environment variable."""
         hosts, port = json.loads(text)
         return cls(hosts, port)
 
-    def ask(self, key: bytes, request: bytes) -> bytes:
-        """The caller's answer.
+    def request(self, key: bytes, request: bytes) -> bytes:
+        """Sends a request to the caller and returns the answer.
 
         Raises:
             ConnectionError: the caller cannot be reached.
         """
-        return _exchange.ask(self.hosts, self.port, key, request)
+        return _authenticated_rpc.request(self.hosts, self.port, key, request)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it travels.
+    """A function call, serialised for the workers.
 
     Attributes:
-        path: where the caller finds modules.
-        prepare: what makes the caller's main module known here, if the function is of it.
+        path: the module search path of the caller.
+        prepare: data of :mod:`multiprocessing` that imports the caller's main module, if the function is defined there.
         call: pickle of function, arguments and keyword arguments.
     """
 
@@ -60,7 +60,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Result:
-    """What a worker brings back: the pickle of what the function returned, and who returned it."""
+    """The pickled return value of the function, and the round, rank and size of the worker that returned it."""
 
     round: int
     rank: int
@@ -69,10 +69,10 @@ class Result:
 
 
 def main() -> None:
-    """Makes one call."""
+    """Fetches one call, makes it and returns its result."""
     address = Address.decode(os.environ.pop(VARIABLE))
     key = _native.call_key()
-    call: Call = pickle.loads(address.ask(key, b""))
+    call: Call = pickle.loads(address.request(key, b""))
     sys.path += [entry for entry in call.path if entry not in sys.path]
     if call.prepare is not None:
         from multiprocessing import spawn
@@ -85,11 +85,11 @@ def main() -> None:
     except Exception as error:
         name = getattr(function, "__qualname__", function)
         sys.exit(f"elasticrun.run: what {name} returned cannot be pickled: {error}")
-    round, rank, size = _place()
-    address.ask(key, pickle.dumps(Result(round, rank, size, pickled)))
+    round, rank, size = _membership()
+    address.request(key, pickle.dumps(Result(round, rank, size, pickled)))
 
 
-def _place() -> tuple[int, int, int]:
+def _membership() -> tuple[int, int, int]:
     if lifecycle.is_initialized():
         world = lifecycle.world()
         return world.round, world.rank, world.size
