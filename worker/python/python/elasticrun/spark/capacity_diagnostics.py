@@ -64,7 +64,7 @@ def describe(context: SparkContext, slots: Slots, listener: Listener) -> str:
     words = [f"{granted} of {slots.count} slot(s) granted, {slots.count - granted} pending"]
     try:
         words += _resources(context, granted)
-    except Exception as error:  # Whatever py4j raises when its JVM is gone
+    except Exception as error:  # py4j raises many types when its JVM is gone
         words.append(f"its JVM does not answer ({type(error).__name__})")
     if listener.last_removed:
         words.append(f"lost last: {listener.last_removed}")

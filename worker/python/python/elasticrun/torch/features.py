@@ -38,7 +38,7 @@ __all__ = [
 
 
 def nccl_built() -> int:
-    """A true value if tensors of CUDA travel by NCCL: its version, such as 22703."""
+    """The NCCL version, such as 22703, if NCCL transports CUDA tensors; else 0."""
     if not (torch.cuda.is_available() and dist.is_nccl_available()):
         return 0
     version: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
