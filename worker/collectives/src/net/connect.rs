@@ -8,15 +8,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{SocketAddr, TcpListener},
-    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use nix::{
-    errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-};
+use nix::errno::Errno;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     dial::{Dial, Dialled},
@@ -203,16 +200,16 @@ impl<'a> Meeting<'a> {
     }
 
     fn sleep(&self, target: &Target, deadline: Instant) -> Result<(), Error> {
-        let mut fds = vec![PollFd::new(target.event(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(target.event(), PollFlags::IN)];
         if self.accept_from.is_none() {
-            fds.push(PollFd::new(self.plan.listener.as_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(self.plan.listener, PollFlags::IN));
         }
         let dials = self.dials.iter().filter_map(Dial::wants);
         let guests = self.guests.iter().map(Guest::wants);
         fds.extend(
             dials
                 .chain(guests)
-                .map(|(fd, events): (BorrowedFd<'_>, _)| PollFd::new(fd, events)),
+                .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events)),
         );
         let look = target.region.as_ref().map(|_| Instant::now() + REGION_LOOK);
         let until = self
@@ -225,14 +222,11 @@ impl<'a> Meeting<'a> {
             .fold(deadline, Instant::min);
         // Rounded up, so that a deadline less than a millisecond away does not spin.
         let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-        match poll(
-            &mut fds,
-            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
-        ) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(Error::System {
+        match poll(&mut fds, left.try_into().ok().as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::System {
                 call: "poll",
-                errno,
+                errno: Errno::from_raw(error.raw_os_error()),
             }),
         }
     }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::poll::PollFlags;
+use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
@@ -142,8 +142,8 @@ impl Dial {
     /// The socket to wait for.
     pub(super) fn wants(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
-            State::Connecting(stream) => Some((stream.as_fd(), PollFlags::POLLOUT)),
-            State::Greeted { stream, .. } => Some((stream.as_fd(), PollFlags::POLLIN)),
+            State::Connecting(stream) => Some((stream.as_fd(), PollFlags::OUT)),
+            State::Greeted { stream, .. } => Some((stream.as_fd(), PollFlags::IN)),
             State::Idle(_) | State::Over => None,
         }
     }

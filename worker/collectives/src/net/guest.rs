@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::poll::PollFlags;
+use rustix::event::PollFlags;
 
 use super::{
     connect::Plan,
@@ -112,7 +112,7 @@ impl Guest {
 
     /// The socket to wait for.
     pub(super) fn wants(&self) -> (BorrowedFd<'_>, PollFlags) {
-        (self.stream.as_fd(), PollFlags::POLLIN)
+        (self.stream.as_fd(), PollFlags::IN)
     }
 }
 

@@ -9,9 +9,9 @@ use std::{
 
 use nix::{
     errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{MsgFlags, sendmsg},
 };
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     frame::{Frame, HEAD, Head, decode, encode_failure},
@@ -335,7 +335,7 @@ impl Link {
         let mut sent = 0;
         while sent < bytes.len() {
             match send(&self.stream, &[&bytes[sent..]]) {
-                Ok(0) if self.ready(PollFlags::POLLOUT, deadline) => {}
+                Ok(0) if self.ready(PollFlags::OUT, deadline) => {}
                 Ok(0) | Err(_) => break,
                 Ok(more) => sent += more,
             }
@@ -348,7 +348,7 @@ impl Link {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if !self.ready(PollFlags::POLLIN, deadline) {
+                    if !self.ready(PollFlags::IN, deadline) {
                         break;
                     }
                 }
@@ -374,9 +374,11 @@ impl Link {
 
     fn ready(&self, what: PollFlags, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        let mut fds = [PollFd::new(self.fd(), what)];
-        !left.is_zero() && poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
+        let Ok(timeout) = left.try_into() else {
+            return false;
+        };
+        let mut fds = [PollFd::new(&self.stream, what)];
+        !left.is_zero() && poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
 }
 

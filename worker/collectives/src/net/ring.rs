@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use nix::poll::PollFlags;
+use rustix::event::PollFlags;
 
 use super::{
     link::Progress,
@@ -266,9 +266,9 @@ impl Net {
         (next, sending): (u32, bool),
     ) -> Result<(), Error> {
         let mut input = PollFlags::empty();
-        input.set(PollFlags::POLLIN, receiving);
+        input.set(PollFlags::IN, receiving);
         let mut output = PollFlags::empty();
-        output.set(PollFlags::POLLOUT, sending);
+        output.set(PollFlags::OUT, sending);
         match (prev == next, receiving, sending) {
             (true, ..) => self.wait(order, &[(prev, input | output)]),
             (_, true, true) => self.wait(order, &[(prev, input), (next, output)]),

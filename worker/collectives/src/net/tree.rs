@@ -1,6 +1,6 @@
 //! Small messages: up and down the binomial tree.
 
-use nix::poll::PollFlags;
+use rustix::event::PollFlags;
 
 use super::{
     link::Progress,
@@ -146,8 +146,8 @@ impl Net {
             sent = sent || self.push(order, peer, UP, out)? == Progress::Done;
             received = received || self.pull(order, peer, UP, into)? == Progress::Done;
             let mut wanted = PollFlags::empty();
-            wanted.set(PollFlags::POLLOUT, !sent);
-            wanted.set(PollFlags::POLLIN, !received);
+            wanted.set(PollFlags::OUT, !sent);
+            wanted.set(PollFlags::IN, !received);
             if wanted.is_empty() {
                 return Ok(());
             }

@@ -9,12 +9,13 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     net::SocketAddr,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::BorrowedFd,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use nix::{errno::Errno, poll::PollFlags};
+use nix::errno::Errno;
+use rustix::event::{PollFd, PollFlags};
 
 use super::{
     connect::Plan,
@@ -163,7 +164,7 @@ impl Net {
         payload: &[u8],
     ) -> Result<(), Error> {
         while self.push(order, peer, index, payload)? == Progress::Stuck {
-            self.wait(order, &[(peer, PollFlags::POLLOUT)])?;
+            self.wait(order, &[(peer, PollFlags::OUT)])?;
         }
         Ok(())
     }
@@ -177,7 +178,7 @@ impl Net {
         payload: &mut [u8],
     ) -> Result<(), Error> {
         while self.pull(order, peer, index, payload)? == Progress::Stuck {
-            self.wait(order, &[(peer, PollFlags::POLLIN)])?;
+            self.wait(order, &[(peer, PollFlags::IN)])?;
         }
         Ok(())
     }
@@ -191,7 +192,8 @@ impl Net {
         let mut slept = Duration::ZERO;
         while slept < STALL {
             let timeout = self.pause(order)?;
-            let mut fds = [entry(self.target.event(), PollFlags::POLLIN); 3];
+            let event = || entry(self.target.event(), PollFlags::IN);
+            let mut fds = [event(), event(), event()];
             for (slot, (peer, events)) in fds[1..].iter_mut().zip(wanted) {
                 *slot = entry(self.links[self.at(*peer)].fd(), *events);
             }
@@ -221,7 +223,7 @@ impl Net {
                 let link = &mut self.links[at];
                 let expected = wanted
                     .iter()
-                    .any(|(peer, events)| *peer == link.peer && events.contains(PollFlags::POLLIN));
+                    .any(|(peer, events)| *peer == link.peer && events.contains(PollFlags::IN));
                 if *listen && !expected {
                     let (peer, heard) = (link.peer, link.glance());
                     *listen = heard.map_err(|fault| self.error(order, peer, fault))?;
@@ -233,20 +235,23 @@ impl Net {
                 }
             }
             let timeout = self.pause(order)?;
-            let mut fds = vec![entry(self.target.event(), PollFlags::POLLIN)];
+            let mut fds = vec![entry(self.target.event(), PollFlags::IN)];
             for (peer, events) in wanted {
                 fds.push(entry(self.links[self.at(*peer)].fd(), *events));
             }
             for (link, listen) in self.links.iter().zip(&listen) {
                 if *listen {
-                    fds.push(entry(link.fd(), PollFlags::POLLIN));
+                    fds.push(entry(link.fd(), PollFlags::IN));
                 }
             }
             if self.poll(&mut fds, timeout)? {
                 if let Some(peer) = gone(&fds[1..=wanted.len()], wanted) {
                     return Err(self.went(order, peer));
                 }
-                if fds[1..=wanted.len()].iter().any(|fd| fd.revents != 0) {
+                if fds[1..=wanted.len()]
+                    .iter()
+                    .any(|fd| !fd.revents().is_empty())
+                {
                     return Ok(());
                 }
             }
@@ -342,21 +347,13 @@ impl Net {
     }
 
     /// Whether something is ready.
-    fn poll(&self, fds: &mut [libc::pollfd], timeout: Duration) -> Result<bool, Error> {
-        // SAFETY: `fds` is valid for as many entries as it has, and the kernel keeps no pointer.
-        let ready = unsafe {
-            libc::poll(
-                fds.as_mut_ptr(),
-                fds.len() as libc::nfds_t,
-                timeout.as_millis() as libc::c_int,
-            )
-        };
-        match Errno::result(ready) {
-            Ok(0) | Err(Errno::EINTR) => Ok(false),
+    fn poll(&self, fds: &mut [PollFd<'_>], timeout: Duration) -> Result<bool, Error> {
+        match rustix::event::poll(fds, timeout.try_into().ok().as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
             Ok(_) => self.target.check().map(|()| true),
-            Err(errno) => Err(Error::System {
+            Err(error) => Err(Error::System {
                 call: "poll",
-                errno,
+                errno: Errno::from_raw(error.raw_os_error()),
             }),
         }
     }
@@ -425,18 +422,14 @@ impl Net {
 /// The first neighbour that closed its side although this one waits for room to send to it. Who only
 /// receives finds the end by reading; who waits for room would find nothing, since a full window stays
 /// full.
-fn gone(fds: &[libc::pollfd], wanted: &[(u32, PollFlags)]) -> Option<u32> {
+fn gone(fds: &[PollFd<'_>], wanted: &[(u32, PollFlags)]) -> Option<u32> {
     fds.iter().zip(wanted).find_map(|(fd, (peer, events))| {
-        let sends_only = !events.contains(PollFlags::POLLIN);
-        (sends_only && fd.revents & libc::POLLRDHUP != 0).then_some(*peer)
+        let sends_only = !events.contains(PollFlags::IN);
+        (sends_only && fd.revents().contains(PollFlags::RDHUP)).then_some(*peer)
     })
 }
 
 /// An entry for poll(2), which also tells when the other end has closed its side.
-fn entry(fd: BorrowedFd<'_>, events: PollFlags) -> libc::pollfd {
-    libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: events.bits() | libc::POLLRDHUP,
-        revents: 0,
-    }
+fn entry(fd: BorrowedFd<'_>, events: PollFlags) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(fd, events | PollFlags::RDHUP)
 }

@@ -5,6 +5,8 @@ use std::{
     time::Instant,
 };
 
+use rustix::thread::futex::{self, Flags};
+
 /// A futex word in shared memory: bit 0 is set once and for ever by an abort, bit 1 when a member
 /// leaves, the other bits count rings and wrap around. All are one word so that nobody can fall asleep
 /// between looking at the one and at the other: the kernel compares the whole word before it puts a
@@ -16,6 +18,10 @@ pub(crate) struct Bell(AtomicU32);
 const ABORTED: u32 = 1;
 const LEFT: u32 = 2;
 const OVER: u32 = ABORTED | LEFT;
+/// Not `PRIVATE`: the waiters and the rings are in different processes.
+const SHARED: Flags = Flags::empty();
+/// Every waiter. The kernel reads the count as an `int`.
+const ALL: u32 = i32::MAX as u32;
 pub(crate) const RING: u32 = 4;
 
 /// Why a wait ended.
@@ -84,35 +90,18 @@ impl Bell {
                 None => None,
                 Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
                     None => return Wake::TimedOut,
-                    Some(left) => Some(libc::timespec {
-                        tv_sec: left.as_secs() as libc::time_t,
-                        tv_nsec: libc::c_long::from(left.subsec_nanos() as i32),
-                    }),
+                    // Fails only for a time beyond the kernel's range, which no deadline is.
+                    Some(left) => left.try_into().ok(),
                 },
             };
-            let timeout = timeout
-                .as_ref()
-                .map_or(std::ptr::null(), std::ptr::from_ref);
-            // SAFETY: the word is valid for as long as `self` is borrowed, and the kernel only reads
-            // it; `timeout` is null or points to a live value. Not FUTEX_PRIVATE: other processes ring.
             // Each outcome (woken, changed before, interrupted, timed out) is handled by looking again.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.0.as_ptr(),
-                    libc::FUTEX_WAIT,
-                    now,
-                    timeout,
-                );
-            }
+            let _ = futex::wait(&self.0, SHARED, now, timeout.as_ref());
         }
     }
 
     fn wake_all(&self) {
-        // SAFETY: the word is valid for as long as `self` is borrowed; waking touches no memory.
-        unsafe {
-            libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE, i32::MAX);
-        }
+        // Fails for no word that is mapped and aligned.
+        let _ = futex::wake(&self.0, SHARED, ALL);
     }
 }
 
