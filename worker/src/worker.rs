@@ -112,7 +112,7 @@ impl Worker {
                         world: World::new(&started.start, &started.member),
                         boundaries,
                         started,
-                        beginning: Some(hurry.until(group.soft_barrier())),
+                        beginning: Some(hurry.until(group.best_effort_barrier())),
                     });
                     return Ok(Some(group));
                 }

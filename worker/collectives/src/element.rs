@@ -5,30 +5,31 @@ use half::{bf16, f16};
 
 use crate::kernels;
 
-/// How elements of the ranks are combined, in ascending order of rank within a host.
+/// How the elements of the ranks are combined, in ascending order of rank within a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
-    /// Sum; integers wrap around.
+    /// Sum. Integers wrap around.
     Sum = 0,
-    /// Sum divided by the number of ranks; integers wrap around in the sum, then divide towards zero.
+    /// Sum divided by the number of ranks. For integers, the sum wraps around and the division
+    /// rounds towards zero.
     Average = 1,
-    /// Smallest; NaN if any is NaN.
+    /// Minimum. NaN if any element is NaN.
     Min = 2,
-    /// Largest; NaN if any is NaN.
+    /// Maximum. NaN if any element is NaN.
     Max = 3,
-    /// Product; integers wrap around.
+    /// Product. Integers wrap around.
     Product = 4,
-    /// Bits that are set in all; of integers only.
+    /// Bitwise and. Integers only.
     BitAnd = 5,
-    /// Bits that are set in any; of integers only.
+    /// Bitwise or. Integers only.
     BitOr = 6,
-    /// Bits that are set in an odd number of them; of integers only.
+    /// Bitwise exclusive or. Integers only.
     BitXor = 7,
 }
 
 impl Op {
-    /// Whether it combines bits, which floats do not have.
+    /// Whether the reduction is bitwise, which floats do not support.
     pub(crate) fn is_bitwise(self) -> bool {
         matches!(self, Self::BitAnd | Self::BitOr | Self::BitXor)
     }
@@ -48,7 +49,7 @@ impl Op {
     }
 }
 
-/// Element types, as they are named on the wire.
+/// Element types. The values are part of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -92,14 +93,14 @@ impl DType {
     }
 }
 
-/// What is done to a complete sum before it is handed out.
+/// The last step of a reduction, applied to a complete sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Finish {
-    /// Nothing.
+    /// No further step.
     Keep,
-    /// Divide by a count of ranks.
+    /// Divides by a number of ranks.
     Divide(u32),
-    /// Multiply by a factor (only for types that accumulate in f32).
+    /// Multiplies by a factor. Only for types that accumulate in f32.
     Multiply(f32),
 }
 
@@ -108,21 +109,22 @@ mod sealed {
 
     /// The reductions of one element type.
     pub trait Reduce: Sized {
-        /// `dst = sources[0] op sources[1] op ...`, then `finish`.
+        /// Computes `dst = sources[0] op sources[1] op ...`, then `finish`.
         ///
         /// # Safety
-        /// Each source must be readable for `dst.len()` elements and not written meanwhile; none may
-        /// overlap `dst`. There must be at least one.
+        /// Each source must be readable for `dst.len()` elements and must not be written during the
+        /// call. No source may overlap `dst`. There must be at least one source.
         unsafe fn reduce(op: Op, dst: &mut [Self], sources: &[*const Self], finish: Finish);
 
-        /// `dst = dst op other`, then `finish`, with one rounding of types that accumulate in f32.
+        /// Computes `dst = dst op other`, then `finish`. Types that accumulate in f32 are rounded
+        /// once.
         fn combine(op: Op, dst: &mut [Self], other: &[Self], finish: Finish);
 
         /// Applies `finish` in place.
         fn finish(dst: &mut [Self], finish: Finish);
 
-        /// Whether the sum of an average may overflow where its result does not, so that a sum between hosts that
-        /// did is done again with values that are scaled down first.
+        /// Whether the sum of an average may overflow although its result does not. A sum between
+        /// hosts that overflows is then repeated with values that are scaled down first.
         const SCALED_AVERAGE: bool = false;
 
         /// Whether no value is infinite or NaN.
@@ -134,9 +136,9 @@ mod sealed {
 
 pub(crate) use sealed::Reduce;
 
-/// A type that the collectives can carry. Sealed: the wire names each one.
+/// An element type of the collectives. Sealed: the wire format lists each type.
 pub trait Element: Pod + Send + Sync + PartialEq + std::fmt::Debug + sealed::Reduce {
-    /// Its name on the wire.
+    /// The type in the wire format.
     const DTYPE: DType;
 }
 
@@ -186,7 +188,7 @@ macro_rules! half_float {
             const SCALED_AVERAGE: bool = $scaled;
 
             fn all_finite(values: &[Self]) -> bool {
-                // Without a way out in the middle, so that it becomes vectors.
+                // Without an early return, so that the compiler vectorises it.
                 values.iter().fold(true, |all, value| all & value.is_finite())
             }
 

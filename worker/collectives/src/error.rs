@@ -1,28 +1,28 @@
-//! What can go wrong, and how a failure travels from one rank to the others.
+//! Errors, and how a failure travels from one rank to the others.
 
 use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::{call::Call, topology::Session};
+use crate::{signature::CallSignature, topology::RoundId};
 
-/// Why an operation or a connection failed. After any of these but [`Error::Argument`] the group is of
-/// no more use: each further call returns the same error.
+/// Why an operation or a connection failed. After any error but [`Error::Argument`], the group is
+/// unusable: each further call returns the same error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The round was aborted, by this process or through the region of the host.
-    #[error("round {session} was aborted: wait for the next round")]
+    /// The round was aborted by this process or through the region of the host.
+    #[error("round {round_id} was aborted: wait for the next round")]
     Aborted {
         /// The round.
-        session: Session,
+        round_id: RoundId,
     },
-    /// The connection to another host's leader broke. It is the first loss that this rank saw; others
-    /// may have seen another one first.
+    /// The connection to the leader of another host broke. It is the first loss that this rank saw.
+    /// Other ranks may have seen another one first.
     #[error("lost host {host_index} of the round ({reason}): wait for the next round")]
     PeerLost {
-        /// The host's place in the round.
+        /// The host's index in the round.
         host_index: u32,
-        /// What the connection said.
+        /// The error of the connection.
         reason: String,
     },
     /// A member of this host left the group while others still used it.
@@ -33,7 +33,7 @@ pub enum Error {
         /// The rank that left.
         rank: u32,
     },
-    /// Two ranks did not call the same thing.
+    /// Two ranks called different operations.
     #[error(
         "rank {rank} called {call} but rank {other_rank} called {other_call}: make the same calls in the same order on all ranks"
     )]
@@ -41,56 +41,57 @@ pub enum Error {
         /// One rank.
         rank: u32,
         /// What it called.
-        call: Call,
-        /// Another rank.
+        call: CallSignature,
+        /// The other rank.
         other_rank: u32,
-        /// What that one called.
-        other_call: Call,
+        /// What the other rank called.
+        other_call: CallSignature,
     },
-    /// Not all ranks came within the timeout of the group.
+    /// Not all ranks arrived within the timeout of the group.
     #[error(
         "waited {waited:?} for rank(s) {missing:?} in {call}: see what they do, or raise the timeout"
     )]
     TimedOut {
-        /// How long.
+        /// How long this rank waited.
         waited: Duration,
-        /// Ranks of this host that did not come; empty if it was another host.
+        /// Ranks of this host that did not arrive. Empty if the missing rank is on another host.
         missing: Vec<u32>,
         /// The operation.
-        call: Call,
+        call: CallSignature,
     },
-    /// No connection to these hosts within the timeout, or no answer over one that stood.
+    /// These hosts accepted no connection within the timeout, or stopped answering over an
+    /// established one.
     #[error(
         "no answer from host(s) {host_indices:?} of the round within {waited:?} ({reason}): check that they reach each other on the data plane's network"
     )]
     Unreachable {
-        /// Places of the hosts in the round.
+        /// The hosts' indices in the round.
         host_indices: Vec<u32>,
-        /// How long it was tried or waited for.
+        /// How long this rank tried or waited.
         waited: Duration,
-        /// The last thing that a connection said.
+        /// The last error of a connection.
         reason: String,
     },
     /// A neighbour is in a newer round already.
-    #[error("host {host_index} is in a newer round than {session}: wait for the next round")]
+    #[error("host {host_index} is in a newer round than {round_id}: wait for the next round")]
     Stale {
-        /// The neighbour's place in the round.
+        /// The neighbour's index in the round.
         host_index: u32,
-        /// The round that was left behind.
-        session: Session,
+        /// The older round of this group.
+        round_id: RoundId,
     },
-    /// What the group was told contradicts itself or another member.
+    /// The configuration contradicts itself or that of another member.
     #[error("bad configuration of the group: {0}")]
     Config(String),
-    /// An argument of a call is wrong; the group was not touched.
+    /// An argument of a call is wrong. The group was not touched.
     #[error("bad argument: {0}")]
     Argument(String),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{call} failed: {errno}")]
     System {
         /// The system call.
         call: &'static str,
-        /// What the system said.
+        /// Its error number.
         errno: Errno,
     },
 }
@@ -114,14 +115,14 @@ const PEER_LEFT: u64 = 3;
 const MISMATCH: u64 = 4;
 const UNREACHABLE: u64 = 5;
 
-/// Hosts that a record names: the rest of many is left out.
-const NAMED: usize = 10;
+/// Maximum number of hosts that a record names.
+const MAX_NAMED_HOSTS: usize = 10;
 
-/// A failure as it is handed to other ranks, in the region or in a frame.
+/// A failure in the form in which it is passed to other ranks, in the region or in a frame.
 ///
-/// Six words: kind; two numbers (ranks or a host); two call codes; two lengths; two roots. Of hosts that were not
-/// reached: kind, number and seconds; the hosts, two in a word. Sequence
-/// numbers are equal for both ranks, since an operation is compared before the next one begins.
+/// Six words: kind; two numbers (ranks, or a host); two call codes; two lengths; two roots. For
+/// unreachable hosts: kind, number and seconds; then the hosts, two in a word. Sequence numbers are
+/// equal for both ranks, since an operation is compared before the next one begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record(pub(crate) [u64; 6]);
 
@@ -130,7 +131,7 @@ fn pair(low: u32, high: u32) -> u64 {
 }
 
 impl Record {
-    pub(crate) fn of(error: &Error) -> Self {
+    pub(crate) fn from_error(error: &Error) -> Self {
         match error {
             Error::PeerLost { host_index, .. } => {
                 Self([PEER_LOST, u64::from(*host_index), 0, 0, 0, 0])
@@ -154,7 +155,7 @@ impl Record {
                 waited,
                 ..
             } => {
-                let named = &host_indices[..host_indices.len().min(NAMED)];
+                let named = &host_indices[..host_indices.len().min(MAX_NAMED_HOSTS)];
                 let mut words = [0; 6];
                 words[0] = UNREACHABLE | (named.len() as u64) << 8 | waited.as_secs() << 16;
                 for (word, two) in words[1..].iter_mut().zip(named.chunks(2)) {
@@ -166,14 +167,16 @@ impl Record {
         }
     }
 
-    pub(crate) fn error(self, session: Session) -> Error {
-        let [kind, who, codes, len, other_len, roots] = self.0;
+    pub(crate) fn to_error(self, round_id: RoundId) -> Error {
+        let [kind, members, codes, len, other_len, roots] = self.0;
         match kind & 0xff {
             PEER_LOST => Error::PeerLost {
-                host_index: who as u32,
+                host_index: members as u32,
                 reason: "another member of the round saw it".to_owned(),
             },
-            PEER_LEFT => Error::PeerLeft { rank: who as u32 },
+            PEER_LEFT => Error::PeerLeft {
+                rank: members as u32,
+            },
             UNREACHABLE => {
                 let count = (kind >> 8 & 0xff) as usize;
                 let hosts = self.0[1..]
@@ -194,7 +197,7 @@ impl Record {
                             word as u32
                         }
                     };
-                    Call {
+                    CallSignature {
                         code: half(codes),
                         root: half(roots),
                         len,
@@ -202,13 +205,13 @@ impl Record {
                     }
                 };
                 Error::Mismatch {
-                    rank: who as u32,
+                    rank: members as u32,
                     call: call(false, len),
-                    other_rank: (who >> 32) as u32,
+                    other_rank: (members >> 32) as u32,
                     other_call: call(true, other_len),
                 }
             }
-            _ => Error::Aborted { session },
+            _ => Error::Aborted { round_id },
         }
     }
 }
@@ -218,22 +221,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_that_were_not_reached_are_named_to_the_others() {
-        let session = Session { epoch: 1, round: 2 };
+    fn unreachable_hosts_are_named_to_other_members() {
+        let round_id = RoundId { epoch: 1, round: 2 };
         for count in 0..=12u32 {
             let error = Error::Unreachable {
                 host_indices: (0..count).map(|host| host * 1_000_003).collect(),
                 waited: Duration::from_millis(5_900),
                 reason: "no route".to_owned(),
             };
-            let told = Record::of(&error).error(session);
+            let decoded = Record::from_error(&error).to_error(round_id);
             let Error::Unreachable {
                 host_indices,
                 waited,
                 ..
-            } = told
+            } = decoded
             else {
-                panic!("{told}");
+                panic!("{decoded}");
             };
             assert_eq!(waited, Duration::from_secs(5));
             let all = (0..count.min(10)).map(|host| host * 1_000_003);

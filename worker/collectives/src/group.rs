@@ -1,4 +1,4 @@
-//! A member's handle on the round.
+//! A member's handle on the collectives of a round.
 
 use std::{
     collections::BTreeMap,
@@ -13,30 +13,33 @@ use nix::unistd::{Pid, getpid};
 
 use crate::{
     abort::{Aborter, Target},
-    call::Call,
+    best_effort_barrier::BestEffortBarrier,
     error::{Error, Record},
     local::{Failure, Local},
-    net::{self, Late, Net},
+    net::{self, LateHosts, Net},
     region::RegionMap,
-    soft::SoftBarrier,
-    topology::{Session, Topology},
+    signature::CallSignature,
+    topology::{RoundId, Topology},
 };
 
-/// What a group is made from.
+/// The parameters of a group.
 pub struct GroupConfig<'a> {
-    /// This member's place.
+    /// This member's position.
     pub topology: Topology,
-    /// The memfd that the agent made for this round and host; `None` if this member is alone there.
+    /// The memfd that the agent created for this round and host. `None` if this member is alone on
+    /// its host.
     pub region: Option<OwnedFd>,
-    /// Where other leaders reach this one. It outlives the round and is put into non-blocking mode.
+    /// Accepts connections from other leaders. It outlives the round and is set to non-blocking
+    /// mode.
     pub listener: &'a TcpListener,
-    /// Addresses of the [`neighbours`](crate::neighbours), by host index; only leaders use them.
+    /// Addresses of the [`neighbours`](crate::neighbours) by host index. Only leaders use them.
     pub peers: BTreeMap<u32, SocketAddr>,
-    /// Secret of the run, by which leaders know each other.
+    /// Secret of the run, by which leaders authenticate each other.
     pub key: [u8; 32],
-    /// The round. A connection of an older one is refused.
-    pub session: Session,
-    /// Longest time to connect, and how long the machine of a neighbour may be silent after that, in about.
+    /// The round. Connections of older rounds are refused.
+    pub round_id: RoundId,
+    /// Timeout for connecting. Afterwards it is roughly how long the machine of a neighbour may be
+    /// silent.
     pub timeout: Duration,
 }
 
@@ -45,17 +48,17 @@ impl fmt::Debug for GroupConfig<'_> {
         f.debug_struct("GroupConfig")
             .field("topology", &self.topology)
             .field("peers", &self.peers)
-            .field("session", &self.session)
+            .field("round_id", &self.round_id)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }
 
-/// One member's end of the collectives of a round.
+/// One member's handle on the collectives of a round.
 ///
-/// Operations block until they are complete here, which does not say that they are complete elsewhere
-/// (but for a barrier). Dropping a group leaves it: whoever still waits for this member gets
-/// [`Error::PeerLeft`] or [`Error::PeerLost`]. A group is of no use in a forked child.
+/// Operations block until they are complete on this member. Except for a barrier, they may still be
+/// incomplete on others. Dropping a group leaves it: a member that still waits for this one gets
+/// [`Error::PeerLeft`] or [`Error::PeerLost`]. A group cannot be used in a forked child.
 #[derive(Debug)]
 pub struct Group {
     pub(crate) topology: Topology,
@@ -65,22 +68,23 @@ pub struct Group {
     pub(crate) net: Option<Net>,
     target: Arc<Target>,
     failed: Option<Error>,
-    /// Number of the next operation; connecting was number 0.
+    /// Number of the next operation. Connecting was number 0.
     sequence: u64,
     timeout: Option<Duration>,
-    /// Of the next operation.
+    /// The shape digest of the next operation.
     shape: u32,
     owner: Pid,
 }
 
 impl Group {
-    /// Joins the round: attaches to the region and, if this member is its host's leader, connects to
-    /// the neighbours. Members of one host do not wait for each other here, nor for their leader.
+    /// Joins the round: attaches to the region and, if this member is its host's leader, connects
+    /// to the neighbours. Members of one host do not wait for each other here, nor for their
+    /// leader.
     ///
     /// # Errors
-    /// [`Error::Aborted`] also for an abort that came before; [`Error::Unreachable`] at the timeout;
-    /// [`Error::Stale`] if a neighbour is in a newer round; [`Error::Config`] if the parts of `config`,
-    /// or the members, contradict each other.
+    /// [`Error::Aborted`] also for an abort that came before; [`Error::Unreachable`] at the
+    /// timeout; [`Error::Stale`] if a neighbour is in a newer round; [`Error::Config`] if the parts
+    /// of `config`, or the members, contradict each other.
     pub fn connect(config: GroupConfig<'_>, aborter: &Aborter) -> Result<Self, Error> {
         let topology = config.topology;
         topology.check()?;
@@ -94,9 +98,9 @@ impl Group {
             (Some(fd), count) => Some(Arc::new(RegionMap::map(fd, count)?)),
         };
         if let Some(region) = &region {
-            region.attach(topology.local_index, config.session)?;
+            region.attach(topology.local_index, config.round_id)?;
         }
-        let target = aborter.register(config.session, region.clone())?;
+        let target = aborter.register(config.round_id, region.clone())?;
         let mut group = Self {
             topology,
             local: region.map(|region| Local::new(region, &topology)),
@@ -114,7 +118,7 @@ impl Group {
         if topology.is_leader() && topology.host_count > 1 {
             let plan = net::Plan {
                 topology: &topology,
-                session: config.session,
+                round_id: config.round_id,
                 listener: config.listener,
                 peers: &config.peers,
                 key: &config.key,
@@ -128,47 +132,49 @@ impl Group {
         Ok(group)
     }
 
-    /// This member's place.
+    /// This member's position in the round.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
     /// The round.
-    pub fn session(&self) -> Session {
-        self.target.session
+    pub fn round_id(&self) -> RoundId {
+        self.target.round_id
     }
 
-    /// A digest of more than the number of elements that must be equal on all ranks in the next operation, such as
-    /// the shape of an array; 0 for nothing. Broadcasts do not compare it.
+    /// Sets a digest that must be equal on all ranks in the next operation, such as that of an
+    /// array's shape; 0 for none. The number of elements is compared in any case. Broadcasts do not
+    /// compare the digest.
     pub fn expect_shape(&mut self, digest: u32) {
         self.shape = digest;
     }
 
-    /// Tells who is late, from any thread.
+    /// An observer of late ranks, usable from any thread.
     pub fn observer(&self) -> Observer {
         Observer {
             region: self.target.region.clone(),
             first_rank: self.topology.first_rank,
             count: self.topology.local_count,
-            late: self.net.as_ref().map(Net::lateness),
+            late: self.net.as_ref().map(Net::late_hosts),
         }
     }
 
-    /// Where the members of this host may wait for each other once in this round. It outlives this handle.
-    pub fn soft_barrier(&self) -> SoftBarrier {
-        SoftBarrier::new(self.target.region.clone(), self.topology.local_count)
+    /// A barrier at which the members of this host can wait for each other once in this round. It
+    /// outlives this handle.
+    pub fn best_effort_barrier(&self) -> BestEffortBarrier {
+        BestEffortBarrier::new(self.target.region.clone(), self.topology.local_count)
     }
 
-    /// Longest time that one operation may wait for others; `None`, which is the default, waits until
-    /// they come or the round is aborted.
+    /// Sets how long one operation may wait for others. With `None`, the default, it waits until
+    /// they arrive or the round is aborted.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
-    /// Whether the round is over, without blocking.
+    /// Checks whether the round is over, without blocking.
     ///
     /// # Errors
-    /// The reason, if it is.
+    /// The reason, if it is over.
     pub fn check(&self) -> Result<(), Error> {
         if self.owner != getpid() {
             return Err(Error::Config(
@@ -185,11 +191,12 @@ impl Group {
     /// Runs one operation: numbers it, gives it a deadline, and fails the group if it fails.
     pub(crate) fn run<R>(
         &mut self,
-        call: impl FnOnce(u64) -> Call,
-        operation: impl FnOnce(&mut Self, Run<'_>) -> Result<R, Stop>,
+        call: impl FnOnce(u64) -> CallSignature,
+        body: impl FnOnce(&mut Self, Operation<'_>) -> Result<R, Stop>,
     ) -> Result<R, Error> {
         if let Err(error) = self.check() {
-            // Seen for the first time here: the neighbours learn of it as from a failed operation (N3).
+            // This is the first sight of the failure: report it to the neighbours as for a failed
+            // operation (N3).
             let ours = self.failed.is_none() && self.owner == getpid();
             return Err(if ours { self.fail(error) } else { error });
         }
@@ -199,17 +206,17 @@ impl Group {
         if !call.has_root() {
             call.root = shape;
         }
-        let run = Run {
+        let operation = Operation {
             call: &call,
             deadline: self.timeout.map(|timeout| Instant::now() + timeout),
             timeout: self.timeout.unwrap_or(Duration::MAX),
         };
-        operation(self, run).map_err(|stop| {
+        body(self, operation).map_err(|stop| {
             let error = match stop {
                 Stop::Error(error) => error,
-                Stop::Local(Failure::Over) => self.target.reason(),
+                Stop::Local(Failure::Closed) => self.target.reason(),
                 Stop::Local(Failure::TimedOut(missing)) => Error::TimedOut {
-                    waited: run.timeout,
+                    waited: operation.timeout,
                     missing,
                     call,
                 },
@@ -218,11 +225,12 @@ impl Group {
         })
     }
 
-    /// Ends the group: the others of this host and the neighbours learn of it (C3).
+    /// Ends the group and reports the failure to the other members of this host and to the
+    /// neighbours (C3).
     fn fail(&mut self, error: Error) -> Error {
-        let error = self.with_silent(error);
+        let error = self.with_silent_hosts(error);
         if let Some(region) = &self.target.region {
-            region.fail(Record::of(&error));
+            region.fail(Record::from_error(&error));
         }
         if let Some(net) = &mut self.net {
             net.close(Some(&error));
@@ -231,23 +239,23 @@ impl Group {
         error
     }
 
-    /// What ended the round is often the consequence of what this member was about to find: a neighbour that does not
-    /// answer. Then that is what it has to say.
-    fn with_silent(&self, error: Error) -> Error {
+    /// An abort or a lost connection is often the consequence of a neighbour that does not answer.
+    /// If there is such a neighbour, reports it as the cause.
+    fn with_silent_hosts(&self, error: Error) -> Error {
         let (Some(net), Error::Aborted { .. } | Error::PeerLost { .. }) = (&self.net, &error)
         else {
             return error;
         };
-        match net.silent() {
+        match net.silent_hosts() {
             silent if silent.is_empty() => error,
-            silent => net.silence(silent),
+            silent => net.unreachable(silent),
         }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // In a forked child the region and the connections are the parent's.
+        // In a forked child, the region and the connections belong to the parent.
         if self.failed.is_some() || self.owner != getpid() {
             return;
         }
@@ -257,7 +265,7 @@ impl Drop for Group {
         }
         if let Some(region) = &self.target.region {
             let rank = self.topology.rank;
-            region.leave(Record::of(&Error::PeerLeft { rank }));
+            region.leave(Record::from_error(&Error::PeerLeft { rank }));
         }
         if let Some(net) = &mut self.net {
             net.leave();
@@ -265,35 +273,37 @@ impl Drop for Group {
     }
 }
 
-/// A look at the members of this host while an operation waits. It outlives the group and does nothing to it.
+/// Observes the members of this host while an operation waits. It outlives the group and does not
+/// affect it.
 #[derive(Clone, Debug)]
 pub struct Observer {
     region: Option<Arc<RegionMap>>,
     first_rank: u32,
     count: u32,
-    /// Of a leader.
-    late: Option<Arc<Late>>,
+    /// Only set on a leader.
+    late: Option<Arc<LateHosts>>,
 }
 
 impl Observer {
-    /// Ranks of this host that are behind the others of this host: what a waiting operation waits for, unless it
-    /// is another host. A snapshot, for a message to a person.
+    /// Ranks of this host that are behind the others of this host. A waiting operation waits for
+    /// these, unless it waits for another host. The result is a snapshot for messages to users.
     pub fn behind(&self) -> Vec<u32> {
         let Some(region) = &self.region else {
             return Vec::new();
         };
-        let at = |member| region.waits_at(member);
-        let first = at(0);
-        // Numbers of barriers wrap around; members are never far apart.
+        let position = |member| region.waits_at(member);
+        let first = position(0);
+        // Barrier numbers wrap around. Members are never far apart.
         let ahead = |number: u32| number.wrapping_sub(first).cast_signed();
-        let most = (0..self.count).map(|member| ahead(at(member))).max();
+        let max = (0..self.count).map(|member| ahead(position(member))).max();
         (0..self.count)
-            .filter(|member| Some(ahead(at(*member))) < most)
+            .filter(|member| Some(ahead(position(*member))) < max)
             .map(|member| self.first_rank + member)
             .collect()
     }
 
-    /// For whom an operation waits that has waited for long, and what may be wrong: for a message to a person.
+    /// Explains, for a message to users, which ranks or hosts a stalled operation waits for and
+    /// what may be wrong.
     pub fn explain(&self) -> String {
         let behind = self.behind();
         if !behind.is_empty() {
@@ -312,17 +322,17 @@ impl Observer {
     }
 }
 
-/// One operation as it runs.
+/// One operation in progress.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run<'a> {
-    pub(crate) call: &'a Call,
+pub(crate) struct Operation<'a> {
+    pub(crate) call: &'a CallSignature,
     pub(crate) deadline: Option<Instant>,
     pub(crate) timeout: Duration,
 }
 
-impl<'a> Run<'a> {
-    pub(crate) fn order(&self) -> net::Order<'a> {
-        net::Order {
+impl<'a> Operation<'a> {
+    pub(crate) fn on_net(&self) -> net::NetOperation<'a> {
+        net::NetOperation {
             call: self.call,
             deadline: self.deadline,
             timeout: self.timeout,
@@ -330,7 +340,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Why an operation stopped, before it is known what that means for the group.
+/// Why an operation stopped, before the consequence for the group is known.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Error(Error),

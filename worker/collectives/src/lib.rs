@@ -1,29 +1,33 @@
-//! Collectives for the members of a round: abortable at once, over shared memory within a host and TCP
+//! Abortable collectives for the members of a round, over shared memory within a host and TCP
 //! between hosts.
 //!
 //! # Theory of operation
-//! A [`Group`] lives for one round. Its members are grouped by host; the members of a host share a
-//! region of memory that their agent made for this round, and the one with the lowest rank, the host's
-//! leader, has TCP connections to its [`neighbours`]. An operation runs in three parts: within each
-//! host, between the leaders, within each host again; small messages do all of it in one barrier.
-//! See `local` for the protocol in the region, `net` for that between hosts.
+//! A [`Group`] lives for one round. Its members are grouped by host. The members of a host share a
+//! region of memory that their agent created for this round. The member with the lowest rank is the
+//! host's leader and has TCP connections to the leaders of its [`neighbours`]. An operation runs in
+//! three parts: within each host, between the leaders, and within each host again. Small messages
+//! do all of it in one barrier. `local` describes the protocol in the region, `net` the protocol
+//! between hosts.
 //!
-//! Everything blocks the calling thread, which is the training thread; no thread is ever started. A
-//! waiter sleeps in the kernel (futex or poll), since more ranks than processors is normal.
+//! All operations block the calling thread, which is the training thread. The crate starts no
+//! thread. A waiter sleeps in the kernel (futex or poll), since more ranks than processors is
+//! normal.
 //!
 //! # Invariants
-//! - C1 All members call the same operations in the same order with the same arguments. Who does not
-//!   is told so: calls are compared in the exchange that each operation makes anyway.
+//! - C1 All members call the same operations in the same order with the same arguments. A member
+//!   that does not gets an error: calls are compared in the exchange that each operation makes
+//!   anyway.
 //! - C2 [`Aborter::abort`] from any thread ends every call of that round, present and future.
 //!   [`abort_region`] does so for all members of a host, from the agent.
-//! - C3 A group that failed stays failed, and takes the members with it that it can reach.
-//! - C4 All members get the same bits: each value is computed once, or by the same steps everywhere.
+//! - C3 A group that failed stays failed, and fails the members that it can reach.
+//! - C4 All members get the same bits: each value is computed once, or by the same steps
+//!   everywhere.
 //!
 //! # Not promised
-//! What an operation that failed leaves in its buffers. Secrecy on the network.
+//! The contents of the buffers of a failed operation. Secrecy on the network.
 
 mod abort;
-mod call;
+mod best_effort_barrier;
 mod element;
 mod error;
 mod group;
@@ -32,15 +36,15 @@ mod local;
 mod net;
 mod operations;
 mod region;
-mod soft;
+mod signature;
 mod topology;
 
 pub use abort::Aborter;
-pub use call::{Call, Kind};
+pub use best_effort_barrier::BestEffortBarrier;
 pub use element::{DType, Element, Op};
 pub use error::Error;
 pub use group::{Group, GroupConfig, Observer};
 pub use net::watch_path;
 pub use region::{RegionMap, abort_region, create_region, region_len};
-pub use soft::SoftBarrier;
-pub use topology::{Session, Topology, neighbours};
+pub use signature::{CallSignature, OperationKind};
+pub use topology::{RoundId, Topology, neighbours};

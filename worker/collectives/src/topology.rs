@@ -1,4 +1,4 @@
-//! Where a member stands in a round.
+//! The position of a member in a round.
 
 use std::{fmt, ops::Range};
 
@@ -6,42 +6,43 @@ pub use elasticrun_protocol::topology::neighbours;
 
 use crate::error::Error;
 
-/// A started round of one driver; ordered by epoch, then round.
+/// A started round of one driver. Ordered by epoch, then round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Session {
+pub struct RoundId {
     /// The driver's epoch.
     pub epoch: u64,
     /// The round.
     pub round: u64,
 }
 
-impl fmt::Display for Session {
+impl fmt::Display for RoundId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.epoch, self.round)
     }
 }
 
-/// What a started round tells one member. The ranks of a host are contiguous and ordered by local index.
+/// The position of one member in a started round. The ranks of a host are contiguous and ordered by
+/// local index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// Place in the round, `0..size`.
+    /// Index of this member in the round, `0..size`.
     pub rank: u32,
     /// Members of the round.
     pub size: u32,
-    /// Place among this round's members of this host, `0..local_count`. Not the slot number.
+    /// Index among this round's members of this host, `0..local_count`. Not the slot number.
     pub local_index: u32,
     /// Members of the round on this host.
     pub local_count: u32,
-    /// Place of this host among the hosts of the round, `0..host_count`.
+    /// Index of this host among the hosts of the round, `0..host_count`.
     pub host_index: u32,
     /// Hosts of the round.
     pub host_count: u32,
-    /// Lowest rank on this host; that member is the host's leader.
+    /// Lowest rank on this host. That member is the host's leader.
     pub first_rank: u32,
 }
 
 impl Topology {
-    /// Whether this member speaks to other hosts for its own.
+    /// Whether this member connects to other hosts on behalf of its host.
     pub fn is_leader(&self) -> bool {
         self.local_index == 0
     }
@@ -51,7 +52,7 @@ impl Topology {
         self.first_rank..self.first_rank + self.local_count
     }
 
-    /// Checks that the numbers agree with each other.
+    /// Checks that the numbers are consistent.
     ///
     /// # Errors
     /// [`Error::Config`] naming the first rule that is broken.

@@ -1,4 +1,4 @@
-//! Rounds that end before their time.
+//! Rounds that end early.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
@@ -16,17 +16,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_collectives::{Error, Group, Observer, Op, RegionMap, Session, abort_region};
-use support::{KEY, SESSION, members, round};
+use elasticrun_collectives::{Error, Group, Observer, Op, RegionMap, RoundId, abort_region};
+use support::{KEY, ROUND, members, round};
 
 const LAYOUTS: &[&[u32]] = &[&[3], &[1, 1], &[1, 1, 1, 1], &[2, 2], &[1, 3, 2]];
 
-/// Longest from an abort to the return of everybody: far below every timeout here, so that nothing else ended the wait, and
-/// far above what a busy machine makes of it. How long it takes on a free one, benches/ measures.
+/// Maximum time from an abort to the return of all members. It is far below every timeout here, so
+/// that nothing else can end the wait, and far above the delays of a busy machine. `benches/`
+/// measures the real time.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn is_abort(error: &Error) -> bool {
-    matches!(error, Error::Aborted { session } if *session == SESSION)
+    matches!(error, Error::Aborted { round_id } if *round_id == ROUND)
 }
 
 /// Calls operations of all kinds until one fails.
@@ -51,7 +52,7 @@ fn until_failure(group: &mut Group, sizes: &[usize]) -> Error {
 }
 
 #[test]
-fn an_abort_at_a_random_moment_frees_everybody_at_once() {
+fn an_abort_at_a_random_moment_frees_all_members_at_once() {
     for layout in LAYOUTS {
         for (turn, sizes) in [&[100][..], &[300_000], &[10, 100_000, 0, 5000]]
             .iter()
@@ -69,19 +70,20 @@ fn an_abort_at_a_random_moment_frees_everybody_at_once() {
                         entered.send(()).unwrap();
                         let error = until_failure(&mut group, sizes);
                         ended.send((Instant::now(), error)).unwrap();
-                        // A group that was aborted stays so.
+                        // A group that was aborted stays aborted.
                         let again = Instant::now();
                         assert!(group.barrier().is_err());
                         assert!(again.elapsed() < AT_ONCE);
                     });
                 }
-                // Only the members' own ends are left, so that a panic of one ends the test and not its wait.
+                // Only the members' own senders remain, so that a panic of a member ends the test
+                // instead of its wait.
                 drop((entered, ended));
                 aborters.iter().for_each(|_| entries.recv().unwrap());
-                // The moment: somewhere among the calls that all make by now.
+                // By now all members make calls. Abort somewhere among them.
                 thread::sleep(Duration::from_micros(5_000 + 1373 * turn as u64));
                 let start = Instant::now();
-                aborters.iter().for_each(|aborter| aborter.abort(SESSION));
+                aborters.iter().for_each(|aborter| aborter.abort(ROUND));
                 for _ in &aborters {
                     let (end, error) = ends.recv().unwrap();
                     let lost = matches!(error, Error::PeerLost { .. });
@@ -108,7 +110,7 @@ fn one_member_is_missing_and_the_others_are_freed() {
                     let mut group = member.connect().unwrap();
                     entered.send(group.observer()).unwrap();
                     if rank == 0 {
-                        // Waits elsewhere, for instance in user code, until the round is over.
+                        // Waits outside of the group, as user code may, until the round is over.
                         while group.check().is_ok() {
                             thread::yield_now();
                         }
@@ -119,7 +121,7 @@ fn one_member_is_missing_and_the_others_are_freed() {
             }
             let observers: Vec<_> = aborters.iter().map(|_| entries.recv().unwrap()).collect();
             if layout[0] > 1 {
-                // Whoever looks sees who is late, on that host only.
+                // An observer sees the late rank, on its host only.
                 let late = |observer: &Observer| observer.behind() == [0];
                 while observers.iter().filter(|observer| late(observer)).count()
                     < layout[0] as usize
@@ -128,10 +130,11 @@ fn one_member_is_missing_and_the_others_are_freed() {
                 }
             }
             let start = Instant::now();
-            aborters.iter().for_each(|aborter| aborter.abort(SESSION));
+            aborters.iter().for_each(|aborter| aborter.abort(ROUND));
             for waiting in waiting {
                 let (end, error) = waiting.join().unwrap();
-                // Who was freed closed its connections, which another may have seen first.
+                // A member that was freed closed its connections, which another may have seen
+                // first.
                 let lost = matches!(error, Error::PeerLost { .. });
                 assert!(is_abort(&error) || lost, "{error}");
                 assert!(end - start < AT_ONCE);
@@ -144,12 +147,12 @@ fn one_member_is_missing_and_the_others_are_freed() {
 fn an_abort_before_connect_is_seen_and_one_of_an_older_round_is_not() {
     for layout in LAYOUTS {
         for member in members(layout) {
-            member.aborter.abort(SESSION);
+            member.aborter.abort(ROUND);
             let start = Instant::now();
             assert!(is_abort(&member.connect().unwrap_err()));
             assert!(start.elapsed() < AT_ONCE);
         }
-        let older = Session { epoch: 3, round: 4 };
+        let older = RoundId { epoch: 3, round: 4 };
         thread::scope(|scope| {
             for member in members(layout) {
                 member.aborter.abort(older);
@@ -162,7 +165,7 @@ fn an_abort_before_connect_is_seen_and_one_of_an_older_round_is_not() {
 #[test]
 fn connecting_can_be_aborted() {
     for layout in [&[1, 1][..], &[2, 1], &[1, 2, 1]] {
-        // The last host never comes.
+        // The last host never connects.
         let mut members = members(layout);
         let absent = members.pop().unwrap();
         let aborters: Vec<_> = members.iter().map(|m| m.aborter.clone()).collect();
@@ -178,7 +181,7 @@ fn connecting_can_be_aborted() {
                 .collect();
             thread::sleep(Duration::from_millis(30));
             let start = Instant::now();
-            aborters.iter().for_each(|aborter| aborter.abort(SESSION));
+            aborters.iter().for_each(|aborter| aborter.abort(ROUND));
             for connecting in connecting {
                 let (end, error) = connecting.join().unwrap();
                 assert!(is_abort(&error), "{error}");
@@ -205,8 +208,9 @@ fn the_agent_aborts_by_the_region_alone() {
             for member in members {
                 let entered = entered.clone();
                 waiting.push(scope.spawn(move || {
-                    let at = member.topology;
-                    let holds_back = at.local_count > 1 && at.local_index + 1 == at.local_count;
+                    let topology = member.topology;
+                    let holds_back = topology.local_count > 1
+                        && topology.local_index + 1 == topology.local_count;
                     let mut group = member.connect().unwrap();
                     entered.send(()).unwrap();
                     if holds_back {
@@ -234,7 +238,7 @@ fn the_agent_aborts_by_the_region_alone() {
 }
 
 #[test]
-fn who_leaves_is_named() {
+fn a_member_that_leaves_is_named() {
     let results = round(&[3], |group| {
         group.barrier().unwrap();
         if group.topology().rank == 1 {
@@ -272,7 +276,8 @@ fn different_calls_are_an_error_that_names_ranks() {
                         true => odd_call(group),
                         false => group.allreduce(&mut vec![1f32; len], Op::Sum),
                     };
-                    // The root of a broadcast hears of nobody; it is told in the next operation.
+                    // The root of a broadcast receives nothing. It learns of the mismatch in the
+                    // next operation.
                     result.and_then(|()| group.barrier()).unwrap_err()
                 });
                 let named = results.iter().filter(|error| {
@@ -281,7 +286,8 @@ fn different_calls_are_an_error_that_names_ranks() {
                             && (*rank == odd || *other_rank == odd || layout.len() > 1))
                 });
                 let named = named.count();
-                // All are told; only one whose neighbour left in the middle of a large frame may miss it.
+                // All get the mismatch. Only one whose neighbour left in the middle of a large
+                // frame may miss it.
                 let cut = |error: &&Error| large && matches!(error, Error::PeerLost { .. });
                 let missed = results.iter().filter(cut).count();
                 assert!(
@@ -294,7 +300,7 @@ fn different_calls_are_an_error_that_names_ranks() {
 }
 
 #[test]
-fn a_time_out_names_the_missing() {
+fn a_timeout_names_the_missing() {
     let results = round(&[3], |group| {
         if group.topology().rank == 2 {
             while group.check().is_ok() {
@@ -302,7 +308,7 @@ fn a_time_out_names_the_missing() {
             }
             return None;
         }
-        // Long enough for the other one to have come when it is over.
+        // Long enough for the other member to have arrived at the deadline.
         group.set_timeout(Some(Duration::from_secs(1)));
         group.barrier().err()
     });
@@ -333,7 +339,7 @@ fn a_time_out_names_the_missing() {
 }
 
 #[test]
-fn strangers_on_the_port_are_dropped_and_delay_nobody() {
+fn strangers_on_the_port_are_dropped_and_delay_no_member() {
     let members = members(&[1, 1, 1]);
     let strangers = Mutex::new(Vec::new());
     for member in &members {
@@ -355,12 +361,12 @@ fn strangers_on_the_port_are_dropped_and_delay_nobody() {
             scope.spawn(|| member.connect().unwrap().barrier().unwrap());
         }
     });
-    // A stranger has five seconds to say who it is.
+    // A stranger has five seconds to authenticate.
     assert!(start.elapsed() < Duration::from_secs(4));
 }
 
 #[test]
-fn a_stranger_who_speaks_garbage_learns_nothing() {
+fn a_stranger_that_sends_garbage_learns_nothing() {
     let mut members = members(&[1, 1]);
     let _absent = members.pop();
     let member = members.pop().unwrap();
@@ -380,7 +386,8 @@ fn another_key_does_not_connect() {
     let mut members = members(&[1, 1]);
     let other = members.pop().unwrap();
     let member = members.pop().unwrap();
-    // Long enough for both to meet. Who listens does so until the other one has given up, whose last reason is told.
+    // Long enough for both to connect. The acceptor waits until the connector has given up and
+    // reported its last reason.
     let (short, longer) = (Duration::from_secs(1), Duration::from_secs(3));
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -390,7 +397,7 @@ fn another_key_does_not_connect() {
                 listener: &other.listener,
                 peers: other.peers.clone(),
                 key: KEY.map(|byte| byte ^ 1),
-                session: SESSION,
+                round_id: ROUND,
                 timeout: short,
             };
             let error = Group::connect(config, &other.aborter).unwrap_err();
@@ -415,7 +422,7 @@ fn an_older_session_is_refused_and_a_newer_one_waits() {
             listener: &member.listener,
             peers: member.peers.clone(),
             key: KEY,
-            session: Session { epoch: 1, round },
+            round_id: RoundId { epoch: 1, round },
             timeout,
         };
         Group::connect(config, &member.aborter).and_then(|mut group| group.barrier())
@@ -424,7 +431,7 @@ fn an_older_session_is_refused_and_a_newer_one_waits() {
     let mut pair = members(&[1, 1]);
     let (older, newer) = (pair.pop().unwrap(), pair.pop().unwrap());
     thread::scope(|scope| {
-        // The newer one waits for as long as the older one may take to come.
+        // The newer one waits as long as the older one may take to connect.
         let older = scope.spawn(|| connect(older, 7, Duration::from_secs(20)));
         let newer = scope.spawn(|| connect(newer, 8, Duration::from_secs(2)));
         assert!(matches!(

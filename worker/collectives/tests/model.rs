@@ -1,4 +1,4 @@
-//! Random rounds beside a sequential model.
+//! Random rounds, compared with a sequential model.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test is a test")]
 
@@ -36,7 +36,7 @@ enum Dtype {
     F64,
 }
 
-/// What the model needs to know of an element type.
+/// The model's view of an element type.
 trait Model: Element {
     /// A value whose sums over few ranks are exact in this type.
     fn make(rank: u32, i: usize) -> Self;
@@ -71,7 +71,7 @@ integer_model!(u8 i8 u16 i32 u64 i64);
 macro_rules! float_model {
     ($($ty:ty, $from:expr, $to:expr;)*) => {$(
         impl Model for $ty {
-            // Small integers: sums and products of nine are exact, whatever their order.
+            // Small integers: sums and products of nine are exact in any order.
             fn make(rank: u32, i: usize) -> Self {
                 $from(((rank as usize + i) % 3) as f64 - 1.0)
             }
@@ -97,7 +97,7 @@ float_model! {
     f64, |v: f64| v, |v: f64| v;
 }
 
-/// Equal, or for an average of floats within the two roundings that two hosts may make.
+/// Equal, or for an average of floats, within the two roundings that two hosts may make.
 fn close<T: Model>(found: T, expected: T) -> bool {
     let value = |v: T| -> Option<f64> {
         let bytes = bytemuck::bytes_of(&v);
@@ -121,7 +121,7 @@ fn close<T: Model>(found: T, expected: T) -> bool {
     }
 }
 
-/// `step`, or one that floats have, too.
+/// `step`, or a similar one that floats support.
 fn fitting<T: Element>(step: Step) -> Step {
     use elasticrun_collectives::DType;
     let op = |op| match op {
@@ -129,12 +129,13 @@ fn fitting<T: Element>(step: Step) -> Step {
         op => op,
     };
     match (T::DTYPE, step) {
-        (DType::F16 | DType::Bf16 | DType::F32 | DType::F64, Step::Allreduce(of, len)) => {
-            Step::Allreduce(op(of), len)
+        (DType::F16 | DType::Bf16 | DType::F32 | DType::F64, Step::Allreduce(reduction, len)) => {
+            Step::Allreduce(op(reduction), len)
         }
-        (DType::F16 | DType::Bf16 | DType::F32 | DType::F64, Step::ReduceScatter(of, len)) => {
-            Step::ReduceScatter(op(of), len)
-        }
+        (
+            DType::F16 | DType::Bf16 | DType::F32 | DType::F64,
+            Step::ReduceScatter(reduction, len),
+        ) => Step::ReduceScatter(op(reduction), len),
         (_, step) => step,
     }
 }
@@ -167,7 +168,7 @@ fn check<T: Model>(group: &mut Group, step: Step) {
             let mut mine = data(rank, len);
             group.allreduce(&mut mine, op).unwrap();
             same(&mine, &folded(op, 0..len));
-            // The same bits everywhere.
+            // All ranks have the same bits.
             let all = group.allgatherv(bytemuck::cast_slice(&mine)).unwrap();
             assert!(all.iter().all(|other| *other == all[0]));
         }

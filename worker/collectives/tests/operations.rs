@@ -1,4 +1,4 @@
-//! Each operation, in each layout, beside what it should give.
+//! Each operation, in each layout, compared with the expected result.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
@@ -20,7 +20,7 @@ const LAYOUTS: &[&[u32]] = &[
     &[2, 3, 1, 2],
 ];
 
-/// Around the borders between small and large, of slices and of segments.
+/// Around the limits of small messages, slices and segments.
 const LENGTHS: &[usize] = &[0, 1, 7, 255, 4096, 4097, 40_000, 300_001];
 
 #[test]
@@ -73,24 +73,28 @@ fn averages_of_halves_do_not_overflow() {
 
 #[test]
 fn averages_of_small_halves_are_not_lost() {
-    // Subnormals and their neighbours: an average of equal values is that value, over any number of hosts.
+    // Subnormals and their neighbours: the average of equal values is that value, for any number of
+    // hosts.
     let values: Vec<f16> = (1..4096).step_by(37).map(f16::from_bits).collect();
     for layout in [&[1, 1][..], &[1, 1, 1], &[2, 3, 1, 2], &[1; 9]] {
         let size: usize = layout.iter().sum::<u32>() as usize;
         for len in [values.len(), 60_000] {
             let data: Vec<f16> = values.iter().copied().cycle().take(len).collect();
             let input = data.repeat(size);
-            for (all, own) in round(layout, |group| {
+            for (all, block) in round(layout, |group| {
                 let mut all = data.clone();
                 group.allreduce(&mut all, Op::Average).unwrap();
-                let mut own = vec![f16::ZERO; len];
-                group.reduce_scatter(&input, &mut own, Op::Average).unwrap();
-                (all, own)
+                let mut block = vec![f16::ZERO; len];
+                group
+                    .reduce_scatter(&input, &mut block, Op::Average)
+                    .unwrap();
+                (all, block)
             }) {
-                for (kind, found) in [("allreduce", all), ("reduce_scatter", own)] {
+                for (kind, found) in [("allreduce", all), ("reduce_scatter", block)] {
                     for (found, value) in found.iter().zip(&data) {
                         let off = (found.to_f64() - value.to_f64()).abs();
-                        // One rounding for each host of a sum that is larger, of the smallest step there is at least.
+                        // One rounding per host of a larger sum, at least of the smallest step of
+                        // the type.
                         assert!(
                             off <= value.to_f64() / 512.0,
                             "{kind} of {value:e} is {found:e} in {layout:?}"
@@ -111,15 +115,18 @@ fn averages_of_halves_that_overflow_on_one_host_are_right_on_all() {
             // Only the last block overflows in the sum.
             let mut input = vec![f16::from_f32(1.5); 8 * size];
             input[8 * (size - 1)..].fill(f16::MAX);
-            let mut own = [f16::ZERO; 8];
-            group.reduce_scatter(&input, &mut own, Op::Average).unwrap();
+            let mut block = [f16::ZERO; 8];
+            group
+                .reduce_scatter(&input, &mut block, Op::Average)
+                .unwrap();
             let expected: f32 = if rank == size - 1 { 65504.0 } else { 1.5 };
             assert!(
-                own.iter()
-                    .all(|own| (own.to_f32() - expected).abs() <= expected / 512.0),
-                "{own:?} in {layout:?}"
+                block
+                    .iter()
+                    .all(|block| (block.to_f32() - expected).abs() <= expected / 512.0),
+                "{block:?} in {layout:?}"
             );
-            // What is infinite stays so.
+            // Infinite values stay infinite.
             let mut infinite = [f16::INFINITY, f16::ONE];
             group.allreduce(&mut infinite, Op::Average).unwrap();
             assert_eq!(infinite, [f16::INFINITY, f16::ONE]);
@@ -178,9 +185,9 @@ fn allgather_and_allgatherv() {
             let rank = group.topology().rank;
             let value = |rank: u32, i: usize| (rank << 24) + i as u32;
             for &len in LENGTHS {
-                let own: Vec<u32> = (0..len).map(|i| value(rank, i)).collect();
+                let block: Vec<u32> = (0..len).map(|i| value(rank, i)).collect();
                 let mut all = vec![0; len * size as usize];
-                group.allgather(&own, &mut all).unwrap();
+                group.allgather(&block, &mut all).unwrap();
                 let expected: Vec<u32> = (0..size)
                     .flat_map(|r| (0..len).map(move |i| value(r, i)))
                     .collect();
@@ -220,7 +227,7 @@ fn reduce_scatter_gives_each_its_block() {
 }
 
 #[test]
-fn barriers_hold_everybody_back() {
+fn no_member_passes_a_barrier_early() {
     use std::sync::atomic::{AtomicU32, Ordering};
     for layout in LAYOUTS {
         let size: u32 = layout.iter().sum();

@@ -22,11 +22,11 @@ use elasticrun_collectives::{
     Aborter, Error, Group, GroupConfig, Op, RegionMap, abort_region, create_region, neighbours,
 };
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use support::{KEY, SESSION, topologies};
+use support::{KEY, ROUND, topologies};
 
 const ROLE: &str = "ELASTICRUN_TEST_MEMBER";
 
-/// Not a test by itself: one rank of the tests below, if it was started as one.
+/// Not a test by itself: one rank of the tests below, if the environment says so.
 #[test]
 fn member() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -36,7 +36,7 @@ fn member() {
     let layout: Vec<u32> = word().split(',').map(|n| n.parse().unwrap()).collect();
     let topology = topologies(&layout)[rank];
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // On lines of their own: the harness writes to the same stdout.
+    // On a line of its own: the test harness writes to the same stdout.
     println!("\nsays {}", listener.local_addr().unwrap());
     let mut lines = stdin().lines();
     let leaders: Vec<_> = lines
@@ -57,7 +57,7 @@ fn member() {
         listener: &listener,
         peers,
         key: KEY,
-        session: SESSION,
+        round_id: ROUND,
         timeout: Duration::from_secs(20),
     };
     let mut group = Group::connect(config, &Aborter::new()).unwrap();
@@ -85,7 +85,7 @@ fn member() {
         Error::PeerLeft { .. } => println!("\nsays left"),
         other => println!("\nsays {other}"),
     }
-    // Holds what it has until the parent has seen enough.
+    // Keeps its resources until the parent ends the test.
     let _ = lines.next();
 }
 
@@ -95,8 +95,8 @@ struct Process {
 }
 
 impl Process {
-    fn says(&mut self) -> String {
-        says(self.lines.as_mut().unwrap())
+    fn next_report(&mut self) -> String {
+        next_report(self.lines.as_mut().unwrap())
     }
 }
 
@@ -107,7 +107,7 @@ impl Drop for Process {
     }
 }
 
-fn says(lines: &mut BufReader<ChildStdout>) -> String {
+fn next_report(lines: &mut BufReader<ChildStdout>) -> String {
     let mut line = String::new();
     loop {
         line.clear();
@@ -115,13 +115,13 @@ fn says(lines: &mut BufReader<ChildStdout>) -> String {
             lines.read_line(&mut line).unwrap() > 0,
             "a member ended early"
         );
-        if let Some(said) = line.trim_end().strip_prefix("says ") {
-            return said.to_owned();
+        if let Some(text) = line.trim_end().strip_prefix("says ") {
+            return text.to_owned();
         }
     }
 }
 
-/// A connected round that works, and the regions of its hosts as their agents hold them.
+/// A connected round that runs operations, and the regions of its hosts as their agents hold them.
 fn start(layout: &[u32]) -> (Vec<Process>, Vec<Option<RegionMap>>) {
     let names: Vec<String> = layout.iter().map(u32::to_string).collect();
     let regions: Vec<Option<OwnedFd>> = layout
@@ -135,7 +135,7 @@ fn start(layout: &[u32]) -> (Vec<Process>, Vec<Option<RegionMap>>) {
             let region = regions[topology.host_index as usize]
                 .as_ref()
                 .map(|region| {
-                    // A copy for the child, which is not closed when it starts.
+                    // A copy for the child without close-on-exec.
                     let copy = region.try_clone().unwrap();
                     fcntl(&copy, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
                     copy
@@ -152,7 +152,7 @@ fn start(layout: &[u32]) -> (Vec<Process>, Vec<Option<RegionMap>>) {
             Process { child, lines }
         })
         .collect();
-    let addresses: Vec<String> = processes.iter_mut().map(Process::says).collect();
+    let addresses: Vec<String> = processes.iter_mut().map(Process::next_report).collect();
     let leaders: Vec<&str> = topologies
         .iter()
         .zip(&addresses)
@@ -164,7 +164,7 @@ fn start(layout: &[u32]) -> (Vec<Process>, Vec<Option<RegionMap>>) {
         writeln!(stdin, "{}", leaders.join(" ")).unwrap();
     }
     for process in &mut processes {
-        assert_eq!(process.says(), "ready");
+        assert_eq!(process.next_report(), "ready");
     }
     let maps = regions
         .iter()
@@ -175,7 +175,7 @@ fn start(layout: &[u32]) -> (Vec<Process>, Vec<Option<RegionMap>>) {
 }
 
 #[test]
-fn a_killed_member_takes_nobody_along_for_longer_than_its_death_takes() {
+fn the_death_of_a_member_frees_all_others_at_once() {
     for (layout, victim) in [
         (&[4][..], 2),
         (&[1, 1, 1], 1),
@@ -185,31 +185,35 @@ fn a_killed_member_takes_nobody_along_for_longer_than_its_death_takes() {
         for turn in 0..4u64 {
             let (mut processes, regions) = start(layout);
             let host = topologies(layout)[victim].host_index as usize;
-            // Anywhere within an operation.
+            // At any point within an operation.
             thread::sleep(Duration::from_micros(3000 + 777 * turn));
-            let (said, hears) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             let readers: Vec<_> = processes
                 .iter_mut()
                 .enumerate()
                 .filter(|(rank, _)| *rank != victim)
                 .map(|(_, process)| {
-                    let (mut lines, said) = (process.lines.take().unwrap(), said.clone());
-                    thread::spawn(move || said.send((says(&mut lines), Instant::now())).unwrap())
+                    let (mut lines, sender) = (process.lines.take().unwrap(), sender.clone());
+                    thread::spawn(move || {
+                        sender
+                            .send((next_report(&mut lines), Instant::now()))
+                            .unwrap()
+                    })
                 })
                 .collect();
             let start = Instant::now();
             processes[victim].child.kill().unwrap();
             processes[victim].child.wait().unwrap();
-            // The agent of its host does this; the other hosts see the connections close.
+            // The agent of the host does this. The other hosts see the connections close.
             regions[host].iter().for_each(abort_region);
             for _ in &readers {
-                let heard = hears.recv_timeout(Duration::from_secs(10));
-                let (said, at) = heard.unwrap_or_else(|_| panic!("{layout:?}: somebody hangs"));
+                let received = receiver.recv_timeout(Duration::from_secs(10));
+                let (line, end) = received.unwrap_or_else(|_| panic!("{layout:?}: a member hangs"));
                 assert!(
-                    ["aborted", "lost"].contains(&said.as_str()),
-                    "{layout:?}: {said}"
+                    ["aborted", "lost"].contains(&line.as_str()),
+                    "{layout:?}: {line}"
                 );
-                let took = at - start;
+                let took = end - start;
                 // Far below the group's timeout of 20 s.
                 assert!(took < Duration::from_secs(5), "{layout:?}: {took:?}");
             }
@@ -225,12 +229,12 @@ fn a_forked_child_neither_uses_nor_ends_the_group() {
     use nix::{sys::wait::WaitStatus, sys::wait::waitpid, unistd::ForkResult, unistd::fork};
     support::round(&[2], |group| {
         if group.topology().rank == 0 {
-            // SAFETY: the child only calls what allocates nothing that another thread may have locked,
-            // and leaves by _exit.
+            // SAFETY: the child calls only code that allocates nothing that another thread may have
+            // locked, and leaves by _exit.
             match unsafe { fork() }.unwrap() {
                 ForkResult::Child => {
                     let refused = matches!(group.barrier(), Err(Error::Config(_)));
-                    // SAFETY: ends this process only; the group is dropped as a user's code would.
+                    // SAFETY: ends this process only; the group is dropped as user code would.
                     unsafe {
                         std::ptr::drop_in_place(group);
                         libc::_exit(i32::from(!refused));

@@ -1,9 +1,10 @@
-//! Paths that are cut without a word, and neighbours that are only late.
+//! Paths that are cut silently, and neighbours that are only late.
 
-// A test panics where it fails; its helpers too.
+// A test and its helpers may panic.
 #![allow(clippy::unwrap_used)]
 
-// A process of its own each, as nextest runs them: connections are found by their ports in this process.
+// Each test needs a process of its own, as nextest provides: connections are found by their ports
+// in this process.
 #[path = "support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
 mod support;
@@ -23,15 +24,15 @@ use support::members;
 
 /// How long a neighbour's machine may be silent.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Two of it, and what a busy machine needs.
+/// Twice the timeout, plus the delays of a busy machine.
 const FOUND: Duration = Duration::from_secs(4);
 
 fn names(error: &Error, hosts: &[u32]) -> bool {
     matches!(error, Error::Unreachable { host_indices, .. } if host_indices == hosts)
 }
 
-/// Connects a round, cuts what was accepted at the listener of `host` once all are in `body`, and gives how each
-/// rank failed, and when after the cut.
+/// Connects a round and cuts the connections accepted by the listener of `host` once all ranks are
+/// in `body`. Returns how each rank failed, and when after the cut.
 fn cut_at(
     host: usize,
     layout: &[u32],
@@ -62,12 +63,12 @@ fn cut_at(
         drop(entered);
         ranks.iter().for_each(|_| entries.recv().unwrap());
         let began = Instant::now();
-        let cut = Cut::at(port);
+        let cut = Cut::connections_to(port);
         let failed: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         drop(cut);
         failed
             .into_iter()
-            .map(|(error, at)| (error, at - began))
+            .map(|(error, failed_at)| (error, failed_at - began))
             .collect()
     })
 }
@@ -83,16 +84,16 @@ fn a_path_that_is_cut_while_data_is_on_it_is_found_and_both_ends_are_named() {
 }
 
 #[test]
-fn a_path_that_is_cut_while_somebody_waits_for_one_that_computes_is_found() {
+fn a_path_that_is_cut_while_its_neighbour_computes_is_found() {
     let failed = cut_at(0, &[2, 1], |group| match group.topology().host_index {
-        // Its process is alive and does not call anything.
+        // The process is alive and calls no operation.
         1 => {
             thread::sleep(FOUND);
             group.barrier()
         }
         _ => group.barrier(),
     });
-    // All members of the host that cannot reach the other one can say so.
+    // All members of the host that cannot reach the other host report it.
     assert!(
         failed[..2].iter().all(|(error, _)| names(error, &[1])),
         "{failed:?}"
@@ -135,16 +136,16 @@ fn a_path_that_is_cut_while_the_window_is_closed_is_found() {
             thread::yield_now();
         }
         let began = Instant::now();
-        let _cut = Cut::at(port);
-        let (error, at) = ranks.remove(0).join().unwrap().unwrap();
+        let _cut = Cut::connections_to(port);
+        let (error, failed_at) = ranks.remove(0).join().unwrap().unwrap();
         assert!(names(&error, &[1]), "{error}");
-        assert!(at - began < FOUND, "{:?}", at - began);
+        assert!(failed_at - began < FOUND, "{:?}", failed_at - began);
     });
 }
 
 #[test]
-fn a_cut_between_two_hosts_is_none_of_the_third() {
-    // Host 2 has dialled host 1, nobody else has.
+fn a_cut_between_two_hosts_is_not_reported_by_the_third() {
+    // Only host 2 has connected to host 1.
     let failed = cut_at(1, &[1, 1, 1], |group| {
         group.allreduce(&mut vec![1f32; 300_000], Op::Sum)
     });
@@ -164,12 +165,13 @@ fn a_neighbour_that_computes_for_long_is_waited_for() {
         turn.wait();
         observers.lock().unwrap().push((rank, group.observer()));
         if rank == 1 {
-            // Its window is closed for several timeouts, then it is the other one that has nothing to do but wait.
+            // The window is closed for several timeouts. Then the other rank has nothing to do but
+            // wait.
             thread::sleep(3 * TIMEOUT);
         }
         group.broadcast(&mut much, 0)?;
         if rank == 0 {
-            // A person is told who is late, and not that the network is.
+            // The message names the late host and does not blame the network.
             let said = loop {
                 let all = observers.lock().unwrap();
                 let of_rank_1 = all.iter().find(|(rank, _)| *rank == 1);
@@ -201,7 +203,7 @@ fn a_neighbour_that_computes_for_long_is_waited_for() {
 }
 
 #[test]
-fn a_cut_that_is_mended_within_the_timeout_costs_nothing() {
+fn a_cut_that_is_repaired_within_the_timeout_costs_nothing() {
     let members = members(&[1, 1]);
     let port = members[0].listener.local_addr().unwrap().port();
     let long = 3 * TIMEOUT;
@@ -223,9 +225,9 @@ fn a_cut_that_is_mended_within_the_timeout_costs_nothing() {
             });
         }
         entries.recv().unwrap();
-        let cut = Cut::at(port);
+        let cut = Cut::connections_to(port);
         thread::sleep(long - Duration::from_millis(500));
-        cut.mend();
+        cut.restore();
     });
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_collectives::{Aborter, Session};
+use elasticrun_collectives::{self as collectives, Aborter};
 use elasticrun_core::worker::{
     Announcement, Command, Ended, Event, Join, Machine, Over, RoundId, RoundStart,
 };
@@ -42,8 +42,8 @@ impl Started {
     }
 
     /// The round, as collectives name it.
-    pub(crate) fn session(&self) -> Session {
-        session_of(self.id())
+    pub(crate) fn collective_round(&self) -> collectives::RoundId {
+        collective_round(self.id())
     }
 
     /// What of it concerns the machine.
@@ -54,8 +54,8 @@ impl Started {
 }
 
 /// A round, as collectives name it.
-pub(crate) fn session_of(id: RoundId) -> Session {
-    Session {
+pub(crate) fn collective_round(id: RoundId) -> collectives::RoundId {
+    collectives::RoundId {
         epoch: id.epoch.0,
         round: id.round.0,
     }
@@ -135,7 +135,7 @@ impl Inbox {
 
     /// As [`ask`](Self::ask), of a round: what calls of its store have told their callers counts (W4).
     pub(crate) fn ask_in<R>(&self, id: RoundId, request: impl FnOnce(&mut Machine) -> R) -> R {
-        if self.store.has_told(session_of(id)) {
+        if self.store.has_told(collective_round(id)) {
             self.tell(Event::CutShort { id });
         }
         self.ask(request)
@@ -156,7 +156,7 @@ impl Inbox {
         self.changed.notify_all();
         for command in commands {
             if let Command::EndRound(id) = command {
-                self.store.round_over(session_of(id));
+                self.store.round_over(collective_round(id));
                 self.call_hook(id);
             }
         }
@@ -281,7 +281,7 @@ impl Inner {
         if let Some(page) = &self.page {
             page.abort(id.round);
         }
-        aborter.abort(session_of(id));
+        aborter.abort(collective_round(id));
         if let Some(transfer) = self.transfer.take() {
             // Fails if it has ended by itself.
             let _ = transfer.shutdown(Shutdown::Both);

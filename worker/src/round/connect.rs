@@ -22,7 +22,7 @@ pub(crate) fn connect(
         listener: &link.listener,
         peers: started.start.peers.clone(),
         key: link.key.0,
-        session: started.session(),
+        round_id: started.collective_round(),
         timeout: link.connect_timeout,
     };
     Group::connect(config, link.inbox.aborter()).map_err(|error| failed(&link.inbox, error))

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_collectives::Session;
+use elasticrun_collectives::RoundId;
 use elasticrun_core::worker::Ended;
 use elasticrun_protocol::{
     Process, frame,
@@ -56,9 +56,9 @@ struct Calls {
     lines: u64,
     waiting: BTreeMap<u64, Waiting>,
     /// The newest round that is over.
-    over: Option<Session>,
+    over: Option<RoundId>,
     /// The newest round whose end a call has told.
-    told: Option<Session>,
+    told: Option<RoundId>,
     ended: Option<Ended>,
     /// A call has told that.
     end_told: bool,
@@ -68,7 +68,7 @@ struct Calls {
 struct Waiting {
     /// The connection that it was sent over.
     line: u64,
-    round: Option<Session>,
+    round: Option<RoundId>,
     answer: Sender<Result<Value, Error>>,
 }
 
@@ -114,7 +114,7 @@ impl Client {
         }
         let round = match namespace {
             Namespace::Job => None,
-            Namespace::Round { epoch, round } => Some(Session {
+            Namespace::Round { epoch, round } => Some(RoundId {
                 epoch: epoch.0,
                 round: round.0,
             }),
@@ -233,7 +233,7 @@ impl Client {
     }
 
     /// A round is over: calls in it end at once, and those that come later.
-    pub(crate) fn round_over(&self, round: Session) {
+    pub(crate) fn round_over(&self, round: RoundId) {
         let mut calls = self.calls();
         calls.over = calls.over.max(Some(round));
         let of_it = |waiting: &Waiting| waiting.round.is_some_and(|own| own <= round);
@@ -255,7 +255,7 @@ impl Client {
     }
 
     /// Whether a call has told its caller that this round is over, or that there will be none any more.
-    pub(crate) fn has_told(&self, round: Session) -> bool {
+    pub(crate) fn has_told(&self, round: RoundId) -> bool {
         let calls = self.calls();
         calls.end_told || calls.told >= Some(round)
     }
@@ -297,7 +297,7 @@ impl Calls {
         Err(ended.clone().into())
     }
 
-    fn interrupt(&mut self, round: Session) -> Error {
+    fn interrupt(&mut self, round: RoundId) -> Error {
         self.told = self.told.max(Some(round));
         Interrupt::WorkersFailed.into()
     }

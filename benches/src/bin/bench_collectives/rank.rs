@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use elasticrun_collectives::{Aborter, Group, GroupConfig, Op, Session, Topology};
+use elasticrun_collectives::{Aborter, Group, GroupConfig, Op, RoundId, Topology};
 use nix::time::{ClockId, clock_gettime};
 
 #[derive(Args)]
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         listener: &listener,
         peers,
         key: [1; 32],
-        session: Session { epoch: 1, round: 1 },
+        round_id: RoundId { epoch: 1, round: 1 },
         timeout: Duration::from_secs(20),
     };
     let mut group = Group::connect(config, &Aborter::new())?;

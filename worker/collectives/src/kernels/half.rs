@@ -5,10 +5,10 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 use super::{native, widest};
 use crate::element::{Finish, Op};
 
-/// Elements of an accumulator in f32, 2 KiB.
+/// Elements of an f32 accumulator, 2 KiB.
 const BLOCK: usize = 512;
 
-/// A 16-bit float that converts blocks of itself.
+/// A 16-bit float with block conversions.
 pub(crate) trait Half: Copy {
     fn widen(from: &[Self], to: &mut [f32]);
     fn narrow(from: &[f32], to: &mut [Self]);
@@ -32,7 +32,8 @@ impl Half for bf16 {
             *to = f32::from_bits(u32::from(from.to_bits()) << 16);
         }
     }
-    /// To the nearest, ties to even; written without a branch so that it becomes vectors.
+    /// Rounds to nearest, ties to even. Written without a branch, so that the compiler vectorises
+    /// it.
     #[inline(always)]
     fn narrow(from: &[f32], to: &mut [Self]) {
         for (to, from) in to.iter_mut().zip(from) {
@@ -44,7 +45,8 @@ impl Half for bf16 {
     }
 }
 
-/// `dst = sources[0] op sources[1] ...` in this order in f32, then `finish`, then one rounding.
+/// Computes `dst = sources[0] op sources[1] ...` in this order in f32, then `finish`, then rounds
+/// once.
 ///
 /// # Safety
 /// As for `Reduce::reduce`.
@@ -57,19 +59,19 @@ widest!(<T: Half> reduce_widest(op: Op, dst: &mut [T], sources: &[*const T], fin
 
 #[inline(always)]
 unsafe fn reduce_with<T: Half>(op: Op, dst: &mut [T], sources: &[*const T], finish: Finish) {
-    for (index, out) in dst.chunks_mut(BLOCK).enumerate() {
+    for (block, out) in dst.chunks_mut(BLOCK).enumerate() {
         let len = out.len();
-        let source = |place: usize| {
+        let source = |index: usize| {
             // SAFETY: the caller promises `dst.len()` readable elements at each source, not written
             // meanwhile and not overlapping `dst`; this block is within that.
-            unsafe { std::slice::from_raw_parts(sources[place].add(index * BLOCK), len) }
+            unsafe { std::slice::from_raw_parts(sources[index].add(block * BLOCK), len) }
         };
         let mut sum = [0f32; BLOCK];
         let mut next = [0f32; BLOCK];
         let (sum, next) = (&mut sum[..out.len()], &mut next[..out.len()]);
         T::widen(source(0), sum);
-        for place in 1..sources.len() {
-            T::widen(source(place), next);
+        for index in 1..sources.len() {
+            T::widen(source(index), next);
             native::combine_block(op, sum, next);
         }
         scale(sum, finish);
@@ -77,7 +79,7 @@ unsafe fn reduce_with<T: Half>(op: Op, dst: &mut [T], sources: &[*const T], fini
     }
 }
 
-/// `dst = dst op other` in f32, then `finish`, then one rounding.
+/// Computes `dst = dst op other` in f32, then `finish`, then rounds once.
 pub(crate) fn combine<T: Half>(op: Op, dst: &mut [T], other: &[T], finish: Finish) {
     assert_eq!(dst.len(), other.len());
     // SAFETY: no pointers are involved; the promise of the callee is empty.

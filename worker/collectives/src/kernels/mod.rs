@@ -1,14 +1,14 @@
-//! The loops that reduce elements. Written so that the compiler vectorises them, and compiled a
-//! second and third time for the wider vectors that the processor at hand may have.
+//! The loops that reduce elements. They are written for auto-vectorisation and compiled up to three
+//! times, for the vector widths that the processor may have.
 
 pub(crate) mod half;
 pub(crate) mod native;
 pub(crate) mod stream;
 
-/// Elements that are worked on at a time: what is accumulated stays in the first-level cache.
+/// Bytes that are processed at a time, so that the accumulator stays in the first-level cache.
 const BLOCK_BYTES: usize = 4096;
 
-/// Calls `$body` compiled for the widest vectors of this processor.
+/// Defines `$name`, which calls `$inner` compiled for the widest vectors of this processor.
 macro_rules! widest {
     (<$($generic:ident: $bound:path),*> $name:ident($($arg:ident: $ty:ty),*) => $inner:ident) => {
         #[inline]

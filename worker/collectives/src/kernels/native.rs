@@ -1,4 +1,4 @@
-//! Reductions of types that accumulate in themselves.
+//! Reductions of types that accumulate in their own type.
 
 use super::{BLOCK_BYTES, widest};
 use crate::element::{Finish, Op};
@@ -9,7 +9,7 @@ pub(crate) trait Arith: Copy {
     fn product(self, other: Self) -> Self;
     fn min(self, other: Self) -> Self;
     fn max(self, other: Self) -> Self;
-    fn over(self, count: u32) -> Self;
+    fn divided_by(self, count: u32) -> Self;
     fn bit_and(self, other: Self) -> Self;
     fn bit_or(self, other: Self) -> Self;
     fn bit_xor(self, other: Self) -> Self;
@@ -35,7 +35,7 @@ macro_rules! integer {
                 Ord::max(self, other)
             }
             #[inline(always)]
-            fn over(self, count: u32) -> Self {
+            fn divided_by(self, count: u32) -> Self {
                 (self as $wide / <$wide>::from(count)) as Self
             }
             #[inline(always)]
@@ -68,7 +68,7 @@ macro_rules! float {
             fn product(self, other: Self) -> Self {
                 self * other
             }
-            // A NaN on either side is the result: a gradient that blew up must not be hidden.
+            // NaN on either side yields NaN, so that a diverged gradient stays visible.
             #[inline(always)]
             fn min(self, other: Self) -> Self {
                 if self < other || self.is_nan() { self } else { other }
@@ -78,7 +78,7 @@ macro_rules! float {
                 if self > other || self.is_nan() { self } else { other }
             }
             #[inline(always)]
-            fn over(self, count: u32) -> Self {
+            fn divided_by(self, count: u32) -> Self {
                 self / count as Self
             }
             // The group refuses these for floats.
@@ -100,7 +100,7 @@ macro_rules! float {
 
 float!(f32 f64);
 
-/// `dst = sources[0] op sources[1] ...` in this order, then `finish`.
+/// Computes `dst = sources[0] op sources[1] ...` in this order, then `finish`.
 ///
 /// # Safety
 /// As for `Reduce::reduce`.
@@ -127,7 +127,7 @@ unsafe fn reduce_with<T: Arith>(op: Op, dst: &mut [T], sources: &[*const T], fin
     }
 }
 
-/// Up to four sources are taken in one pass over a block of `dst`, so that it is stored seldom.
+/// Reads up to four sources in one pass over a block of `dst`, to store it less often.
 #[inline(always)]
 unsafe fn fold<T: Arith>(
     dst: &mut [T],
@@ -136,12 +136,12 @@ unsafe fn fold<T: Arith>(
     f: impl Fn(T, T) -> T + Copy,
 ) {
     let block = BLOCK_BYTES / size_of::<T>();
-    for (index, out) in dst.chunks_mut(block).enumerate() {
-        let (start, len) = (index * block, out.len());
-        let source = |place: usize| {
+    for (number, out) in dst.chunks_mut(block).enumerate() {
+        let (start, len) = (number * block, out.len());
+        let source = |index: usize| {
             // SAFETY: the caller promises `dst.len()` readable elements at each source, not written
             // meanwhile and not overlapping `dst`; `start + len` is within that.
-            unsafe { std::slice::from_raw_parts(sources[place].add(start), len) }
+            unsafe { std::slice::from_raw_parts(sources[index].add(start), len) }
         };
         let mut taken = match sources.len() {
             1 => {
@@ -193,7 +193,7 @@ unsafe fn fold<T: Arith>(
     }
 }
 
-/// `dst = dst op other`, then `finish`.
+/// Computes `dst = dst op other`, then `finish`.
 pub(crate) fn combine<T: Arith>(op: Op, dst: &mut [T], other: &[T], finish: Finish) {
     assert_eq!(dst.len(), other.len());
     // SAFETY: no pointers are involved; the promise of the callee is empty.
@@ -226,7 +226,7 @@ fn zip<T: Arith>(dst: &mut [T], other: &[T], finish: Finish, f: impl Fn(T, T) ->
     }
 }
 
-/// `dst = dst op other`, to be inlined into a loop over blocks.
+/// Computes `dst = dst op other`. Inlined into loops over blocks.
 #[inline(always)]
 pub(super) fn combine_block<T: Arith>(op: Op, dst: &mut [T], other: &[T]) {
     // SAFETY: no pointers are involved; the promise of the callee is empty.
@@ -242,7 +242,7 @@ pub(crate) fn finish<T: Arith>(dst: &mut [T], finish: Finish) {
 fn finish_block<T: Arith>(dst: &mut [T], finish: Finish) {
     if let Finish::Divide(count) = finish {
         for d in dst {
-            *d = d.over(count);
+            *d = d.divided_by(count);
         }
     }
 }

@@ -3,16 +3,16 @@
 use std::{ops::Range, time::Instant};
 
 use super::barrier::{Failure, Local};
-use crate::{call::Call, kernels::stream::LARGE};
+use crate::{kernels::stream::LARGE, signature::CallSignature};
 
 impl Local {
-    /// Brings each member's `own` bytes to all. `lens` are the members' sizes; `out(member)` is where
-    /// that member's bytes go, exactly that many.
+    /// Sends each member's `input` bytes to all. `lens` are the members' sizes. `out[member]`
+    /// receives that member's bytes and has exactly its size.
     pub(crate) fn allgather(
         &mut self,
-        call: &Call,
+        call: &CallSignature,
         deadline: Option<Instant>,
-        own: &[u8],
+        input: &[u8],
         lens: &[usize],
         out: &mut [&mut [u8]],
     ) -> Result<(), Failure> {
@@ -20,21 +20,21 @@ impl Local {
         let longest = lens.iter().copied().max().unwrap_or(0);
         let large = lens.iter().sum::<usize>() >= LARGE;
         let mut part = self.slices.next(0, longest, 1);
-        self.put_part(own, &part);
+        self.write_part(input, &part);
         self.barrier(Some(call), deadline, |_| {})?;
         loop {
-            let reads = self.reads();
+            let parity = self.read_parity();
             let next = (part.end < longest).then(|| self.slices.next(part.end, longest, 1));
             if let Some(next) = &next {
-                self.put_part(own, next);
+                self.write_part(input, next);
             }
             for member in 0..self.count {
-                let to = &mut out[member as usize];
+                let dst = &mut out[member as usize];
                 let part = clip(&part, lens[member as usize]);
                 if member == self.me {
-                    to[part.clone()].copy_from_slice(&own[part]);
+                    dst[part.clone()].copy_from_slice(&input[part]);
                 } else {
-                    self.get(member, reads, &mut to[part], large);
+                    self.read_slice(member, parity, &mut dst[part], large);
                 }
             }
             match next {
@@ -47,12 +47,12 @@ impl Local {
         }
     }
 
-    fn put_part(&self, own: &[u8], part: &Range<usize>) {
-        self.put(own, &clip(part, own.len()));
+    fn write_part(&self, input: &[u8], part: &Range<usize>) {
+        self.write_slice(input, &clip(part, input.len()));
     }
 }
 
-/// `part` of something that has only `len` bytes.
+/// The part of `part` that lies within the first `len` bytes.
 fn clip(part: &Range<usize>, len: usize) -> Range<usize> {
     part.start.min(len)..part.end.min(len)
 }

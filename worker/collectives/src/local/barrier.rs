@@ -6,14 +6,15 @@ use std::{
 };
 
 use crate::{
-    call::Call,
     error::{Error, Record},
     local::slices::Slices,
-    region::{RING, RegionMap, Wake},
+    region::{EPOCH_STEP, RegionMap, Wake},
+    signature::CallSignature,
     topology::Topology,
 };
 
-/// Looks at the bell before sleeping, where each member has a processor: about 10 microseconds.
+/// Checks of the eventcount before sleeping, where each member has a processor: about 10
+/// microseconds.
 const SPINS: u32 = 200;
 
 /// One member's view of its host.
@@ -25,10 +26,10 @@ pub(crate) struct Local {
     pub(crate) first_rank: u32,
     pub(super) slices: Slices,
     spins: u32,
-    /// Number of the barrier that this member comes to next.
+    /// Number of the next barrier of this member.
     next: u32,
-    /// Count of the release bell, as it is before that barrier.
-    rings: u32,
+    /// Epoch of the release eventcount before that barrier.
+    release_epoch: u32,
 }
 
 impl Local {
@@ -43,24 +44,24 @@ impl Local {
             slices: Slices::new(),
             spins: if fits { SPINS } else { 0 },
             next: 1,
-            rings: 0,
+            release_epoch: 0,
         }
     }
 
     /// Parity of the buffers to write before the next barrier.
-    pub(super) fn writes(&self) -> usize {
+    pub(super) fn write_parity(&self) -> usize {
         (self.next & 1) as usize
     }
 
     /// Parity of the buffers to read after the last barrier.
-    pub(super) fn reads(&self) -> usize {
+    pub(super) fn read_parity(&self) -> usize {
         (self.next & 1 ^ 1) as usize
     }
 
-    /// Passes a barrier. The last to arrive runs `work` while the others wait.
+    /// Passes a barrier. The last member to arrive runs `work` while the others wait.
     pub(super) fn barrier(
         &mut self,
-        call: Option<&Call>,
+        call: Option<&CallSignature>,
         deadline: Option<Instant>,
         work: impl FnOnce(&Self),
     ) -> Result<(), Failure> {
@@ -70,38 +71,40 @@ impl Local {
             self.release();
             return Ok(());
         }
-        let wake = self.map.release().wait(self.rings, self.spins, deadline);
+        let wake = self
+            .map
+            .release()
+            .wait(self.release_epoch, self.spins, deadline);
         self.passed(wake)
     }
 
-    /// Passes a barrier that the leader completes: it runs `work` when all have arrived; the others
-    /// pass `None`.
+    /// Passes a barrier that the leader completes. The leader runs `work` once all have arrived.
+    /// The others pass `None`.
     pub(super) fn leader_barrier<E>(
         &mut self,
-        call: Option<&Call>,
+        call: Option<&CallSignature>,
         deadline: Option<Instant>,
         work: Option<impl FnOnce(&Self) -> Result<(), E>>,
     ) -> Result<(), E>
     where
         E: From<Failure>,
     {
-        let calls_for_leader = self.map.leader().rings();
+        let leader_epoch = self.map.leader().epoch();
         let last = self.arrive(call)?;
         let Some(work) = work else {
             if last {
-                self.map.leader().ring();
+                self.map.leader().notify();
             }
-            let wake = self.map.release().wait(self.rings, self.spins, deadline);
+            let wake = self
+                .map
+                .release()
+                .wait(self.release_epoch, self.spins, deadline);
             return Ok(self.passed(wake)?);
         };
         if !last {
-            match self
-                .map
-                .leader()
-                .wait(calls_for_leader, self.spins, deadline)
-            {
-                Wake::Rung => {}
-                Wake::Over => return Err(Failure::Over.into()),
+            match self.map.leader().wait(leader_epoch, self.spins, deadline) {
+                Wake::Notified => {}
+                Wake::Closed => return Err(Failure::Closed.into()),
                 Wake::TimedOut => return Err(self.missing().into()),
             }
         }
@@ -111,40 +114,42 @@ impl Local {
         Ok(())
     }
 
-    fn arrive(&mut self, call: Option<&Call>) -> Result<bool, Failure> {
-        if self.map.release().is_over() {
-            return Err(Failure::Over);
+    fn arrive(&mut self, call: Option<&CallSignature>) -> Result<bool, Failure> {
+        if self.map.release().is_closed() {
+            return Err(Failure::Closed);
         }
         if let Some(call) = call {
-            self.map.set_call(self.me, self.writes(), call);
+            self.map.set_call(self.me, self.write_parity(), call);
         }
         self.map.set_waits_at(self.me, self.next);
-        // L2: acquire, to see what the earlier arrivals wrote; release, so that later ones see ours.
+        // L2: acquire, to see what earlier arrivals wrote; release, so that later arrivals see this
+        // member's writes.
         let before = self.map.arrived().fetch_add(1, Ordering::AcqRel);
         Ok(before + 1 == self.count)
     }
 
     fn release(&mut self) {
-        // Relaxed: nobody counts itself in again before it has seen the ring that follows.
+        // Relaxed: no member counts itself in again before it has seen the notification that
+        // follows.
         self.map.arrived().store(0, Ordering::Relaxed);
-        self.map.release().ring();
+        self.map.release().notify();
         self.advance();
     }
 
     fn passed(&mut self, wake: Wake) -> Result<(), Failure> {
         match wake {
-            Wake::Rung => {
+            Wake::Notified => {
                 self.advance();
                 Ok(())
             }
-            Wake::Over => Err(Failure::Over),
+            Wake::Closed => Err(Failure::Closed),
             Wake::TimedOut => Err(self.missing()),
         }
     }
 
     fn advance(&mut self) {
         self.next = self.next.wrapping_add(1);
-        self.rings = self.rings.wrapping_add(RING);
+        self.release_epoch = self.release_epoch.wrapping_add(EPOCH_STEP);
     }
 
     fn missing(&self) -> Failure {
@@ -157,16 +162,16 @@ impl Local {
         )
     }
 
-    /// Compares what all have called; only the member that completes a barrier does.
-    fn verify(&self, call: Option<&Call>) -> Result<(), Failure> {
+    /// Compares the calls of all members. Only the member that completes a barrier does so.
+    fn verify(&self, call: Option<&CallSignature>) -> Result<(), Failure> {
         let Some(mine) = call else { return Ok(()) };
-        let parity = self.writes();
+        let parity = self.write_parity();
         for member in 0..self.count {
             let theirs = self.map.call(member, parity);
             if theirs == *mine {
                 continue;
             }
-            // Name the lowest rank that differs from the lowest rank.
+            // Names the lowest rank that differs from the lowest rank.
             let first = self.map.call(0, parity);
             let (other, other_call) = (0..self.count)
                 .map(|other| (other, self.map.call(other, parity)))
@@ -178,8 +183,8 @@ impl Local {
                 other_rank: self.first_rank + other,
                 other_call,
             };
-            self.map.fail(Record::of(&error));
-            return Err(Failure::Over);
+            self.map.fail(Record::from_error(&error));
+            return Err(Failure::Closed);
         }
         Ok(())
     }
@@ -188,8 +193,8 @@ impl Local {
 /// Why a barrier was not passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The region was aborted, or a member left; it may hold the reason.
-    Over,
-    /// These ranks did not come.
+    /// The region was aborted, or a member left. The region may hold the reason.
+    Closed,
+    /// These ranks did not arrive.
     TimedOut(Vec<u32>),
 }

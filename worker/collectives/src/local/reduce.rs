@@ -7,21 +7,21 @@ use super::{
     slices::share,
 };
 use crate::{
-    call::Call,
     element::{Element, Finish, Op},
     kernels::stream::{self, LARGE},
     region::SLICE,
+    signature::CallSignature,
 };
 
-/// Up to this many bytes the last to arrive reduces alone: one barrier instead of two.
+/// Up to this many bytes, the last member to arrive reduces alone: one barrier instead of two.
 pub(crate) const SMALL: usize = 16 << 10;
 
-/// What a reduction reads and where its result goes.
+/// The input of a reduction and the destination of its result.
 #[derive(Debug)]
 pub(crate) enum Buffers<'a, T> {
     /// The result replaces the data.
     InPlace(&'a mut [T]),
-    /// The result goes elsewhere, or is not wanted by this member.
+    /// The result goes to another buffer, or this member does not need it.
     Apart(&'a [T], Option<&'a mut [T]>),
 }
 
@@ -45,7 +45,7 @@ impl Local {
     /// Reduces the members' inputs, in order of their ranks, into the outputs of those that have one.
     pub(crate) fn reduce<T: Element>(
         &mut self,
-        call: &Call,
+        call: &CallSignature,
         deadline: Option<Instant>,
         mut data: Buffers<'_, T>,
         op: Op,
@@ -54,29 +54,29 @@ impl Local {
         let len = data.input().len();
         let unit = size_of::<T>();
         if size_of_val(data.input()) <= SMALL {
-            self.give(data.input());
+            self.write_input(data.input());
             self.barrier(Some(call), deadline, |local| {
                 // SAFETY: all members wait in this barrier.
                 unsafe { local.reduce_all::<T>(len, op, finish) };
             })?;
             if let Some(output) = data.output() {
-                self.take(output, false);
+                self.read_output(output, false);
             }
             return Ok(());
         }
         let large = size_of_val(data.input()) >= LARGE;
         let mut slice = self.slices.next(0, len, unit);
-        self.give_others(data.input(), &slice);
+        self.write_input_except_share(data.input(), &slice);
         self.barrier(Some(call), deadline, |_| {})?;
         loop {
             self.reduce_share(data.input(), &slice, op, finish);
             let next = (slice.end < len).then(|| self.slices.next(slice.end, len, unit));
             if let Some(next) = &next {
-                self.give_others(data.input(), next);
+                self.write_input_except_share(data.input(), next);
             }
             self.barrier(None, deadline, |_| {})?;
             if let Some(output) = data.output() {
-                self.take(&mut output[slice], large);
+                self.read_output(&mut output[slice], large);
             }
             match next {
                 Some(next) => slice = next,
@@ -85,11 +85,11 @@ impl Local {
         }
     }
 
-    /// Reduces a small message in one barrier; the leader takes the result to the other hosts by
-    /// `between` before all take it.
+    /// Reduces a small message in one barrier. Before the members read the result, the leader
+    /// exchanges it with the other hosts in `between`.
     pub(crate) fn reduce_small_with<T: Element, E: From<Failure>>(
         &mut self,
-        call: &Call,
+        call: &CallSignature,
         deadline: Option<Instant>,
         data: &mut [T],
         op: Op,
@@ -97,28 +97,28 @@ impl Local {
         between: Option<impl FnOnce(&mut [T]) -> Result<(), E>>,
     ) -> Result<(), E> {
         debug_assert!(size_of_val(data) <= SMALL);
-        self.give(data);
+        self.write_input(data);
         let len = data.len();
         let work = between.map(|between| {
             move |local: &Self| {
                 // SAFETY: all members wait in this barrier, so only this one touches the buffers.
                 unsafe {
                     local.reduce_all::<T>(len, op, finish);
-                    let output = local.map.output(local.writes()).cast::<T>();
+                    let output = local.map.output(local.write_parity()).cast::<T>();
                     between(std::slice::from_raw_parts_mut(output, len))
                 }
             }
         });
         self.leader_barrier(Some(call), deadline, work)?;
-        self.take(data, false);
+        self.read_output(data, false);
         Ok(())
     }
 
-    /// Reduces `input` (`count * output.len()` elements, one block for each member) and leaves this
+    /// Reduces `input` (`count * output.len()` elements, one block per member) and leaves this
     /// member's block in `output`.
     pub(crate) fn reduce_scatter<T: Element>(
         &mut self,
-        call: &Call,
+        call: &CallSignature,
         deadline: Option<Instant>,
         input: &[T],
         output: &mut [T],
@@ -128,12 +128,12 @@ impl Local {
         let block = output.len();
         let unit = size_of::<T>() * self.count as usize;
         let mut part = self.slices.next(0, block, unit);
-        self.give_blocks(input, block, &part);
+        self.write_blocks(input, block, &part);
         self.barrier(Some(call), deadline, |_| {})?;
         loop {
             let next = (part.end < block).then(|| self.slices.next(part.end, block, unit));
             if let Some(next) = &next {
-                self.give_blocks(input, block, next);
+                self.write_blocks(input, block, next);
             }
             let stride = stride::<T>(self.count);
             let sources: Vec<*const T> = (0..self.count)
@@ -141,7 +141,7 @@ impl Local {
                     if member == self.me {
                         return input[self.me as usize * block + part.start..].as_ptr();
                     }
-                    let theirs = self.map.input(member, self.reads()).cast::<T>();
+                    let theirs = self.map.input(member, self.read_parity()).cast::<T>();
                     // SAFETY: `count` strides lie within an input buffer.
                     unsafe { theirs.add(stride * self.me as usize).cast_const() }
                 })
@@ -159,7 +159,7 @@ impl Local {
         }
     }
 
-    /// The leader's `input` holds a block for each member, each of which takes its own.
+    /// The leader's `input` holds a block for each member. Each member receives its block.
     pub(crate) fn scatter<T: Element>(
         &mut self,
         deadline: Option<Instant>,
@@ -173,17 +173,21 @@ impl Local {
             let part = self.slices.next(done, block, unit);
             done = part.end;
             if let Some(input) = input {
-                self.give_blocks(input, block, &part);
+                self.write_blocks(input, block, &part);
                 output[part.clone()].copy_from_slice(&input[part.clone()]);
             }
             self.barrier(None, deadline, |_| {})?;
             if input.is_none() {
-                let place = stride::<T>(self.count) * self.me as usize;
+                let offset = stride::<T>(self.count) * self.me as usize;
                 let output = &mut output[part];
                 // SAFETY: L1: the leader's buffer of the last barrier's parity is not written now;
                 // `count` strides lie within it, and a part is at most a stride long.
                 unsafe {
-                    let theirs = self.map.input(0, self.reads()).cast::<T>().add(place);
+                    let theirs = self
+                        .map
+                        .input(0, self.read_parity())
+                        .cast::<T>()
+                        .add(offset);
                     std::ptr::copy_nonoverlapping(theirs, output.as_mut_ptr(), output.len());
                 }
             }
@@ -192,50 +196,51 @@ impl Local {
     }
 
     /// Copies a small message into this member's input buffer.
-    fn give<T: Element>(&self, data: &[T]) {
-        // SAFETY: L1: this member alone writes its input of this parity now, and nobody reads it; a
-        // small message fits.
+    fn write_input<T: Element>(&self, data: &[T]) {
+        // SAFETY: L1: only this member writes its input of this parity now, and no member reads it;
+        // a small message fits.
         unsafe {
-            let mine = self.map.input(self.me, self.writes()).cast::<T>();
+            let mine = self.map.input(self.me, self.write_parity()).cast::<T>();
             std::ptr::copy_nonoverlapping(data.as_ptr(), mine, data.len());
         }
     }
 
-    /// Copies a slice into this member's input buffer, but for the share that it reduces itself.
-    fn give_others<T: Element>(&self, data: &[T], slice: &Range<usize>) {
-        let own = share(slice, self.me, self.count, size_of::<T>());
-        let mine = self.map.input(self.me, self.writes()).cast::<T>();
-        for part in [slice.start..own.start, own.end..slice.end] {
+    /// Copies a slice into this member's input buffer, except for the share that it reduces itself.
+    fn write_input_except_share<T: Element>(&self, data: &[T], slice: &Range<usize>) {
+        let my_share = share(slice, self.me, self.count, size_of::<T>());
+        let mine = self.map.input(self.me, self.write_parity()).cast::<T>();
+        for part in [slice.start..my_share.start, my_share.end..slice.end] {
             let part_data = &data[part.clone()];
-            // SAFETY: L1: this member alone writes its input of this parity now, and nobody reads it;
-            // a slice fits into a buffer.
+            // SAFETY: L1: only this member writes its input of this parity now, and no member reads
+            // it; a slice fits into a buffer.
             unsafe {
-                let to = mine.add(part.start - slice.start);
-                std::ptr::copy_nonoverlapping(part_data.as_ptr(), to, part_data.len());
+                let dst = mine.add(part.start - slice.start);
+                std::ptr::copy_nonoverlapping(part_data.as_ptr(), dst, part_data.len());
             }
         }
     }
 
-    /// Copies `part` of each block of `input` but the own one into this member's input buffer.
-    fn give_blocks<T: Element>(&self, input: &[T], block: usize, part: &Range<usize>) {
-        let mine = self.map.input(self.me, self.writes()).cast::<T>();
+    /// Copies `part` of each block of `input`, except this member's own, into this member's input
+    /// buffer.
+    fn write_blocks<T: Element>(&self, input: &[T], block: usize, part: &Range<usize>) {
+        let mine = self.map.input(self.me, self.write_parity()).cast::<T>();
         for member in (0..self.count).filter(|&member| member != self.me) {
-            let place = member as usize * block;
-            let from = &input[place + part.start..place + part.end];
+            let offset = member as usize * block;
+            let from = &input[offset + part.start..offset + part.end];
             // SAFETY: L1 as above; `count` strides lie within a buffer and a part is at most one.
             unsafe {
-                let to = mine.add(stride::<T>(self.count) * member as usize);
-                std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
+                let dst = mine.add(stride::<T>(self.count) * member as usize);
+                std::ptr::copy_nonoverlapping(from.as_ptr(), dst, from.len());
             }
         }
     }
 
     /// Copies the start of the output buffer of the last barrier.
-    pub(super) fn take<T: Element>(&self, data: &mut [T], large: bool) {
-        // SAFETY: L1: nobody writes the output of the last barrier's parity now; at most a slice is
-        // taken, and at least as much was put there.
+    pub(super) fn read_output<T: Element>(&self, data: &mut [T], large: bool) {
+        // SAFETY: L1: no member writes the output of the last barrier's parity now; at most a slice
+        // is read, and at least as much was written there.
         unsafe {
-            let output = self.map.output(self.reads());
+            let output = self.map.output(self.read_parity());
             stream::copy(output, data.as_mut_ptr().cast(), size_of_val(data), large);
         }
     }
@@ -245,11 +250,11 @@ impl Local {
     /// # Safety
     /// All members must have arrived at the barrier and none may leave it meanwhile.
     unsafe fn reduce_all<T: Element>(&self, len: usize, op: Op, finish: Finish) {
-        let parity = self.writes();
+        let parity = self.write_parity();
         let sources: Vec<*const T> = (0..self.count)
             .map(|member| self.map.input(member, parity).cast::<T>().cast_const())
             .collect();
-        // SAFETY: nobody else touches the buffers (the caller's promise), of which each has room for a
+        // SAFETY: no other member touches the buffers (the caller's promise), each of which fits a
         // small message, and they do not overlap.
         unsafe {
             let output = self.map.output(parity).cast::<T>();
@@ -264,17 +269,17 @@ impl Local {
 
     /// Reduces this member's share of `slice` into the output buffer.
     fn reduce_share<T: Element>(&self, data: &[T], slice: &Range<usize>, op: Op, finish: Finish) {
-        let own = share(slice, self.me, self.count, size_of::<T>());
-        if own.is_empty() {
+        let my_share = share(slice, self.me, self.count, size_of::<T>());
+        if my_share.is_empty() {
             return;
         }
-        let offset = own.start - slice.start;
+        let offset = my_share.start - slice.start;
         let sources: Vec<*const T> = (0..self.count)
             .map(|member| {
                 if member == self.me {
-                    return data[own.start..].as_ptr();
+                    return data[my_share.start..].as_ptr();
                 }
-                let theirs = self.map.input(member, self.reads()).cast::<T>();
+                let theirs = self.map.input(member, self.read_parity()).cast::<T>();
                 // SAFETY: a slice lies within a buffer.
                 unsafe { theirs.add(offset).cast_const() }
             })
@@ -282,8 +287,8 @@ impl Local {
         // SAFETY: L1: the inputs of the last barrier's parity are not written now, and only this member
         // writes its share of the output; the buffers do not overlap.
         unsafe {
-            let output = self.map.output(self.writes()).cast::<T>().add(offset);
-            let output = std::slice::from_raw_parts_mut(output, own.len());
+            let output = self.map.output(self.write_parity()).cast::<T>().add(offset);
+            let output = std::slice::from_raw_parts_mut(output, my_share.len());
             T::reduce(op, output, &sources, finish);
         }
     }

@@ -1,9 +1,10 @@
-//! Connecting the leaders of a round to their neighbours.
+//! Connects the leaders of a round to their neighbours.
 //!
-//! A leader connects to neighbours of lower host index and accepts those of higher, all at once in one
-//! loop over poll(2): a host that is slow, or a stranger that says nothing, delays nobody else. A
-//! neighbour that is not there yet is tried again; one that is in a newer round ends the attempt.
-//! Whatever else comes to the port is dropped with a line in the log.
+//! A leader connects to neighbours of lower host index and accepts connections of those with a
+//! higher one. One loop over poll(2) drives all of them at once, so a slow host or a silent
+//! stranger delays no other connection. A neighbour that is not reachable yet is tried again. A
+//! neighbour in a newer round ends the attempt. All other connections to the port are dropped and
+//! logged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,29 +17,29 @@ use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
-    dial::{Dial, Dialled},
-    guest::{Guest, Heard},
+    dial::{Dial, DialStep},
+    inbound::{InboundHandshake, InboundStep},
     link::{Link, is_pending},
     wire::Net,
 };
 use crate::{
     abort::Target,
     error::Error,
-    topology::{Session, Topology, neighbours},
+    topology::{RoundId, Topology, neighbours},
 };
 
-/// Guests whose proof is awaited at the same time; beyond it the oldest is dropped.
-const MOST_GUESTS: usize = 256;
-/// How often to look whether another process aborted the region.
-const REGION_LOOK: Duration = Duration::from_millis(5);
-/// Pause of the listener when the process has no descriptor left.
+/// Maximum number of unauthenticated inbound connections. Beyond it, the oldest is dropped.
+const MAX_INBOUND: usize = 256;
+/// How often to check whether another process aborted the region.
+const REGION_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+/// Pause of the listener after accept failed, for instance without a free descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What connecting needs to know.
+/// The parameters of connecting.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) topology: &'a Topology,
-    pub(crate) session: Session,
+    pub(crate) round_id: RoundId,
     pub(crate) listener: &'a TcpListener,
     pub(crate) peers: &'a BTreeMap<u32, SocketAddr>,
     pub(crate) key: &'a [u8; 32],
@@ -47,7 +48,7 @@ pub(crate) struct Plan<'a> {
 
 /// Connects to all neighbours, or fails at the deadline or an abort.
 pub(crate) fn establish(plan: &Plan<'_>, target: Arc<Target>) -> Result<Net, Error> {
-    let mut meeting = Meeting::new(plan)?;
+    let mut connector = Connector::new(plan)?;
     let began = Instant::now();
     let deadline = began + plan.timeout;
     plan.listener
@@ -55,41 +56,42 @@ pub(crate) fn establish(plan: &Plan<'_>, target: Arc<Target>) -> Result<Net, Err
         .map_err(Error::io("fcntl"))?;
     loop {
         if let Err(over) = target.check() {
-            // Another member has given up a moment before: who is missing here as well is worth a word.
+            // Another member may have given up just before. If much of the timeout has passed, name
+            // the missing hosts.
             let long = began.elapsed() >= plan.timeout / 2;
-            return Err(if long { meeting.unreachable() } else { over });
+            return Err(if long { connector.unreachable() } else { over });
         }
         let now = Instant::now();
-        meeting.step(now)?;
-        if meeting.missing.is_empty() {
+        connector.step(now)?;
+        if connector.missing.is_empty() {
             break;
         }
         if now >= deadline {
-            return Err(meeting.unreachable());
+            return Err(connector.unreachable());
         }
-        meeting.sleep(&target, deadline)?;
+        connector.sleep(&target, deadline)?;
     }
-    let links = std::mem::take(&mut meeting.links);
+    let links = std::mem::take(&mut connector.links);
     let mut all_here = true;
     for link in links.values() {
         all_here &= link.tune(plan.timeout).map_err(Error::io("setsockopt"))?;
     }
     let mut net = Net::new(plan, links.into_values().collect(), target);
-    net.meet(plan.topology, all_here, deadline, plan.timeout)?;
+    net.exchange_layout(plan.topology, all_here, deadline, plan.timeout)?;
     Ok(net)
 }
 
-struct Meeting<'a> {
+struct Connector<'a> {
     plan: &'a Plan<'a>,
     missing: BTreeSet<u32>,
     links: BTreeMap<u32, Link>,
     dials: Vec<Dial>,
-    guests: Vec<Guest>,
+    inbound: Vec<InboundHandshake>,
     accept_from: Option<Instant>,
-    last_word: String,
+    last_reason: String,
 }
 
-impl<'a> Meeting<'a> {
+impl<'a> Connector<'a> {
     fn new(plan: &'a Plan<'a>) -> Result<Self, Error> {
         let me = plan.topology.host_index;
         let missing: BTreeSet<u32> = neighbours(me, plan.topology.host_count)
@@ -107,40 +109,40 @@ impl<'a> Meeting<'a> {
             missing,
             links: BTreeMap::new(),
             dials,
-            guests: Vec::new(),
+            inbound: Vec::new(),
             accept_from: None,
-            last_word: "nobody answered".to_owned(),
+            last_reason: "nobody answered".to_owned(),
         })
     }
 
-    /// Does all that can be done without waiting.
+    /// Makes all progress that is possible without waiting.
     fn step(&mut self, now: Instant) -> Result<(), Error> {
         self.accept(now);
         let mut dials = std::mem::take(&mut self.dials);
         for dial in &mut dials {
             match dial.step(self.plan, now) {
-                Dialled::Waits => {}
-                Dialled::Failed(reason) => {
+                DialStep::Pending => {}
+                DialStep::Failed(reason) => {
                     tracing::debug!(
                         host_index = dial.peer,
                         reason,
                         "data plane connection failed"
                     );
-                    self.last_word = reason;
+                    self.last_reason = reason;
                 }
-                Dialled::Stale => {
+                DialStep::Stale => {
                     return Err(Error::Stale {
                         host_index: dial.peer,
-                        session: self.plan.session,
+                        round_id: self.plan.round_id,
                     });
                 }
-                Dialled::Disagrees => {
+                DialStep::Mismatched => {
                     return Err(Error::Config(format!(
                         "host {} has another view of the round {}",
-                        dial.peer, self.plan.session
+                        dial.peer, self.plan.round_id
                     )));
                 }
-                Dialled::Connected(stream) => {
+                DialStep::Connected(stream) => {
                     self.missing.remove(&dial.peer);
                     self.links.insert(dial.peer, Link::new(dial.peer, stream));
                 }
@@ -148,22 +150,22 @@ impl<'a> Meeting<'a> {
         }
         dials.retain(|dial| self.missing.contains(&dial.peer));
         self.dials = dials;
-        for mut guest in std::mem::take(&mut self.guests) {
-            match guest.step(self.plan, now) {
-                Heard::Waits => self.guests.push(guest),
-                Heard::Gone(reason) => {
-                    tracing::debug!(from = %guest.from, reason, "a connection to the data plane's port ended");
-                    self.last_word = reason.to_owned();
+        for mut handshake in std::mem::take(&mut self.inbound) {
+            match handshake.step(self.plan, now) {
+                InboundStep::Pending => self.inbound.push(handshake),
+                InboundStep::Closed(reason) => {
+                    tracing::debug!(from = %handshake.from, reason, "a connection to the data plane's port ended");
+                    self.last_reason = reason.to_owned();
                 }
-                Heard::Stranger(reason) => {
-                    tracing::info!(from = %guest.from, reason, "dropped a stranger at the data plane's port");
-                    self.last_word = reason.to_owned();
+                InboundStep::Rejected(reason) => {
+                    tracing::info!(from = %handshake.from, reason, "dropped a stranger at the data plane's port");
+                    self.last_reason = reason.to_owned();
                 }
-                Heard::Proved(peer) => {
-                    // The newest wins: its other end has given up any earlier one.
+                InboundStep::Authenticated(peer) => {
+                    // The newest connection wins: the peer has given up any earlier one.
                     self.missing.remove(&peer);
                     self.links
-                        .insert(peer, Link::new(peer, guest.into_stream()));
+                        .insert(peer, Link::new(peer, handshake.into_stream()));
                 }
             }
         }
@@ -182,11 +184,11 @@ impl<'a> Meeting<'a> {
                         tracing::warn!(%error, "could not use an accepted connection");
                         continue;
                     }
-                    if self.guests.len() == MOST_GUESTS {
-                        let oldest = self.guests.remove(0);
+                    if self.inbound.len() == MAX_INBOUND {
+                        let oldest = self.inbound.remove(0);
                         tracing::info!(from = %oldest.from, "dropped the oldest of too many strangers");
                     }
-                    self.guests.push(Guest::new(stream, from, now));
+                    self.inbound.push(InboundHandshake::new(stream, from, now));
                 }
                 Err(error) if is_pending(&error) => return,
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
@@ -204,21 +206,24 @@ impl<'a> Meeting<'a> {
         if self.accept_from.is_none() {
             fds.push(PollFd::new(self.plan.listener, PollFlags::IN));
         }
-        let dials = self.dials.iter().filter_map(Dial::wants);
-        let guests = self.guests.iter().map(Guest::wants);
+        let dials = self.dials.iter().filter_map(Dial::poll_interest);
+        let inbound = self.inbound.iter().map(InboundHandshake::poll_interest);
         fds.extend(
             dials
-                .chain(guests)
+                .chain(inbound)
                 .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events)),
         );
-        let look = target.region.as_ref().map(|_| Instant::now() + REGION_LOOK);
+        let region_check = target
+            .region
+            .as_ref()
+            .map(|_| Instant::now() + REGION_CHECK_INTERVAL);
         let until = self
             .dials
             .iter()
-            .filter_map(Dial::wakes)
-            .chain(self.guests.iter().map(|guest| guest.deadline))
+            .filter_map(Dial::retry_at)
+            .chain(self.inbound.iter().map(|handshake| handshake.deadline))
             .chain(self.accept_from)
-            .chain(look)
+            .chain(region_check)
             .fold(deadline, Instant::min);
         // Rounded up, so that a deadline less than a millisecond away does not spin.
         let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -235,7 +240,7 @@ impl<'a> Meeting<'a> {
         Error::Unreachable {
             host_indices: self.missing.iter().copied().collect(),
             waited: self.plan.timeout,
-            reason: self.last_word.clone(),
+            reason: self.last_reason.clone(),
         }
     }
 }

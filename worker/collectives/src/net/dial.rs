@@ -1,4 +1,4 @@
-//! The connector's side of one handshake, tried again until it succeeds.
+//! The connecting side of a handshake, retried until it succeeds.
 
 use std::{
     io::{self, Read, Write},
@@ -16,41 +16,41 @@ use super::{
     link::is_pending,
 };
 
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const MIN_BACKOFF: Duration = Duration::from_millis(1);
+const MAX_BACKOFF: Duration = Duration::from_millis(50);
 
-/// An attempt to reach a neighbour of lower index.
+/// Connects to a neighbour of lower index.
 #[derive(Debug)]
 pub(super) struct Dial {
     pub(super) peer: u32,
     address: SocketAddr,
-    pause: Duration,
+    backoff: Duration,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// To be tried from then on.
+    /// To be tried from this time on.
     Idle(Option<Instant>),
     Connecting(TcpStream),
-    /// The hello is out.
-    Greeted {
+    /// The hello was sent.
+    HelloSent {
         stream: TcpStream,
         hello: [u8; HELLO],
         challenge: [u8; CHALLENGE],
-        got: usize,
+        filled: usize,
     },
-    Over,
+    Done,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug)]
-pub(super) enum Dialled {
-    Waits,
-    /// Will be tried again.
+pub(super) enum DialStep {
+    Pending,
+    /// It will be retried.
     Failed(String),
     Stale,
-    Disagrees,
+    Mismatched,
     Connected(TcpStream),
 }
 
@@ -59,28 +59,28 @@ impl Dial {
         Self {
             peer,
             address,
-            pause: FIRST_PAUSE,
+            backoff: MIN_BACKOFF,
             state: State::Idle(None),
         }
     }
 
-    /// Does what can be done without waiting.
-    pub(super) fn step(&mut self, plan: &Plan<'_>, now: Instant) -> Dialled {
+    /// Makes all progress that is possible without waiting.
+    pub(super) fn step(&mut self, plan: &Plan<'_>, now: Instant) -> DialStep {
         match self.advance(plan, now) {
-            Ok(dialled) => dialled,
-            Err(error) if is_pending(&error) => Dialled::Waits,
+            Ok(step) => step,
+            Err(error) if is_pending(&error) => DialStep::Pending,
             Err(error) => {
-                self.state = State::Idle(Some(now + self.pause));
-                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-                Dialled::Failed(format!("{}: {error}", self.address))
+                self.state = State::Idle(Some(now + self.backoff));
+                self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+                DialStep::Failed(format!("{}: {error}", self.address))
             }
         }
     }
 
-    fn advance(&mut self, plan: &Plan<'_>, now: Instant) -> io::Result<Dialled> {
+    fn advance(&mut self, plan: &Plan<'_>, now: Instant) -> io::Result<DialStep> {
         if let State::Idle(from) = self.state {
             if from.is_some_and(|from| now < from) {
-                return Ok(Dialled::Waits);
+                return Ok(DialStep::Pending);
             }
             self.state = State::Connecting(start(self.address)?);
         }
@@ -89,67 +89,67 @@ impl Dial {
                 return Err(error);
             }
             if let Err(error) = stream.peer_addr() {
-                // Not connected yet, and no error: the answer is still on its way.
+                // Not connected yet, and no error so far.
                 return match error.kind() {
-                    io::ErrorKind::NotConnected => Ok(Dialled::Waits),
+                    io::ErrorKind::NotConnected => Ok(DialStep::Pending),
                     _ => Err(error),
                 };
             }
-            let hello = Hello::new(plan.session, plan.topology, self.peer)
+            let hello = Hello::new(plan.round_id, plan.topology, self.peer)
                 .map_err(io::Error::other)?
                 .encode();
-            // A fresh connection has room for a hello.
+            // A hello fits into the empty send buffer of a fresh connection.
             stream.write_all(&hello)?;
-            let State::Connecting(stream) = std::mem::replace(&mut self.state, State::Over) else {
-                return Ok(Dialled::Waits);
+            let State::Connecting(stream) = std::mem::replace(&mut self.state, State::Done) else {
+                return Ok(DialStep::Pending);
             };
-            self.state = State::Greeted {
+            self.state = State::HelloSent {
                 stream,
                 hello,
                 challenge: [0; CHALLENGE],
-                got: 0,
+                filled: 0,
             };
         }
-        let State::Greeted {
+        let State::HelloSent {
             stream,
             hello,
             challenge,
-            got,
+            filled,
         } = &mut self.state
         else {
-            return Ok(Dialled::Waits);
+            return Ok(DialStep::Pending);
         };
-        while *got < CHALLENGE {
-            match stream.read(&mut challenge[*got..])? {
+        while *filled < CHALLENGE {
+            match stream.read(&mut challenge[*filled..])? {
                 0 => return Err(io::Error::other("it closed the connection")),
-                more => *got += more,
+                more => *filled += more,
             }
         }
         let Some((status, proof)) = answer(plan.key, hello, challenge) else {
             return Err(io::Error::other("it does not know the key of this run"));
         };
         match status {
-            Status::Stale => return Ok(Dialled::Stale),
-            Status::Disagrees => return Ok(Dialled::Disagrees),
+            Status::Stale => return Ok(DialStep::Stale),
+            Status::Mismatched => return Ok(DialStep::Mismatched),
             Status::Welcome => stream.write_all(&proof)?,
         }
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Greeted { stream, .. } => Ok(Dialled::Connected(stream)),
-            _ => Ok(Dialled::Waits),
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::HelloSent { stream, .. } => Ok(DialStep::Connected(stream)),
+            _ => Ok(DialStep::Pending),
         }
     }
 
-    /// The socket to wait for.
-    pub(super) fn wants(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+    /// The socket and events to poll for.
+    pub(super) fn poll_interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
             State::Connecting(stream) => Some((stream.as_fd(), PollFlags::OUT)),
-            State::Greeted { stream, .. } => Some((stream.as_fd(), PollFlags::IN)),
-            State::Idle(_) | State::Over => None,
+            State::HelloSent { stream, .. } => Some((stream.as_fd(), PollFlags::IN)),
+            State::Idle(_) | State::Done => None,
         }
     }
 
     /// When to try again.
-    pub(super) fn wakes(&self) -> Option<Instant> {
+    pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.state {
             State::Idle(from) => from,
             _ => None,
@@ -157,7 +157,7 @@ impl Dial {
     }
 }
 
-/// Begins to connect, without waiting.
+/// Starts to connect, without waiting.
 fn start(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(
         Domain::for_address(address),

@@ -1,14 +1,15 @@
-//! The header before each piece of data between leaders.
+//! The header of each piece of data between leaders.
 //!
 //! ```text
 //! data      u32 magic, u8 1, 3 x 0 | u32 code, u32 root | u64 len | u64 seq | u32 index, u32 payload | u32 rank ...
 //! question  the same with u8 3 and no payload
 //! failure   u32 magic, u8 2, 3 x 0 | 8 x 0              | 6 x u64 record
 //! ```
-//! 64 bytes, little-endian. `index` counts the frames of one operation in one direction. A question is
-//! sent by who has waited for long: "I am in this operation, are you?"
+//! 64 bytes, little-endian. `index` counts the frames of one operation in one direction. A leader
+//! that has waited for long sends a question: it names its operation, and the receiver compares it
+//! with its own.
 
-use crate::{call::Call, error::Record};
+use crate::{error::Record, signature::CallSignature};
 
 pub(super) const HEAD: usize = 64;
 const MAGIC: u32 = 0x4644_5245;
@@ -16,17 +17,17 @@ const DATA: u8 = 1;
 const FAILURE: u8 = 2;
 const QUESTION: u8 = 3;
 
-/// What a data frame says.
+/// The fields of a data frame or a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    pub(super) call: Call,
+    pub(super) call: CallSignature,
     pub(super) index: u32,
     pub(super) payload: u32,
-    /// Rank of the sender; not compared.
+    /// Rank of the sender. Not compared.
     pub(super) rank: u32,
 }
 
-/// A header as it came.
+/// A decoded header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Data(Head),
@@ -71,19 +72,19 @@ fn start(kind: u8) -> [u8; HEAD] {
     bytes
 }
 
-/// Reads a header; `None` if it is none of ours.
+/// Decodes a header. `None` if it is invalid.
 pub(super) fn decode(bytes: &[u8; HEAD]) -> Option<Frame> {
-    let word = |at: usize| {
+    let word = |pos: usize| {
         let mut word = [0; 4];
-        word.copy_from_slice(&bytes[at..at + 4]);
+        word.copy_from_slice(&bytes[pos..pos + 4]);
         u32::from_le_bytes(word)
     };
-    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let long = |pos: usize| u64::from(word(pos)) | u64::from(word(pos + 4)) << 32;
     if word(0) != MAGIC {
         return None;
     }
     let head = || Head {
-        call: Call {
+        call: CallSignature {
             code: word(8),
             root: word(12),
             len: long(16),
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn frames_come_back_as_they_were() {
         let head = Head {
-            call: Call {
+            call: CallSignature {
                 code: 0x0102_0304,
                 root: 5,
                 len: u64::MAX - 3,

@@ -1,18 +1,19 @@
-//! The three messages by which two leaders prove that they know the key and mean the same session.
+//! The three messages by which two leaders prove that they know the key and are in the same round.
 //!
 //! ```text
 //! connector                                            acceptor
-//!   Hello: 8 magic, session, from, to, shape, 32 nonce  ->
+//!   Hello: 8 magic, round id, from, to, shape, 32 nonce ->
 //!                          <-  Challenge: 8 status, 32 nonce, 32 mac(acceptor, hello, status, nonce)
 //!   Proof: 32 mac(connector, hello, status, nonce)      ->
 //! ```
-//! A mac is HMAC-SHA256 with the key of the run over a label of the direction and all that was said, so
-//! a recorded message is worth nothing later, in another direction or in another session.
+//! A mac is HMAC-SHA256 with the key of the run. It covers a label of the direction and all earlier
+//! content, so a recorded message cannot be replayed later, in the other direction or in another
+//! round.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::topology::{Session, Topology};
+use crate::topology::{RoundId, Topology};
 
 const MAGIC: &[u8; 8] = b"ERCOLL\x00\x01";
 
@@ -20,10 +21,10 @@ pub(super) const HELLO: usize = 76;
 pub(super) const CHALLENGE: usize = 72;
 pub(super) const PROOF: usize = 32;
 
-/// What a connector says of itself.
+/// The first message of a connector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    pub(super) session: Session,
+    pub(super) round_id: RoundId,
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) host_count: u32,
@@ -33,28 +34,28 @@ pub(super) struct Hello {
     pub(super) nonce: [u8; 32],
 }
 
-/// What an acceptor thinks of a hello.
+/// The acceptor's verdict on a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Status {
-    /// Go on with the proof.
+    /// Continue with the proof.
     Welcome = 1,
-    /// The acceptor is in a newer session.
+    /// The acceptor is in a newer round.
     Stale = 2,
-    /// Same session, but another shape of the round, or no neighbours.
-    Disagrees = 3,
+    /// Same round, but the shape of the round differs, or the hosts are no neighbours.
+    Mismatched = 3,
 }
 
 impl Hello {
     pub(super) fn new(
-        session: Session,
+        round_id: RoundId,
         topology: &Topology,
         to: u32,
     ) -> Result<Self, getrandom::Error> {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce)?;
         Ok(Self {
-            session,
+            round_id,
             from: topology.host_index,
             to,
             host_count: topology.host_count,
@@ -67,8 +68,8 @@ impl Hello {
     pub(super) fn encode(&self) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..16].copy_from_slice(&self.session.epoch.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.session.round.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.round_id.epoch.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.round_id.round.to_le_bytes());
         let numbers = [
             self.from,
             self.to,
@@ -83,21 +84,21 @@ impl Hello {
         bytes
     }
 
-    /// `None` if it is no hello of ours.
+    /// `None` if the bytes are no valid hello.
     pub(super) fn decode(bytes: &[u8; HELLO]) -> Option<Self> {
         if &bytes[..8] != MAGIC {
             return None;
         }
-        let number = |at: usize| {
+        let number = |pos: usize| {
             let mut number = [0; 4];
-            number.copy_from_slice(&bytes[at..at + 4]);
+            number.copy_from_slice(&bytes[pos..pos + 4]);
             u32::from_le_bytes(number)
         };
-        let long = |at: usize| u64::from(number(at)) | u64::from(number(at + 4)) << 32;
+        let long = |pos: usize| u64::from(number(pos)) | u64::from(number(pos + 4)) << 32;
         let mut nonce = [0; 32];
         nonce.copy_from_slice(&bytes[44..]);
         Some(Self {
-            session: Session {
+            round_id: RoundId {
                 epoch: long(8),
                 round: long(16),
             },
@@ -111,7 +112,7 @@ impl Hello {
     }
 }
 
-/// An acceptor's answer, and the proof that it expects.
+/// The acceptor's answer, and the proof that it expects.
 #[derive(Debug)]
 pub(super) struct Challenge {
     pub(super) bytes: [u8; CHALLENGE],
@@ -127,8 +128,8 @@ impl Challenge {
         let mut bytes = [0; CHALLENGE];
         bytes[..8].copy_from_slice(&(status as u64).to_le_bytes());
         getrandom::fill(&mut bytes[8..40])?;
-        let own = mac(key, b"acceptor", hello, &bytes[..40]).finalize();
-        bytes[40..].copy_from_slice(&own.into_bytes());
+        let tag = mac(key, b"acceptor", hello, &bytes[..40]).finalize();
+        bytes[40..].copy_from_slice(&tag.into_bytes());
         let expected = mac(key, b"connector", hello, &bytes[..40]);
         Ok(Self { bytes, expected })
     }
@@ -139,30 +140,32 @@ impl Challenge {
     }
 }
 
-/// Checks an acceptor's answer to `hello`; gives its status and the proof to send. `None` if the
-/// acceptor does not know the key or says something unknown.
+/// Checks an acceptor's answer to `hello` and returns its status and the proof to send. `None` if
+/// the acceptor does not know the key or its status is unknown.
 pub(super) fn answer(
     key: &[u8; 32],
     hello: &[u8; HELLO],
     challenge: &[u8; CHALLENGE],
 ) -> Option<(Status, [u8; PROOF])> {
-    let said = &challenge[..40];
-    mac(key, b"acceptor", hello, said)
+    let signed = &challenge[..40];
+    mac(key, b"acceptor", hello, signed)
         .verify_slice(&challenge[40..])
         .ok()?;
-    let status = [Status::Welcome, Status::Stale, Status::Disagrees]
+    let status = [Status::Welcome, Status::Stale, Status::Mismatched]
         .into_iter()
-        .find(|status| (*status as u64).to_le_bytes() == said[..8])?;
-    let proof = mac(key, b"connector", hello, said).finalize().into_bytes();
+        .find(|status| (*status as u64).to_le_bytes() == signed[..8])?;
+    let proof = mac(key, b"connector", hello, signed)
+        .finalize()
+        .into_bytes();
     Some((status, proof.into()))
 }
 
-fn mac(key: &[u8; 32], label: &[u8], hello: &[u8; HELLO], said: &[u8]) -> Hmac<Sha256> {
+fn mac(key: &[u8; 32], label: &[u8], hello: &[u8; HELLO], signed: &[u8]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("hmac takes keys of any length");
     mac.update(b"elasticrun data plane ");
     mac.update(label);
     mac.update(hello);
-    mac.update(said);
+    mac.update(signed);
     mac
 }
 
@@ -172,7 +175,7 @@ mod tests {
 
     fn hello() -> Hello {
         Hello {
-            session: Session {
+            round_id: RoundId {
                 epoch: 1 << 40,
                 round: 7,
             },
@@ -189,7 +192,7 @@ mod tests {
     fn both_sides_prove_themselves() {
         let bytes = hello().encode();
         assert_eq!(Hello::decode(&bytes), Some(hello()));
-        for status in [Status::Welcome, Status::Stale, Status::Disagrees] {
+        for status in [Status::Welcome, Status::Stale, Status::Mismatched] {
             let challenge = Challenge::new(&[1; 32], &bytes, status).unwrap();
             let (found, proof) = answer(&[1; 32], &bytes, &challenge.bytes).unwrap();
             assert_eq!(found, status);
@@ -202,14 +205,14 @@ mod tests {
         let bytes = hello().encode();
         let challenge = Challenge::new(&[1; 32], &bytes, Status::Welcome).unwrap();
         assert!(answer(&[2; 32], &bytes, &challenge.bytes).is_none());
-        for at in [0, 8, 39, 40, 71] {
+        for index in [0, 8, 39, 40, 71] {
             let mut changed = challenge.bytes;
-            changed[at] ^= 1;
-            assert!(answer(&[1; 32], &bytes, &changed).is_none(), "byte {at}");
+            changed[index] ^= 1;
+            assert!(answer(&[1; 32], &bytes, &changed).is_none(), "byte {index}");
         }
-        let own = challenge.bytes;
+        let sent = challenge.bytes;
         let mut reflected = [0; PROOF];
-        reflected.copy_from_slice(&own[40..]);
+        reflected.copy_from_slice(&sent[40..]);
         assert!(!challenge.accepts(&reflected));
         assert_eq!(Hello::decode(&[0; HELLO]), None);
     }

@@ -1,4 +1,4 @@
-//! For whom a leader waits, once it has waited for long: for a message to a person, from any thread.
+//! The hosts that a leader has waited for a long time, for messages to users, from any thread.
 
 use std::{
     net::SocketAddr,
@@ -8,19 +8,19 @@ use std::{
 /// A host that a leader waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LateHost {
-    /// Its place in the round.
+    /// Its index in the round.
     pub(crate) host_index: u32,
-    /// Where its leader listens.
+    /// The address of its leader's listener.
     pub(crate) address: Option<SocketAddr>,
-    /// Its machine acknowledges what it is sent.
+    /// Whether its machine acknowledges what is sent to it.
     pub(crate) answers: bool,
 }
 
-/// See the module.
+/// The current late hosts of a leader, shared between threads.
 #[derive(Debug, Default)]
-pub(crate) struct Late(Mutex<Vec<LateHost>>);
+pub(crate) struct LateHosts(Mutex<Vec<LateHost>>);
 
-impl Late {
+impl LateHosts {
     pub(super) fn set(&self, hosts: Vec<LateHost>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hosts;
     }
@@ -33,7 +33,7 @@ impl Late {
     }
 }
 
-/// What to say of a wait for these.
+/// Describes a wait for these hosts.
 pub(crate) fn explain(hosts: &[LateHost]) -> String {
     let named = |answers: bool| -> Vec<String> {
         let of = hosts.iter().filter(|host| host.answers == answers);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_named_and_a_cut_is_not_laid_at_the_users_door() {
+    fn hosts_are_named_and_a_cut_is_not_blamed_on_the_user() {
         assert_eq!(
             explain(&[host(2, true), host(1, true)]),
             "late is host 2 (10.0.0.2) or host 1 (10.0.0.1), or a host that it waits for itself: do all ranks make \

@@ -1,4 +1,4 @@
-//! One connection to a neighbour: frames pushed and pulled without blocking.
+//! One connection to a neighbour: sends and receives frames without blocking.
 
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read},
@@ -15,12 +15,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     frame::{Frame, HEAD, Head, decode, encode_failure},
-    path::{self, Path, watch_path},
+    path::{self, PathMonitor, watch_path},
 };
 use crate::error::Record;
 
-/// Bytes of a socket's buffers within a machine; the kernel doubles it, and a segment fits.
-const HERE_BUFFER: usize = 256 << 10;
+/// Socket buffer size within a machine. The kernel doubles it, so a segment fits.
+const LOCAL_BUFFER: usize = 256 << 10;
 
 /// A connection and the frames in flight on it.
 #[derive(Debug)]
@@ -30,20 +30,20 @@ pub(super) struct Link {
     stream: TcpStream,
     outgoing: Option<Outgoing>,
     incoming: [u8; HEAD],
-    /// Bytes of the current incoming frame so far, header included.
-    got: usize,
-    /// What the neighbour asked and nobody has looked at.
-    asked: Option<Head>,
-    /// The rest of a question that the socket did not take whole.
+    /// Bytes received of the current incoming frame, header included.
+    received: usize,
+    /// The neighbour's last question, until it is taken.
+    question: Option<Head>,
+    /// The unsent rest of a question that the socket took only in part.
     question_rest: Vec<u8>,
-    path: Path,
-    /// The kernel ended the connection since nothing answered. It says so once.
+    path: PathMonitor,
+    /// The kernel ended the connection because nothing answered. It reports that error only once.
     silent: bool,
 }
 
-/// What an incoming header is.
+/// The kind of an incoming header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum HeaderKind {
     Expected,
     Question,
 }
@@ -57,24 +57,25 @@ struct Outgoing {
     total: usize,
 }
 
-/// Why a link is of no more use.
+/// Why a link is unusable.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The connection broke or was closed.
     Lost(String),
-    /// Nothing that was sent is answered: the path to the neighbour is cut, or its machine is gone.
+    /// Nothing that was sent is acknowledged: the path to the neighbour is cut, or its machine is
+    /// down.
     Silent,
-    /// The neighbour failed and said why.
+    /// The neighbour failed and sent the reason.
     Failed(Record),
     /// The neighbour is in another operation.
     Other(Head),
 }
 
-/// How far a frame got.
+/// The progress of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Done,
-    /// The socket took or gave as much as it could.
+    /// The socket cannot take or give more now.
     Stuck,
 }
 
@@ -86,40 +87,40 @@ impl Link {
             stream,
             outgoing: None,
             incoming: [0; HEAD],
-            got: 0,
-            asked: None,
+            received: 0,
+            question: None,
             question_rest: Vec::new(),
-            path: Path::default(),
+            path: PathMonitor::default(),
             silent: false,
         }
     }
 
-    /// Sets the socket up for frames, and to end when its other end is silent for `timeout`. Whether the other end is
-    /// on this machine.
+    /// Configures the socket for frames, and to end when its peer is silent for `timeout`. Returns
+    /// whether the peer is on this machine.
     ///
-    /// There is no line to fill then: what is in flight should stay in the caches. Elsewhere the kernel
-    /// finds the size of the buffers by itself.
+    /// Connections within a machine get small buffers, so that data in flight stays in the caches.
+    /// For others, the kernel sizes the buffers.
     pub(super) fn tune(&self, timeout: Duration) -> io::Result<bool> {
         watch_path(&self.stream, timeout)?;
         let socket = socket2::SockRef::from(&self.stream);
         socket.set_tcp_nodelay(true)?;
-        let (own, other) = (
+        let (local, remote) = (
             self.stream.local_addr()?.ip(),
             self.stream.peer_addr()?.ip(),
         );
-        let here = own == other || other.is_loopback();
-        if here {
-            socket.set_send_buffer_size(HERE_BUFFER)?;
-            socket.set_recv_buffer_size(HERE_BUFFER)?;
+        let is_local = local == remote || remote.is_loopback();
+        if is_local {
+            socket.set_send_buffer_size(LOCAL_BUFFER)?;
+            socket.set_recv_buffer_size(LOCAL_BUFFER)?;
         }
-        Ok(here)
+        Ok(is_local)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Sends what the socket takes of a frame. To be called with the same frame until it is done.
+    /// Sends as much of a frame as the socket takes. Call it with the same frame until it is done.
     pub(super) fn push(&mut self, head: &Head, payload: &[u8]) -> Result<Progress, Fault> {
         let outgoing = self.outgoing.get_or_insert_with(|| Outgoing {
             head: head.encode(),
@@ -131,7 +132,7 @@ impl Link {
             match send(&self.stream, &[&self.question_rest]) {
                 Ok(0) => return Ok(Progress::Stuck),
                 Ok(sent) => drop(self.question_rest.drain(..sent)),
-                Err(error) => return Err(self.broken(error)),
+                Err(error) => return Err(self.send_failed(error)),
             }
         }
         while outgoing.sent < outgoing.total {
@@ -140,20 +141,20 @@ impl Link {
             match send(&self.stream, &[head, rest]) {
                 Ok(0) => return Ok(Progress::Stuck),
                 Ok(sent) => outgoing.sent += sent,
-                Err(error) => return Err(self.broken(error)),
+                Err(error) => return Err(self.send_failed(error)),
             }
         }
         self.outgoing = None;
         Ok(Progress::Done)
     }
 
-    /// Receives what the socket has of a frame whose payload goes to `payload`. To be called with the
-    /// same frame until it is done.
+    /// Receives as much of a frame as the socket has; its payload goes to `payload`. Call it with
+    /// the same frame until it is done.
     pub(super) fn pull(&mut self, head: &Head, payload: &mut [u8]) -> Result<Progress, Fault> {
         let total = HEAD + payload.len();
         loop {
-            let before = self.got;
-            let got = if before < HEAD {
+            let before = self.received;
+            let received = if before < HEAD {
                 let mut parts = [
                     IoSliceMut::new(&mut self.incoming[before..]),
                     IoSliceMut::new(payload),
@@ -162,26 +163,26 @@ impl Link {
             } else {
                 (&self.stream).read(&mut payload[before - HEAD..])
             };
-            match got {
-                Ok(0) => return Err(self.ended("it closed the connection")),
-                Ok(got) => self.got += got,
+            match received {
+                Ok(0) => return Err(self.fault("it closed the connection")),
+                Ok(received) => self.received += received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Progress::Stuck),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => return Err(self.receive_failed(&error)),
             }
             if before < HEAD {
-                while self.got >= HEAD && self.inspect(head)? == Seen::Question {
+                while self.received >= HEAD && self.inspect(head)? == HeaderKind::Question {
                     self.skip_header(payload);
                 }
             }
-            if self.got == total {
-                self.got = 0;
+            if self.received == total {
+                self.received = 0;
                 return Ok(Progress::Done);
             }
         }
     }
 
-    fn inspect(&mut self, expected: &Head) -> Result<Seen, Fault> {
+    fn inspect(&mut self, expected: &Head) -> Result<HeaderKind, Fault> {
         match decode(&self.incoming) {
             Some(Frame::Data(found)) => {
                 let expected = Head {
@@ -189,121 +190,123 @@ impl Link {
                     ..*expected
                 };
                 if found == expected {
-                    Ok(Seen::Expected)
+                    Ok(HeaderKind::Expected)
                 } else {
                     Err(Fault::Other(found))
                 }
             }
-            Some(Frame::Question(asked)) => {
-                self.asked = Some(asked);
-                Ok(Seen::Question)
+            Some(Frame::Question(question)) => {
+                self.question = Some(question);
+                Ok(HeaderKind::Question)
             }
             Some(Frame::Failure(record)) => Err(Fault::Failed(record)),
             None => Err(Fault::Lost(NO_FRAME.to_owned())),
         }
     }
 
-    /// Forgets the header that is there; what was read after it begins with the next one.
+    /// Discards the current header. The bytes received after it begin with the next header.
     fn skip_header(&mut self, payload: &mut [u8]) {
-        let after = self.got - HEAD;
+        let after = self.received - HEAD;
         let header = after.min(HEAD);
         self.incoming[..header].copy_from_slice(&payload[..header]);
         payload.copy_within(header..after, 0);
-        self.got = after;
+        self.received = after;
     }
 
-    /// What the neighbour last asked, once.
+    /// Takes the neighbour's last question.
     pub(super) fn take_question(&mut self) -> Option<Head> {
-        self.asked.take()
+        self.question.take()
     }
 
-    /// Asks the neighbour whether it is in the same operation, if it is possible now.
+    /// Asks the neighbour whether it is in the same operation, if the socket can send now.
     pub(super) fn ask(&mut self, head: &Head) {
         if self.outgoing.is_some() {
-            // It is being sent a frame, which tells it the same.
+            // The frame in flight already names the operation.
             return;
         }
-        // Its own frame in flight if the socket takes only a part: the next push completes it.
+        // If the socket takes only a part, the next push completes the question.
         let question = head.encode_question();
         match send(&self.stream, &[&question]) {
             Ok(sent) if sent > 0 && sent < HEAD => self.question_rest = question[sent..].to_vec(),
-            // No room: its neighbour has much to read, and will fail or go on by that. Broken: the next
-            // use of the link tells.
+            // Full: the neighbour has much to read, and will fail or continue based on that.
+            // Broken: the next use of the link reports it.
             Ok(_) | Err(_) => {}
         }
     }
 
-    /// Looks at what the neighbour sent while nothing is expected from it; takes questions only.
-    /// Whether it makes sense to look again when more comes.
-    pub(super) fn glance(&mut self) -> Result<bool, Fault> {
-        if self.got > 0 {
+    /// Looks at what the neighbour sent while nothing is expected from it, and takes only
+    /// questions. Returns whether another look makes sense when more arrives.
+    pub(super) fn peek_question(&mut self) -> Result<bool, Fault> {
+        if self.received > 0 {
             return Ok(false);
         }
         let mut head = [0; HEAD];
         match self.stream.peek(&mut head) {
             Ok(HEAD) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
-            // Less than a header, or the end: for who expects something from it.
+            // Less than a header, or the end: left for the operation that expects data from this
+            // link.
             Ok(_) => return Ok(false),
             Err(error) => {
-                self.note(&error);
+                self.record_error(&error);
                 return Ok(false);
             }
         }
         match decode(&head) {
-            Some(Frame::Question(asked)) => {
+            Some(Frame::Question(question)) => {
                 let taken = (&self.stream).read_exact(&mut head);
-                taken.map_err(|error| self.failed(&error))?;
-                self.asked = Some(asked);
+                taken.map_err(|error| self.receive_failed(&error))?;
+                self.question = Some(question);
                 Ok(true)
             }
             Some(Frame::Failure(record)) => Err(Fault::Failed(record)),
             Some(Frame::Data(found)) => {
-                // Of this or a later operation; its own header tells whether they agree.
-                self.asked = Some(found);
+                // It belongs to this or a later operation. Its header shows whether the two agree.
+                self.question = Some(found);
                 Ok(false)
             }
             None => Err(Fault::Lost(NO_FRAME.to_owned())),
         }
     }
 
-    /// Why nothing more can be sent: what the neighbour said before it closed, if anything.
-    pub(super) fn lost(&mut self, reason: &str) -> Fault {
+    /// Why nothing more can be sent: the failure that the neighbour sent before it closed, else
+    /// `reason`.
+    pub(super) fn peer_closed(&mut self, reason: &str) -> Fault {
         let mut head = self.incoming;
-        while self.got < HEAD {
-            match (&self.stream).read(&mut head[self.got..]) {
-                Ok(got) if got > 0 => self.got += got,
-                Ok(_) => return self.ended(reason),
+        while self.received < HEAD {
+            match (&self.stream).read(&mut head[self.received..]) {
+                Ok(received) if received > 0 => self.received += received,
+                Ok(_) => return self.fault(reason),
                 Err(error) => {
-                    self.note(&error);
-                    return self.ended(reason);
+                    self.record_error(&error);
+                    return self.fault(reason);
                 }
             }
         }
         match decode(&head) {
             Some(Frame::Failure(record)) => Fault::Failed(record),
-            _ => self.ended(reason),
+            _ => self.fault(reason),
         }
     }
 
-    /// Why nothing more can be sent, after the system refused it.
-    fn broken(&mut self, errno: Errno) -> Fault {
-        self.note(&errno.into());
-        self.lost(errno.desc())
+    /// Why nothing more can be sent, after a system error.
+    fn send_failed(&mut self, errno: Errno) -> Fault {
+        self.record_error(&errno.into());
+        self.peer_closed(errno.desc())
     }
 
-    /// Why nothing more can be received, after the system refused it.
-    fn failed(&mut self, error: &io::Error) -> Fault {
-        self.note(error);
-        self.ended(&error.to_string())
+    /// Why nothing more can be received, after a system error.
+    fn receive_failed(&mut self, error: &io::Error) -> Fault {
+        self.record_error(error);
+        self.fault(&error.to_string())
     }
 
-    fn note(&mut self, error: &io::Error) {
+    fn record_error(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().map(Errno::from_raw);
         self.silent |= errno.is_some_and(path::is_silence);
     }
 
-    fn ended(&self, reason: &str) -> Fault {
+    fn fault(&self, reason: &str) -> Fault {
         if self.silent {
             Fault::Silent
         } else {
@@ -311,8 +314,8 @@ impl Link {
         }
     }
 
-    /// Looks whether the path to the neighbour is cut, for who has waited for it for long.
-    pub(super) fn look(&mut self, timeout: Duration, now: Instant) -> Result<(), Fault> {
+    /// Checks whether the path to the neighbour is cut. For a leader that has waited for long.
+    pub(super) fn check_path(&mut self, timeout: Duration, now: Instant) -> Result<(), Fault> {
         self.silent = self.silent || self.path.is_cut(&self.stream, timeout, now);
         if self.silent {
             return Err(Fault::Silent);
@@ -320,14 +323,14 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the neighbour has been silent for so long where it should have answered.
+    /// Whether the neighbour owes an answer and has been silent for at least this long.
     pub(super) fn is_silent(&self, at_least: Duration) -> bool {
         self.silent || path::is_silent(&self.stream, at_least)
     }
 
-    /// Tells the neighbour why this side fails, and closes. A frame that was begun is filled up with
-    /// zeroes, which nobody will use. Gives up at the deadline.
-    pub(super) fn farewell(&mut self, record: &Record, deadline: Instant) {
+    /// Sends the reason of a failure to the neighbour and closes. A frame in flight is completed
+    /// with zeroes, which the neighbour discards. Gives up at the deadline.
+    pub(super) fn close_with_failure(&mut self, record: &Record, deadline: Instant) {
         let rest = self.outgoing.take().map_or(0, |o| o.total - o.sent);
         let mut bytes = std::mem::take(&mut self.question_rest);
         bytes.resize(bytes.len() + rest, 0);
@@ -341,7 +344,7 @@ impl Link {
             }
         }
         let _ = self.stream.shutdown(Shutdown::Write);
-        // Closing with unread data would reset the connection and take the farewell along.
+        // Closing with unread data would reset the connection and lose the failure record.
         let mut drain = vec![0; 64 << 10];
         loop {
             match (&self.stream).read(&mut drain) {
@@ -358,13 +361,15 @@ impl Link {
         self.close();
     }
 
-    /// Ends the connection in good order: what was sent still arrives.
+    /// Ends the connection gracefully: what was sent still arrives.
     pub(super) fn leave(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
-        // Questions that nobody read would turn the close into a reset, which takes along what is
-        // still on its way.
+        // Unread questions would turn the close into a reset, which loses data in flight.
         let mut drain = [0; 4096];
-        while (&self.stream).read(&mut drain).is_ok_and(|got| got > 0) {}
+        while (&self.stream)
+            .read(&mut drain)
+            .is_ok_and(|received| received > 0)
+        {}
     }
 
     /// Closes for all processes that may share the descriptor (a fork of this one).
@@ -382,7 +387,7 @@ impl Link {
     }
 }
 
-/// sendmsg without a signal for a closed connection. Zero means that it would block.
+/// sendmsg without a signal for a closed connection. Returns zero if it would block.
 fn send(stream: &TcpStream, parts: &[&[u8]]) -> Result<usize, Errno> {
     let mut slices = [IoSlice::new(&[]), IoSlice::new(&[])];
     for (slice, part) in slices.iter_mut().zip(parts) {
@@ -395,7 +400,7 @@ fn send(stream: &TcpStream, parts: &[&[u8]]) -> Result<usize, Errno> {
     }
 }
 
-/// Errors of a fresh connection that only mean "not yet".
+/// Whether an error of a fresh connection only means "not yet".
 pub(super) fn is_pending(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -1,20 +1,21 @@
 //! Collectives among the leaders of the hosts, over TCP.
 //!
 //! Each pair of neighbours has one connection for the round, used in both directions without ever
-//! blocking in a socket: a leader pushes and pulls what it can, then sleeps in poll(2) on the sockets it
-//! needs and on the abort event. Small messages go up and down a binomial tree rooted at host 0 (two
-//! hosts simply exchange); large ones around the ring in segments, so that both directions of each
-//! host's line are busy all the time.
+//! blocking in a socket. A leader sends and receives what it can. Then it sleeps in poll(2) on the
+//! sockets that it needs and on the abort event. Small messages go up and down a binomial tree
+//! rooted at host 0; two hosts exchange them directly. Large messages go around the ring in
+//! segments, so that both directions of each host's network link stay busy.
 //!
 //! # Invariants
-//! - N1 A connection belongs to one session: both ends proved that they know the key and named the
-//!   session before it carried anything else.
-//! - N2 Each frame names the operation as its sender understands it; a receiver that expects another
-//!   one fails with both names.
-//! - N3 A leader that fails closes all its connections, so its neighbours fail too, and so on: nobody
-//!   is left waiting for somebody that left.
-//! - N4 A leader waits for a neighbour no longer than its machine answers (`path`): about as long as it may take
-//!   to connect. A neighbour that is there and late is waited for.
+//! - N1 A connection belongs to one round: both ends proved that they know the key and named the
+//!   round before it carried anything else.
+//! - N2 Each frame names the operation as its sender understands it. A receiver that expects
+//!   another one fails with both names.
+//! - N3 A leader that fails closes all its connections, so its neighbours fail too, and so on. No
+//!   leader is left waiting for one that has left.
+//! - N4 A leader waits for a neighbour only as long as the neighbour's machine answers (`path`).
+//!   The limit is about the timeout for connecting. A neighbour that is late but reachable is
+//!   waited for.
 //!
 //! # Not promised
 //! Secrecy: what follows the handshake is neither encrypted nor signed.
@@ -22,17 +23,17 @@
 mod connect;
 mod dial;
 mod frame;
-mod guest;
 mod handshake;
+mod inbound;
 mod late;
 mod link;
 mod path;
-mod place;
 mod ring;
 mod tree;
+mod tree_layout;
 mod wire;
 
 pub(crate) use connect::{Plan, establish};
-pub(crate) use late::{Late, explain};
+pub(crate) use late::{LateHosts, explain};
 pub use path::watch_path;
-pub(crate) use wire::{Net, Order};
+pub(crate) use wire::{Net, NetOperation};

@@ -4,7 +4,7 @@ use rustix::event::PollFlags;
 
 use super::{
     link::Progress,
-    wire::{Net, Order},
+    wire::{Net, NetOperation},
 };
 use crate::{
     element::{Element, Finish, Op},
@@ -15,29 +15,29 @@ const UP: u32 = 0;
 const DOWN: u32 = 1;
 
 impl Net {
-    /// Waits until all leaders are here.
-    pub(crate) fn barrier(&mut self, order: Order<'_>) -> Result<(), Error> {
-        self.tree_allreduce::<u8>(order, &mut [], Op::Sum, Finish::Keep)
+    /// Waits until all leaders have arrived.
+    pub(crate) fn barrier(&mut self, operation: NetOperation<'_>) -> Result<(), Error> {
+        self.tree_allreduce::<u8>(operation, &mut [], Op::Sum, Finish::Keep)
     }
 
-    /// Reduces to host 0, in ascending order of the hosts below each, and hands the result down.
+    /// Reduces to host 0, in ascending order of the hosts below each, and sends the result down.
     pub(super) fn tree_allreduce<T: Element>(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         data: &mut [T],
         op: Op,
         finish: Finish,
     ) -> Result<(), Error> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(scratch.len().max(size_of_val(data) + size_of::<T>()), 0);
-        let result = self.tree_allreduce_with(order, data, op, finish, &mut scratch);
+        let result = self.tree_allreduce_with(operation, data, op, finish, &mut scratch);
         self.scratch = scratch;
         result
     }
 
     fn tree_allreduce_with<T: Element>(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         data: &mut [T],
         op: Op,
         finish: Finish,
@@ -48,7 +48,7 @@ impl Net {
         if self.count == 2 {
             let peer = 1 - self.me;
             let received = bytemuck::cast_slice_mut(&mut other[..]);
-            self.exchange(order, peer, bytemuck::cast_slice(data), received)?;
+            self.exchange(operation, peer, bytemuck::cast_slice(data), received)?;
             // Both compute host 0's value op host 1's, so that both have the same bits.
             if self.me == 0 {
                 T::combine(op, data, other, finish);
@@ -61,22 +61,22 @@ impl Net {
         let tree = self.tree();
         for child in tree.children() {
             let received = bytemuck::cast_slice_mut(&mut other[..]);
-            self.receive(order, child, UP, received)?;
+            self.receive(operation, child, UP, received)?;
             T::combine(op, data, other, Finish::Keep);
         }
         if let Some(parent) = tree.parent() {
-            self.send(order, parent, UP, bytemuck::cast_slice(data))?;
+            self.send(operation, parent, UP, bytemuck::cast_slice(data))?;
         } else {
             T::finish(data, finish);
         }
         debug_assert_eq!(bytes, size_of_val(data));
-        self.hand_down(order, bytemuck::cast_slice_mut(data))
+        self.hand_down(operation, bytemuck::cast_slice_mut(data))
     }
 
-    /// Brings the root host's bytes to all: along the edges of the tree, away from the root.
+    /// Sends the root host's bytes to all, along the edges of the tree, away from the root.
     pub(super) fn tree_broadcast(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         data: &mut [u8],
         root: u32,
     ) -> Result<(), Error> {
@@ -90,20 +90,20 @@ impl Net {
             tree.parent()
         };
         if let Some(from) = towards_root {
-            self.receive(order, from, DOWN, data)?;
+            self.receive(operation, from, DOWN, data)?;
         }
         for to in tree.children().rev().chain(tree.parent()) {
             if Some(to) != towards_root {
-                self.send(order, to, DOWN, data)?;
+                self.send(operation, to, DOWN, data)?;
             }
         }
         Ok(())
     }
 
-    /// Brings the part of each host (between its bounds, in units of `unit` bytes) to all.
+    /// Sends the part of each host (between its bounds, in units of `unit` bytes) to all.
     pub(super) fn tree_allgather(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         data: &mut [u8],
         bounds: &[usize],
         unit: usize,
@@ -114,49 +114,49 @@ impl Net {
             bounds[below.start as usize] * unit..bounds[below.end as usize] * unit
         };
         for child in tree.children() {
-            self.receive(order, child, UP, &mut data[part(child)])?;
+            self.receive(operation, child, UP, &mut data[part(child)])?;
         }
         if let Some(parent) = tree.parent() {
-            self.send(order, parent, UP, &data[part(self.me)])?;
+            self.send(operation, parent, UP, &data[part(self.me)])?;
         }
-        self.hand_down(order, data)
+        self.hand_down(operation, data)
     }
 
-    fn hand_down(&mut self, order: Order<'_>, data: &mut [u8]) -> Result<(), Error> {
+    fn hand_down(&mut self, operation: NetOperation<'_>, data: &mut [u8]) -> Result<(), Error> {
         let tree = self.tree();
         if let Some(parent) = tree.parent() {
-            self.receive(order, parent, DOWN, data)?;
+            self.receive(operation, parent, DOWN, data)?;
         }
         for child in tree.children().rev() {
-            self.send(order, child, DOWN, data)?;
+            self.send(operation, child, DOWN, data)?;
         }
         Ok(())
     }
 
-    /// Sends and receives a frame of the same size at once.
+    /// Sends and receives a frame of the same size at the same time.
     fn exchange(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         peer: u32,
         out: &[u8],
         into: &mut [u8],
     ) -> Result<(), Error> {
         let (mut sent, mut received) = (false, false);
         loop {
-            sent = sent || self.push(order, peer, UP, out)? == Progress::Done;
-            received = received || self.pull(order, peer, UP, into)? == Progress::Done;
+            sent = sent || self.push(operation, peer, UP, out)? == Progress::Done;
+            received = received || self.pull(operation, peer, UP, into)? == Progress::Done;
             let mut wanted = PollFlags::empty();
             wanted.set(PollFlags::OUT, !sent);
             wanted.set(PollFlags::IN, !received);
             if wanted.is_empty() {
                 return Ok(());
             }
-            self.wait(order, &[(peer, wanted)])?;
+            self.wait(operation, &[(peer, wanted)])?;
         }
     }
 }
 
-/// `len` elements within `scratch`, which has room for one more than that.
+/// `len` aligned elements within `scratch`, which must have space for one more.
 pub(super) fn aligned<T: Element>(scratch: &mut [u8], len: usize) -> &mut [T] {
     let skip = scratch.as_ptr().align_offset(align_of::<T>());
     bytemuck::cast_slice_mut(&mut scratch[skip..skip + len * size_of::<T>()])

@@ -1,10 +1,9 @@
 //! The leader's connections, and waiting on them.
 //!
-//! Most mismatches are seen by the next frame. Some are not: one leader waits in a reduction for its
-//! child in the tree, which waits in a broadcast for its parent. So who has waited for long asks all its
-//! neighbours, and who has waited for long listens to all of them.
-//!
-//! Who has waited for long also looks whether the paths to those that it waits for are there.
+//! The next frame reveals most mismatches, but not all. For example, one leader waits in a
+//! reduction for its child in the tree, while the child waits in a broadcast for its parent. A
+//! leader that has waited for long therefore asks all its neighbours for their operation and
+//! listens to all of them. It also checks the paths to the neighbours that it waits for.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,31 +19,31 @@ use rustix::event::{PollFd, PollFlags};
 use super::{
     connect::Plan,
     frame::Head,
-    late::{Late, LateHost},
+    late::{LateHost, LateHosts},
     link::{Fault, Link, Progress},
-    path::LOOK,
+    path::PATH_CHECK_INTERVAL,
 };
 use crate::{
     abort::Target,
-    call::Call,
     error::{Error, Record},
+    signature::CallSignature,
 };
 
-/// How often a sleeping leader looks whether its region was aborted by another process, which cannot
-/// reach it in poll(2). Its own process's abort wakes it at once.
-const REGION_LOOK: Duration = Duration::from_millis(5);
+/// How often a sleeping leader checks whether another process aborted its region, since that does
+/// not end poll(2). An abort by its own process ends poll(2) at once.
+const REGION_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waiting for so long without news, a leader asks its neighbours what they are doing.
-const STALL: Duration = Duration::from_millis(100);
+/// After this long without progress, a leader asks its neighbours for their operation.
+const STALL_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Operations that are remembered.
-const HISTORY: usize = 64;
+/// Number of recent operations that are kept.
+const HISTORY_LEN: usize = 64;
 
-/// After which silence a neighbour that is waited for is said not to answer.
-const DOUBT: Duration = Duration::from_secs(2);
+/// Silence after which a neighbour is reported as not answering.
+const SILENCE_THRESHOLD: Duration = Duration::from_secs(2);
 
-/// Longest that a failing leader spends on telling its neighbours why.
-const FAREWELL: Duration = Duration::from_millis(100);
+/// Maximum time that a failing leader spends on sending the reason to its neighbours.
+const FAILURE_SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A leader's connections to its neighbours.
 #[derive(Debug)]
@@ -54,26 +53,26 @@ pub(crate) struct Net {
     rank: u32,
     links: Vec<Link>,
     target: Arc<Target>,
-    /// The last operations, to compare them with what a neighbour asks.
-    history: VecDeque<Call>,
-    /// Room for what is received before it is combined.
+    /// Recent operations, to be compared with the neighbours' questions.
+    history: VecDeque<CallSignature>,
+    /// Buffer for received data that is not combined yet.
     pub(super) scratch: Vec<u8>,
-    /// Lowest rank of each host, and the size of the round at the end.
+    /// Lowest rank of each host, followed by the size of the round.
     pub(super) starts: Vec<u32>,
-    /// Whether all hosts are on one machine. All leaders know the same.
+    /// Whether all hosts are on one machine. All leaders agree on it.
     pub(super) one_machine: bool,
     /// How long a neighbour's machine may be silent.
     timeout: Duration,
     peers: BTreeMap<u32, SocketAddr>,
-    late: Arc<Late>,
+    late: Arc<LateHosts>,
 }
 
-/// One operation on the wire: what is compared and when to give up.
+/// One operation between hosts: its signature and when to give up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order<'a> {
-    pub(crate) call: &'a Call,
+pub(crate) struct NetOperation<'a> {
+    pub(crate) call: &'a CallSignature,
     pub(crate) deadline: Option<Instant>,
-    /// The timeout that the deadline came from.
+    /// The timeout from which the deadline was computed.
     pub(crate) timeout: Duration,
 }
 
@@ -86,7 +85,7 @@ impl Net {
             rank: topology.rank,
             links,
             target,
-            history: VecDeque::with_capacity(HISTORY),
+            history: VecDeque::with_capacity(HISTORY_LEN),
             scratch: Vec::new(),
             starts: Vec::new(),
             one_machine: false,
@@ -96,19 +95,19 @@ impl Net {
         }
     }
 
-    fn head(&mut self, order: Order<'_>, index: u32, payload: usize) -> Head {
+    fn head(&mut self, operation: NetOperation<'_>, index: u32, payload: usize) -> Head {
         if self
             .history
             .back()
-            .is_none_or(|last| last.seq != order.call.seq)
+            .is_none_or(|last| last.seq != operation.call.seq)
         {
-            if self.history.len() == HISTORY {
+            if self.history.len() == HISTORY_LEN {
                 self.history.pop_front();
             }
-            self.history.push_back(*order.call);
+            self.history.push_back(*operation.call);
         }
         Head {
-            call: *order.call,
+            call: *operation.call,
             index,
             payload: payload as u32,
             rank: self.rank,
@@ -116,55 +115,55 @@ impl Net {
     }
 
     fn link(&mut self, peer: u32) -> &mut Link {
-        let at = self.at(peer);
-        &mut self.links[at]
+        let index = self.index_of(peer);
+        &mut self.links[index]
     }
 
-    fn at(&self, peer: u32) -> usize {
+    fn index_of(&self, peer: u32) -> usize {
         self.links
             .binary_search_by_key(&peer, |link| link.peer)
             .expect("the algorithms use neighbours only")
     }
 
-    /// Pushes a frame as far as it goes.
+    /// Sends as much of a frame as possible now.
     pub(super) fn push(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         peer: u32,
         index: u32,
         payload: &[u8],
     ) -> Result<Progress, Error> {
-        let head = self.head(order, index, payload.len());
+        let head = self.head(operation, index, payload.len());
         let pushed = self.link(peer).push(&head, payload);
-        pushed.map_err(|fault| self.error(order, peer, fault))
+        pushed.map_err(|fault| self.error(operation, peer, fault))
     }
 
-    /// Pulls a frame as far as it came.
+    /// Receives as much of a frame as possible now.
     pub(super) fn pull(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         peer: u32,
         index: u32,
         payload: &mut [u8],
     ) -> Result<Progress, Error> {
-        let head = self.head(order, index, payload.len());
+        let head = self.head(operation, index, payload.len());
         let pulled = self.link(peer).pull(&head, payload);
-        if let Some(asked) = self.link(peer).take_question() {
-            self.compare(&asked)?;
+        if let Some(question) = self.link(peer).take_question() {
+            self.compare(&question)?;
         }
-        pulled.map_err(|fault| self.error(order, peer, fault))
+        pulled.map_err(|fault| self.error(operation, peer, fault))
     }
 
-    /// Sends a frame, waiting for room.
+    /// Sends a frame, waiting for space in the socket.
     pub(super) fn send(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         peer: u32,
         index: u32,
         payload: &[u8],
     ) -> Result<(), Error> {
-        while self.push(order, peer, index, payload)? == Progress::Stuck {
-            self.wait(order, &[(peer, PollFlags::OUT)])?;
+        while self.push(operation, peer, index, payload)? == Progress::Stuck {
+            self.wait(operation, &[(peer, PollFlags::OUT)])?;
         }
         Ok(())
     }
@@ -172,13 +171,13 @@ impl Net {
     /// Receives a frame, waiting for it.
     pub(super) fn receive(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         peer: u32,
         index: u32,
         payload: &mut [u8],
     ) -> Result<(), Error> {
-        while self.pull(order, peer, index, payload)? == Progress::Stuck {
-            self.wait(order, &[(peer, PollFlags::IN)])?;
+        while self.pull(operation, peer, index, payload)? == Progress::Stuck {
+            self.wait(operation, &[(peer, PollFlags::IN)])?;
         }
         Ok(())
     }
@@ -186,67 +185,72 @@ impl Net {
     /// Sleeps until one of the links is ready, or returns the reason to stop.
     pub(super) fn wait(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         wanted: &[(u32, PollFlags)],
     ) -> Result<(), Error> {
         let mut slept = Duration::ZERO;
-        while slept < STALL {
-            let timeout = self.pause(order)?;
-            let event = || entry(self.target.event(), PollFlags::IN);
+        while slept < STALL_TIMEOUT {
+            let timeout = self.poll_timeout(operation)?;
+            let event = || poll_entry(self.target.event(), PollFlags::IN);
             let mut fds = [event(), event(), event()];
             for (slot, (peer, events)) in fds[1..].iter_mut().zip(wanted) {
-                *slot = entry(self.links[self.at(*peer)].fd(), *events);
+                *slot = poll_entry(self.links[self.index_of(*peer)].fd(), *events);
             }
             if self.poll(&mut fds[..=wanted.len()], timeout)? {
-                return match gone(&fds[1..=wanted.len()], wanted) {
-                    Some(peer) => Err(self.went(order, peer)),
+                return match first_closed(&fds[1..=wanted.len()], wanted) {
+                    Some(peer) => Err(self.closed_by_peer(operation, peer)),
                     None => Ok(()),
                 };
             }
             slept += timeout;
         }
-        let waited = self.wait_stalled(order, wanted);
+        let waited = self.wait_stalled(operation, wanted);
         self.late.set(Vec::new());
         waited
     }
 
-    /// As [`Net::wait`], after a long time without news: somebody is late, or called something else and
-    /// waits for us on another link. So all neighbours are asked, and listened to.
-    fn wait_stalled(&mut self, order: Order<'_>, wanted: &[(u32, PollFlags)]) -> Result<(), Error> {
-        let head = self.head(order, 0, 0);
+    /// Like [`Net::wait`], after a long time without progress. A neighbour is late, or called
+    /// another operation and waits for this leader on another link. So this asks all neighbours and
+    /// listens to all of them.
+    fn wait_stalled(
+        &mut self,
+        operation: NetOperation<'_>,
+        wanted: &[(u32, PollFlags)],
+    ) -> Result<(), Error> {
+        let head = self.head(operation, 0, 0);
         self.links.iter_mut().for_each(|link| link.ask(&head));
         let mut listen = vec![true; self.links.len()];
-        let mut next_look = Instant::now();
+        let mut next_check = Instant::now();
         loop {
-            self.look(order, wanted, &mut next_look)?;
-            for (at, listen) in listen.iter_mut().enumerate() {
-                let link = &mut self.links[at];
+            self.check_paths(operation, wanted, &mut next_check)?;
+            for (index, listen) in listen.iter_mut().enumerate() {
+                let link = &mut self.links[index];
                 let expected = wanted
                     .iter()
                     .any(|(peer, events)| *peer == link.peer && events.contains(PollFlags::IN));
                 if *listen && !expected {
-                    let (peer, heard) = (link.peer, link.glance());
-                    *listen = heard.map_err(|fault| self.error(order, peer, fault))?;
+                    let (peer, peeked) = (link.peer, link.peek_question());
+                    *listen = peeked.map_err(|fault| self.error(operation, peer, fault))?;
                 } else {
                     *listen = false;
                 }
-                if let Some(asked) = self.links[at].take_question() {
-                    self.compare(&asked)?;
+                if let Some(question) = self.links[index].take_question() {
+                    self.compare(&question)?;
                 }
             }
-            let timeout = self.pause(order)?;
-            let mut fds = vec![entry(self.target.event(), PollFlags::IN)];
+            let timeout = self.poll_timeout(operation)?;
+            let mut fds = vec![poll_entry(self.target.event(), PollFlags::IN)];
             for (peer, events) in wanted {
-                fds.push(entry(self.links[self.at(*peer)].fd(), *events));
+                fds.push(poll_entry(self.links[self.index_of(*peer)].fd(), *events));
             }
             for (link, listen) in self.links.iter().zip(&listen) {
                 if *listen {
-                    fds.push(entry(link.fd(), PollFlags::IN));
+                    fds.push(poll_entry(link.fd(), PollFlags::IN));
                 }
             }
             if self.poll(&mut fds, timeout)? {
-                if let Some(peer) = gone(&fds[1..=wanted.len()], wanted) {
-                    return Err(self.went(order, peer));
+                if let Some(peer) = first_closed(&fds[1..=wanted.len()], wanted) {
+                    return Err(self.closed_by_peer(operation, peer));
                 }
                 if fds[1..=wanted.len()]
                     .iter()
@@ -258,10 +262,10 @@ impl Net {
         }
     }
 
-    /// Fails if the path to one of those that are waited for is cut.
-    fn look(
+    /// Fails if the path to a neighbour that is waited for is cut.
+    fn check_paths(
         &mut self,
-        order: Order<'_>,
+        operation: NetOperation<'_>,
         wanted: &[(u32, PollFlags)],
         next: &mut Instant,
     ) -> Result<(), Error> {
@@ -269,13 +273,13 @@ impl Net {
         if now < *next {
             return Ok(());
         }
-        *next = now + LOOK;
+        *next = now + PATH_CHECK_INTERVAL;
         self.late
             .set(wanted.iter().map(|(peer, _)| self.late(*peer)).collect());
         for (peer, _) in wanted {
             let timeout = self.timeout;
-            let looked = self.link(*peer).look(timeout, now);
-            looked.map_err(|fault| self.error(order, *peer, fault))?;
+            let checked = self.link(*peer).check_path(timeout, now);
+            checked.map_err(|fault| self.error(operation, *peer, fault))?;
         }
         Ok(())
     }
@@ -284,17 +288,18 @@ impl Net {
         LateHost {
             host_index: peer,
             address: self.peers.get(&peer).copied(),
-            answers: !self.links[self.at(peer)].is_silent(DOUBT),
+            answers: !self.links[self.index_of(peer)].is_silent(SILENCE_THRESHOLD),
         }
     }
 
-    /// For whom this leader waits, for other threads.
-    pub(crate) fn lateness(&self) -> Arc<Late> {
+    /// The hosts that this leader waits for, for other threads.
+    pub(crate) fn late_hosts(&self) -> Arc<LateHosts> {
         self.late.clone()
     }
 
-    /// The neighbours that have been silent for so long that this is worth a word, when all ends for another reason.
-    pub(crate) fn silent(&self) -> Vec<u32> {
+    /// The neighbours whose silence is long enough to be reported when the round ends for another
+    /// reason.
+    pub(crate) fn silent_hosts(&self) -> Vec<u32> {
         let at_least = self.timeout / 2;
         let silent = |link: &&Link| link.is_silent(at_least);
         self.links
@@ -304,8 +309,8 @@ impl Net {
             .collect()
     }
 
-    /// The error of neighbours that do not answer.
-    pub(crate) fn silence(&self, host_indices: Vec<u32>) -> Error {
+    /// The error for neighbours that do not answer.
+    pub(crate) fn unreachable(&self, host_indices: Vec<u32>) -> Error {
         Error::Unreachable {
             host_indices,
             waited: self.timeout,
@@ -313,40 +318,47 @@ impl Net {
         }
     }
 
-    /// Compares a neighbour's operation with what was called here under the same number.
-    fn compare(&self, asked: &Head) -> Result<(), Error> {
-        let mine = self.history.iter().find(|call| call.seq == asked.call.seq);
+    /// Compares a neighbour's operation with this leader's operation of the same number.
+    fn compare(&self, question: &Head) -> Result<(), Error> {
+        let mine = self
+            .history
+            .iter()
+            .find(|call| call.seq == question.call.seq);
         match mine {
-            Some(mine) if *mine != asked.call => Err(Error::Mismatch {
+            Some(mine) if *mine != question.call => Err(Error::Mismatch {
                 rank: self.rank,
                 call: *mine,
-                other_rank: asked.rank,
-                other_call: asked.call,
+                other_rank: question.rank,
+                other_call: question.call,
             }),
             _ => Ok(()),
         }
     }
 
-    /// How long to sleep at most before looking around.
-    fn pause(&self, order: Order<'_>) -> Result<Duration, Error> {
+    /// Maximum time to sleep before the next check.
+    fn poll_timeout(&self, operation: NetOperation<'_>) -> Result<Duration, Error> {
         self.target.check()?;
-        let look = self.target.region.as_ref().map_or(STALL, |_| REGION_LOOK);
-        let Some(deadline) = order.deadline else {
-            return Ok(look);
+        let max = self
+            .target
+            .region
+            .as_ref()
+            .map_or(STALL_TIMEOUT, |_| REGION_CHECK_INTERVAL);
+        let Some(deadline) = operation.deadline else {
+            return Ok(max);
         };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Error::TimedOut {
-                waited: order.timeout,
+                waited: operation.timeout,
                 missing: Vec::new(),
-                call: *order.call,
+                call: *operation.call,
             });
         }
         // Rounded up, so that a deadline less than a millisecond away does not spin.
-        Ok(look.min(left + Duration::from_millis(1)))
+        Ok(max.min(left + Duration::from_millis(1)))
     }
 
-    /// Whether something is ready.
+    /// Whether a descriptor is ready.
     fn poll(&self, fds: &mut [PollFd<'_>], timeout: Duration) -> Result<bool, Error> {
         match rustix::event::poll(fds, timeout.try_into().ok().as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
@@ -358,14 +370,14 @@ impl Net {
         }
     }
 
-    /// The error for a neighbour that closed its side while this one has still to send.
-    fn went(&mut self, order: Order<'_>, peer: u32) -> Error {
-        let fault = self.link(peer).lost("it closed the connection");
-        self.error(order, peer, fault)
+    /// The error for a neighbour that closed its side while this leader still has data to send.
+    fn closed_by_peer(&mut self, operation: NetOperation<'_>, peer: u32) -> Error {
+        let fault = self.link(peer).peer_closed("it closed the connection");
+        self.error(operation, peer, fault)
     }
 
-    fn error(&self, order: Order<'_>, peer: u32, fault: Fault) -> Error {
-        // An abort closes connections everywhere: it is the cause, not the connection.
+    fn error(&self, operation: NetOperation<'_>, peer: u32, fault: Fault) -> Error {
+        // An abort closes connections everywhere, so it is the cause and not the connection.
         if let Err(error) = self.target.check() {
             return error;
         }
@@ -375,13 +387,13 @@ impl Net {
                 reason,
             },
             Fault::Silent => {
-                let mut silent = self.silent();
-                if let Err(at) = silent.binary_search(&peer) {
-                    silent.insert(at, peer);
+                let mut silent = self.silent_hosts();
+                if let Err(index) = silent.binary_search(&peer) {
+                    silent.insert(index, peer);
                 }
-                self.silence(silent)
+                self.unreachable(silent)
             }
-            Fault::Failed(record) => match record.error(self.target.session) {
+            Fault::Failed(record) => match record.to_error(self.target.round_id) {
                 Error::Aborted { .. } => Error::PeerLost {
                     host_index: peer,
                     reason: "its round was aborted".to_owned(),
@@ -390,46 +402,46 @@ impl Net {
             },
             Fault::Other(found) => Error::Mismatch {
                 rank: self.rank,
-                call: *order.call,
+                call: *operation.call,
                 other_rank: found.rank,
                 other_call: found.call,
             },
         }
     }
 
-    /// Closes all connections after what was sent.
+    /// Closes all connections gracefully: what was sent still arrives.
     pub(crate) fn leave(&mut self) {
         self.links.iter().for_each(Link::leave);
     }
 
-    /// Closes all connections; a failure other than an abort is told to the neighbours before.
+    /// Closes all connections. A mismatch is sent to the neighbours first.
     pub(crate) fn close(&mut self, why: Option<&Error>) {
         match why {
             Some(error @ Error::Mismatch { .. }) => {
-                let record = Record::of(error);
-                let deadline = Instant::now() + FAREWELL;
+                let record = Record::from_error(error);
+                let deadline = Instant::now() + FAILURE_SEND_TIMEOUT;
                 for link in &mut self.links {
-                    link.farewell(&record, deadline);
+                    link.close_with_failure(&record, deadline);
                 }
             }
             _ => self.links.iter().for_each(Link::close),
         }
-        // With them goes what nobody will read any more, so that no sender waits for room.
+        // Drops unread data too, so that no sender waits for space.
         self.links.clear();
     }
 }
 
-/// The first neighbour that closed its side although this one waits for room to send to it. Who only
-/// receives finds the end by reading; who waits for room would find nothing, since a full window stays
-/// full.
-fn gone(fds: &[PollFd<'_>], wanted: &[(u32, PollFlags)]) -> Option<u32> {
+/// The first neighbour that closed its side while this leader only waits to send to it. A leader
+/// that receives finds the end by reading. One that waits for space would not notice, since a full
+/// window stays full.
+fn first_closed(fds: &[PollFd<'_>], wanted: &[(u32, PollFlags)]) -> Option<u32> {
     fds.iter().zip(wanted).find_map(|(fd, (peer, events))| {
         let sends_only = !events.contains(PollFlags::IN);
         (sends_only && fd.revents().contains(PollFlags::RDHUP)).then_some(*peer)
     })
 }
 
-/// An entry for poll(2), which also tells when the other end has closed its side.
-fn entry(fd: BorrowedFd<'_>, events: PollFlags) -> PollFd<'_> {
+/// An entry for poll(2) that also reports when the peer closed its side.
+fn poll_entry(fd: BorrowedFd<'_>, events: PollFlags) -> PollFd<'_> {
     PollFd::from_borrowed_fd(fd, events | PollFlags::RDHUP)
 }

@@ -1,53 +1,54 @@
 //! Allgathers.
 
 use crate::{
-    call::{Call, Kind},
     element::Element,
     error::Error,
-    group::{Group, Run, Stop},
+    group::{Group, Operation, Stop},
+    signature::{CallSignature, OperationKind},
 };
 
 impl Group {
-    /// Brings the `own` data of all members to all: `all` takes a block of `own.len()` elements from
-    /// each rank, in order.
+    /// Sends the `input` of all members to all: `all` receives a block of `input.len()` elements
+    /// from each rank, in rank order.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `all.len()` is not `size * own.len()`; else any of [`Error`].
-    pub fn allgather<T: Element>(&mut self, own: &[T], all: &mut [T]) -> Result<(), Error> {
+    /// [`Error::Argument`] if `all.len()` is not `size * input.len()`; else any of [`Error`].
+    pub fn allgather<T: Element>(&mut self, input: &[T], all: &mut [T]) -> Result<(), Error> {
         let size = self.topology.size as usize;
-        if all.len() != size * own.len() {
+        if all.len() != size * input.len() {
             return Err(Error::Argument(format!(
                 "allgather over {size} ranks needs room for {size} x {} elements, not {}",
-                own.len(),
+                input.len(),
                 all.len()
             )));
         }
-        let bytes = size_of_val(own);
+        let bytes = size_of_val(input);
         self.run(
             |sequence| {
-                Call::new(
-                    Kind::Allgather,
+                CallSignature::new(
+                    OperationKind::Allgather,
                     Some(T::DTYPE),
                     None,
                     0,
-                    own.len(),
+                    input.len(),
                     sequence,
                 )
             },
-            |group, run| {
-                let own = bytemuck::cast_slice(own);
-                group.gather_parts(run, own, &|_| bytes, bytemuck::cast_slice_mut(all))
+            |group, operation| {
+                let input = bytemuck::cast_slice(input);
+                group.gather_parts(operation, input, &|_| bytes, bytemuck::cast_slice_mut(all))
             },
         )
     }
 
-    /// Brings the `own` bytes of all members, of any number, to all, in order of rank.
+    /// Sends the `input` bytes of all members, whose lengths may differ, to all. The result is in
+    /// rank order.
     ///
     /// # Errors
     /// Any of [`Error`] but [`Error::Argument`].
-    pub fn allgatherv(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn allgatherv(&mut self, input: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let mut lens = vec![0u64; self.topology.size as usize];
-        self.allgather(&[own.len() as u64], &mut lens)?;
+        self.allgather(&[input.len() as u64], &mut lens)?;
         let lens: Vec<usize> = lens
             .into_iter()
             .map(|len| usize::try_from(len).unwrap_or(usize::MAX))
@@ -58,8 +59,12 @@ impl Group {
         let mut all = vec![0; total];
         if total > 0 {
             self.run(
-                |sequence| Call::new(Kind::Allgatherv, None, None, 0, total, sequence),
-                |group, run| group.gather_parts(run, own, &|rank| lens[rank as usize], &mut all),
+                |sequence| {
+                    CallSignature::new(OperationKind::Allgatherv, None, None, 0, total, sequence)
+                },
+                |group, operation| {
+                    group.gather_parts(operation, input, &|rank| lens[rank as usize], &mut all)
+                },
             )?;
         }
         let mut rest = &all[..];
@@ -73,11 +78,11 @@ impl Group {
             .collect())
     }
 
-    /// `len(rank)` is each rank's number of bytes; their sum is that of `all`.
+    /// `len(rank)` is the number of bytes of each rank. Their sum is the length of `all`.
     fn gather_parts(
         &mut self,
-        run: Run<'_>,
-        own: &[u8],
+        operation: Operation<'_>,
+        input: &[u8],
         len: &dyn Fn(u32) -> usize,
         all: &mut [u8],
     ) -> Result<(), Stop> {
@@ -94,21 +99,21 @@ impl Group {
                     out.push(part);
                     rest = after;
                 }
-                local.allgather(run.call, run.deadline, own, &lens, &mut out)?;
+                local.allgather(operation.call, operation.deadline, input, &lens, &mut out)?;
             }
-            None => all[host.clone()].copy_from_slice(own),
+            None => all[host.clone()].copy_from_slice(input),
         }
         if topology.host_count == 1 {
             return Ok(());
         }
         if let Some(net) = &mut self.net {
             let bounds = net.bounds(len);
-            net.allgather(run.order(), all, &bounds)?;
+            net.allgather(operation.on_net(), all, &bounds)?;
         }
         if let Some(local) = &mut self.local {
             for part in [0..host.start, host.end..all.len()] {
                 if !part.is_empty() {
-                    local.broadcast(None, run.deadline, &mut all[part], 0)?;
+                    local.broadcast(None, operation.deadline, &mut all[part], 0)?;
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! The operations of a group: how the parts within a host and between hosts are put together.
+//! The operations of a group, composed of the parts within a host and between hosts.
 
+mod broadcast;
 mod gather;
 mod reduce;
-mod share;

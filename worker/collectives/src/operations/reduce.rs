@@ -1,11 +1,11 @@
 //! Barrier, allreduce and reduce-scatter.
 
 use crate::{
-    call::{Call, Kind},
     element::{DType, Element, Finish, Op},
     error::Error,
-    group::{Group, Run, Stop},
+    group::{Group, Operation, Stop},
     local::{Buffers, SMALL},
+    signature::{CallSignature, OperationKind},
 };
 
 impl Group {
@@ -15,47 +15,49 @@ impl Group {
     /// Any of [`Error`] but [`Error::Argument`].
     pub fn barrier(&mut self) -> Result<(), Error> {
         self.run(
-            |sequence| Call::new(Kind::Barrier, None, None, 0, 0, sequence),
-            |group, run| {
-                let order = run.order();
+            |sequence| CallSignature::new(OperationKind::Barrier, None, None, 0, 0, sequence),
+            |group, operation| {
+                let net_operation = operation.on_net();
                 match (&mut group.local, &mut group.net) {
                     (Some(local), net) if group.topology.host_count > 1 => {
                         let between = net
                             .as_mut()
-                            .map(|net| || net.barrier(order).map_err(Stop::from));
-                        local.wait_all_with(run.call, run.deadline, between)
+                            .map(|net| || net.barrier(net_operation).map_err(Stop::from));
+                        local.wait_all_with(operation.call, operation.deadline, between)
                     }
-                    (Some(local), _) => Ok(local.wait_all(run.call, run.deadline)?),
-                    (None, Some(net)) => Ok(net.barrier(order)?),
+                    (Some(local), _) => Ok(local.wait_all(operation.call, operation.deadline)?),
+                    (None, Some(net)) => Ok(net.barrier(net_operation)?),
                     (None, None) => Ok(()),
                 }
             },
         )
     }
 
-    /// Combines the `data` of all members element by element; all get the result, with the same bits.
+    /// Combines the `data` of all members element by element. All get the result, with the same
+    /// bits.
     ///
-    /// Within a host values are combined in ascending order of rank; between hosts the order depends on
-    /// their number and on the size. 16-bit floats are accumulated in f32 and rounded once per host and
-    /// once per step between hosts.
+    /// Within a host, values are combined in ascending order of rank. Between hosts, the order
+    /// depends on their number and on the size. 16-bit floats are accumulated in f32 and rounded
+    /// once per host and once per step between hosts.
     ///
     /// # Errors
     /// Any of [`Error`] but [`Error::Argument`].
     pub fn allreduce<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), Error> {
         check_op::<T>(op)?;
-        let again = self.may_overflow::<T>(op).then(|| data.to_vec());
+        let original = self.may_overflow::<T>(op).then(|| data.to_vec());
         self.allreduce_once(data, op, false)?;
-        match again {
-            // All members have the same bits, so all of them do it again, or none.
-            Some(own) if !T::all_finite(data) => {
-                data.copy_from_slice(&own);
+        match original {
+            // All members have the same bits, so all of them repeat it, or none.
+            Some(original) if !T::all_finite(data) => {
+                data.copy_from_slice(&original);
                 self.allreduce_once(data, op, true)
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether the sum of an average between hosts may be beyond the type's range where its result is not.
+    /// Whether the sum of an average between hosts may exceed the type's range although its result
+    /// does not.
     fn may_overflow<T: Element>(&self, op: Op) -> bool {
         op == Op::Average && T::SCALED_AVERAGE && self.topology.host_count > 1
     }
@@ -68,30 +70,39 @@ impl Group {
     ) -> Result<(), Error> {
         let len = data.len();
         self.run(
-            |sequence| Call::new(Kind::Allreduce, Some(T::DTYPE), Some(op), 0, len, sequence),
-            |group, run| group.allreduce_parts(run, data, op, scaled),
+            |sequence| {
+                CallSignature::new(
+                    OperationKind::Allreduce,
+                    Some(T::DTYPE),
+                    Some(op),
+                    0,
+                    len,
+                    sequence,
+                )
+            },
+            |group, operation| group.allreduce_parts(operation, data, op, scaled),
         )
     }
 
     fn allreduce_parts<T: Element>(
         &mut self,
-        run: Run<'_>,
+        operation: Operation<'_>,
         data: &mut [T],
         op: Op,
         scaled: bool,
     ) -> Result<(), Stop> {
-        let order = run.order();
-        let finishes = Finishes::of(op, &self.topology, scaled);
+        let net_operation = operation.on_net();
+        let finishes = Finishes::new(op, &self.topology, scaled);
         match (&mut self.local, &mut self.net) {
             (Some(local), net) if self.topology.host_count > 1 => {
                 if size_of_val(data) <= SMALL {
                     let between = net.as_mut().map(|net| {
                         |sum: &mut [T]| {
-                            net.allreduce(order, sum, op, finishes.between)
+                            net.allreduce(net_operation, sum, op, finishes.between)
                                 .map_err(Stop::from)
                         }
                     });
-                    let (call, deadline) = (run.call, run.deadline);
+                    let (call, deadline) = (operation.call, operation.deadline);
                     return local.reduce_small_with(
                         call,
                         deadline,
@@ -105,27 +116,39 @@ impl Group {
                     Some(_) => Buffers::InPlace(&mut *data),
                     None => Buffers::Apart(&*data, None),
                 };
-                local.reduce(run.call, run.deadline, buffers, op, finishes.within)?;
+                local.reduce(
+                    operation.call,
+                    operation.deadline,
+                    buffers,
+                    op,
+                    finishes.within,
+                )?;
                 if let Some(net) = net {
-                    net.allreduce(order, data, op, finishes.between)?;
+                    net.allreduce(net_operation, data, op, finishes.between)?;
                 }
                 let bytes = bytemuck::cast_slice_mut(data);
-                Ok(local.broadcast(None, run.deadline, bytes, 0)?)
+                Ok(local.broadcast(None, operation.deadline, bytes, 0)?)
             }
             (Some(local), _) => {
                 let data = Buffers::InPlace(data);
-                Ok(local.reduce(run.call, run.deadline, data, op, finishes.within)?)
+                Ok(local.reduce(
+                    operation.call,
+                    operation.deadline,
+                    data,
+                    op,
+                    finishes.within,
+                )?)
             }
             (None, Some(net)) => {
                 T::finish(data, finishes.within);
-                Ok(net.allreduce(order, data, op, finishes.between)?)
+                Ok(net.allreduce(net_operation, data, op, finishes.between)?)
             }
             (None, None) => Ok(()),
         }
     }
 
-    /// Combines the `input` of all members element by element and gives each member one block of the
-    /// result: `input` has a block of `output.len()` elements for each rank, in order.
+    /// Combines the `input` of all members element by element and gives each member one block of
+    /// the result. `input` has a block of `output.len()` elements for each rank, in rank order.
     ///
     /// # Errors
     /// [`Error::Argument`] if `input.len()` is not `size * output.len()`; else any of [`Error`].
@@ -146,7 +169,7 @@ impl Group {
         check_op::<T>(op)?;
         self.reduce_scatter_once(input, output, op, false)?;
         if self.may_overflow::<T>(op) {
-            // Members have different blocks, so they ask each other.
+            // Members have different blocks, so they must agree on whether any of them overflowed.
             let mut overflowed = [u8::from(!T::all_finite(output))];
             self.allreduce_once(&mut overflowed, Op::Max, false)?;
             if overflowed != [0] {
@@ -167,25 +190,32 @@ impl Group {
         self.run(
             |sequence| {
                 let dtype = Some(T::DTYPE);
-                Call::new(Kind::ReduceScatter, dtype, Some(op), 0, len, sequence)
+                CallSignature::new(
+                    OperationKind::ReduceScatter,
+                    dtype,
+                    Some(op),
+                    0,
+                    len,
+                    sequence,
+                )
             },
-            |group, run| group.reduce_scatter_parts(run, input, output, op, scaled),
+            |group, operation| group.reduce_scatter_parts(operation, input, output, op, scaled),
         )
     }
 
     fn reduce_scatter_parts<T: Element>(
         &mut self,
-        run: Run<'_>,
+        operation: Operation<'_>,
         input: &[T],
         output: &mut [T],
         op: Op,
         scaled: bool,
     ) -> Result<(), Stop> {
-        let finishes = Finishes::of(op, &self.topology, scaled);
+        let finishes = Finishes::new(op, &self.topology, scaled);
         if self.topology.host_count == 1 {
             match &mut self.local {
                 Some(local) => {
-                    let (call, deadline) = (run.call, run.deadline);
+                    let (call, deadline) = (operation.call, operation.deadline);
                     local.reduce_scatter(call, deadline, input, output, op, finishes.within)?;
                 }
                 None => output.copy_from_slice(input),
@@ -197,28 +227,36 @@ impl Group {
         match &mut self.local {
             Some(local) => {
                 let buffers = Buffers::Apart(input, sum.as_deref_mut());
-                local.reduce(run.call, run.deadline, buffers, op, finishes.within)?;
+                local.reduce(
+                    operation.call,
+                    operation.deadline,
+                    buffers,
+                    op,
+                    finishes.within,
+                )?;
             }
             None => T::finish(sum.as_deref_mut().unwrap_or_default(), finishes.within),
         }
-        let mut own = None;
+        let mut host_block = None;
         if let (Some(net), Some(sum)) = (&mut self.net, &mut sum) {
             let bounds = net.bounds(|_| block);
-            net.reduce_scatter(run.order(), sum, &bounds, op, finishes.between)?;
+            net.reduce_scatter(operation.on_net(), sum, &bounds, op, finishes.between)?;
             let host = self.topology.host_index as usize;
-            own = Some(&sum[bounds[host]..bounds[host + 1]]);
+            host_block = Some(&sum[bounds[host]..bounds[host + 1]]);
         }
-        match (&mut self.local, own) {
-            (Some(local), own) => Ok(local.scatter(run.deadline, own, output)?),
-            (None, own) => {
-                output.copy_from_slice(own.unwrap_or_default());
+        match (&mut self.local, host_block) {
+            (Some(local), host_block) => {
+                Ok(local.scatter(operation.deadline, host_block, output)?)
+            }
+            (None, host_block) => {
+                output.copy_from_slice(host_block.unwrap_or_default());
                 Ok(())
             }
         }
     }
 }
 
-/// Floats have no bits to combine.
+/// Refuses bitwise reductions of floats.
 fn check_op<T: Element>(op: Op) -> Result<(), Error> {
     if !op.is_bitwise() || !T::DTYPE.is_float() {
         return Ok(());
@@ -230,7 +268,7 @@ fn check_op<T: Element>(op: Op) -> Result<(), Error> {
     )))
 }
 
-/// What is done to sums within a host and to those between hosts, so that together they are the average.
+/// The last steps of sums within a host and between hosts. Together they yield the average.
 #[derive(Clone, Copy, Debug)]
 struct Finishes {
     within: Finish,
@@ -238,13 +276,13 @@ struct Finishes {
 }
 
 impl Finishes {
-    /// `scaled`: no sum may overflow on its way, at the price of the smallest values.
-    fn of(op: Op, topology: &crate::topology::Topology, scaled: bool) -> Self {
+    /// With `scaled`, no intermediate sum can overflow, at the cost of the smallest values.
+    fn new(op: Op, topology: &crate::topology::Topology, scaled: bool) -> Self {
         let size = topology.size;
         let (within, between) = match op {
             Op::Average if topology.host_count == 1 => (Finish::Divide(size), Finish::Keep),
             Op::Average if scaled => {
-                // A power of two loses no bits but those below the smallest value of the type.
+                // Scaling by a power of two loses only bits below the smallest value of the type.
                 let scale = size.next_power_of_two() as f32;
                 let rest = (f64::from(scale) / f64::from(size)) as f32;
                 (Finish::Multiply(1.0 / scale), Finish::Multiply(rest))

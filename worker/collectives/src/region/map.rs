@@ -1,4 +1,4 @@
-//! Making, mapping and aborting a region.
+//! Creates, maps and aborts a region.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -17,17 +17,17 @@ use nix::{
     unistd::{Pid, ftruncate, getpid},
 };
 
-use super::bell::Bell;
+use super::eventcount::EventCount;
 use crate::{
-    call::Call,
     error::{Error, Record},
-    topology::Session,
+    signature::CallSignature,
+    topology::RoundId,
 };
 
 const MAGIC: u32 = 0x4c43_5245;
 const VERSION: u32 = 1;
 const PAGE: usize = 4096;
-const LINE: usize = 256;
+const SLOT_LEN: usize = 256;
 
 /// Bytes of one input or output buffer.
 pub(crate) const SLICE: usize = 4 << 20;
@@ -41,13 +41,13 @@ struct Header {
     version: AtomicU32,
     members: AtomicU32,
     _reserved: u32,
-    mark: AtomicU64,
-    release: Padded<Bell>,
-    leader: Padded<Bell>,
+    round_mark: AtomicU64,
+    release: Padded<EventCount>,
+    leader: Padded<EventCount>,
     arrived: Padded<AtomicU32>,
     failure: Padded<Failure>,
-    gathered: Padded<AtomicU32>,
-    gathering: Padded<Bell>,
+    best_effort_arrived: Padded<AtomicU32>,
+    best_effort_release: Padded<EventCount>,
 }
 
 #[repr(C)]
@@ -60,7 +60,7 @@ struct Failure {
 struct CallCell([AtomicU64; 3]);
 
 #[repr(C, align(256))]
-struct Line {
+struct MemberSlot {
     attached: AtomicU32,
     waits_at: AtomicU32,
     calls: [CallCell; 2],
@@ -71,25 +71,25 @@ const _: () = {
     assert!(std::mem::offset_of!(Header, leader) == 128);
     assert!(std::mem::offset_of!(Header, arrived) == 192);
     assert!(std::mem::offset_of!(Header, failure) == 256);
-    assert!(std::mem::offset_of!(Header, gathered) == 320);
-    assert!(std::mem::offset_of!(Header, gathering) == 384);
-    assert!(size_of::<Header>() <= PAGE && size_of::<Line>() == LINE);
+    assert!(std::mem::offset_of!(Header, best_effort_arrived) == 320);
+    assert!(std::mem::offset_of!(Header, best_effort_release) == 384);
+    assert!(size_of::<Header>() <= PAGE && size_of::<MemberSlot>() == SLOT_LEN);
 };
 
 fn data_offset(members: u32) -> usize {
-    (PAGE + members as usize * LINE).next_multiple_of(PAGE)
+    (PAGE + members as usize * SLOT_LEN).next_multiple_of(PAGE)
 }
 
-/// Bytes of the region of a host with `local_count` members in a round. Most of it is never touched.
+/// Size in bytes of the region of a host with `local_count` members. Most of it is never touched.
 pub fn region_len(local_count: u32) -> usize {
     data_offset(local_count) + (local_count as usize + 1) * 2 * SLICE
 }
 
-/// Makes a fresh region for `local_count` members: a memfd of [`region_len`] zeroes that cannot
+/// Creates a fresh region for `local_count` members: a memfd of [`region_len`] zeroes that cannot
 /// shrink.
 ///
 /// # Errors
-/// When the system refuses: out of descriptors or memory.
+/// [`Error::System`] if the system is out of descriptors or memory.
 pub fn create_region(local_count: u32) -> Result<OwnedFd, Error> {
     let fd = memfd_create(
         c"elasticrun-region",
@@ -102,35 +102,38 @@ pub fn create_region(local_count: u32) -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
-/// Aborts the round of this region: each member of the host that waits in the data plane, or calls it
-/// from now on, returns [`Error::Aborted`] (a leader that waits for another host within 5 ms).
+/// Aborts the round of this region. Each member of the host that waits in the data plane, or calls
+/// it from now on, returns [`Error::Aborted`]. A leader that waits for another host returns within
+/// 5 ms.
 ///
-/// For the agent: when a member died, or an abort came. Does not block; may be repeated. It sets bit 0
-/// of the words at offsets 64, 128 and 384 of the region and wakes who sleeps on them (futex, shared).
+/// The agent calls it when a member died or an abort came. It does not block and may be repeated.
+/// It sets bit 0 of the words at offsets 64, 128 and 384 of the region and wakes the waiters on
+/// them (futex, shared).
 pub fn abort_region(map: &RegionMap) {
     map.release().abort();
     map.leader().abort();
-    map.gathering().abort();
+    map.best_effort_release().abort();
 }
 
-/// A region mapped into this process. Not inherited by a fork.
+/// A region mapped into this process. A forked child does not inherit it.
 #[derive(Debug)]
 pub struct RegionMap {
     start: NonNull<u8>,
     len: usize,
     members: u32,
-    /// The process that mapped it.
+    /// The process that mapped the region.
     owner: Pid,
 }
 
-// SAFETY: what lies behind the pointer is atomics, and buffers that are only reached through unsafe
-// functions of this crate whose callers keep to the barriers; the mapping itself never moves.
+// SAFETY: the pointer leads to atomics, and to buffers that only unsafe functions of this crate
+// reach, whose callers keep to the barriers. The mapping itself never moves.
 unsafe impl Send for RegionMap {}
 // SAFETY: as above.
 unsafe impl Sync for RegionMap {}
 
 impl RegionMap {
-    /// Maps the region behind `fd`, made for `local_count` members. `fd` may be closed afterwards.
+    /// Maps the region behind `fd`, created for `local_count` members. `fd` may be closed
+    /// afterwards.
     ///
     /// # Errors
     /// [`Error::Config`] if it is too small, [`Error::System`] if it cannot be mapped.
@@ -164,8 +167,8 @@ impl RegionMap {
             members: local_count,
             owner: getpid(),
         };
-        // SAFETY: the range is the mapping just made. A forked child (a data loader) neither needs it
-        // nor may keep its memory alive.
+        // SAFETY: the range is the mapping just made. A forked child (a data loader) neither needs
+        // it nor may keep its memory alive.
         unsafe { madvise(start, len, MmapAdvise::MADV_DONTFORK) }
             .map_err(Error::system("madvise"))?;
         Ok(map)
@@ -182,26 +185,27 @@ impl RegionMap {
         unsafe { self.start.cast().as_ref() }
     }
 
-    fn line(&self, member: u32) -> &Line {
+    fn slot(&self, member: u32) -> &MemberSlot {
         assert!(member < self.members);
-        // SAFETY: as for the header; the line of a member lies within the mapping and is aligned.
+        // SAFETY: as for the header; the slot of a member lies within the mapping and is aligned.
         unsafe {
             self.start
-                .add(PAGE + member as usize * LINE)
+                .add(PAGE + member as usize * SLOT_LEN)
                 .cast()
                 .as_ref()
         }
     }
 
-    /// Takes the place of `member`. The first to come marks the region with the session.
-    pub(crate) fn attach(&self, member: u32, session: Session) -> Result<(), Error> {
+    /// Occupies the slot of `member`. The first member to attach marks the region with the round.
+    pub(crate) fn attach(&self, member: u32, round_id: RoundId) -> Result<(), Error> {
         let header = self.header();
-        let mark = session.epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ session.round ^ (1 << 63);
+        let mark = round_id.epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round_id.round ^ (1 << 63);
         let mark = mark.max(1);
-        // Relaxed: these words only detect a wrong region; nothing is read on the strength of them.
-        let marked = header
-            .mark
-            .compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed);
+        // Relaxed: these words only detect a wrong region. No data is published through them.
+        let marked =
+            header
+                .round_mark
+                .compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed);
         if marked.is_err_and(|found| found != mark) {
             return Err(Error::Config(
                 "the region was used by another round: each round needs a fresh one".to_owned(),
@@ -210,7 +214,7 @@ impl RegionMap {
         header.magic.store(MAGIC, Ordering::Relaxed);
         header.version.store(VERSION, Ordering::Relaxed);
         header.members.store(self.members, Ordering::Relaxed);
-        if self.line(member).attached.swap(1, Ordering::Relaxed) != 0 {
+        if self.slot(member).attached.swap(1, Ordering::Relaxed) != 0 {
             return Err(Error::Config(format!(
                 "local index {member} is taken in this region already"
             )));
@@ -218,11 +222,11 @@ impl RegionMap {
         Ok(())
     }
 
-    pub(crate) fn release(&self) -> &Bell {
+    pub(crate) fn release(&self) -> &EventCount {
         &self.header().release.0
     }
 
-    pub(crate) fn leader(&self) -> &Bell {
+    pub(crate) fn leader(&self) -> &EventCount {
         &self.header().leader.0
     }
 
@@ -230,38 +234,38 @@ impl RegionMap {
         &self.header().arrived.0
     }
 
-    /// Members that have come to the soft barrier.
-    pub(crate) fn gathered(&self) -> &AtomicU32 {
-        &self.header().gathered.0
+    /// Number of members that have arrived at the best-effort barrier.
+    pub(crate) fn best_effort_arrived(&self) -> &AtomicU32 {
+        &self.header().best_effort_arrived.0
     }
 
-    /// Rung when all have.
-    pub(crate) fn gathering(&self) -> &Bell {
-        &self.header().gathering.0
+    /// Notified when all have arrived.
+    pub(crate) fn best_effort_release(&self) -> &EventCount {
+        &self.header().best_effort_release.0
     }
 
-    /// Relaxed store: it is read only to say who is missing, or after a barrier.
+    /// Relaxed store: it is read only to name missing members, or after a barrier.
     pub(crate) fn set_waits_at(&self, member: u32, barrier: u32) {
-        self.line(member).waits_at.store(barrier, Ordering::Relaxed);
+        self.slot(member).waits_at.store(barrier, Ordering::Relaxed);
     }
 
     pub(crate) fn waits_at(&self, member: u32) -> u32 {
-        self.line(member).waits_at.load(Ordering::Relaxed)
+        self.slot(member).waits_at.load(Ordering::Relaxed)
     }
 
     /// Relaxed stores: the barrier that follows publishes them.
-    pub(crate) fn set_call(&self, member: u32, parity: usize, call: &Call) {
-        let cell = &self.line(member).calls[parity].0;
+    pub(crate) fn set_call(&self, member: u32, parity: usize, call: &CallSignature) {
+        let cell = &self.slot(member).calls[parity].0;
         let code = u64::from(call.code) | u64::from(call.root) << 32;
         cell[0].store(code, Ordering::Relaxed);
         cell[1].store(call.len, Ordering::Relaxed);
         cell[2].store(call.seq, Ordering::Relaxed);
     }
 
-    pub(crate) fn call(&self, member: u32, parity: usize) -> Call {
-        let cell = &self.line(member).calls[parity].0;
+    pub(crate) fn call(&self, member: u32, parity: usize) -> CallSignature {
+        let cell = &self.slot(member).calls[parity].0;
         let code = cell[0].load(Ordering::Relaxed);
-        Call {
+        CallSignature {
             code: code as u32,
             root: (code >> 32) as u32,
             len: cell[1].load(Ordering::Relaxed),
@@ -269,19 +273,19 @@ impl RegionMap {
         }
     }
 
-    /// Leaves word of a failure, unless somebody did before, then aborts.
+    /// Records a failure, unless one is recorded already, then aborts.
     pub(crate) fn fail(&self, record: Record) {
         self.record(record);
         abort_region(self);
     }
 
-    /// Leaves word that a member is gone, and frees those who wait for it at a barrier. A leader that
-    /// still serves other hosts in an operation which the member completed is not disturbed.
+    /// Records that a member left, and releases the members that wait for it at a barrier. A leader
+    /// that still serves other hosts in an operation which the member completed is not disturbed.
     pub(crate) fn leave(&self, record: Record) {
         self.record(record);
         self.release().leave();
         self.leader().leave();
-        self.gathering().leave();
+        self.best_effort_release().leave();
     }
 
     fn record(&self, record: Record) {
@@ -299,11 +303,11 @@ impl RegionMap {
         }
     }
 
-    /// What the first to fail said; an abort if nobody did.
-    pub(crate) fn failure(&self, session: Session) -> Error {
+    /// The first recorded failure, or an abort if none is recorded.
+    pub(crate) fn failure(&self, round_id: RoundId) -> Error {
         let failure = &self.header().failure.0;
         if failure.state.load(Ordering::Acquire) != 2 {
-            return Error::Aborted { session };
+            return Error::Aborted { round_id };
         }
         Record(
             failure
@@ -311,15 +315,15 @@ impl RegionMap {
                 .each_ref()
                 .map(|word| word.load(Ordering::Relaxed)),
         )
-        .error(session)
+        .to_error(round_id)
     }
 
-    /// Start of an input buffer, page-aligned, [`SLICE`] bytes.
+    /// Start of an input buffer: page-aligned, [`SLICE`] bytes.
     pub(crate) fn input(&self, member: u32, parity: usize) -> *mut u8 {
         self.buffer(member as usize * 2 + parity)
     }
 
-    /// Start of an output buffer, page-aligned, [`SLICE`] bytes.
+    /// Start of an output buffer: page-aligned, [`SLICE`] bytes.
     pub(crate) fn output(&self, parity: usize) -> *mut u8 {
         self.buffer(self.members as usize * 2 + parity)
     }
@@ -335,7 +339,7 @@ impl RegionMap {
 impl Drop for RegionMap {
     fn drop(&mut self) {
         if self.owner != getpid() {
-            // A forked child: the range is not mapped here, or is something else by now.
+            // In a forked child, the range is not mapped, or something else is mapped there.
             return;
         }
         // SAFETY: the range is this value's own mapping, and nothing borrowed from it outlives it.
@@ -349,17 +353,17 @@ impl Drop for RegionMap {
 mod tests {
     use super::*;
 
-    const SESSION: Session = Session { epoch: 1, round: 2 };
+    const ROUND: RoundId = RoundId { epoch: 1, round: 2 };
 
     #[test]
     fn a_region_serves_one_round_and_each_member_once() {
         let fd = create_region(2).unwrap();
         let map = RegionMap::map(&fd, 2).unwrap();
-        map.attach(0, SESSION).unwrap();
-        assert!(matches!(map.attach(0, SESSION), Err(Error::Config(_))));
-        let newer = Session { epoch: 1, round: 3 };
+        map.attach(0, ROUND).unwrap();
+        assert!(matches!(map.attach(0, ROUND), Err(Error::Config(_))));
+        let newer = RoundId { epoch: 1, round: 3 };
         assert!(matches!(map.attach(1, newer), Err(Error::Config(_))));
-        map.attach(1, SESSION).unwrap();
+        map.attach(1, ROUND).unwrap();
     }
 
     #[test]
@@ -373,10 +377,10 @@ mod tests {
         let fd = create_region(2).unwrap();
         let map = RegionMap::map(&fd, 2).unwrap();
         assert!(!map.is_aborted());
-        map.fail(Record::of(&Error::PeerLeft { rank: 7 }));
-        map.fail(Record::of(&Error::PeerLeft { rank: 8 }));
+        map.fail(Record::from_error(&Error::PeerLeft { rank: 7 }));
+        map.fail(Record::from_error(&Error::PeerLeft { rank: 8 }));
         assert!(map.is_aborted());
-        assert_eq!(map.failure(SESSION), Error::PeerLeft { rank: 7 });
+        assert_eq!(map.failure(ROUND), Error::PeerLeft { rank: 7 });
     }
 
     #[test]
@@ -385,6 +389,6 @@ mod tests {
         let member = RegionMap::map(&fd, 1).unwrap();
         abort_region(&RegionMap::map(&fd, 1).unwrap());
         assert!(member.is_aborted());
-        assert_eq!(member.failure(SESSION), Error::Aborted { session: SESSION });
+        assert_eq!(member.failure(ROUND), Error::Aborted { round_id: ROUND });
     }
 }

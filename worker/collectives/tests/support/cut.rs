@@ -1,16 +1,16 @@
-//! Cutting connections of this process without a word to either end: their sockets drop whatever comes.
+//! Cuts connections of this process silently: their sockets drop everything that arrives.
 
 use std::{
     mem::{size_of, zeroed},
     os::fd::RawFd,
 };
 
-/// Connections to a port of this process, cut in both directions until this is dropped or mended.
+/// Connections to a port of this process, cut in both directions until this is dropped or restored.
 pub(crate) struct Cut(Vec<RawFd>);
 
 impl Cut {
     /// Cuts all connections that were accepted at `port`.
-    pub(crate) fn at(port: u16) -> Self {
+    pub(crate) fn connections_to(port: u16) -> Self {
         let ends: Vec<RawFd> = (3..1024)
             .filter(|&fd| {
                 let names = [libc::getsockname, libc::getpeername].map(|name| port_of(fd, name));
@@ -35,7 +35,7 @@ impl Cut {
         Self(ends)
     }
 
-    pub(crate) fn mend(self) {
+    pub(crate) fn restore(self) {
         for end in &self.0 {
             set(*end, libc::SO_DETACH_FILTER, &0i32);
         }
@@ -44,7 +44,8 @@ impl Cut {
 
 fn set<T>(fd: RawFd, option: libc::c_int, value: &T) {
     let len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `len` bytes, and what a filter's program points to lives until then.
+    // SAFETY: the kernel reads `len` bytes, and the filter program that they point to lives until
+    // then.
     let done = unsafe {
         libc::setsockopt(
             fd,

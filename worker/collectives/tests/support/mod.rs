@@ -1,4 +1,4 @@
-//! Rounds of threads on this machine, as many "hosts" as a test wants, each with a region of its own.
+//! Rounds of threads on this machine, with any number of "hosts", each with a region of its own.
 
 use std::{
     collections::BTreeMap,
@@ -9,13 +9,13 @@ use std::{
 };
 
 use elasticrun_collectives::{
-    Aborter, Error, Group, GroupConfig, Session, Topology, create_region, neighbours,
+    Aborter, Error, Group, GroupConfig, RoundId, Topology, create_region, neighbours,
 };
 
-pub(crate) const SESSION: Session = Session { epoch: 3, round: 5 };
+pub(crate) const ROUND: RoundId = RoundId { epoch: 3, round: 5 };
 pub(crate) const KEY: [u8; 32] = [7; 32];
 
-/// What one member of a round is made from.
+/// The resources of one member of a round.
 pub(crate) struct Member {
     pub(crate) topology: Topology,
     pub(crate) region: Option<OwnedFd>,
@@ -36,14 +36,14 @@ impl Member {
             listener: &self.listener,
             peers: self.peers,
             key: KEY,
-            session: SESSION,
+            round_id: ROUND,
             timeout,
         };
         Group::connect(config, &self.aborter)
     }
 }
 
-/// The topologies of a round whose hosts have these many members.
+/// The topologies of a round whose hosts have these numbers of members.
 pub(crate) fn topologies(layout: &[u32]) -> Vec<Topology> {
     let size = layout.iter().sum();
     let mut all = Vec::new();
@@ -100,7 +100,7 @@ pub(crate) fn members(layout: &[u32]) -> Vec<Member> {
         .collect()
 }
 
-/// Runs `body` on each member of a connected round; results by rank.
+/// Runs `body` on each member of a connected round. Results are in rank order.
 pub(crate) fn round<R: Send>(layout: &[u32], body: impl Fn(&mut Group) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let handles: Vec<_> = members(layout)

@@ -3,18 +3,18 @@
 use nix::errno::Errno;
 
 use crate::{
-    call::{Call, Kind},
     element::Element,
     error::Error,
-    group::{Group, Run, Stop},
+    group::{Group, Operation, Stop},
     local::SMALL,
+    signature::{CallSignature, OperationKind},
 };
 
-/// Bytes that travel along with the length of a message whose length is not known.
-const FIRST: usize = 1016;
+/// Bytes that travel together with the length of a message of unknown length.
+const INLINE_BYTES: usize = 1016;
 
 impl Group {
-    /// Brings the `data` of rank `root` to all. All must pass the same length.
+    /// Sends the `data` of rank `root` to all. All must pass the same length.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no rank `root`; else any of [`Error`].
@@ -22,33 +22,46 @@ impl Group {
         self.check_root(root)?;
         let len = data.len();
         self.run(
-            |sequence| Call::new(Kind::Broadcast, Some(T::DTYPE), None, root, len, sequence),
-            |group, run| group.broadcast_parts(run, bytemuck::cast_slice_mut(data), root),
+            |sequence| {
+                CallSignature::new(
+                    OperationKind::Broadcast,
+                    Some(T::DTYPE),
+                    None,
+                    root,
+                    len,
+                    sequence,
+                )
+            },
+            |group, operation| {
+                group.broadcast_parts(operation, bytemuck::cast_slice_mut(data), root)
+            },
         )
     }
 
-    /// Brings the bytes of rank `root` to all, whose `data` takes their number.
+    /// Sends the bytes of rank `root` to all. `data` is resized to their number.
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is no rank `root`; [`Error::System`] if there is no memory for the
-    /// message; else any of [`Error`].
+    /// [`Error::Argument`] if there is no rank `root`; [`Error::System`] if there is no memory for
+    /// the message; else any of [`Error`].
     pub fn broadcast_bytes(&mut self, data: &mut Vec<u8>, root: u32) -> Result<(), Error> {
         self.check_root(root)?;
         let is_root = self.topology.rank == root;
-        let mut first = [0; 8 + FIRST];
+        let mut first = [0; 8 + INLINE_BYTES];
         if is_root {
-            let head = data.len().min(FIRST);
+            let head = data.len().min(INLINE_BYTES);
             first[..8].copy_from_slice(&(data.len() as u64).to_le_bytes());
             first[8..8 + head].copy_from_slice(&data[..head]);
         }
         self.run(
-            |sequence| Call::new(Kind::BroadcastBytes, None, None, root, 0, sequence),
-            |group, run| group.broadcast_parts(run, &mut first, root),
+            |sequence| {
+                CallSignature::new(OperationKind::BroadcastBytes, None, None, root, 0, sequence)
+            },
+            |group, operation| group.broadcast_parts(operation, &mut first, root),
         )?;
         let mut len = [0; 8];
         len.copy_from_slice(&first[..8]);
         let len = usize::try_from(u64::from_le_bytes(len)).unwrap_or(usize::MAX);
-        let head = len.min(FIRST);
+        let head = len.min(INLINE_BYTES);
         if !is_root {
             data.clear();
             data.try_reserve_exact(len).map_err(|_| Error::System {
@@ -62,8 +75,17 @@ impl Group {
             return Ok(());
         }
         self.run(
-            |sequence| Call::new(Kind::BroadcastBytes, None, None, root, len, sequence),
-            |group, run| group.broadcast_parts(run, &mut data[head..], root),
+            |sequence| {
+                CallSignature::new(
+                    OperationKind::BroadcastBytes,
+                    None,
+                    None,
+                    root,
+                    len,
+                    sequence,
+                )
+            },
+            |group, operation| group.broadcast_parts(operation, &mut data[head..], root),
         )
     }
 
@@ -77,21 +99,30 @@ impl Group {
         )))
     }
 
-    fn broadcast_parts(&mut self, run: Run<'_>, data: &mut [u8], root: u32) -> Result<(), Stop> {
+    fn broadcast_parts(
+        &mut self,
+        operation: Operation<'_>,
+        data: &mut [u8],
+        root: u32,
+    ) -> Result<(), Stop> {
         let topology = &self.topology;
-        let order = run.order();
+        let net_operation = operation.on_net();
         let mut between = self.net.as_mut().map(|net| {
             move |data: &mut [u8]| {
                 let host = net.host_of(root);
-                net.broadcast(order, data, host).map_err(Stop::from)
+                net.broadcast(net_operation, data, host).map_err(Stop::from)
             }
         });
         let Some(local) = &mut self.local else {
             return between.map_or(Ok(()), |mut between| between(data));
         };
-        let here = topology.local_ranks().contains(&root);
-        let source = if here { root - topology.first_rank } else { 0 };
-        let (call, deadline) = (run.call, run.deadline);
+        let is_local = topology.local_ranks().contains(&root);
+        let source = if is_local {
+            root - topology.first_rank
+        } else {
+            0
+        };
+        let (call, deadline) = (operation.call, operation.deadline);
         if topology.host_count == 1 {
             return Ok(local.broadcast(Some(call), deadline, data, source)?);
         }
@@ -99,13 +130,13 @@ impl Group {
             let is_root = topology.rank == root;
             return local.broadcast_small_with(call, deadline, data, source, is_root, between);
         }
-        if here {
+        if is_local {
             local.broadcast(Some(call), deadline, data, source)?;
         }
         if let Some(between) = &mut between {
             between(data)?;
         }
-        if !here {
+        if !is_local {
             local.broadcast(Some(call), deadline, data, source)?;
         }
         Ok(())

@@ -1,19 +1,19 @@
-//! Who is where: the tree's shape, and the ranks of each host.
+//! The shape of the tree, and the ranks of each host.
 
 use std::{
     ops::Range,
     time::{Duration, Instant},
 };
 
-use super::wire::{Net, Order};
+use super::wire::{Net, NetOperation};
 use crate::{
-    call::{Call, Kind},
     error::Error,
+    signature::{CallSignature, OperationKind},
     topology::Topology,
 };
 
-/// The binomial tree rooted at host 0: the parent of a host is its index without the lowest set bit,
-/// so the hosts below one are a contiguous range that begins with it.
+/// The binomial tree rooted at host 0. The parent of a host is its index without the lowest set
+/// bit. The hosts below one are a contiguous range that begins with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree {
     pub(super) me: u32,
@@ -57,9 +57,9 @@ impl Net {
         }
     }
 
-    /// Tells all hosts of each other: up the tree and down again. The last part of connecting, which so
-    /// returns when all leaders are connected.
-    pub(super) fn meet(
+    /// Distributes the layout of all hosts up and down the tree. This is the last step of
+    /// connecting, so it returns when all leaders are connected.
+    pub(super) fn exchange_layout(
         &mut self,
         topology: &Topology,
         all_here: bool,
@@ -67,20 +67,25 @@ impl Net {
         timeout: Duration,
     ) -> Result<(), Error> {
         let hosts = self.count as usize;
-        let call = Call::new(Kind::Places, None, None, 0, hosts, 0);
-        let order = Order {
+        let call = CallSignature::new(OperationKind::Places, None, None, 0, hosts, 0);
+        let operation = NetOperation {
             call: &call,
             deadline: Some(deadline),
             timeout,
         };
-        // Of each host its lowest rank, and whether all its neighbours are on its machine.
+        // For each host: its lowest rank, and whether all its neighbours are on its machine.
         let mut table = vec![[0u32; 2]; hosts];
         table[self.me as usize] = [topology.first_rank, u32::from(all_here)];
         let bounds: Vec<usize> = (0..=hosts).collect();
         let unit = size_of::<[u32; 2]>();
-        self.tree_allgather(order, bytemuck::cast_slice_mut(&mut table), &bounds, unit)?;
-        let places = table.iter().map(|host| host[0]);
-        self.starts = places.chain([topology.size]).collect();
+        self.tree_allgather(
+            operation,
+            bytemuck::cast_slice_mut(&mut table),
+            &bounds,
+            unit,
+        )?;
+        let first_ranks = table.iter().map(|host| host[0]);
+        self.starts = first_ranks.chain([topology.size]).collect();
         self.one_machine = table.iter().all(|host| host[1] == 1);
         if !self.starts.is_sorted_by(|a, b| a < b) || self.starts[0] != 0 {
             return Err(Error::Config(format!(
@@ -98,13 +103,14 @@ impl Net {
             .saturating_sub(1) as u32
     }
 
-    /// Where each host's part begins in a buffer with `unit(rank)` elements for each rank, and its end.
+    /// The offsets at which each host's part begins in a buffer with `unit(rank)` elements for each
+    /// rank, and the end of the last part.
     pub(crate) fn bounds(&self, unit: impl Fn(u32) -> usize) -> Vec<usize> {
         let mut bounds = vec![0];
-        let mut at = 0;
+        let mut end = 0;
         for pair in self.starts.windows(2) {
-            at += (pair[0]..pair[1]).map(&unit).sum::<usize>();
-            bounds.push(at);
+            end += (pair[0]..pair[1]).map(&unit).sum::<usize>();
+            bounds.push(end);
         }
         bounds
     }

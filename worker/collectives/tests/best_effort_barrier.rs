@@ -1,4 +1,4 @@
-//! The barrier on which nothing depends.
+//! The barrier on which no correctness depends.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
@@ -10,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use support::{SESSION, members, round};
+use support::{ROUND, members, round};
 
 /// Longer than any test may take.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn nobody_of_a_host_passes_before_all_of_it_have_come() {
+fn no_member_of_a_host_passes_before_all_have_arrived() {
     let counts = [
         AtomicUsize::new(0),
         AtomicUsize::new(0),
@@ -24,26 +24,26 @@ fn nobody_of_a_host_passes_before_all_of_it_have_come() {
     ];
     let layout = [3, 1, 4];
     round(&layout, |group| {
-        let at = *group.topology();
-        let host = at.host_index as usize;
-        // The last one is late, and who is alone on its host waits for nobody.
-        if at.local_index + 1 == at.local_count {
+        let topology = *group.topology();
+        let host = topology.host_index as usize;
+        // The last member is late. A member that is alone on its host waits for no other.
+        if topology.local_index + 1 == topology.local_count {
             thread::sleep(Duration::from_millis(20));
         }
         counts[host].fetch_add(1, Ordering::SeqCst);
-        group.soft_barrier().wait(LONG);
+        group.best_effort_barrier().wait(LONG);
         assert_eq!(counts[host].load(Ordering::SeqCst), layout[host] as usize);
-        // It is no call of the group's: those go on as if it had not been.
+        // It is no operation of the group: later operations are not affected.
         group.barrier().unwrap();
     });
 }
 
 #[test]
-fn who_does_not_come_is_waited_for_no_longer_than_that() {
+fn the_wait_for_a_missing_member_ends_at_the_timeout() {
     round(&[3], |group| {
         if group.topology().rank > 0 {
             let start = Instant::now();
-            group.soft_barrier().wait(Duration::from_millis(20));
+            group.best_effort_barrier().wait(Duration::from_millis(20));
             assert!(start.elapsed() >= Duration::from_millis(20));
         }
         group.barrier().unwrap();
@@ -51,7 +51,7 @@ fn who_does_not_come_is_waited_for_no_longer_than_that() {
 }
 
 #[test]
-fn who_leaves_and_an_abort_end_the_wait() {
+fn a_leave_and_an_abort_end_the_wait() {
     for aborts in [false, true] {
         let mut members = members(&[3]);
         let last = members.pop().unwrap();
@@ -62,12 +62,12 @@ fn who_leaves_and_an_abort_end_the_wait() {
                 let group = member.connect().unwrap();
                 scope.spawn(move || {
                     let start = Instant::now();
-                    group.soft_barrier().wait(LONG);
+                    group.best_effort_barrier().wait(LONG);
                     assert!(start.elapsed() < LONG);
                 });
             }
             match aborts {
-                true => aborter.abort(SESSION),
+                true => aborter.abort(ROUND),
                 false => drop(last),
             }
         });

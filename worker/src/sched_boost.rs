@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use elasticrun_collectives::SoftBarrier;
+use elasticrun_collectives::BestEffortBarrier;
 use elasticrun_shm::sched::{SHORTEST_SLICE, ShortSlice};
 
 /// How long one waits for the others; who takes longer has more to do than to wait for a processor.
@@ -29,7 +29,7 @@ impl Hurry {
     }
 
     /// Up to the first boundary of a round, where all members of the host meet.
-    pub(crate) fn until(self, meeting: SoftBarrier) -> Start {
+    pub(crate) fn until(self, meeting: BestEffortBarrier) -> Start {
         Start {
             meeting,
             _hurry: self,
@@ -40,7 +40,7 @@ impl Hurry {
 /// The part of a round that is before the first boundary.
 #[derive(Debug)]
 pub(crate) struct Start {
-    meeting: SoftBarrier,
+    meeting: BestEffortBarrier,
     _hurry: Hurry,
 }
 

@@ -1,32 +1,33 @@
-//! What a rank called: compared between ranks at each operation, so that a mismatch is an error.
+//! The signature of a call: compared between ranks at each operation, so that a mismatch is an
+//! error.
 
 use std::fmt;
 
 use crate::element::{DType, Op};
 
-/// Which operation.
+/// The operations. The values are part of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// Nobody leaves before all have entered.
+pub enum OperationKind {
+    /// No member leaves before all have entered.
     Barrier = 1,
-    /// One rank's data to all.
+    /// Sends the data of one rank to all.
     Broadcast = 2,
-    /// All ranks' data to all.
+    /// Sends the data of all ranks to all.
     Allgather = 3,
-    /// All ranks' data, of different sizes, to all.
+    /// Sends the data of all ranks, of different sizes, to all.
     Allgatherv = 4,
-    /// Element-wise reduction, result to all.
+    /// Element-wise reduction. All ranks get the result.
     Allreduce = 5,
-    /// Element-wise reduction, each rank gets its share.
+    /// Element-wise reduction. Each rank gets one block of the result.
     ReduceScatter = 6,
-    /// Exchange of the ranks' places, made by the library itself before it first needs them.
+    /// Exchange of the first rank of each host. The crate runs it as the last step of connecting.
     Places = 7,
-    /// One rank's bytes to all, who do not know how many.
+    /// Sends the bytes of one rank to all. The other ranks do not know the length in advance.
     BroadcastBytes = 8,
 }
 
-impl Kind {
+impl OperationKind {
     fn name(code: u8) -> &'static str {
         match code {
             1 => "barrier",
@@ -44,20 +45,20 @@ impl Kind {
 
 /// One rank's view of an operation. Two ranks match if all fields are equal.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Call {
-    /// Kind, element type and reduction, one byte each.
+pub struct CallSignature {
+    /// Operation kind, element type and reduction, one byte each.
     pub(crate) code: u32,
-    /// Root rank; where there is none, what the caller says of the shape of its data, 0 for nothing.
+    /// The root rank. For operations without a root, the shape digest of the caller, or 0.
     pub(crate) root: u32,
-    /// Elements (bytes for the operations on bytes).
+    /// Number of elements. Number of bytes for the operations on bytes.
     pub(crate) len: u64,
-    /// Count of operations of this group before this one.
+    /// Number of operations of this group before this one.
     pub(crate) seq: u64,
 }
 
-impl Call {
+impl CallSignature {
     pub(crate) fn new(
-        kind: Kind,
+        kind: OperationKind,
         dtype: Option<DType>,
         op: Option<Op>,
         root: u32,
@@ -76,14 +77,14 @@ impl Call {
 
     pub(crate) fn has_root(&self) -> bool {
         let kind = self.code & 0xff;
-        kind == Kind::Broadcast as u32 || kind == Kind::BroadcastBytes as u32
+        kind == OperationKind::Broadcast as u32 || kind == OperationKind::BroadcastBytes as u32
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for CallSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [kind, dtype, op, _] = self.code.to_le_bytes();
-        write!(f, "{}(", Kind::name(kind))?;
+        write!(f, "{}(", OperationKind::name(kind))?;
         if op != 0 {
             write!(f, "{}, ", Op::name(op - 1))?;
         }
@@ -99,7 +100,7 @@ impl fmt::Display for Call {
     }
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for CallSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
