@@ -10,10 +10,11 @@ use crate::{
 };
 
 /// Asks the agent of this host for the key by which workers fetch the function that they call
-/// ([`Secret::call_key`]). The process does not become a worker by that.
+/// ([`Secret::call_key`]). This does not make the process a worker.
 ///
 /// # Errors
-/// [`Error::Environment`] without an agent; [`Error::AgentLost`] if it cannot be reached or does not answer.
+/// [`Error::Environment`] without an agent; [`Error::AgentLost`] if the agent cannot be reached or
+/// does not answer.
 pub fn call_key() -> Result<Secret, Error> {
     let socket = env::var_os(SOCKET).ok_or_else(|| Error::Environment {
         name: SOCKET,

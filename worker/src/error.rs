@@ -1,4 +1,4 @@
-//! Why a worker cannot go on: in this round, or at all.
+//! Why a worker cannot continue, in this round or at all.
 
 use std::io;
 
@@ -11,10 +11,11 @@ use crate::state;
 /// Why a call of the SDK failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The round is over; an error to pass on to [`crate::run`] and not to report.
+    /// The round is over. Pass this error on to [`crate::run`]; do not report it.
     #[error(transparent)]
     Interrupted(#[from] Interrupt),
-    /// The job goes on without this process. Whatever its exit code, it is no failure.
+    /// The job continues without this process. The exit code of the process does not count as a
+    /// failure.
     #[error(
         "this worker's slot is no longer part of the job (its rank is -1): the process can end"
     )]
@@ -22,118 +23,119 @@ pub enum Error {
     /// The process was told to end.
     #[error("this worker was told to stop: {}", why_stopped(*.why))]
     Stopped {
-        /// Why.
+        /// The reason.
         why: StopReason,
     },
-    /// There is no agent any more, so there is no job either.
+    /// The agent is gone, and the job with it.
     #[error("the agent of this host is gone ({why}): the process must end")]
     AgentLost {
-        /// What the connection said.
+        /// The error of the connection.
         why: String,
     },
-    /// A variable that the agent sets is not what an agent sets.
+    /// A variable that the agent sets has an invalid value.
     #[error(
         "{name}={value:?} is not what an elasticrun agent sets: start this program by `elasticrun`, or unset it to run alone"
     )]
     Environment {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
     },
-    /// The agent did not let this process in.
+    /// The agent refused this process.
     #[error("the agent refused this process: {why}")]
     Refused {
-        /// What it said.
+        /// The agent's reason.
         why: String,
     },
-    /// The agent did not speak as an agent of this release does.
+    /// The agent broke the protocol of this release.
     #[error(
         "the agent's messages cannot be understood ({why}): run agent and worker of the same release"
     )]
     Protocol {
-        /// What was wrong.
+        /// The violation.
         why: String,
     },
-    /// The system refused something that the SDK needs.
+    /// A system call that the SDK needs failed.
     #[error("cannot {what}")]
     System {
-        /// What was tried.
+        /// What the SDK tried to do.
         what: &'static str,
-        /// What the system said.
+        /// The system error.
         source: io::Error,
     },
-    /// The memory for commits.
+    /// The memory for commits failed.
     #[error("cannot commit")]
     Commit(#[from] elasticrun_shm::commit::Error),
-    /// The state did not write itself.
+    /// Saving the state failed.
     #[error("the state could not be saved")]
     Save(#[source] io::Error),
     /// The states of the workers do not fit together.
     #[error("the workers of the round do not agree")]
     Agree(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The state did not read itself.
+    /// Restoring the state failed.
     #[error("the state could not be restored")]
     Restore(#[from] state::Error),
     /// A collective was called wrongly, here or on another worker.
     #[error(transparent)]
     Collective(elasticrun_collectives::Error),
-    /// The bytes of the base did not come over whole.
+    /// The bytes of the base arrived damaged.
     #[error(
         "the state of commit {id} came damaged from {from}: the worker ends and a new one takes its place"
     )]
     Damaged {
-        /// Which commit.
+        /// The commit.
         id: elasticrun_protocol::CommitId,
-        /// From whom.
+        /// The sender.
         from: &'static str,
     },
-    /// [`crate::run`] has returned before: a process is a worker once.
+    /// [`crate::run`] was called before. A process is a worker once.
     #[error(
         "run() was called before in this process or in the one that it was forked from: call it once, for all that is to be trained"
     )]
     RunTwice,
-    /// The key-value store did not do what it was asked for.
+    /// The key-value store refused a request or failed.
     #[error(transparent)]
     Store(#[from] elasticrun_protocol::store::Refused),
-    /// This process is a child of a worker and not one itself.
+    /// This process is a forked child of a worker.
     #[error(
         "this process was forked from a worker, which alone can reach the store of the job: call it there"
     )]
     Forked,
-    /// A call that is made within a round came outside of one, or the other way round.
+    /// A call that belongs inside a round was made outside of one, or the reverse.
     #[error("cannot {what}: this process is not at that point of a round")]
     OutOfRound {
-        /// What was tried.
+        /// What the caller tried to do.
         what: &'static str,
     },
-    /// The base could not be fetched from the host that keeps it, several times.
+    /// Fetching the base from the host that keeps it failed several times.
     #[error("cannot fetch the state of commit {id} from {address}: do the hosts reach each other?")]
     Fetch {
-        /// Which commit.
+        /// The commit.
         id: elasticrun_protocol::CommitId,
         /// The agent that keeps it.
         address: std::net::SocketAddr,
-        /// What went wrong the last time.
+        /// The last error.
         source: io::Error,
     },
-    /// No member of the round has the commit that the round begins with, nor is it kept elsewhere.
+    /// Neither a member of the round nor another process holds the commit that the round begins
+    /// with.
     #[error(
         "the state of commit {id} is not where the driver saw it: the worker ends and a new one takes its place"
     )]
     BaseMissing {
-        /// Which commit.
+        /// The commit.
         id: elasticrun_protocol::CommitId,
     },
 }
 
 impl Error {
-    /// For `map_err`.
+    /// Wraps a system error, for `map_err`.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }
 
-    /// What a worker told to stop returns.
+    /// The error of a worker that was told to stop.
     pub(crate) fn stopped(why: StopReason) -> Self {
         match why {
             StopReason::Removed => Self::Removed,
@@ -141,13 +143,13 @@ impl Error {
         }
     }
 
-    /// A call that belongs to a round came outside of one.
+    /// A call that belongs inside a round was made outside of one.
     pub(crate) const NO_ROUND: Self = Self::OutOfRound {
         what: "commit, sync, use the round's store or come to a boundary outside of a round",
     };
 
-    /// Whether the process was told to end: the job goes on without it or is over, nothing is wrong here, and the
-    /// exit code does not count.
+    /// Whether the process was told to end. The job continues without it or is over, nothing is
+    /// wrong here, and the exit code does not count.
     pub fn is_stop(&self) -> bool {
         matches!(self, Self::Removed | Self::Stopped { .. })
     }

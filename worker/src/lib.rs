@@ -19,44 +19,44 @@
 //! ```
 //!
 //! # Theory of operation
-//! [`run`] calls the training function once for each round that this process is a member of. Before each
-//! call all members hold the same state: that of the round's base, the newest complete commit of the job.
-//! Within a round a call of [`Session`] fails once the round is over; pass its error on with `?`, and
+//! [`run`] calls the training function once for each round that this process is a member of. Before
+//! each call, all members hold the same state: that of the round's base, the newest complete commit
+//! of the job. Calls of [`Session`] fail once the round is over. Pass their errors on with `?`, and
 //! [`run`] takes the process to the next round.
 //!
-//! - A failure elsewhere ends the round anywhere ([`Interrupt::WorkersFailed`]); the state goes back to the
-//!   base, so at most the work since the last [`Session::commit`] is done again.
-//! - A planned change ends it in all members at the same boundary ([`Interrupt::HostsUpdated`]), which is a
-//!   commit; nothing is done again. A boundary is a call of [`Session::commit`] or
-//!   [`Session::check_host_updates`]; it costs no message.
+//! - A failure of another worker ends the round at any point ([`Interrupt::WorkersFailed`]). The state
+//!   goes back to the base, so at most the work since the last [`Session::commit`] is repeated.
+//! - A planned change ends it in all members at the same boundary ([`Interrupt::HostsUpdated`]). That
+//!   boundary is a commit, so no work is repeated. A boundary is a call of [`Session::commit`] or
+//!   [`Session::check_host_updates`]. It costs no message.
 //!
-//! The process talks to the agent of its host, which started it: over a Unix socket, and through memory
-//! that both map and that outlives the process. One thread of the SDK listens there and gives signs of
-//! life; nothing is started before the first [`run`], so forking before it is safe.
+//! The process talks to the agent of its host, which started it, over a Unix socket and through
+//! memory that both map and that outlives the process. One thread of the SDK reads the socket and
+//! sends heartbeats. No thread is started before the first [`run`], so forking before it is safe.
 //!
-//! Without an agent (a script run by hand) the process is a world of one worker.
+//! Without an agent (a script run by hand), this is a single process: a world of one worker.
 //!
 //! # Invariants
-//! - W1 interrupts are level-triggered: what came before a call is seen by the call.
-//! - W2 the state that training continues from is that of one complete commit, whole.
-//! - W3 a commit that returned is in the agent's memory; it survives this process.
-//! - W4 a round that is over elsewhere takes the commit that a process is on its way to: what it computed is whole, and
-//!   the next round may begin with it. The boundary behind the commit says that the round is over. Once an operation of
-//!   this process was cut short, or a call has said that the round is over, a commit is refused: its state may rest on half
-//!   of something.
+//! - W1 Interrupts are level-triggered: a call sees an interrupt that came before it.
+//! - W2 Training continues from the state of one complete commit.
+//! - W3 A commit that returned is in the agent's memory. It survives this process.
+//! - W4 A process may still make its next commit after the round has ended elsewhere: its state is
+//!   complete, and the next round may begin with it. The boundary after the commit reports the end. Once
+//!   an operation of this process was cut short, or a call has reported the end, commits are refused,
+//!   since the state may depend on incomplete results.
 //!
 //! # Not promised
-//! That all workers fail at the same call when a round is aborted. What the state holds after a call of
-//! the training function was interrupted by a failure; it is restored before the next one.
+//! That all workers fail at the same call when a round is aborted. The contents of the state after a
+//! failure has interrupted the training function. They are restored before its next call.
 
 mod agent;
-mod alone;
 mod call_key;
 mod error;
-mod hurry;
 mod memory;
 mod round;
 mod run;
+mod sched_boost;
+mod standalone;
 
 pub mod sampler;
 mod session;
@@ -78,5 +78,5 @@ pub use sampler::ElasticSampler;
 pub use session::Session;
 pub use state::State;
 pub use store::Store;
-pub use worker::{Through, Worker};
+pub use worker::{FailureOrigin, Worker};
 pub use world::World;

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Error, State};
 
-/// What a commit's bytes are compared by.
+/// Computes the value by which commits are compared.
 pub(crate) fn fingerprint(bytes: &[u8]) -> Fingerprint {
     Fingerprint {
         len: bytes.len() as u64,
@@ -15,19 +15,19 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> Fingerprint {
     }
 }
 
-/// See the module.
+/// The commit memory of this process, with the last computed fingerprint.
 #[derive(Debug)]
 pub(crate) struct Memory {
     writer: CommitWriter,
-    /// The last print computed, since a round may fail and its successor have the same base.
-    print: Option<(CommitId, Fingerprint)>,
+    /// The last computed fingerprint. A round may fail, and its successor may have the same base.
+    fingerprint: Option<(CommitId, Fingerprint)>,
 }
 
 impl Memory {
     pub(crate) fn open(fds: CommitFds) -> Result<Self, Error> {
         Ok(Self {
             writer: CommitWriter::open(fds)?,
-            print: None,
+            fingerprint: None,
         })
     }
 
@@ -51,19 +51,19 @@ impl Memory {
         Ok(self.writer.read(id)?.1)
     }
 
-    /// What a commit is compared by, if it is here.
-    pub(crate) fn print(&mut self, id: CommitId) -> Option<Fingerprint> {
-        if let Some((of, print)) = self.print
-            && of == id
+    /// The fingerprint of a commit, if this process holds it.
+    pub(crate) fn fingerprint(&mut self, id: CommitId) -> Option<Fingerprint> {
+        if let Some((known, fingerprint)) = self.fingerprint
+            && known == id
         {
-            return Some(print);
+            return Some(fingerprint);
         }
-        let print = fingerprint(self.bytes(id).ok()?);
-        self.print = Some((id, print));
-        Some(print)
+        let fingerprint = fingerprint(self.bytes(id).ok()?);
+        self.fingerprint = Some((id, fingerprint));
+        Some(fingerprint)
     }
 
-    /// Makes a commit of a state.
+    /// Commits a state.
     pub(crate) fn save(
         &mut self,
         id: CommitId,
@@ -72,7 +72,8 @@ impl Memory {
         self.write(id, |write| state.save(write).map_err(Error::Save))
     }
 
-    /// Makes a commit of what `fill` writes. Without it, if `fill` fails, the newest one stays.
+    /// Commits what `fill` writes. If `fill` fails, there is no new commit and the newest one
+    /// stays.
     pub(crate) fn write(
         &mut self,
         id: CommitId,
@@ -84,12 +85,13 @@ impl Memory {
         Ok(())
     }
 
-    /// The print may be of a commit that is discarded, and its id come again with other bytes.
-    fn forget_print(&mut self) {
-        if let Some((id, _)) = self.print
+    /// The fingerprint may belong to a discarded commit, whose id may be used again for other
+    /// bytes.
+    fn forget_fingerprint(&mut self) {
+        if let Some((id, _)) = self.fingerprint
             && !self.holds(id)
         {
-            self.print = None;
+            self.fingerprint = None;
         }
     }
 }
@@ -100,24 +102,24 @@ impl Commits for Memory {
     }
 
     fn discard_newer(&mut self, base: Option<CommitId>) {
-        self.forget_print();
-        self.writer.discard_newer(base.unwrap_or(FIRST));
+        self.forget_fingerprint();
+        self.writer.discard_newer(base.unwrap_or(OLDEST));
     }
 
     fn discard(&mut self, id: CommitId) {
-        self.print = None;
+        self.fingerprint = None;
         self.writer.discard_newer(before(id));
     }
 }
 
-/// Older than all commits: rounds count from 1.
-const FIRST: CommitId = CommitId {
+/// Older than all commits: round numbers start at 1.
+const OLDEST: CommitId = CommitId {
     epoch: DriverEpoch(0),
     round: Round(0),
     count: 0,
 };
 
-/// The largest id that is smaller.
+/// The largest smaller id.
 fn before(id: CommitId) -> CommitId {
     let CommitId {
         epoch,
@@ -168,20 +170,20 @@ mod tests {
             assert!(before(id) < id);
         }
         assert_eq!(before(id(1, 7)), id(1, 6));
-        assert_eq!(before(FIRST), FIRST);
+        assert_eq!(before(OLDEST), OLDEST);
     }
 
     #[test]
-    fn a_commit_that_is_written_again_has_a_new_print() {
+    fn a_commit_that_is_written_again_has_a_new_fingerprint() {
         let mut memory = memory();
         memory.save(id(1, 1), &1_u64).unwrap();
-        let print = memory.print(id(1, 1)).unwrap();
+        let first = memory.fingerprint(id(1, 1)).unwrap();
         memory.discard(id(1, 1));
-        assert_eq!(memory.print(id(1, 1)), None);
+        assert_eq!(memory.fingerprint(id(1, 1)), None);
         memory.save(id(1, 1), &2_u64).unwrap();
-        assert_ne!(memory.print(id(1, 1)).unwrap(), print);
+        assert_ne!(memory.fingerprint(id(1, 1)).unwrap(), first);
         assert_eq!(
-            memory.print(id(1, 1)).unwrap(),
+            memory.fingerprint(id(1, 1)).unwrap(),
             fingerprint(&2_u64.to_le_bytes())
         );
     }

@@ -2,20 +2,23 @@
 
 use crate::{Error, Group, Hooks, Session, SetupStep, State, Worker};
 
-/// Trains `state` through all changes of the job's hosts: calls `train` once for each round, until it
-/// returns `Ok` or an error of its own.
+/// Trains `state` through all changes of the job's hosts. Calls `train` once for each round, until
+/// it returns `Ok` or an error of its own.
 ///
-/// Before each call the state is the same in all workers, that of the newest commit, and [`State::reset`]
-/// was called. `train` gets the round and the state; it must go on from wherever the state is, and return
-/// the errors of [`Session`]'s calls, as they are or wrapped. When it has returned `Ok`, this process is done:
-/// it should end soon, since the job ends when all workers have.
+/// Before each call, the state is the same in all workers, that of the newest commit, and
+/// [`State::reset`] was called. `train` receives the round and the state. It must continue from any
+/// state, and return the errors of [`Session`]'s calls, as they are or wrapped. When it has
+/// returned `Ok`, this process is done. It should end soon, since the job ends when all workers
+/// have.
 ///
-/// Called once in a process. Outside of a job (no `ELASTICRUN_AGENT_SOCKET`) it runs in a world of one worker.
+/// Call it once per process. Outside of a job (no `ELASTICRUN_AGENT_SOCKET`), it runs as a single
+/// process.
 ///
 /// # Errors
-/// Any error of `train` that no interrupt led to, unchanged; the process should end with a non-zero exit
-/// code then, which is a failure of this worker. [`Error::Removed`] and [`Error::Stopped`] if the job goes on
-/// without this process, whose exit code is ignored then. Else what went wrong in the SDK.
+/// Any error of `train` that no interrupt caused, unchanged. The process should then end with a
+/// non-zero exit code, which is a failure of this worker. [`Error::Removed`] and [`Error::Stopped`]
+/// if the job continues without this process, whose exit code is then ignored. Otherwise an error
+/// of the SDK.
 pub fn run<S, T, E>(
     state: &mut S,
     mut train: impl FnMut(&mut Session<'_>, &mut S) -> Result<T, E>,
@@ -26,7 +29,7 @@ where
 {
     let mut worker = Worker::attach()?;
     loop {
-        // Without a limit of its patience it comes back with a round.
+        // Without a timeout, it returns with a round.
         let Some(mut group) = worker.join(None)? else {
             continue;
         };
@@ -66,7 +69,7 @@ fn set_up(
             SetupStep::RestoreNewest | SetupStep::Restore => {
                 worker.restore_newest(state)?;
             }
-            // Of SDKs whose states have such code of the user's.
+            // For SDKs whose states have user callbacks for these steps.
             SetupStep::Reset | SetupStep::RequireBase | SetupStep::SyncOwn => {}
             SetupStep::Sync { fresh } => {
                 worker.sync(group, state, fresh)?;

@@ -1,18 +1,21 @@
-//! Which samples a worker trains on, in an order that does not depend on the number of workers.
+//! Selects the samples of a worker, in an order that does not depend on the number of workers.
 //!
-//! An epoch is a permutation of all samples, drawn from seed and epoch. All workers walk along it together. So all that is
-//! kept is the epoch and the number of samples processed in it, whatever sizes the world had on the way; after a change the
-//! rest is shared out over the new world. The order takes no memory: it is computed index by index.
+//! An epoch is a permutation of all samples, drawn from seed and epoch. All workers advance along
+//! it together. The state is therefore only the epoch and the number of samples processed in it,
+//! whatever sizes the world had before. After a change, the remaining samples are divided among the
+//! new members. The order takes no memory: it is computed index by index.
 //!
-//! There are two ways along it. In batches ([`next_batch`](ElasticSampler::next_batch)), each step takes the next global batch
-//! and shares it out. In turns ([`turns`](ElasticSampler::turns)), as a loader iterates that makes batches by itself, the
-//! samples that were left when the round began are dealt out in turn.
+//! There are two ways to iterate. In batches ([`next_batch`](ElasticSampler::next_batch)), each
+//! step takes the next global batch and divides it. In turns ([`turns`](ElasticSampler::turns)),
+//! for loaders that form batches by themselves, the samples that were left at the start of the
+//! round are assigned round-robin.
 //!
 //! # Invariants
-//! - S1 over one epoch, for any sizes of the world and any size of batches, each index comes exactly once. Turns with
-//!   padding give at most `size - 1` of them again.
-//! - S2 all workers of a round have the same number of batches, the last ones perhaps with fewer samples or
-//!   none, so that all can call the same collectives. With padding they have as many turns.
+//! - S1 Over one epoch, for any sizes of the world and any batch sizes, each index comes exactly
+//!   once. Turns with padding repeat at most `size - 1` of them.
+//! - S2 All workers of a round have the same number of batches, so that all can call the same
+//!   collectives. The last batches may have fewer samples or none. With padding, all workers have
+//!   the same number of turns.
 
 use std::{
     io::{self, Write},
@@ -24,7 +27,7 @@ pub use elasticrun_ledger::permutation::Permutation;
 
 use crate::{State, World, state::Error};
 
-/// The position in the data of an elastic job: part of its [`State`].
+/// The position of an elastic job in its data: a part of its [`State`].
 ///
 /// ```
 /// # use elasticrun_worker::{ElasticSampler, Error, run};
@@ -51,14 +54,14 @@ pub struct ElasticSampler {
     len: u64,
     epoch: u64,
     position: u64,
-    /// Where the turns of this round began.
+    /// Position at which the turns of this round began.
     start: u64,
-    /// None: the samples come in the order of the data set.
+    /// `None` keeps the order of the data set.
     order: Option<Permutation>,
 }
 
 impl ElasticSampler {
-    /// The start of epoch 0 of samples `0..len`. All workers pass the same values.
+    /// Starts at epoch 0 of the samples `0..len`. All workers pass the same values.
     pub fn new(len: u64, seed: u64) -> Self {
         Self {
             seed,
@@ -70,7 +73,7 @@ impl ElasticSampler {
         }
     }
 
-    /// As [`new`](Self::new), with the samples of each epoch in the order of the data set.
+    /// Like [`new`](Self::new), with the samples of each epoch in the order of the data set.
     pub fn unshuffled(len: u64) -> Self {
         Self {
             seed: 0,
@@ -82,7 +85,7 @@ impl ElasticSampler {
         }
     }
 
-    /// Samples of an epoch.
+    /// Number of samples of an epoch.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -92,41 +95,45 @@ impl ElasticSampler {
         self.len == 0
     }
 
-    /// The epoch, from 0.
+    /// The epoch, starting at 0.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Samples of this epoch that all workers together have processed.
+    /// Number of samples of this epoch that all workers together have processed.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Samples of this epoch that are left.
+    /// Number of samples of this epoch that are left.
     pub fn left(&self) -> u64 {
         self.len - self.position
     }
 
-    /// This worker's share of the next global batch, at most `most` samples; `None` at the end of the epoch.
+    /// This worker's share of the next global batch, at most `max_batch` samples. `None` at the end
+    /// of the epoch.
     ///
-    /// When fewer than `size * most` samples are left they are shared out evenly, and a worker may get none: it
-    /// gets an empty batch and joins the collectives of this step all the same. The position does not move
-    /// before [`ElasticSampler::processed`].
+    /// When fewer than `size * max_batch` samples are left, they are divided evenly. A worker may
+    /// get an empty batch and still takes part in the collectives of this step. The position does
+    /// not move before [`ElasticSampler::processed`].
     ///
     /// # Panics
-    /// If `most` is 0.
-    pub fn next_batch(&self, world: &World, most: u32) -> Option<Batch> {
-        self.batch_of(world.rank(), world.size(), most)
+    /// If `max_batch` is 0.
+    pub fn next_batch(&self, world: &World, max_batch: u32) -> Option<Batch> {
+        self.batch_of(world.rank(), world.size(), max_batch)
     }
 
-    /// [`next_batch`](Self::next_batch) of the worker of a rank.
+    /// [`next_batch`](Self::next_batch) for the worker with this rank.
     ///
     /// # Panics
-    /// If `most` is 0.
-    pub fn batch_of(&self, rank: u32, size: u32, most: u32) -> Option<Batch> {
-        assert!(most > 0, "a batch of no samples would never end the epoch");
+    /// If `max_batch` is 0.
+    pub fn batch_of(&self, rank: u32, size: u32, max_batch: u32) -> Option<Batch> {
+        assert!(
+            max_batch > 0,
+            "a batch of no samples would never end the epoch"
+        );
         let (rank, size) = (u64::from(rank), u64::from(size));
-        let global = self.left().min(size * u64::from(most));
+        let global = self.left().min(size * u64::from(max_batch));
         if global == 0 {
             return None;
         }
@@ -136,35 +143,35 @@ impl ElasticSampler {
         };
         Some(Batch {
             sampler: self.clone(),
-            own: bound(rank)..bound(rank + 1),
-            all: self.position..self.position + global,
+            local: bound(rank)..bound(rank + 1),
+            global: self.position..self.position + global,
         })
     }
 
-    /// The step with this batch is done in all workers (its gradients are reduced): go past it.
+    /// Advances past a batch whose step is done in all workers (its gradients are reduced).
     ///
     /// # Panics
     /// If it is not the next batch.
     pub fn processed(&mut self, batch: &Batch) {
         assert!(
-            (batch.sampler.epoch, batch.all.start) == (self.epoch, self.position)
-                && batch.all.end <= self.len,
+            (batch.sampler.epoch, batch.global.start) == (self.epoch, self.position)
+                && batch.global.end <= self.len,
             "a batch is processed once, and in order"
         );
-        self.position = batch.all.end;
+        self.position = batch.global.end;
     }
 
-    /// The next samples of the epoch are processed, by all workers together.
+    /// Records that all workers together have processed the next samples of the epoch.
     pub fn record_next(&mut self, samples: u64) {
         self.position += samples.min(self.left());
     }
 
-    /// Goes to the start of the next epoch, which has an order of its own.
+    /// Goes to the start of the next epoch, which has another order.
     pub fn next_epoch(&mut self) {
         self.go_to(self.epoch + 1, 0);
     }
 
-    /// Goes to a position of an epoch, and shares out what is left from there.
+    /// Goes to a position of an epoch and divides the remaining samples from there.
     ///
     /// # Panics
     /// If `position` is beyond the number of samples.
@@ -180,12 +187,14 @@ impl ElasticSampler {
         self.share_out();
     }
 
-    /// Shares out what is left of the epoch among the members of a new round: their turns begin at the position.
+    /// Divides the remaining samples of the epoch among the members of a new round: their turns
+    /// begin at the position.
     pub fn share_out(&mut self) {
         self.start = self.position;
     }
 
-    /// The turns of the worker of a rank. `padding` gives the last samples again, so that all workers have as many turns.
+    /// The turns of the worker with this rank. `padding` repeats the last samples, so that all
+    /// workers have the same number of turns.
     ///
     /// # Panics
     /// If `size` is 0.
@@ -200,30 +209,32 @@ impl ElasticSampler {
         }
     }
 
-    /// Turns that are done since what was left was shared out.
+    /// Number of turns done since the remaining samples were divided.
     pub fn turns_done(&self, size: u32) -> u64 {
         (self.position - self.start).div_ceil(u64::from(size))
     }
 
-    /// All workers have done so many turns since what is left was shared out.
+    /// Records the number of turns that all workers have done since the remaining samples were
+    /// divided.
     pub fn record_turns(&mut self, turns: u64, size: u32) {
         let reached = self.start.saturating_add(turns.saturating_mul(size.into()));
         self.position = self.position.max(reached.min(self.len));
     }
 
-    /// The sample at a place of the order of this epoch.
+    /// The sample at an index of the order of this epoch.
     ///
     /// # Panics
-    /// If `place` is not below the number of samples.
-    pub fn at(&self, place: u64) -> u64 {
+    /// If `index` is not below the number of samples.
+    pub fn at(&self, index: u64) -> u64 {
         match &self.order {
-            Some(order) => order.at(place),
-            None => place,
+            Some(order) => order.at(index),
+            None => index,
         }
     }
 }
 
-/// What a loader that iterates gives one worker: every `size`th of the samples that were left when the round began.
+/// The samples of one worker for a loader that iterates: every `size`th of those that were left at
+/// the start of the round.
 #[derive(Clone, Copy, Debug)]
 pub struct Turns<'a> {
     sampler: &'a ElasticSampler,
@@ -233,9 +244,9 @@ pub struct Turns<'a> {
 }
 
 impl Turns<'_> {
-    /// Samples of this worker.
+    /// Number of samples of this worker.
     pub fn len(&self) -> u64 {
-        // Without padding the first ranks get the samples that do not divide.
+        // Without padding, the first ranks get the remainder of the division.
         let rest = if self.padding { 0 } else { self.rank };
         (self.left() + self.size - 1).saturating_sub(rest) / self.size
     }
@@ -245,7 +256,7 @@ impl Turns<'_> {
         self.len() == 0
     }
 
-    /// Samples of all workers.
+    /// Number of samples of all workers.
     pub fn len_of_all(&self) -> u64 {
         if self.padding {
             self.len() * self.size
@@ -260,9 +271,9 @@ impl Turns<'_> {
     /// If `turn` is not below [`len`](Self::len).
     pub fn at(&self, turn: u64) -> u64 {
         assert!(turn < self.len(), "turn {turn} of {}", self.len());
-        // Beyond the last sample, those that were left at the start come again.
-        let place = (turn * self.size + self.rank) % self.left();
-        self.sampler.at(self.sampler.start + place)
+        // Beyond the last sample, the samples that were left at the start repeat.
+        let index = (turn * self.size + self.rank) % self.left();
+        self.sampler.at(self.sampler.start + index)
     }
 
     fn left(&self) -> u64 {
@@ -270,8 +281,8 @@ impl Turns<'_> {
     }
 }
 
-/// Epoch and position. The number of samples and the seed are compared, since another data set or another
-/// order would repeat some samples and leave others out.
+/// Epoch and position. The number of samples and the seed are compared, since another data set or
+/// another order would repeat some samples and skip others.
 impl State for ElasticSampler {
     fn save(&self, out: &mut dyn Write) -> io::Result<()> {
         (self.len, self.seed, self.epoch, self.position).save(out)
@@ -306,31 +317,32 @@ impl State for ElasticSampler {
 #[derive(Clone, Debug)]
 pub struct Batch {
     sampler: ElasticSampler,
-    own: Range<u64>,
-    all: Range<u64>,
+    local: Range<u64>,
+    global: Range<u64>,
 }
 
 impl Batch {
     /// The samples of this worker, each below the number of samples.
     pub fn indices(&self) -> impl ExactSizeIterator<Item = u64> + FusedIterator + '_ {
-        // A slice of the range fits into memory if anybody wants to iterate over it.
-        let len = usize::try_from(self.own.end - self.own.start).unwrap_or(usize::MAX);
-        (0..len).map(|offset| self.sampler.at(self.own.start + offset as u64))
+        // A range that a caller iterates over fits into `usize`.
+        let len = usize::try_from(self.local.end - self.local.start).unwrap_or(usize::MAX);
+        (0..len).map(|offset| self.sampler.at(self.local.start + offset as u64))
     }
 
-    /// Samples of this worker; may be 0 at the end of an epoch.
+    /// Number of samples of this worker. It may be 0 at the end of an epoch.
     pub fn len(&self) -> usize {
-        usize::try_from(self.own.end - self.own.start).unwrap_or(usize::MAX)
+        usize::try_from(self.local.end - self.local.start).unwrap_or(usize::MAX)
     }
 
     /// Whether this worker has none.
     pub fn is_empty(&self) -> bool {
-        self.own.is_empty()
+        self.local.is_empty()
     }
 
-    /// Samples of all workers in this step, at least 1: what a sum over all is to be divided by.
+    /// Number of samples of all workers in this step, at least 1. Divide sums over all workers by
+    /// it.
     pub fn global_len(&self) -> u64 {
-        self.all.end - self.all.start
+        self.global.end - self.global.start
     }
 }
 
@@ -342,7 +354,7 @@ mod tests {
     use crate::state::restore_all;
 
     proptest! {
-        /// S1 and S2, with steps that are lost: the world goes back to what was committed, as after a failure.
+        /// S1 and S2, with lost steps: the world returns to the last commit, as after a failure.
         #[test]
         fn each_sample_once_through_any_changes_of_the_world(
             len in 0u64..300,
@@ -354,21 +366,21 @@ mod tests {
             let mut steps = steps.into_iter().cycle();
             let mut again = false;
             loop {
-                let (size, most, lost) = steps.next().unwrap();
-                let shares: Vec<_> = (0..size).map(|rank| sampler.batch_of(rank, size, most)).collect();
+                let (size, max_batch, lost) = steps.next().unwrap();
+                let shares: Vec<_> = (0..size).map(|rank| sampler.batch_of(rank, size, max_batch)).collect();
                 let Some(first) = shares[0].clone() else {
                     prop_assert!(shares.iter().all(Option::is_none));
                     break;
                 };
                 let shares: Vec<_> = shares.into_iter().map(Option::unwrap).collect();
-                prop_assert!(shares.iter().all(|share| share.all == first.all && share.len() <= most as usize));
+                prop_assert!(shares.iter().all(|share| share.global == first.global && share.len() <= max_batch as usize));
                 let sizes = shares.iter().map(Batch::len);
                 prop_assert_eq!(sizes.clone().sum::<usize>() as u64, first.global_len());
                 prop_assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
                 let mut bytes = Vec::new();
                 sampler.save(&mut bytes).unwrap();
                 sampler.processed(&first);
-                // Not twice in a row, or the epoch might not end.
+                // Not twice in a row, so that the epoch ends.
                 again = lost && !again;
                 if again {
                     restore_all(&mut sampler, &bytes).unwrap();
@@ -377,7 +389,7 @@ mod tests {
                 for index in shares.iter().flat_map(Batch::indices) {
                     times[index as usize] += 1;
                 }
-                // A newcomer takes over from here.
+                // A new worker continues from here.
                 let mut bytes = Vec::new();
                 sampler.save(&mut bytes).unwrap();
                 sampler = ElasticSampler::new(len, seed);
@@ -386,7 +398,7 @@ mod tests {
             prop_assert!(times.iter().all(|times| *times == 1), "{:?}", times);
         }
 
-        /// S1 and S2 of turns: steps of some turns, and a change of the world behind each.
+        /// S1 and S2 of turns: steps of some turns, each followed by a change of the world.
         #[test]
         fn turns_give_each_sample_once_and_with_padding_all_workers_as_many(
             len in 0u64..300,
@@ -416,9 +428,9 @@ mod tests {
                 sampler.record_turns(done, size);
             }
             prop_assert_eq!(sampler.left(), 0);
-            let most = times.iter().map(|times| times - 1).sum::<u64>();
+            let repeats = times.iter().map(|times| times - 1).sum::<u64>();
             prop_assert!(times.iter().all(|times| *times >= 1));
-            prop_assert!(if padding { most <= again } else { most == 0 }, "{:?}", times);
+            prop_assert!(if padding { repeats <= again } else { repeats == 0 }, "{:?}", times);
         }
 
         #[test]

@@ -1,26 +1,27 @@
-//! How the members of a host share its processors until each has committed the first step of a round.
+//! Shares a host's processors among its members until each has committed the first step of a round.
 //!
-//! Survivors of a failure compete with each other, and with their agent. Nobody should wait for a whole time
-//! slice of each of the others while there is a round to form. And who has come to its first boundary leaves
-//! the processor to those who have not: all meet again at the next collective anyway, and until then a second
-//! failure would cost the others this step once more.
+//! Survivors of a failure compete with each other and with their agent. With short time slices, no
+//! survivor waits long for another while a round forms. A member that reaches its first boundary
+//! yields its processor to the others. It would wait for them at the next collective anyway, and
+//! until then a second failure would cost the others this step again.
 
 use std::time::Duration;
 
 use elasticrun_collectives::BestEffortBarrier;
 use elasticrun_shm::sched::{SHORTEST_SLICE, ShortSlice};
 
-/// How long one waits for the others; who takes longer has more to do than to wait for a processor.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// Maximum wait for the other members. A member that takes longer does more than wait for a
+/// processor.
+const BARRIER_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// The calling thread takes short turns until this is dropped, if the kernel grants them.
+/// Gives the calling thread short time slices until this is dropped, if the kernel permits it.
 #[derive(Debug)]
-pub(crate) struct Hurry {
+pub(crate) struct SchedBoost {
     _slice: Option<ShortSlice>,
 }
 
-impl Hurry {
-    /// Who comes from a round is in a hurry.
+impl SchedBoost {
+    /// Boosts a survivor of an earlier round.
     pub(crate) fn new(survivor: bool) -> Self {
         let slice = || ShortSlice::new(SHORTEST_SLICE).ok();
         Self {
@@ -28,25 +29,26 @@ impl Hurry {
         }
     }
 
-    /// Up to the first boundary of a round, where all members of the host meet.
-    pub(crate) fn until(self, meeting: BestEffortBarrier) -> Start {
-        Start {
-            meeting,
-            _hurry: self,
+    /// Extends the boost up to the first boundary of a round, where the members of the host wait
+    /// for each other.
+    pub(crate) fn until_first_boundary(self, barrier: BestEffortBarrier) -> UntilFirstBoundary {
+        UntilFirstBoundary {
+            barrier,
+            _boost: self,
         }
     }
 }
 
-/// The part of a round that is before the first boundary.
+/// The part of a round before the first boundary.
 #[derive(Debug)]
-pub(crate) struct Start {
-    meeting: BestEffortBarrier,
-    _hurry: Hurry,
+pub(crate) struct UntilFirstBoundary {
+    barrier: BestEffortBarrier,
+    _boost: SchedBoost,
 }
 
-impl Start {
-    /// The first boundary is here.
+impl UntilFirstBoundary {
+    /// The first boundary is reached.
     pub(crate) fn end(self) {
-        self.meeting.wait(PATIENCE);
+        self.barrier.wait(BARRIER_TIMEOUT);
     }
 }

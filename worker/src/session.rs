@@ -1,26 +1,27 @@
-//! One round, as the training function sees it.
+//! One round, from the view of the training function.
 
 use elasticrun_collectives::{Element, Group, Op};
 use elasticrun_protocol::CommitId;
 
 use crate::{Error, State, Store, Worker, World, worker::Boundary};
 
-/// A worker's place in a round: commits, boundaries and collectives.
+/// A worker's access to a round: commits, boundaries and collectives.
 ///
-/// Every call fails once the round is over, with the same error from then on; return it from the training
-/// function. All members make the same calls of collectives, commits and checks in the same order.
+/// Every call fails once the round is over, with the same error from then on. Return it from the
+/// training function. All members make the same calls of collectives, commits and checks in the
+/// same order.
 #[derive(Debug)]
 pub struct Session<'a> {
     worker: &'a mut Worker,
     world: World,
     group: Group,
     store: Store,
-    /// The id that the next commit will have.
+    /// The id of the next commit.
     next: CommitId,
 }
 
 impl<'a> Session<'a> {
-    /// Of a worker that has joined and synced.
+    /// For a worker that has joined and synced.
     pub(crate) fn new(worker: &'a mut Worker, group: Group) -> Result<Self, Error> {
         let next = worker.next_commit()?;
         let world = worker.world().cloned().ok_or(Error::NO_ROUND)?;
@@ -39,12 +40,12 @@ impl<'a> Session<'a> {
         &self.world
     }
 
-    /// Place of this worker, `0..size`.
+    /// Rank of this worker, `0..size`.
     pub fn rank(&self) -> u32 {
         self.world.rank()
     }
 
-    /// Workers of the round.
+    /// Number of workers of the round.
     pub fn size(&self) -> u32 {
         self.world.size()
     }
@@ -54,23 +55,23 @@ impl<'a> Session<'a> {
         self.world.local_rank()
     }
 
-    /// Workers of the round on this host.
+    /// Number of workers of the round on this host.
     pub fn local_size(&self) -> u32 {
         self.world.local_size()
     }
 
-    /// Place of this host among the hosts that have this `local_rank`.
+    /// Index of this host among the hosts that have this `local_rank`.
     pub fn cross_rank(&self) -> u32 {
         self.world.cross_rank()
     }
 
-    /// How many hosts have this `local_rank`.
+    /// Number of hosts that have this `local_rank`.
     pub fn cross_size(&self) -> u32 {
         self.world.cross_size()
     }
 
-    /// The keys of this round in the job's key-value store. A handle may be kept and used by other threads; its
-    /// calls fail once the round is over.
+    /// The keys of this round in the job's key-value store. The handle may be kept and used by
+    /// other threads. Its calls fail once the round is over.
     pub fn store(&self) -> Store {
         self.store.clone()
     }
@@ -80,24 +81,25 @@ impl<'a> Session<'a> {
         self.worker.job_store()
     }
 
-    /// The id that the next commit will have.
+    /// The id of the next commit.
     pub fn next_commit(&self) -> CommitId {
         self.next
     }
 
-    /// Commits the state: from here on no failure loses what it holds. A boundary, too: the job's hosts
-    /// change here or at the next one.
+    /// Commits the state: from here on, no failure loses it. A commit is also a boundary, so the
+    /// job's hosts may change here.
     ///
-    /// It copies the state into memory of the agent, and talks to nobody unless a part of the state does
-    /// ([`State::agree`]). It blocks only while the driver asks
-    /// all members for their common boundary, for a round trip.
+    /// It copies the state into memory of the agent. It sends no message unless a part of the state
+    /// does ([`State::agree`]). It blocks only while the driver asks all members for their common
+    /// boundary, for a round trip.
     ///
-    /// If the round ended while this worker was on its way here, the commit is made all the same, unless a call has said so
-    /// before: the error behind it is the first to say it.
+    /// If the round ended before this call, the commit is made all the same, and the error after it
+    /// reports the end. If an earlier call has already reported the end, the commit is refused.
     ///
     /// # Errors
-    /// [`Interrupt::HostsUpdated`](crate::Interrupt::HostsUpdated), and the commit is made; [`Interrupt::WorkersFailed`](crate::Interrupt::WorkersFailed), and it may be.
-    /// [`Error::Save`] and [`Error::Commit`], and the commit before is the newest.
+    /// [`Interrupt::HostsUpdated`](crate::Interrupt::HostsUpdated), and the commit is made.
+    /// [`Interrupt::WorkersFailed`](crate::Interrupt::WorkersFailed), and the commit may be made.
+    /// [`Error::Save`] and [`Error::Commit`], and the previous commit stays the newest.
     pub fn commit(&mut self, state: &mut (impl State + ?Sized)) -> Result<CommitId, Error> {
         let id = self.seal(state)?;
         match self.worker.boundary()? {
@@ -106,10 +108,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A boundary without a commit: looks whether the hosts of the job change. Then all members stop at the
-    /// same check (or commit), and it commits the state.
+    /// A boundary without a commit: checks whether the hosts of the job change. If they do, all
+    /// members stop at the same check (or commit), and this call commits the state.
     ///
-    /// A few nanoseconds and no system call while nothing changes.
+    /// It takes a few nanoseconds and no system call while nothing changes.
     ///
     /// # Errors
     /// As [`Session::commit`].
@@ -123,8 +125,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether the host of some member may or will go away: a cloud recommends to move (EC2's rebalance recommendation),
-    /// or has given notice. A script that does not commit every step should commit more often then.
+    /// Whether the host of a member may or will go away: its cloud recommends to move (EC2's
+    /// rebalance recommendation) or has given notice. A script that does not commit every step should
+    /// then commit more often.
     ///
     /// ```no_run
     /// # use elasticrun_worker::{Error, Session};
@@ -138,8 +141,9 @@ impl<'a> Session<'a> {
     /// # }
     /// ```
     ///
-    /// A collective of four bytes: all members call it at the same place and get the same answer, so all commit at the
-    /// same steps. (In the line above all of them call it or none, since all are at the same step.)
+    /// It is a collective of four bytes. All members call it at the same point and get the same answer,
+    /// so all commit at the same steps. In the example, all members call it or none, since all are at
+    /// the same step.
     ///
     /// # Errors
     /// As [`Session::barrier`].
@@ -149,58 +153,59 @@ impl<'a> Session<'a> {
         Ok(any[0] != 0)
     }
 
-    /// Waits until all members are here.
+    /// Waits until all members have arrived.
     ///
     /// # Errors
-    /// [`Interrupt::WorkersFailed`](crate::Interrupt::WorkersFailed) if the round is over; [`Error::Collective`] if a member called something else.
+    /// [`Interrupt::WorkersFailed`](crate::Interrupt::WorkersFailed) if the round is over;
+    /// [`Error::Collective`] if a member called something else.
     pub fn barrier(&mut self) -> Result<(), Error> {
-        self.collect(Group::barrier)
+        self.run_collective(Group::barrier)
     }
 
-    /// Combines the `data` of all members element by element, in place; all get the same bits.
+    /// Combines the `data` of all members element by element, in place. All get the same bits.
     ///
     /// # Errors
-    /// As [`Session::barrier`]; `data` holds anything then.
+    /// As [`Session::barrier`]; the contents of `data` are then undefined.
     pub fn allreduce<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), Error> {
-        self.collect(|group| group.allreduce(data, op))
+        self.run_collective(|group| group.allreduce(data, op))
     }
 
-    /// Brings the `data` of rank `root` to all. All pass the same length.
+    /// Sends the `data` of rank `root` to all. All pass the same length.
     ///
     /// # Errors
     /// As [`Session::barrier`]; [`Error::Collective`] also if there is no rank `root`.
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32) -> Result<(), Error> {
-        self.collect(|group| group.broadcast(data, root))
+        self.run_collective(|group| group.broadcast(data, root))
     }
 
-    /// Brings the bytes of rank `root`, of any number, to all.
+    /// Sends the bytes of rank `root`, of any length, to all.
     ///
     /// # Errors
     /// As [`Session::broadcast`].
     pub fn broadcast_bytes(&mut self, data: &mut Vec<u8>, root: u32) -> Result<(), Error> {
-        self.collect(|group| group.broadcast_bytes(data, root))
+        self.run_collective(|group| group.broadcast_bytes(data, root))
     }
 
-    /// Brings the `own` elements of each member to all, in order of rank. All pass the same length.
+    /// Sends the `input` elements of each member to all, in rank order. All pass the same length.
     ///
     /// # Errors
     /// As [`Session::barrier`].
-    pub fn allgather<T: Element>(&mut self, own: &[T]) -> Result<Vec<T>, Error> {
-        let mut all = vec![T::zeroed(); own.len() * self.size() as usize];
-        self.collect(|group| group.allgather(own, &mut all))?;
+    pub fn allgather<T: Element>(&mut self, input: &[T]) -> Result<Vec<T>, Error> {
+        let mut all = vec![T::zeroed(); input.len() * self.size() as usize];
+        self.run_collective(|group| group.allgather(input, &mut all))?;
         Ok(all)
     }
 
-    /// Brings the `own` bytes of each member, of any number, to all, in order of rank.
+    /// Sends the `input` bytes of each member, of any length, to all, in rank order.
     ///
     /// # Errors
     /// As [`Session::barrier`].
-    pub fn allgather_bytes(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        self.collect(|group| group.allgatherv(own))
+    pub fn allgather_bytes(&mut self, input: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.run_collective(|group| group.allgatherv(input))
     }
 
-    /// Combines the `input` of all members and gives each one its share: `input` has a block of
-    /// `output.len()` elements for each rank.
+    /// Combines the `input` of all members and gives each member one block of the result. `input`
+    /// has a block of `output.len()` elements for each rank.
     ///
     /// # Errors
     /// As [`Session::barrier`]; [`Error::Collective`] also if the lengths do not fit.
@@ -210,15 +215,15 @@ impl<'a> Session<'a> {
         output: &mut [T],
         op: Op,
     ) -> Result<(), Error> {
-        self.collect(|group| group.reduce_scatter(input, output, op))
+        self.run_collective(|group| group.reduce_scatter(input, output, op))
     }
 
-    fn collect<T>(
+    fn run_collective<T>(
         &mut self,
         operation: impl FnOnce(&mut Group) -> Result<T, elasticrun_collectives::Error>,
     ) -> Result<T, Error> {
         self.worker.check()?;
-        operation(&mut self.group).map_err(|error| self.worker.failed(error))
+        operation(&mut self.group).map_err(|error| self.worker.record_error(error))
     }
 
     fn seal(&mut self, state: &mut (impl State + ?Sized)) -> Result<CommitId, Error> {
@@ -229,15 +234,16 @@ impl<'a> Session<'a> {
         Ok(id)
     }
 
-    /// The training function gave an error. `false` if it is its own: nothing has ended the round.
+    /// Leaves the round after an error of the training function. Returns `false` if nothing has
+    /// ended the round, so that the error is the function's own.
     pub(crate) fn leave(self) -> bool {
-        // The last sign for peers of this round, before the first one of the next.
+        // Its peers must receive the last data of this round before the first of the next.
         drop(self.group);
         self.worker.leave(false)
     }
 
-    /// The training function is done. The group stays until the process ends, since others may still read
-    /// from it what they need to be done as well.
+    /// The training function is done. The group stays until the process ends, since others may
+    /// still read data from it that they need to finish.
     pub(crate) fn finish(self) {
         self.worker.finish();
         std::mem::forget(self.group);

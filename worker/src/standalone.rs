@@ -1,7 +1,7 @@
-//! A world of one: a script run by hand, without a driver and an agent.
+//! A single process: a script run by hand, without a driver and an agent.
 //!
-//! Everything works as it does in a job of one worker that nothing ever interrupts. Commits live in memory
-//! of this process and end with it.
+//! It behaves like a job of one worker that is never interrupted. Commits live in the memory of
+//! this process and end with it.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -21,7 +21,7 @@ use elasticrun_shm::{
 
 use crate::{
     Error,
-    agent::{Line, Link, Started},
+    agent::{AgentConnection, StartedRound, Transport},
     memory::Memory,
 };
 
@@ -30,16 +30,16 @@ const PROCESS: Process = Process {
     generation: Generation(1),
 };
 
-/// A link to nobody.
-pub(crate) fn link() -> Result<Link, Error> {
+/// A connection without an agent behind it.
+pub(crate) fn connection() -> Result<AgentConnection, Error> {
     let system = Error::system("listen at the loopback address");
     let page = AgentPage::create().and_then(|page| WorkerPage::open(&page));
     let commits = CommitMemory::create()?;
     let [a, b] = commits.fds().map(|fd| fd.try_clone_to_owned());
-    let copied = Error::system("make memory for commits");
-    let fds = a.and_then(|a| Ok([a, b?])).map_err(copied)?;
-    Ok(Link {
-        line: Line::Alone,
+    let copy_error = Error::system("make memory for commits");
+    let fds = a.and_then(|a| Ok([a, b?])).map_err(copy_error)?;
+    Ok(AgentConnection {
+        transport: Transport::Standalone,
         inbox: Arc::default(),
         page: page.map_err(|error| Error::Protocol {
             why: error.to_string(),
@@ -51,8 +51,8 @@ pub(crate) fn link() -> Result<Link, Error> {
     })
 }
 
-/// The round after `left`, of this process alone.
-pub(crate) fn start(left: Option<Round>) -> Started {
+/// The round after `left`, with this process as its only member.
+pub(crate) fn start(left: Option<Round>) -> StartedRound {
     let round = left.unwrap_or_default().next();
     let member = Member {
         process: PROCESS,
@@ -78,7 +78,7 @@ pub(crate) fn start(left: Option<Round>) -> Started {
         coordinator: (Ipv4Addr::LOCALHOST, 0).into(),
         prefix: format!("alone/0/{round}"),
     };
-    Started {
+    StartedRound {
         start: Box::new(start),
         member,
         local_index: 0,

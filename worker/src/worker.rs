@@ -1,12 +1,13 @@
-//! A process of the job, for who drives its rounds: [`crate::run`], and bindings to other languages.
+//! A worker process of the job, for code that drives its rounds: [`crate::run`], and bindings to
+//! other languages.
 //!
-//! The way of a process: [`attach`](Worker::attach), then for each round [`join`](Worker::join),
-//! [`sync`](Worker::sync), [`train`](Worker::train), commits and boundaries, and [`leave`](Worker::leave) or,
-//! once, [`finish`](Worker::finish). Calls out of this order are errors ([`Error::OutOfRound`]), never
-//! damage.
+//! Call [`attach`](Worker::attach) first. Then, for each round, call [`join`](Worker::join),
+//! [`sync`](Worker::sync), [`train`](Worker::train), commits and boundaries, and
+//! [`leave`](Worker::leave) or, once, [`finish`](Worker::finish). Calls in another order return
+//! [`Error::OutOfRound`] and do no damage.
 //!
-//! The collectives of a round are in the [`Group`] that `join` gives, and may be used by another thread than
-//! commits and boundaries. What a failed one means is said by a [`Judge`].
+//! The collectives of a round are in the [`Group`] that `join` returns. Another thread than that of
+//! commits and boundaries may use it. An [`ErrorClassifier`] tells what a failed collective means.
 
 use std::{
     sync::Arc,
@@ -20,219 +21,242 @@ use elasticrun_shm::page::{AtBoundary, InRound, Phase, WorkerPage};
 
 use crate::{
     Error, State, Store, World,
-    agent::{Inbox, Link, NextJoin, Started},
-    hurry::{Hurry, Start},
-    round::{connect, failed, fetch_base, judge, sync},
+    agent::{AgentConnection, Inbox, NextJoin, StartedRound},
+    round::{classify, connect, fetch_base, record_error, sync},
+    sched_boost::{SchedBoost, UntilFirstBoundary},
     state,
 };
 
-/// See the module.
+/// A worker process of a job.
 #[derive(Debug)]
 pub struct Worker {
-    /// What decides is its machine: [`Inbox::ask`].
-    link: Link,
-    round: Option<Course>,
+    /// All decisions are made by its machine: [`Inbox::with_machine`].
+    agent: AgentConnection,
+    round: Option<ActiveRound>,
 }
 
-/// What the shell has of a round that this process is a member of.
+/// The resources of the round that this process is a member of.
 #[derive(Debug)]
-struct Course {
-    started: Started,
+struct ActiveRound {
+    started: StartedRound,
     world: World,
     boundaries: InRound,
-    /// Up to the first boundary.
-    beginning: Option<Start>,
+    /// Set up to the first boundary.
+    before_first_boundary: Option<UntilFirstBoundary>,
 }
 
-/// Whose failure ends a process.
+/// The origin of the failure that ends a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Through {
-    /// Its own.
-    Itself,
-    /// That of another member of its round.
+pub enum FailureOrigin {
+    /// This process.
+    Local,
+    /// Another member of its round.
     Peer,
 }
 
-/// How long it may take until it is said that a peer has failed: that of a host that fell silent by its heartbeat.
-const PEER_SPEAKS: Duration = Duration::from_secs(5);
+/// Maximum time until the agent reports the failure of a peer. A silent host is detected by its
+/// heartbeat.
+const PEER_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a boundary says.
+/// The result of a boundary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Boundary {
-    /// Train on.
+    /// Continue training.
     Continue,
     /// The common boundary: commit, [`Worker::leave_at_commit`], then leave the round.
     Leave,
 }
 
 impl Worker {
-    /// Attaches to the agent that started this process; without one, this process is the world.
+    /// Attaches to the agent that started this process. Without an agent, this is a single process.
     ///
     /// # Errors
-    /// [`Error::RunTwice`] in a process that is a worker already; else what the agent or the system said.
+    /// [`Error::RunTwice`] in a process that is a worker already; else the error of the agent or
+    /// the system.
     pub fn attach() -> Result<Self, Error> {
         Ok(Self {
-            link: Link::open()?,
+            agent: AgentConnection::open()?,
             round: None,
         })
     }
 
-    /// Waits for the next round, at most as long as `patience`, and connects to its members. `None` if it did
-    /// not come: call again.
+    /// Waits for the next round, at most for `timeout`, and connects to its members. `None` at the
+    /// timeout: call again.
     ///
     /// # Errors
     /// [`Error::Removed`] and [`Error::Stopped`] if there will be none for this process;
     /// [`Error::OutOfRound`] before it has left the last one.
-    pub fn join(&mut self, patience: Option<Duration>) -> Result<Option<Group>, Error> {
+    pub fn join(&mut self, timeout: Option<Duration>) -> Result<Option<Group>, Error> {
         if self.round.is_some() {
             return Err(Error::OutOfRound {
                 what: "join a round before the last one was left",
             });
         }
-        let deadline = patience.map(|patience| Instant::now() + patience);
-        let inbox = Arc::clone(&self.link.inbox);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let inbox = Arc::clone(&self.agent.inbox);
         loop {
-            let hurry = Hurry::new(inbox.ask(|machine| machine.departure()).is_some());
+            let boost =
+                SchedBoost::new(inbox.with_machine(|machine| machine.departure()).is_some());
             let mut started = match inbox.next_join(deadline)? {
                 NextJoin::Announce(announcement) => {
-                    self.link
+                    self.agent
                         .announce(announcement)
-                        .inspect_err(|_| inbox.ask(Machine::give_up))?;
+                        .inspect_err(|_| inbox.with_machine(Machine::give_up))?;
                     continue;
                 }
-                NextJoin::Late => return Ok(None),
+                NextJoin::TimedOut => return Ok(None),
                 NextJoin::Connect(started) => started,
             };
-            let boundaries = self.link.page.enter(started.start.round);
+            let boundaries = self.agent.page.enter(started.start.round);
             let region = started.region.take();
-            match connect(&self.link, &started, region) {
+            match connect(&self.agent, &started, region) {
                 Ok(group) => {
-                    self.round = Some(Course {
+                    self.round = Some(ActiveRound {
                         world: World::new(&started.start, &started.member),
                         boundaries,
                         started,
-                        beginning: Some(hurry.until(group.best_effort_barrier())),
+                        before_first_boundary: Some(
+                            boost.until_first_boundary(group.best_effort_barrier()),
+                        ),
                     });
                     return Ok(Some(group));
                 }
                 Err(_) if self.leave_machine(started.id(), false) => {}
                 Err(error) => {
-                    inbox.ask(Machine::give_up);
+                    inbox.with_machine(Machine::give_up);
                     return Err(error);
                 }
             }
         }
     }
 
-    /// Brings `state` and this process's memory to the base of the round. Gives whether `state` was written.
+    /// Brings `state` and this process's memory to the base of the round. Returns whether `state`
+    /// was written.
     ///
-    /// `fresh` says that the live state of a member that has been in an earlier round is to be what the round begins
-    /// with, and not what it last committed: reset callbacks have changed it, in all such members alike.
+    /// With `fresh`, the round begins with the live state of members that were in an earlier round
+    /// instead of their last commit. Use it when reset callbacks have changed that state, in all
+    /// such members alike.
     ///
     /// # Errors
-    /// An interrupt: leave the round, the state is whole nowhere but in commits. Else the process should end.
+    /// An interrupt: leave the round; only commits are complete then. Otherwise the process should
+    /// end.
     pub fn sync(
         &mut self,
         group: &mut Group,
         state: &mut (impl State + ?Sized),
         fresh: bool,
     ) -> Result<bool, Error> {
-        let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        sync(&mut self.link, &mut course.started, group, state, fresh)
+        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        sync(&mut self.agent, &mut active.started, group, state, fresh)
     }
 
-    /// Another state may be live from now on: this process begins with it, whatever rounds it was in.
+    /// Another state may be live from now on. This process begins with it, whatever rounds it was
+    /// in.
     pub fn adopt_state(&self) {
-        self.link.inbox.ask(Machine::adopt_state);
+        self.agent.inbox.with_machine(Machine::adopt_state);
     }
 
-    /// The steps from the joined round to the training function, which every SDK carries out in this order.
+    /// The steps from the joined round to the training function. Every SDK carries them out in this
+    /// order.
     ///
     /// # Errors
     /// [`Error::OutOfRound`] outside of a round.
     pub fn setup(&self, hooks: Hooks) -> Result<Vec<SetupStep>, Error> {
-        Ok(self.link.inbox.ask(|machine| machine.setup(hooks))?)
+        Ok(self
+            .agent
+            .inbox
+            .with_machine(|machine| machine.setup(hooks))?)
     }
 
-    /// [`SetupStep::FetchBase`]: has the memory of this process hold the base of the round, which another process may keep.
-    /// No other member has a part in it.
+    /// [`SetupStep::FetchBase`]: fetches the base of the round into the memory of this process, if
+    /// only another process keeps it. Other members are not involved.
     ///
     /// # Errors
-    /// As of [`sync`](Self::sync).
+    /// As [`sync`](Self::sync).
     pub fn fetch_base(&mut self) -> Result<(), Error> {
-        let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        fetch_base(&mut self.link, &mut course.started)
+        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        fetch_base(&mut self.agent, &mut active.started)
     }
 
-    /// The state is about to change: what it is will be known again at the next common boundary or sync.
+    /// Marks the state as changing. It is known again at the next common boundary or sync.
     pub fn train(&mut self) {
-        self.link.inbox.ask(Machine::train);
+        self.agent.inbox.with_machine(Machine::train);
     }
 
     /// The members of the round, if this process is one.
     pub fn world(&self) -> Option<&World> {
-        self.round.as_ref().map(|course| &course.world)
+        self.round.as_ref().map(|active| &active.world)
     }
 
-    /// Whether the host of this process may or will go away, as far as its agent has heard; that is not taken back. A
-    /// word in memory: no message and no system call. Other members may see another answer at the same moment:
-    /// [`Session::at_risk`](crate::Session::at_risk) is the same for all.
+    /// Whether the host of this process may or will go away, as far as its agent knows. The flag is
+    /// never reset. It is a word in memory: no message and no system call. Other members may see
+    /// another answer at the same moment; [`Session::at_risk`](crate::Session::at_risk) is the same
+    /// for all.
     pub fn host_at_risk(&self) -> bool {
-        self.link.page.at_risk()
+        self.agent.page.at_risk()
     }
 
-    /// The id that the next commit will have.
+    /// The id of the next commit.
     ///
     /// # Errors
     /// [`Error::OutOfRound`] outside of a round, which has no commits.
     pub fn next_commit(&self) -> Result<CommitId, Error> {
-        Ok(self.link.inbox.ask(|machine| machine.next_commit())?)
+        Ok(self
+            .agent
+            .inbox
+            .with_machine(|machine| machine.next_commit())?)
     }
 
-    /// Commits a state, without a look at the hosts of the job: [`Worker::boundary`] follows. It blocks while the lease of
-    /// this process is over, as its agent or its driver stands still.
+    /// Commits a state without a boundary; call [`Worker::boundary`] afterwards. It blocks while
+    /// the lease of this process has expired, because its agent or its driver is stopped.
     ///
-    /// Also in a round that is over, as long as nothing of this process was cut short by that (W4).
+    /// It also commits in a round that is over, as long as that has cut short no call of this
+    /// process (W4).
     ///
     /// # Errors
-    /// An interrupt if a call of this process has found the round over; [`Error::Save`] and [`Error::Commit`], and the
-    /// commit before is the newest.
+    /// An interrupt if a call of this process has found the round over; [`Error::Save`] and
+    /// [`Error::Commit`], and the previous commit stays the newest.
     pub fn seal(&mut self, state: &(impl State + ?Sized)) -> Result<CommitId, Error> {
-        let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        let inbox = &self.link.inbox;
-        let id = inbox.ask_in(course.started.id(), Machine::commit)?;
-        course.boundaries.wait_until_leased();
-        self.link.memory.save(id, state)?;
-        self.link.page.count_commit();
-        inbox.ask(|machine| machine.committed(id));
+        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        let inbox = &self.agent.inbox;
+        let id = inbox.with_machine_in_round(active.started.id(), Machine::commit)?;
+        active.boundaries.wait_until_leased();
+        self.agent.memory.save(id, state)?;
+        self.agent.page.count_commit();
+        inbox.with_machine(|machine| machine.committed(id));
         Ok(id)
     }
 
-    /// One boundary: a few nanoseconds and no system call while nothing changes; while the driver asks all
-    /// members for their common boundary, it blocks for a round trip.
+    /// One boundary: a few nanoseconds and no system call while nothing changes. While the driver
+    /// asks all members for their common boundary, it blocks for a round trip.
     ///
     /// # Errors
     /// An interrupt if the round is over.
     pub fn boundary(&mut self) -> Result<Boundary, Error> {
-        let course = self.round.as_mut().ok_or(Error::NO_ROUND)?;
-        self.link.inbox.ask(Machine::check)?;
-        if let Some(beginning) = course.beginning.take() {
-            beginning.end();
+        let active = self.round.as_mut().ok_or(Error::NO_ROUND)?;
+        self.agent.inbox.with_machine(Machine::check)?;
+        if let Some(before_first_boundary) = active.before_first_boundary.take() {
+            before_first_boundary.end();
         }
-        match course.boundaries.boundary() {
+        match active.boundaries.boundary() {
             AtBoundary::Continue => Ok(Boundary::Continue),
             AtBoundary::Leave => Ok(Boundary::Leave),
-            AtBoundary::Aborted => Err(self.link.inbox.ask(Machine::over).into()),
+            AtBoundary::Aborted => Err(self.agent.inbox.with_machine(Machine::over).into()),
         }
     }
 
-    /// The state is that of the last commit, made at the common boundary: no member has to restore it.
+    /// Leaves at the common boundary, where the state is that of the last commit. No member has to
+    /// restore it.
     pub fn leave_at_commit(&mut self) -> Error {
-        self.link.inbox.ask(Machine::leave_at_commit).into()
+        self.agent
+            .inbox
+            .with_machine(Machine::leave_at_commit)
+            .into()
     }
 
-    /// Has `restore` make the state of the newest commit of this process; `None` if there is none.
+    /// Restores the state of the newest commit of this process by `restore`. `None` if there is no
+    /// commit.
     ///
     /// # Errors
     /// [`Error::Commit`] if it cannot be read.
@@ -240,22 +264,28 @@ impl Worker {
         &mut self,
         restore: impl FnOnce(CommitId, &[u8]) -> Result<T, E>,
     ) -> Result<Option<Result<T, E>>, Error> {
-        let Some(id) = self.link.memory.newest() else {
+        let Some(id) = self.agent.memory.newest() else {
             return Ok(None);
         };
-        let restored = restore(id, self.link.memory.bytes(id)?);
+        let restored = restore(id, self.agent.memory.bytes(id)?);
         let whole = restored.is_ok();
-        self.link.inbox.ask(|machine| machine.restored(id, whole));
+        self.agent
+            .inbox
+            .with_machine(|machine| machine.restored(id, whole));
         Ok(Some(restored))
     }
 
-    /// Whether the round goes on from a commit that steps have led to, and none of the job's commits ever reached the state of
-    /// this process. [`sync`](Self::sync) brings it; where a state keeps nothing in commits, nothing does.
+    /// Whether the round continues from a commit after some steps, while the state of this process
+    /// never received any of the job's commits. [`sync`](Self::sync) brings it. A state that keeps
+    /// nothing in commits cannot be brought up.
     ///
     /// # Errors
     /// [`Error::OutOfRound`] outside of a round.
     pub fn lacks_base(&self) -> Result<bool, Error> {
-        Ok(self.link.inbox.ask(|machine| machine.lacks_base())?)
+        Ok(self
+            .agent
+            .inbox
+            .with_machine(|machine| machine.lacks_base())?)
     }
 
     /// Restores from the newest commit of this process. `false` if there is none.
@@ -269,17 +299,17 @@ impl Worker {
         }
     }
 
-    /// Whether the round goes on, as far as calls of this process have found out.
+    /// Whether the round continues, as far as calls of this process know.
     ///
     /// # Errors
     /// The interrupt that has ended it.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
-        Ok(self.link.inbox.ask(Machine::check)?)
+        Ok(self.agent.inbox.with_machine(Machine::check)?)
     }
 
-    /// A collective of the round failed with this error.
-    pub fn failed(&mut self, error: GroupError) -> Error {
-        failed(&self.link.inbox, error)
+    /// Records the error of a failed collective of the round. Returns the error to pass on.
+    pub fn record_error(&mut self, error: GroupError) -> Error {
+        record_error(&self.agent.inbox, error)
     }
 
     /// The keys of the round in the job's key-value store.
@@ -287,10 +317,10 @@ impl Worker {
     /// # Errors
     /// [`Error::OutOfRound`] outside of one.
     pub fn store(&self) -> Result<Store, Error> {
-        let course = self.round.as_ref().ok_or(Error::NO_ROUND)?;
+        let active = self.round.as_ref().ok_or(Error::NO_ROUND)?;
         let namespace = Namespace::Round {
-            epoch: course.started.start.epoch,
-            round: course.started.start.round,
+            epoch: active.started.start.epoch,
+            round: active.started.start.round,
         };
         Ok(self.keys(namespace))
     }
@@ -301,33 +331,35 @@ impl Worker {
     }
 
     fn keys(&self, namespace: Namespace) -> Store {
-        Store::new(Arc::clone(self.link.inbox.store()), namespace)
+        Store::new(Arc::clone(self.agent.inbox.store()), namespace)
     }
 
-    /// Tells what failed collectives of the round mean, on any thread.
-    pub fn judge(&self) -> Judge {
-        Judge {
-            inbox: Arc::clone(&self.link.inbox),
-            page: self.link.page.clone(),
-            round: self.round.as_ref().map(|course| course.started.id()),
+    /// A classifier for the errors of the round's collectives, usable on any thread.
+    pub fn error_classifier(&self) -> ErrorClassifier {
+        ErrorClassifier {
+            inbox: Arc::clone(&self.agent.inbox),
+            page: self.agent.page.clone(),
+            round: self.round.as_ref().map(|active| active.started.id()),
         }
     }
 
-    /// Whether the round was aborted or this process was told to stop, without a boundary.
+    /// Whether the round was aborted or this process was told to stop. Not a boundary.
     pub fn is_over(&self) -> bool {
         let in_round = self.round.as_ref();
         let ended = |machine: &mut Machine| machine.ended().is_some();
-        self.link.inbox.ask(ended)
-            || in_round.is_some_and(|course| {
-                course.boundaries.aborted() || self.link.inbox.ask(Machine::check).is_err()
+        self.agent.inbox.with_machine(ended)
+            || in_round.is_some_and(|active| {
+                active.boundaries.aborted()
+                    || self.agent.inbox.with_machine(Machine::check).is_err()
             })
     }
 
-    /// Leaves a round that an interrupt has ended, or, if `anyway`, one that this process cannot go on with for a
-    /// reason of its own. The group must have been dropped before: its last sign to peers of this round comes
-    /// before the first one of the next. `false` if this process stays a member.
+    /// Leaves a round that an interrupt has ended or, if `anyway`, one that this process cannot
+    /// continue for a reason of its own. Drop the group before: its peers must receive the last
+    /// data of this round before the first of the next. Returns `false` if this process stays a
+    /// member.
     pub fn leave(&mut self, anyway: bool) -> bool {
-        let Some(id) = self.round.as_ref().map(|course| course.started.id()) else {
+        let Some(id) = self.round.as_ref().map(|active| active.started.id()) else {
             return false;
         };
         let left = self.leave_machine(id, anyway);
@@ -338,61 +370,64 @@ impl Worker {
     }
 
     fn leave_machine(&self, id: RoundId, anyway: bool) -> bool {
-        let page = &self.link.page;
+        let page = &self.agent.page;
         let leave = |machine: &mut Machine| machine.leave(anyway, page.aborted(id.round));
-        let left = self.link.inbox.ask_in(id, leave).is_some();
+        let left = self.agent.inbox.with_machine_in_round(id, leave).is_some();
         if left {
             page.set_phase(Phase::Left);
         }
         left
     }
 
-    /// This process has failed and ends soon, with a non-zero exit code. The others go on at once, and do not wait until
-    /// the process has cleaned up.
+    /// Reports that this process has failed and ends soon, with a non-zero exit code. The others
+    /// continue at once, and do not wait until the process has cleaned up.
     ///
-    /// `through` says whose failure it is. That of a peer is told by the peer first, so it is waited for, at most five
-    /// seconds: else the job might end by the consequence, before its cause could say what it is.
-    pub fn fail(&self, through: Through) {
-        if through == Through::Peer {
-            self.link.inbox.wait_until_over(PEER_SPEAKS);
+    /// `origin` is the origin of the failure. A failed peer reports itself first, so for
+    /// `FailureOrigin::Peer` this waits for that report, at most five seconds. Otherwise the job
+    /// might end by the consequence before the cause is known.
+    pub fn fail(&self, origin: FailureOrigin) {
+        if origin == FailureOrigin::Peer {
+            self.agent.inbox.wait_until_over(PEER_REPORT_TIMEOUT);
         }
-        self.link.fail();
+        self.agent.fail();
     }
 
-    /// Training is done: the job ends when it is for all. The group may be used on, and should be kept until
-    /// the process ends, since others may still read from it what they need to be done as well.
+    /// Reports that training is done. The job ends when it is done in all workers. The group may
+    /// still be used and should be kept until the process ends, since others may still read data
+    /// from it that they need to finish.
     pub fn finish(&self) {
-        if let Some(course) = &self.round {
-            self.link.finish(course.world.round());
+        if let Some(active) = &self.round {
+            self.agent.finish(active.world.round());
         }
     }
 }
 
-/// What failed collectives mean to this worker. See [`Worker::judge`].
+/// Classifies the errors of collectives for this worker. See [`Worker::error_classifier`].
 #[derive(Clone, Debug)]
-pub struct Judge {
+pub struct ErrorClassifier {
     inbox: Arc<Inbox>,
     page: WorkerPage,
-    /// The round it was made in.
+    /// The round in which it was created.
     round: Option<RoundId>,
 }
 
-impl Judge {
-    /// The error to hand on: an interrupt, unless a new round would not change it.
+impl ErrorClassifier {
+    /// The error to pass on: an interrupt, unless a new round would not help.
     pub fn error(&self, error: GroupError) -> Error {
-        judge(&self.inbox, error)
+        classify(&self.inbox, error)
     }
 
-    /// From now on commits of the round that this was made in are refused (W4): an operation has failed, or is about to be
-    /// cut short without anybody being told.
+    /// Refuses commits of this classifier's round from now on (W4): an operation has failed, or is
+    /// about to be cut short without an error for its caller.
     pub fn refuse_commits(&self) {
         if let Some(id) = self.round {
-            self.inbox.tell(Event::CutShort { id });
+            self.inbox.handle(Event::CutShort { id });
         }
     }
 
-    /// Calls `held` with the number of each round for which the job asks all members for their common boundary, from
-    /// now on, on a thread of its own that ends with the process. Once.
+    /// Calls `held` with the number of each round for which the job asks all members for their
+    /// common boundary, from now on. It runs on a thread of its own that ends with the process.
+    /// Call this once.
     ///
     /// # Errors
     /// [`Error::System`] if no thread can be started.
@@ -401,10 +436,10 @@ impl Judge {
         std::thread::Builder::new()
             .name("elasticrun-holds".into())
             .spawn(move || {
-                let mut told = None;
+                let mut last = None;
                 loop {
-                    let round = page.wait_for_hold(told);
-                    told = Some(round);
+                    let round = page.wait_for_hold(last);
+                    last = Some(round);
                     held(round.0);
                 }
             })
@@ -412,8 +447,8 @@ impl Judge {
             .map_err(Error::system("start a thread"))
     }
 
-    /// Calls `aborted` with the number of each round that is aborted from now on, on the thread of the SDK, which must not be held
-    /// up. It replaces what was to be called before.
+    /// Calls `aborted` with the number of each round that is aborted from now on. It runs on the
+    /// thread of the SDK and must not block. It replaces the previous callback.
     pub fn on_abort(&self, aborted: Option<Box<dyn Fn(u64) + Send>>) {
         self.inbox.on_abort(aborted);
     }

@@ -1,4 +1,4 @@
-//! Who is in a round.
+//! The members of a round.
 
 use std::net::SocketAddr;
 
@@ -7,9 +7,10 @@ use elasticrun_protocol::{
     control::{Member, Start},
 };
 
-/// The members of a round, as one of them sees them.
+/// The members of a round, from the view of one of them.
 ///
-/// `local_rank` never changes while a process lives; all else may change from round to round.
+/// `local_rank` is constant for the life of a process. All other values may change from round to
+/// round.
 #[derive(Clone, Debug)]
 pub struct World {
     pub(crate) process: Process,
@@ -43,32 +44,32 @@ impl World {
         }
     }
 
-    /// Place of this worker, `0..size`.
+    /// Rank of this worker, `0..size`.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Workers of the round.
+    /// Number of workers of the round.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Slot of this worker on its machine: which device it uses.
+    /// Slot of this worker on its machine. It selects the worker's device.
     pub fn local_rank(&self) -> u32 {
         self.local_rank.0
     }
 
-    /// Workers of the round on this host.
+    /// Number of workers of the round on this host.
     pub fn local_size(&self) -> u32 {
         self.local_size
     }
 
-    /// Place of this host among the hosts that have this `local_rank`.
+    /// Index of this host among the hosts that have this `local_rank`.
     pub fn cross_rank(&self) -> u32 {
         self.cross_rank
     }
 
-    /// How many hosts have this `local_rank`.
+    /// Number of hosts that have this `local_rank`.
     pub fn cross_size(&self) -> u32 {
         self.cross_size
     }
@@ -78,23 +79,23 @@ impl World {
         self.round
     }
 
-    /// Slot and start number of this process.
+    /// Slot and generation of this process.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// The commit that the round began with; `None` if it began with the state of rank 0. What was
-    /// committed after it in earlier rounds is void.
+    /// The commit that the round began with; `None` if it began with the state of rank 0. Later
+    /// commits of earlier rounds are void.
     pub fn base(&self) -> Option<CommitId> {
         self.base
     }
 
-    /// Where rank 0 of this round may open a rendezvous of another library.
+    /// An address at which rank 0 of this round may open a rendezvous of another library.
     pub fn coordinator(&self) -> SocketAddr {
         self.coordinator
     }
 
-    /// A name that no other round has: prefix for keys in a store that outlives rounds.
+    /// A name that no other round has: a prefix for keys in a store that outlives rounds.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

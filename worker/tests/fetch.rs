@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use common::{Agent, KEY, Kept, id, start_from};
+use common::{Agent, BaseLocation, KEY, id, start_from};
 use elasticrun_protocol::{
     Round,
     auth::{self, Bytes32, Hello, Listener, Proof, Purpose, Secret, Verdict},
@@ -20,11 +20,11 @@ use elasticrun_protocol::{
 use serde::{Serialize, de::DeserializeOwned};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Not a test: the worker process of the others.
+/// Not a test: the worker process of the other tests.
 #[test]
 #[ignore = "run by the other tests"]
 fn a_worker() {
-    std::process::exit(common::puppet());
+    std::process::exit(common::scripted_worker());
 }
 
 struct Peer {
@@ -51,7 +51,7 @@ impl Peer {
         }
     }
 
-    /// The handshake, as far as the dialler likes it.
+    /// The acceptor's side of the handshake. `None` if the connector gives up.
     fn shake(&mut self, key: Bytes32) -> Option<MemoryRequest> {
         let secret = Secret::from_hex(&key.to_string()).unwrap();
         let hello: Hello = self.receive()?;
@@ -65,7 +65,7 @@ impl Peer {
     }
 }
 
-/// An agent that keeps a commit: answers `times` requests by `answer`.
+/// An agent that keeps a commit and answers `times` connections by `answer`.
 fn keeper(times: usize, key: Bytes32, answer: impl Fn(&mut Peer) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -92,10 +92,10 @@ fn found(digest_of: u64) -> MemoryAnswer {
     }
 }
 
-fn there(address: SocketAddr) -> Kept<'static> {
-    Kept {
-        here: None,
-        there: Some(address),
+fn there(address: SocketAddr) -> BaseLocation<'static> {
+    BaseLocation {
+        same_host: None,
+        other_host: Some(address),
     }
 }
 
@@ -104,7 +104,7 @@ fn rank_0_fetches_the_base_and_the_others_get_it_from_there() {
     let agent = Agent::new();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
     let address = keeper(1, KEY, |peer| {
-        // The bytes come with the answer, or later.
+        // Bytes of the commit may arrive with the answer, or later.
         let mut bytes = frame::to_frame(&found(77)).unwrap();
         bytes.extend_from_slice(&77_u64.to_le_bytes()[..3]);
         peer.stream.write_all(&bytes).unwrap();
@@ -112,7 +112,7 @@ fn rank_0_fetches_the_base_and_the_others_get_it_from_there() {
     });
     start_from(&mut [&mut a, &mut b], 2, Some(id(1, 4)), there(address));
     for worker in [&mut a, &mut b] {
-        let said = worker.line();
+        let said = worker.next_line();
         assert!(said.contains(" value 77 "), "{said}");
         assert_eq!(worker.committed(id(1, 4)), 77);
     }
@@ -132,7 +132,7 @@ fn a_base_that_is_gone_or_damaged_ends_the_worker() {
     ] {
         let mut worker = agent.worker(0);
         start_from(&mut [&mut worker], 2, Some(id(1, 4)), there(address));
-        let said = worker.line();
+        let said = worker.next_line();
         assert!(said.contains(why), "{said}");
         assert_eq!(worker.end().code(), Some(1));
         assert_eq!(worker.newest(), None);
@@ -143,17 +143,17 @@ fn a_base_that_is_gone_or_damaged_ends_the_worker() {
 fn a_keeper_that_cannot_be_used_is_tried_in_three_rounds() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
-    // It hangs up, it is a stranger, and nobody listens.
+    // The keepers: one closes the connection, one has another key, and one address has no listener.
     let silent = keeper(1, KEY, |_| ());
     let stranger = keeper(1, Bytes32([6; 32]), |_| ());
-    // A port that no other test gets meanwhile.
+    // A port that no other test uses.
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     for (round, address) in [(2, silent), (3, stranger)] {
         start_from(&mut [&mut worker], round, Some(id(1, 4)), there(address));
         assert_eq!(worker.join(), (Some(Round(round)), false, None));
     }
     start_from(&mut [&mut worker], 4, Some(id(1, 4)), there(nobody));
-    let said = worker.line();
+    let said = worker.next_line();
     assert!(
         said.starts_with("ended: cannot fetch the state of commit 1.1.4 from"),
         "{said}"

@@ -1,10 +1,12 @@
-//! What a worker does in rounds, against an agent that the test plays.
+//! A worker in rounds, against an agent that the test plays.
 
 mod common;
 
 use std::time::Instant;
 
-use common::{Agent, BEAT, Kept, Worker, id, start, start_apart, start_from, until};
+use common::{
+    Agent, BEAT, BaseLocation, Worker, id, start, start_from, start_on_separate_hosts, wait_until,
+};
 use elasticrun_protocol::{Boundary, FromWorker, Round, ToWorker, control::StopReason};
 use elasticrun_shm::page::Phase;
 use nix::{
@@ -19,14 +21,14 @@ const FAILED: &str = "a worker of the round failed: return this error to run(), 
 const UPDATED: &str =
     "the hosts of the job change: return this error to run(), which continues in the next round";
 
-/// Not a test: the worker process of the others.
+/// Not a test: the worker process of the other tests.
 #[test]
 #[ignore = "run by the other tests"]
 fn a_worker() {
-    std::process::exit(common::puppet());
+    std::process::exit(common::scripted_worker());
 }
 
-/// Not a test: the worker process of some others.
+/// Not a test: the worker process of one of the tests.
 #[test]
 #[ignore = "run by the other tests"]
 fn a_careless_worker() {
@@ -37,24 +39,27 @@ fn a_careless_worker() {
 fn lose(worker: &mut Worker, round: u64) {
     worker.page.abort(Round(round));
     worker.abort(round);
-    assert_eq!(worker.ask("check"), FAILED);
+    assert_eq!(worker.run("check"), FAILED);
     assert!(matches!(worker.join(), (Some(left), true, _) if left == Round(round)));
 }
 
-/// Waits until the SDK's thread has heard what it was told, which it has when it beats on.
-fn has_heard(worker: &Worker) {
+/// Waits until the SDK's thread has read its messages, which is the case after further heartbeats.
+fn wait_until_read(worker: &Worker) {
     let beats = worker.page.beats();
-    until("it beats", || worker.page.beats() > beats + 1);
+    wait_until("it beats", || worker.page.beats() > beats + 1);
 }
 
 /// Stops all threads of a worker.
-fn put_to_sleep(worker: &Worker) -> Pid {
-    let sleeper = Pid::from_raw(worker.child.id().cast_signed());
-    kill(sleeper, Signal::SIGSTOP).expect("it lives");
-    // They may run for a while yet after the signal was sent.
-    let stopped = waitpid(sleeper, Some(WaitPidFlag::WUNTRACED)).expect("our child");
-    assert_eq!(stopped, WaitStatus::Stopped(sleeper, Signal::SIGSTOP));
-    sleeper
+fn stop(worker: &Worker) -> Pid {
+    let stopped_worker = Pid::from_raw(worker.child.id().cast_signed());
+    kill(stopped_worker, Signal::SIGSTOP).expect("it lives");
+    // Threads may run for a short time after the signal was sent.
+    let stopped = waitpid(stopped_worker, Some(WaitPidFlag::WUNTRACED)).expect("our child");
+    assert_eq!(
+        stopped,
+        WaitStatus::Stopped(stopped_worker, Signal::SIGSTOP)
+    );
+    stopped_worker
 }
 
 #[test]
@@ -63,24 +68,33 @@ fn a_first_round_begins_with_the_state_of_rank_0_and_ends_well() {
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
     assert_eq!(a.page.phase(), Phase::Waiting);
     start(&mut [&mut a, &mut b], 1, None);
-    assert_eq!(a.line(), "round 1 rank 0 of 2 value 0 restored 0 reset 1");
-    assert_eq!(b.line(), "round 1 rank 1 of 2 value 0 restored 1 reset 1");
+    assert_eq!(
+        a.next_line(),
+        "round 1 rank 0 of 2 value 0 restored 0 reset 1"
+    );
+    assert_eq!(
+        b.next_line(),
+        "round 1 rank 1 of 2 value 0 restored 1 reset 1"
+    );
     assert_eq!((a.newest(), b.newest()), (Some(id(1, 0)), Some(id(1, 0))));
     assert_eq!(a.page.phase(), Phase::Training);
     for worker in [&mut a, &mut b] {
-        assert_eq!(worker.ask("add 5"), "value 5");
-        assert_eq!(worker.ask("commit"), "committed 1.1.1");
+        assert_eq!(worker.run("add 5"), "value 5");
+        assert_eq!(worker.run("commit"), "committed 1.1.1");
         assert_eq!(worker.committed(id(1, 1)), 5);
         assert_eq!(worker.page.count(Round(1)), Boundary(1));
         assert_eq!(worker.page.commits(), 1);
     }
-    a.call("sum");
-    b.call("sum");
-    assert_eq!((a.line(), b.line()), ("sum 2".into(), "sum 2".into()));
+    a.send_command("sum");
+    b.send_command("sum");
+    assert_eq!(
+        (a.next_line(), b.next_line()),
+        ("sum 2".into(), "sum 2".into())
+    );
     for worker in [&mut a, &mut b] {
-        worker.call("return");
-        assert_eq!(worker.hear(), FromWorker::Finished { round: Round(1) });
-        assert_eq!(worker.line(), "done");
+        worker.send_command("return");
+        assert_eq!(worker.receive(), FromWorker::Finished { round: Round(1) });
+        assert_eq!(worker.next_line(), "done");
         assert!(worker.end().success());
         assert_eq!(worker.page.phase_at_exit(), Some(Phase::Finished));
     }
@@ -90,28 +104,34 @@ fn a_first_round_begins_with_the_state_of_rank_0_and_ends_well() {
 fn an_abort_ends_a_collective_at_once_and_the_state_goes_back_to_the_base() {
     let agent = Agent::new();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
-    // Over TCP, where no shared region helps.
-    start_apart(&mut [&mut a, &mut b], 1, None);
-    a.line();
-    b.line();
-    a.ask("add 5");
-    a.ask("commit");
-    a.ask("add 100");
-    a.call("sum");
+    // Over TCP, where no shared region can end the wait.
+    start_on_separate_hosts(&mut [&mut a, &mut b], 1, None);
+    a.next_line();
+    b.next_line();
+    a.run("add 5");
+    a.run("commit");
+    a.run("add 100");
+    a.send_command("sum");
     a.abort(1);
-    assert_eq!(a.line(), FAILED);
+    assert_eq!(a.next_line(), FAILED);
     assert_eq!(a.join(), (Some(Round(1)), true, Some(id(1, 1))));
-    // The other one was not told; it loses its peer when it looks.
-    // What a had sent before may complete one call.
-    let said = b.ask("sum");
+    // The other worker got no abort. It notices the lost peer in its next call. Data that a had
+    // sent before may complete one call.
+    let line = b.run("sum");
     assert!(
-        said == FAILED || (said == "sum 2" && b.ask("sum") == FAILED),
-        "{said}"
+        line == FAILED || (line == "sum 2" && b.run("sum") == FAILED),
+        "{line}"
     );
     assert_eq!(b.join(), (Some(Round(1)), false, Some(id(1, 0))));
     start(&mut [&mut a, &mut b], 3, Some(id(1, 1)));
-    assert_eq!(a.line(), "round 3 rank 0 of 2 value 5 restored 1 reset 2");
-    assert_eq!(b.line(), "round 3 rank 1 of 2 value 5 restored 2 reset 2");
+    assert_eq!(
+        a.next_line(),
+        "round 3 rank 0 of 2 value 5 restored 1 reset 2"
+    );
+    assert_eq!(
+        b.next_line(),
+        "round 3 rank 1 of 2 value 5 restored 2 reset 2"
+    );
     assert_eq!(b.newest(), Some(id(1, 1)));
 }
 
@@ -121,14 +141,14 @@ fn an_abort_that_came_before_a_call_is_seen_by_it() {
     for call in ["commit", "check", "barrier"] {
         let mut worker = agent.worker(0);
         start(&mut [&mut worker], 1, None);
-        worker.line();
-        // As the agent does, and what it says comes later.
+        worker.next_line();
+        // The page is set as the agent does. The message comes later.
         worker.page.abort(Round(1));
         if call == "barrier" {
             worker.abort(1);
-            has_heard(&worker);
+            wait_until_read(&worker);
         }
-        assert_eq!(worker.ask(call), FAILED, "{call}");
+        assert_eq!(worker.run(call), FAILED, "{call}");
         let newest = id(1, u64::from(call == "commit"));
         assert_eq!(worker.join(), (Some(Round(1)), true, Some(newest)));
     }
@@ -139,19 +159,25 @@ fn a_commit_that_a_worker_is_on_its_way_to_is_made_although_the_round_is_over() 
     let agent = Agent::new();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
     start(&mut [&mut a, &mut b], 1, None);
-    a.line();
-    b.line();
+    a.next_line();
+    b.next_line();
     for worker in [&mut a, &mut b] {
-        worker.ask("add 5");
+        worker.run("add 5");
         worker.page.abort(Round(1));
         worker.abort(1);
-        has_heard(worker);
-        assert_eq!(worker.ask("commit"), FAILED);
+        wait_until_read(worker);
+        assert_eq!(worker.run("commit"), FAILED);
         assert_eq!(worker.join(), (Some(Round(1)), true, Some(id(1, 1))));
     }
     start(&mut [&mut a, &mut b], 2, Some(id(1, 1)));
-    assert_eq!(a.line(), "round 2 rank 0 of 2 value 5 restored 1 reset 2");
-    assert_eq!(b.line(), "round 2 rank 1 of 2 value 5 restored 2 reset 2");
+    assert_eq!(
+        a.next_line(),
+        "round 2 rank 0 of 2 value 5 restored 1 reset 2"
+    );
+    assert_eq!(
+        b.next_line(),
+        "round 2 rank 1 of 2 value 5 restored 2 reset 2"
+    );
 }
 
 #[test]
@@ -159,18 +185,18 @@ fn a_commit_behind_a_call_that_was_cut_short_is_refused() {
     let agent = Agent::new();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
     start(&mut [&mut a, &mut b], 1, None);
-    a.line();
-    b.line();
-    a.ask("add 5");
-    a.call("insist");
+    a.next_line();
+    b.next_line();
+    a.run("add 5");
+    a.send_command("insist");
     a.abort(1);
-    assert_eq!(a.line(), FAILED);
+    assert_eq!(a.next_line(), FAILED);
     assert_eq!(a.join(), (Some(Round(1)), true, Some(id(1, 0))));
-    // In the next round it commits as ever.
+    // It commits again in the next round.
     lose(&mut b, 1);
     start(&mut [&mut a, &mut b], 2, Some(id(1, 0)));
-    assert!(a.line().starts_with("round 2 rank 0 of 2 value 0 "));
-    assert_eq!(a.ask("commit"), "committed 1.2.1");
+    assert!(a.next_line().starts_with("round 2 rank 0 of 2 value 0 "));
+    assert_eq!(a.run("commit"), "committed 1.2.1");
 }
 
 #[test]
@@ -178,13 +204,13 @@ fn a_commit_of_a_worker_that_was_told_to_stop_is_refused() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
+    worker.next_line();
     let why = StopReason::Removed;
-    worker.tell(&ToWorker::Stop { why }, &[]);
-    has_heard(&worker);
+    worker.send(&ToWorker::Stop { why }, &[]);
+    wait_until_read(&worker);
     let removed =
         "this worker's slot is no longer part of the job (its rank is -1): the process can end";
-    assert_eq!(worker.ask("commit"), removed);
+    assert_eq!(worker.run("commit"), removed);
     assert_eq!(worker.newest(), Some(id(1, 0)));
 }
 
@@ -193,28 +219,31 @@ fn a_round_that_is_over_before_it_begins_is_left_at_once() {
     let agent = Agent::new();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
     start(&mut [&mut a, &mut b], 1, None);
-    a.line();
-    b.line();
+    a.next_line();
+    b.next_line();
     lose(&mut a, 1);
     lose(&mut b, 1);
-    // Only a learns of round 2, then that it is over.
-    let mut alone = agent.worker(2);
+    // Only a learns of round 2, then of its end.
+    let mut other = agent.worker(2);
     let (page, round) = (a.page.clone(), Round(2));
-    // It sleeps until the round is over, so that the two cannot begin it meanwhile.
-    let sleeper = put_to_sleep(&alone);
-    start_apart(&mut [&mut a, &mut alone], 2, Some(id(1, 0)));
+    // It is stopped until the round is over, so that the two cannot begin it.
+    let stopped_worker = stop(&other);
+    start_on_separate_hosts(&mut [&mut a, &mut other], 2, Some(id(1, 0)));
     page.abort(round);
     a.abort(2);
     assert_eq!(a.join().0, Some(Round(2)));
-    alone.abort(2);
-    kill(sleeper, Signal::SIGCONT).unwrap();
-    assert_eq!(alone.join().0, Some(Round(2)));
-    // A late word of an old round changes nothing.
+    other.abort(2);
+    kill(stopped_worker, Signal::SIGCONT).unwrap();
+    assert_eq!(other.join().0, Some(Round(2)));
+    // A late abort of an old round changes nothing.
     start(&mut [&mut a], 3, Some(id(1, 0)));
     a.abort(1);
     a.abort(2);
-    assert_eq!(a.line(), "round 3 rank 0 of 1 value 0 restored 1 reset 2");
-    assert_eq!(a.ask("barrier"), "passed");
+    assert_eq!(
+        a.next_line(),
+        "round 3 rank 0 of 1 value 0 restored 1 reset 2"
+    );
+    assert_eq!(a.run("barrier"), "passed");
 }
 
 #[test]
@@ -222,31 +251,37 @@ fn all_leave_at_the_same_boundary_which_is_a_commit_and_nothing_is_restored() {
     let agent = Agent::new();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
     start(&mut [&mut a, &mut b], 1, None);
-    a.line();
-    b.line();
-    a.ask("add 7");
-    b.ask("add 7");
-    assert_eq!(a.ask("check"), "checked");
+    a.next_line();
+    b.next_line();
+    a.run("add 7");
+    b.run("add 7");
+    assert_eq!(a.run("check"), "checked");
     // a is at boundary 1, b at 0: K is 2.
     let counts = [&a, &b].map(|worker| worker.page.hold(Round(1)).unwrap());
     assert_eq!(counts, [Boundary(1), Boundary(0)]);
-    a.call("check");
-    b.call("check");
-    until("b waits", || b.page.count(Round(1)) == Boundary(1));
+    a.send_command("check");
+    b.send_command("check");
+    wait_until("b waits", || b.page.count(Round(1)) == Boundary(1));
     for worker in [&a, &b] {
         assert!(worker.page.set_leave_at(Round(1), Boundary(2)));
     }
-    assert_eq!(b.line(), "checked");
-    b.call("check");
+    assert_eq!(b.next_line(), "checked");
+    b.send_command("check");
     for worker in [&mut a, &mut b] {
-        assert_eq!(worker.line(), UPDATED);
+        assert_eq!(worker.next_line(), UPDATED);
         assert_eq!(worker.join(), (Some(Round(1)), true, Some(id(1, 1))));
         assert_eq!(worker.committed(id(1, 1)), 7);
     }
     start(&mut [&mut b, &mut a], 2, Some(id(1, 1)));
-    assert_eq!(b.line(), "round 2 rank 0 of 2 value 7 restored 1 reset 2");
-    assert_eq!(a.line(), "round 2 rank 1 of 2 value 7 restored 0 reset 2");
-    assert_eq!(a.ask("commit"), "committed 1.2.1");
+    assert_eq!(
+        b.next_line(),
+        "round 2 rank 0 of 2 value 7 restored 1 reset 2"
+    );
+    assert_eq!(
+        a.next_line(),
+        "round 2 rank 1 of 2 value 7 restored 0 reset 2"
+    );
+    assert_eq!(a.run("commit"), "committed 1.2.1");
 }
 
 #[test]
@@ -254,21 +289,21 @@ fn newcomers_and_members_that_committed_something_else_get_what_rank_0_has() {
     let agent = Agent::new();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
     start(&mut [&mut a, &mut b], 1, None);
-    a.line();
-    b.line();
-    a.ask("add 1");
-    b.ask("add 2");
-    a.ask("commit");
-    b.ask("commit");
-    // A void one is forgotten.
-    b.ask("add 4");
-    b.ask("commit");
+    a.next_line();
+    b.next_line();
+    a.run("add 1");
+    b.run("add 2");
+    a.run("commit");
+    b.run("commit");
+    // This void commit is forgotten.
+    b.run("add 4");
+    b.run("commit");
     lose(&mut a, 1);
     lose(&mut b, 1);
     let mut c = agent.worker(2);
     start(&mut [&mut a, &mut b, &mut c], 2, Some(id(1, 1)));
     for worker in [&mut a, &mut b, &mut c] {
-        assert!(worker.line().contains(" value 1 "));
+        assert!(worker.next_line().contains(" value 1 "));
         assert_eq!(worker.newest(), Some(id(1, 1)));
         assert_eq!(worker.committed(id(1, 1)), 1);
     }
@@ -279,19 +314,19 @@ fn a_dead_process_of_this_host_keeps_the_base() {
     let agent = Agent::new();
     let mut dead = agent.worker(0);
     start(&mut [&mut dead], 1, None);
-    dead.line();
-    dead.ask("add 9");
-    dead.ask("commit");
+    dead.next_line();
+    dead.run("add 9");
+    dead.run("commit");
     dead.child.kill().unwrap();
     dead.end();
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
-    let kept = Kept {
-        here: Some(&dead.commits),
-        there: None,
+    let location = BaseLocation {
+        same_host: Some(&dead.commits),
+        other_host: None,
     };
-    start_from(&mut [&mut a, &mut b], 2, Some(id(1, 1)), kept);
+    start_from(&mut [&mut a, &mut b], 2, Some(id(1, 1)), location);
     for worker in [&mut a, &mut b] {
-        assert!(worker.line().contains(" value 9 "));
+        assert!(worker.next_line().contains(" value 9 "));
         assert_eq!(worker.committed(id(1, 1)), 9);
     }
 }
@@ -301,110 +336,118 @@ fn a_base_that_was_fetched_and_never_taken_over_is_what_the_next_round_begins_wi
     let agent = Agent::new();
     let mut dead = agent.worker(0);
     start(&mut [&mut dead], 1, None);
-    dead.line();
-    dead.ask("add 9");
-    dead.ask("commit");
+    dead.next_line();
+    dead.run("add 9");
+    dead.run("commit");
     dead.child.kill().unwrap();
     dead.end();
     let mut rank_0 = agent.worker_as(0, "a_careless_worker");
     let mut late = agent.worker(1);
-    put_to_sleep(&late);
-    let kept = Kept {
-        here: Some(&dead.commits),
-        there: None,
+    stop(&late);
+    let location = BaseLocation {
+        same_host: Some(&dead.commits),
+        other_host: None,
     };
-    start_from(&mut [&mut rank_0, &mut late], 2, Some(id(1, 1)), kept);
-    until("it holds the base", || rank_0.newest() == Some(id(1, 1)));
+    start_from(&mut [&mut rank_0, &mut late], 2, Some(id(1, 1)), location);
+    wait_until("it holds the base", || rank_0.newest() == Some(id(1, 1)));
     rank_0.page.abort(Round(2));
     rank_0.abort(2);
     assert_eq!(rank_0.join(), (Some(Round(2)), true, Some(id(1, 1))));
     start(&mut [&mut rank_0], 3, Some(id(1, 1)));
-    assert_eq!(rank_0.line(), "begins with 9");
+    assert_eq!(rank_0.next_line(), "begins with 9");
     assert_eq!(rank_0.newest(), Some(id(1, 1)));
 }
 
 #[test]
-fn a_base_that_nobody_holds_ends_the_worker() {
+fn a_base_that_no_process_holds_ends_the_worker() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 2, Some(id(1, 1)));
-    let said = worker.line();
+    let line = worker.next_line();
     assert!(
-        said.starts_with("ended: the state of commit 1.1.1 is not where"),
-        "{said}"
+        line.starts_with("ended: the state of commit 1.1.1 is not where"),
+        "{line}"
     );
     assert_eq!(worker.end().code(), Some(1));
 }
 
 #[test]
-fn a_removed_worker_says_so_and_ends_well() {
+fn a_removed_worker_reports_it_and_ends_well() {
     let agent = Agent::new();
     let removed = "ended: this worker's slot is no longer part of the job (its rank is -1): the process can end";
     let mut waiting = agent.worker(0);
-    waiting.tell(
+    waiting.send(
         &ToWorker::Stop {
             why: StopReason::Removed,
         },
         &[],
     );
-    assert_eq!(waiting.line(), removed);
+    assert_eq!(waiting.next_line(), removed);
     assert!(waiting.end().success());
 
     let (mut a, mut b) = (agent.worker(0), agent.worker(1));
     start(&mut [&mut a, &mut b], 1, None);
-    a.line();
-    b.line();
-    a.call("barrier");
-    a.tell(
+    a.next_line();
+    b.next_line();
+    a.send_command("barrier");
+    a.send(
         &ToWorker::Stop {
             why: StopReason::JobEnded,
         },
         &[],
     );
-    assert_eq!(a.line(), "this worker was told to stop: the job is over");
-    assert!(a.line().starts_with("ended: this worker was told to stop"));
+    assert_eq!(
+        a.next_line(),
+        "this worker was told to stop: the job is over"
+    );
+    assert!(
+        a.next_line()
+            .starts_with("ended: this worker was told to stop")
+    );
     assert_eq!(a.end().code(), Some(1));
 }
 
 #[test]
-fn who_is_told_to_stop_before_its_peers_are_there_comes_back_to_hear_it() {
-    // Of members apart the connections are missing, of those of one host the first words of the sync.
+fn a_worker_told_to_stop_before_its_peers_connect_learns_of_it() {
+    // Workers on two hosts lack their connections; workers of one host lack the first messages of
+    // the sync.
     for apart in [true, false] {
         let agent = Agent::new();
-        let (mut told, mut late) = (agent.worker(0), agent.worker(1));
-        put_to_sleep(&late);
-        let both = &mut [&mut told, &mut late];
+        let (mut stopped, mut late) = (agent.worker(0), agent.worker(1));
+        stop(&late);
+        let both = &mut [&mut stopped, &mut late];
         if apart {
-            start_apart(both, 1, None);
+            start_on_separate_hosts(both, 1, None);
         } else {
             start(both, 1, None);
         }
-        until("it has begun", || told.page.round() == Some(Round(1)));
+        wait_until("it has begun", || stopped.page.round() == Some(Round(1)));
         let why = StopReason::DomainFailed;
-        told.tell(&ToWorker::Stop { why }, &[]);
-        // Else its end would count as a failure of its own.
-        assert_eq!(told.join().0, Some(Round(1)));
+        stopped.send(&ToWorker::Stop { why }, &[]);
+        // Otherwise its end would count as a failure of its own.
+        assert_eq!(stopped.join().0, Some(Round(1)));
         assert!(
-            told.line()
+            stopped
+                .next_line()
                 .starts_with("ended: this worker was told to stop")
         );
     }
 }
 
 #[test]
-fn errors_of_ones_own_and_wrong_calls_are_no_interrupts() {
+fn errors_of_the_training_function_and_wrong_calls_are_no_interrupts() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
-    let said = worker.ask("wrong");
+    worker.next_line();
+    let line = worker.run("wrong");
     assert!(
-        said.starts_with("bad argument: root 1 is not a rank"),
-        "{said}"
+        line.starts_with("bad argument: root 1 is not a rank"),
+        "{line}"
     );
-    assert_eq!(worker.ask("barrier"), "passed");
-    worker.call("fail");
-    assert_eq!(worker.line(), "ended: an error of my own");
+    assert_eq!(worker.run("barrier"), "passed");
+    worker.send_command("fail");
+    assert_eq!(worker.next_line(), "ended: an error of my own");
     assert_eq!(worker.end().code(), Some(1));
     assert_eq!(worker.page.phase_at_exit(), Some(Phase::Training));
 }
@@ -414,16 +457,16 @@ fn it_beats_whatever_the_training_thread_does() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
+    worker.next_line();
     let enough = std::env::temp_dir().join(format!("elasticrun-enough-{}", std::process::id()));
-    worker.call(&format!("busy {}", enough.display()));
+    worker.send_command(&format!("busy {}", enough.display()));
     let (start, before) = (Instant::now(), worker.page.beats());
-    until("it beats", || worker.page.beats() >= before + 3);
+    wait_until("it beats", || worker.page.beats() >= before + 3);
     let beats = worker.page.beats() - before;
     let due = start.elapsed().as_millis() / BEAT.as_millis() + 1;
     assert!(u128::from(beats) <= due, "{beats} beats, {due} are due");
     std::fs::write(&enough, "").unwrap();
-    assert_eq!(worker.line(), "idle");
+    assert_eq!(worker.next_line(), "idle");
     std::fs::remove_file(&enough).unwrap();
 }
 
@@ -431,37 +474,41 @@ fn it_beats_whatever_the_training_thread_does() {
 fn an_agent_that_is_gone_ends_the_worker() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
-    worker.hang_up();
+    worker.disconnect();
     assert!(
         worker
-            .line()
+            .next_line()
             .starts_with("ended: the agent of this host is gone")
     );
     assert_eq!(worker.end().code(), Some(1));
 
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
+    worker.next_line();
     worker.page.hold(Round(1));
-    worker.call("check");
-    until("it waits", || worker.page.count(Round(1)) == Boundary(1));
-    worker.hang_up();
-    assert!(worker.line().starts_with("the agent of this host is gone"));
+    worker.send_command("check");
+    wait_until("it waits", || worker.page.count(Round(1)) == Boundary(1));
+    worker.disconnect();
+    assert!(
+        worker
+            .next_line()
+            .starts_with("the agent of this host is gone")
+    );
 }
 
 #[test]
-fn who_is_refused_says_why() {
+fn a_refused_worker_reports_why() {
     let agent = Agent::new();
-    let mut guest = agent.knock(3);
-    guest.tell(
+    let mut process = agent.spawn_unattached(3);
+    process.send(
         &ToWorker::Refused {
             why: "no such slot".into(),
         },
         &[],
     );
     assert_eq!(
-        guest.line(),
+        process.next_line(),
         "ended: the agent refused this process: no such slot"
     );
-    assert_eq!(guest.end().code(), Some(1));
+    assert_eq!(process.end().code(), Some(1));
 }

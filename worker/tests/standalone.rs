@@ -1,11 +1,11 @@
-//! A script run by hand: no agent, a world of one.
+//! A script run by hand: a single process without an agent.
 
 use std::io::{self, Write};
 
 use elasticrun_worker::{Error, Op, Session, State, run, state};
 
 #[test]
-fn a_world_of_one_trains_commits_and_calls_collectives() {
+fn a_single_process_trains_commits_and_calls_collectives() {
     let mut state = (vec![0.0_f32; 3], 0_u64);
     let committed = run(&mut state, |session, (weights, step)| {
         assert_eq!((session.rank(), session.size()), (0, 1));
@@ -41,7 +41,7 @@ enum Mine {
 }
 
 #[test]
-fn an_error_of_ones_own_comes_back_unchanged_and_a_wrong_call_ends_training() {
+fn an_error_of_the_training_function_is_returned_unchanged_and_a_wrong_call_ends_training() {
     let error = run(&mut 0_u8, |_, _| Err::<(), _>(Mine::Own)).unwrap_err();
     assert!(matches!(error, Mine::Own));
 
@@ -55,7 +55,7 @@ fn an_error_of_ones_own_comes_back_unchanged_and_a_wrong_call_ends_training() {
     );
 }
 
-/// Counts what it is asked.
+/// Counts the calls of its hooks.
 #[derive(Default)]
 struct Counts {
     entered: u64,

@@ -1,4 +1,4 @@
-//! Requests to the store, against an agent that the test plays; and alone, where there is none.
+//! StoreRequests to the store: against an agent that the test plays, and as a single process.
 
 mod common;
 
@@ -17,11 +17,11 @@ use elasticrun_worker::{Error, Interrupt, Worker};
 
 const FAILED: &str = "a worker of the round failed: return this error to run(), which continues from the newest commit";
 
-/// Not a test: the worker process of the others.
+/// Not a test: the worker process of the other tests.
 #[test]
 #[ignore = "run by the other tests"]
 fn a_worker() {
-    std::process::exit(common::puppet());
+    std::process::exit(common::scripted_worker());
 }
 
 fn get(key: &str) -> Op {
@@ -33,10 +33,10 @@ fn a_request_names_its_round_and_gets_its_answer() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
-    worker.call("set a 1");
+    worker.next_line();
+    worker.send_command("set a 1");
     let mut requests = agent.requests(worker.process);
-    let request = requests.asked();
+    let request = requests.next_request();
     let round = Namespace::Round {
         epoch: EPOCH,
         round: Round(1),
@@ -50,14 +50,14 @@ fn a_request_names_its_round_and_gets_its_answer() {
         (1, round, set)
     );
     requests.answer(1, Ok(Value::Done));
-    assert_eq!(worker.line(), "set");
-    worker.call("get b");
-    let request = requests.asked();
+    assert_eq!(worker.next_line(), "set");
+    worker.send_command("get b");
+    let request = requests.next_request();
     assert_eq!((request.number, request.op), (2, get("b")));
     assert_eq!(request.timeout, Duration::from_secs(600));
     let full = Refused::Full { limit: 7 };
     requests.answer(2, Err(full.clone()));
-    assert_eq!(worker.line(), full.to_string());
+    assert_eq!(worker.next_line(), full.to_string());
 }
 
 #[test]
@@ -65,23 +65,23 @@ fn an_abort_ends_a_wait_at_once_and_the_worker_comes_back() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
-    worker.call("get never");
+    worker.next_line();
+    worker.send_command("get never");
     let mut requests = agent.requests(worker.process);
-    requests.asked();
+    requests.next_request();
     worker.abort(1);
-    assert_eq!(worker.line(), FAILED);
+    assert_eq!(worker.next_line(), FAILED);
     assert_eq!(worker.join().0, Some(Round(1)));
-    // In the next round it asks over the same connection; what came too late is nobody's.
+    // In the next round it uses the same connection. A late answer is ignored.
     let base = worker.newest();
     start(&mut [&mut worker], 2, base);
-    worker.line();
-    worker.call("get b");
+    worker.next_line();
+    worker.send_command("get b");
     requests.answer(1, Ok(Value::Bytes(Blob(b"late".to_vec()))));
-    let request = requests.asked();
+    let request = requests.next_request();
     assert_eq!(request.number, 2);
     requests.answer(2, Ok(Value::Bytes(Blob(b"2".to_vec()))));
-    assert_eq!(worker.line(), "got 2");
+    assert_eq!(worker.next_line(), "got 2");
 }
 
 #[test]
@@ -89,34 +89,34 @@ fn r3_a_round_that_the_driver_has_left_is_over() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
-    worker.call("get a");
+    worker.next_line();
+    worker.send_command("get a");
     let mut requests = agent.requests(worker.process);
-    requests.asked();
+    requests.next_request();
     let current = Some(Round(2));
     let asked = Round(1);
     requests.answer(1, Err(Refused::StaleRound { asked, current }));
-    assert_eq!(worker.line(), FAILED);
-    // Nobody told it.
+    assert_eq!(worker.next_line(), FAILED);
+    // It received no abort.
     let (left, told, _) = worker.join();
     assert_eq!((left, told), (Some(Round(1)), false));
 }
 
 #[test]
-fn who_is_told_to_stop_hears_it_in_a_wait() {
+fn a_stop_ends_a_wait() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
-    worker.call("get never");
+    worker.next_line();
+    worker.send_command("get never");
     let mut requests = agent.requests(worker.process);
-    requests.asked();
+    requests.next_request();
     let why = StopReason::Removed;
-    worker.tell(&ToWorker::Stop { why }, &[]);
+    worker.send(&ToWorker::Stop { why }, &[]);
     let removed = Error::Removed.to_string();
-    assert_eq!(worker.line(), removed);
+    assert_eq!(worker.next_line(), removed);
     assert_eq!(worker.join().0, Some(Round(1)));
-    assert_eq!(worker.line(), format!("ended: {removed}"));
+    assert_eq!(worker.next_line(), format!("ended: {removed}"));
     assert!(worker.end().success());
 }
 
@@ -125,22 +125,22 @@ fn a_connection_that_ends_fails_its_requests_and_the_next_one_makes_another() {
     let agent = Agent::new();
     let mut worker = agent.worker(0);
     start(&mut [&mut worker], 1, None);
-    worker.line();
-    worker.call("get never");
+    worker.next_line();
+    worker.send_command("get never");
     let mut requests = agent.requests(worker.process);
-    requests.asked();
+    requests.next_request();
     drop(requests);
     let unreachable = "the store of the job cannot be reached: the agent closed the connection";
-    assert_eq!(worker.line(), unreachable);
-    worker.call("set a 1");
+    assert_eq!(worker.next_line(), unreachable);
+    worker.send_command("set a 1");
     let mut requests = agent.requests(worker.process);
-    let number = requests.asked().number;
+    let number = requests.next_request().number;
     requests.answer(number, Ok(Value::Done));
-    assert_eq!(worker.line(), "set");
+    assert_eq!(worker.next_line(), "set");
 }
 
 #[test]
-fn a_world_of_one_has_a_store_of_its_own() {
+fn a_single_process_has_a_store_of_its_own() {
     let mut worker = Worker::attach().expect("a world of one");
     let job = worker.job_store();
     assert!(matches!(worker.store(), Err(Error::OutOfRound { .. })));

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_worker::{Group, GroupError, Observer, worker::Judge};
+use elasticrun_worker::{Group, GroupError, Observer, worker::ErrorClassifier};
 use pyo3::prelude::*;
 
 use crate::work::{Outcome, Shared, Work};
@@ -26,7 +26,7 @@ pub(crate) type Scratch = Vec<u64>;
 pub(crate) struct CollectiveQueue {
     queue: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    judge: Judge,
+    judge: ErrorClassifier,
     observer: Observer,
     #[pyo3(get)]
     pub(crate) rank: u32,
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// The loop of the queue's thread.
-    fn run(&self, judge: &Judge) {
+    fn run(&self, judge: &ErrorClassifier) {
         let mut scratch = Scratch::new();
         let mut state = self.lock();
         loop {
@@ -122,7 +122,7 @@ impl Inner {
 
 impl CollectiveQueue {
     /// Starts the thread.
-    pub(crate) fn start(group: Group, judge: Judge) -> PyResult<Self> {
+    pub(crate) fn start(group: Group, judge: ErrorClassifier) -> PyResult<Self> {
         let topology = *group.topology();
         let observer = group.observer();
         let queue = Arc::new(Inner {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use elasticrun_worker::{CommitId, State, Through, Worker, World, state, worker::Boundary};
+use elasticrun_worker::{CommitId, FailureOrigin, State, Worker, World, state, worker::Boundary};
 use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::MutexExt, types::PyBytes};
 
 use crate::{
@@ -214,7 +214,7 @@ pub(crate) fn init(py: Python<'_>) -> PyResult<()> {
     let worker = py
         .detach(Worker::attach)
         .map_err(|error| error::from_worker(py, &error))?;
-    worker.judge().on_abort(Some(Box::new(|round| {
+    worker.error_classifier().on_abort(Some(Box::new(|round| {
         watch::notify(RoundEvent::Aborted, round)
     })));
     *lock(py) = Some(Process {
@@ -260,7 +260,7 @@ pub(crate) fn join(py: Python<'_>) -> PyResult<WorldInfo> {
                 let failure = queue.failure();
                 queue.close();
                 if let Some(failure) = failure {
-                    worker.failed(failure);
+                    worker.record_error(failure);
                 }
                 worker.leave(true);
             });
@@ -272,7 +272,7 @@ pub(crate) fn join(py: Python<'_>) -> PyResult<WorldInfo> {
                 None => py.check_signals()?,
             }
         };
-        let queue = Py::new(py, CollectiveQueue::start(group, worker.judge())?)?;
+        let queue = Py::new(py, CollectiveQueue::start(group, worker.error_classifier())?)?;
         let epoch = worker.next_commit().map_or(0, |id| id.epoch.0);
         let Some(world) = worker.world() else {
             return Err(error::exception(py, "ElasticrunError", "the round is gone"));
@@ -387,7 +387,7 @@ pub(crate) fn watch_holds(py: Python<'_>) -> PyResult<()> {
     use_worker(py, |worker| {
         let held = |round| watch::notify(RoundEvent::Held, round);
         worker
-            .judge()
+            .error_classifier()
             .on_hold(held)
             .map_err(|error| error::from_worker(py, &error))
     })
@@ -524,9 +524,9 @@ pub(crate) fn fail(py: Python<'_>, through_peer: bool) -> PyResult<()> {
     }
     use_worker(py, |worker| {
         let through = if through_peer {
-            Through::Peer
+            FailureOrigin::Peer
         } else {
-            Through::Itself
+            FailureOrigin::Local
         };
         py.detach(|| worker.fail(through));
         Ok(())

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use elasticrun_worker::{GroupError, Observer, worker::Judge};
+use elasticrun_worker::{GroupError, Observer, worker::ErrorClassifier};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyList},
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     done: Condvar,
     name: Option<String>,
-    judge: Judge,
+    judge: ErrorClassifier,
     observer: Observer,
     /// Callback level of the thread that started it: see [`callbacks`].
     level: usize,
@@ -59,7 +59,7 @@ struct State {
 impl Shared {
     pub(crate) fn new(
         name: Option<String>,
-        judge: Judge,
+        judge: ErrorClassifier,
         observer: Observer,
         keep: Option<Py<PyAny>>,
     ) -> Arc<Self> {

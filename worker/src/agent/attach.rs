@@ -1,4 +1,4 @@
-//! Becoming a worker: the environment, the socket, the first two messages.
+//! Attaches to the agent: the environment, the socket, the first two messages.
 
 use std::{
     env, io,
@@ -13,21 +13,21 @@ use elasticrun_protocol::{FromWorker, Generation, LocalRank, Process, auth::Byte
 use elasticrun_shm::{commit::CommitFds, liveness, page::WorkerPage};
 
 use super::{
-    Inbox, Link,
-    link::{Line, say},
-    thread::Listener,
+    AgentConnection, Inbox,
+    connection::{Transport, send},
+    thread::AgentThread,
 };
 use crate::{Error, memory::Memory, store::Client};
 
-/// Names the socket of the agent. Without it there is none.
+/// Names the socket of the agent. Unset without an agent.
 pub(crate) const SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
 const LOCAL_RANK: &str = "ELASTICRUN_LOCAL_RANK";
 const GENERATION: &str = "ELASTICRUN_GENERATION";
 
-/// How long an agent may take to let a worker in.
-const ANSWER: Duration = Duration::from_secs(60);
+/// Timeout of the agent's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the agent gives a worker that it lets in.
+/// What the agent gives to a worker that it admits.
 #[derive(Debug)]
 pub(super) struct Welcome {
     pub(super) page: WorkerPage,
@@ -37,8 +37,9 @@ pub(super) struct Welcome {
     pub(super) connect_timeout: Duration,
 }
 
-/// Attaches to the agent that the environment names, and starts the SDK's thread. `None` if it names none.
-pub(crate) fn attach() -> Result<Option<Link>, Error> {
+/// Attaches to the agent that the environment names, and starts the SDK's thread. `None` if it
+/// names none.
+pub(crate) fn attach() -> Result<Option<AgentConnection>, Error> {
     let Some(socket) = env::var_os(SOCKET) else {
         return Ok(None);
     };
@@ -49,11 +50,11 @@ pub(crate) fn attach() -> Result<Option<Link>, Error> {
     let stream = UnixStream::connect(&socket).map_err(|error| Error::AgentLost {
         why: format!("{}: {error}", socket.display()),
     })?;
-    let store = Client::of_worker(socket.into(), process);
+    let store = Client::for_worker(socket.into(), process);
     let inbox = Arc::new(Inbox::with_store(store));
-    let own = stream.try_clone();
-    let own = own.map_err(Error::system("use the agent's socket"))?;
-    say(
+    let reader = stream.try_clone();
+    let reader = reader.map_err(Error::system("use the agent's socket"))?;
+    send(
         &stream,
         &FromWorker::Attach {
             local_rank: process.local_rank,
@@ -61,19 +62,19 @@ pub(crate) fn attach() -> Result<Option<Link>, Error> {
             pid: std::process::id(),
         },
     )?;
-    // Never joined: it is this process's sign of life, and ends with it.
+    // Never joined: the agent uses this thread to detect the end of the process.
     thread::Builder::new()
         .name("elasticrun".into())
         .spawn({
             let inbox = Arc::clone(&inbox);
-            move || Listener::new(own, inbox).run()
+            move || AgentThread::new(reader, inbox).run()
         })
         .map_err(Error::system("start a thread"))?;
-    let welcome = inbox.wait_for_welcome(Instant::now() + ANSWER)?;
+    let welcome = inbox.wait_for_welcome(Instant::now() + ANSWER_TIMEOUT)?;
     liveness::announce_exit(&welcome.page);
     tracing::debug!(%process, "attached to the agent");
-    Ok(Some(Link {
-        line: Line::Agent(stream),
+    Ok(Some(AgentConnection {
+        transport: Transport::Agent(stream),
         inbox,
         page: welcome.page,
         memory: Memory::open(welcome.commits)?,

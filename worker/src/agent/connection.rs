@@ -1,4 +1,4 @@
-//! A worker's way to its agent, and what it got there.
+//! A worker's connection to its agent, and the resources received from it.
 
 use std::{
     net::TcpListener,
@@ -22,54 +22,55 @@ use elasticrun_shm::{
 };
 
 use super::{Inbox, attach::attach};
-use crate::{Error, alone, memory::Memory};
+use crate::{Error, memory::Memory, standalone};
 
-/// See the module. The training thread's.
+/// A worker's connection to its agent. The training thread owns it.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) line: Line,
+pub(crate) struct AgentConnection {
+    pub(crate) transport: Transport,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) page: WorkerPage,
     pub(crate) memory: Memory,
     pub(crate) listener: TcpListener,
-    /// Of the data plane.
+    /// Key of the data plane.
     pub(crate) key: Bytes32,
     /// How long a peer may take to answer at all.
     pub(crate) connect_timeout: Duration,
 }
 
-/// Where rounds come from.
+/// The source of rounds.
 #[derive(Debug)]
-pub(crate) enum Line {
+pub(crate) enum Transport {
     Agent(UnixStream),
-    /// Nobody: this process is the world.
-    Alone,
+    /// No agent: this is a single process.
+    Standalone,
 }
 
-/// A process becomes a worker once. A forked child inherits this, and rightly.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// A process becomes a worker once. A forked child inherits this, as intended.
+static IS_WORKER: AtomicBool = AtomicBool::new(false);
 
-impl Link {
-    /// Attaches to the agent of this process, or finds that there is none.
+impl AgentConnection {
+    /// Attaches to the agent of this process, or sets up a single process if there is none.
     pub(crate) fn open() -> Result<Self, Error> {
-        if TAKEN.swap(true, Ordering::SeqCst) {
+        if IS_WORKER.swap(true, Ordering::SeqCst) {
             return Err(Error::RunTwice);
         }
         match attach()? {
-            Some(link) => Ok(link),
+            Some(connection) => Ok(connection),
             None => {
-                TAKEN.store(false, Ordering::SeqCst);
-                alone::link()
+                IS_WORKER.store(false, Ordering::SeqCst);
+                standalone::connection()
             }
         }
     }
 
-    /// Says that it can be a member of a round, having left one if it was in one.
+    /// Announces that this process can be a member of a round. Includes the round that it has left,
+    /// if any.
     pub(crate) fn announce(&self, announcement: Announcement) -> Result<(), Error> {
         self.page.set_phase(Phase::Waiting);
         let left = announcement.left;
-        match &self.line {
-            Line::Agent(stream) => {
+        match &self.transport {
+            Transport::Agent(stream) => {
                 let port = self.listener.local_addr();
                 let join = FromWorker::Join {
                     left: left.map(|left| left.round),
@@ -79,38 +80,38 @@ impl Link {
                     empty: self.memory.newest_is_empty(),
                     unreachable: announcement.unreachable,
                 };
-                // What the agent said before it went tells more than a broken pipe.
-                let ended = || self.inbox.ask(|machine| machine.ended().cloned());
-                say(stream, &join).map_err(|error| ended().map_or(error, Error::from))
+                // The agent's last message explains more than a broken pipe.
+                let ended = || self.inbox.with_machine(|machine| machine.ended().cloned());
+                send(stream, &join).map_err(|error| ended().map_or(error, Error::from))
             }
-            Line::Alone => {
+            Transport::Standalone => {
                 self.inbox
-                    .started(alone::start(left.map(|left| left.round)));
+                    .started(standalone::start(left.map(|left| left.round)));
                 Ok(())
             }
         }
     }
 
-    /// Says that training is done.
+    /// Reports that training is done.
     pub(crate) fn finish(&self, round: Round) {
         self.page.set_phase(Phase::Finished);
-        if let Line::Agent(stream) = &self.line
-            && let Err(error) = say(stream, &FromWorker::Finished { round })
+        if let Transport::Agent(stream) = &self.transport
+            && let Err(error) = send(stream, &FromWorker::Finished { round })
         {
             tracing::warn!(%error, "training is done, and the agent cannot be told");
         }
     }
 
-    /// Says that this process has failed.
+    /// Reports that this process has failed.
     pub(crate) fn fail(&self) {
-        if let Line::Agent(stream) = &self.line
-            && let Err(error) = say(stream, &FromWorker::Failed)
+        if let Transport::Agent(stream) = &self.transport
+            && let Err(error) = send(stream, &FromWorker::Failed)
         {
             tracing::debug!(%error, "the agent will see the end of this process");
         }
     }
 
-    /// Proves to other agents of the job that this is one of its workers.
+    /// The secret that proves to other agents of the job that this is one of its workers.
     pub(crate) fn secret(&self) -> Result<Secret, Error> {
         Secret::from_hex(&self.key.to_string()).ok_or_else(|| Error::Protocol {
             why: "the key of the data plane is none".to_owned(),
@@ -118,7 +119,7 @@ impl Link {
     }
 }
 
-pub(super) fn say(stream: &UnixStream, message: &FromWorker) -> Result<(), Error> {
+pub(super) fn send(stream: &UnixStream, message: &FromWorker) -> Result<(), Error> {
     let bytes = frame::to_frame(message).map_err(|error| Error::Protocol {
         why: error.to_string(),
     })?;

@@ -1,7 +1,8 @@
-//! Where the machine of this process is, between the two threads that use it.
+//! The state machine of this process, shared by the two threads that use it.
 //!
-//! The SDK's thread hands in what the agent says, and executes at once what follows from that. The training thread asks,
-//! and waits here for what is to come. With the machine lies what cannot be part of it: descriptors and sockets.
+//! The SDK's thread passes in the messages of the agent and executes the resulting commands at
+//! once. The training thread queries the machine and waits here for events. The inbox also holds
+//! the resources that cannot be part of the machine: descriptors and sockets.
 
 use std::{
     fmt,
@@ -24,36 +25,36 @@ use elasticrun_shm::{commit::CommitFds, page::WorkerPage};
 use super::attach::Welcome;
 use crate::{Error, store::Client};
 
-/// A round that begins, with the descriptors that came.
+/// A started round, with the descriptors that came with it.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedRound {
     pub(crate) start: Box<Start>,
     pub(crate) member: Member,
     pub(crate) local_index: u32,
-    /// Of the collectives, if the host has several members.
+    /// The collectives' region, if the host has several members.
     pub(crate) region: Option<OwnedFd>,
-    /// The commit memories of who keeps the base.
+    /// The commit memories of the keeper of the base.
     pub(crate) keeper: Option<CommitFds>,
 }
 
-impl Started {
+impl StartedRound {
     pub(crate) fn id(&self) -> RoundId {
         (&*self.start).into()
     }
 
-    /// The round, as collectives name it.
+    /// The round, as an id of collectives.
     pub(crate) fn collective_round(&self) -> collectives::RoundId {
         collective_round(self.id())
     }
 
-    /// What of it concerns the machine.
-    fn facts(&self) -> RoundStart {
-        // The agent hands over the memories of a keeper of its own host.
+    /// The facts that the machine needs.
+    fn round_start(&self) -> RoundStart {
+        // The agent passes the memories of a keeper only if it is on this host.
         RoundStart::new(&self.start, &self.member, self.keeper.is_some())
     }
 }
 
-/// A round, as collectives name it.
+/// A round, as an id of collectives.
 pub(crate) fn collective_round(id: RoundId) -> collectives::RoundId {
     collectives::RoundId {
         epoch: id.epoch.0,
@@ -61,18 +62,18 @@ pub(crate) fn collective_round(id: RoundId) -> collectives::RoundId {
     }
 }
 
-/// What a process that wants to join a round does next.
+/// The next step of a process that wants to join a round.
 #[derive(Debug)]
 pub(crate) enum NextJoin {
-    /// Tell the agent, and come again.
+    /// Send this to the agent, then call again.
     Announce(Announcement),
     /// Enter this round.
-    Connect(Started),
-    /// The time is over: come again.
-    Late,
+    Connect(StartedRound),
+    /// Timeout: call again.
+    TimedOut,
 }
 
-/// See the module.
+/// The machine of this process and its resources.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     inner: Mutex<Inner>,
@@ -82,7 +83,7 @@ pub(crate) struct Inbox {
     on_abort: Mutex<Hook>,
 }
 
-/// What a round's abort is told to, by number.
+/// Callback for aborts. It takes the number of the round.
 type OnAbort = Box<dyn Fn(u64) + Send>;
 
 #[derive(Default)]
@@ -99,14 +100,14 @@ struct Inner {
     machine: Machine,
     welcome: Option<Result<Welcome, Error>>,
     page: Option<WorkerPage>,
-    /// What came with the start that the machine heard of last.
-    started: Option<Started>,
-    /// Cut when the round is over.
+    /// The resources of the last start that the machine accepted.
+    started: Option<StartedRound>,
+    /// Shut down when the round is over.
     transfer: Option<socket2::Socket>,
 }
 
 impl Inbox {
-    /// Of a worker of a job, whose store is reached by `store`.
+    /// For a worker of a job, whose store is reached by `store`.
     pub(super) fn with_store(store: Client) -> Self {
         Self {
             store: Arc::new(store),
@@ -118,7 +119,7 @@ impl Inbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends collectives; the training thread gives it to its groups.
+    /// Ends collectives. The training thread passes it to its groups.
     pub(crate) fn aborter(&self) -> &Aborter {
         &self.aborter
     }
@@ -128,21 +129,26 @@ impl Inbox {
         &self.store
     }
 
-    /// Asks the machine. Briefly: the SDK's thread waits for the answer, too.
-    pub(crate) fn ask<R>(&self, request: impl FnOnce(&mut Machine) -> R) -> R {
+    /// Runs `request` on the machine. It must be short: the SDK's thread waits for the lock.
+    pub(crate) fn with_machine<R>(&self, request: impl FnOnce(&mut Machine) -> R) -> R {
         request(&mut self.lock().machine)
     }
 
-    /// As [`ask`](Self::ask), of a round: what calls of its store have told their callers counts (W4).
-    pub(crate) fn ask_in<R>(&self, id: RoundId, request: impl FnOnce(&mut Machine) -> R) -> R {
-        if self.store.has_told(collective_round(id)) {
-            self.tell(Event::CutShort { id });
+    /// Like [`with_machine`](Self::with_machine), within a round. If a store call has delivered the
+    /// round's end to its caller, the machine learns of it first (W4).
+    pub(crate) fn with_machine_in_round<R>(
+        &self,
+        id: RoundId,
+        request: impl FnOnce(&mut Machine) -> R,
+    ) -> R {
+        if self.store.abort_delivered(collective_round(id)) {
+            self.handle(Event::CutShort { id });
         }
-        self.ask(request)
+        self.with_machine(request)
     }
 
-    /// Tells the machine, and executes what follows.
-    pub(crate) fn tell(&self, event: Event) {
+    /// Passes an event to the machine, and executes the resulting commands.
+    pub(crate) fn handle(&self, event: Event) {
         let mut commands = Vec::new();
         let mut inner = self.lock();
         inner.machine.step(event, &mut commands);
@@ -162,34 +168,35 @@ impl Inbox {
         }
     }
 
-    /// A round is started with this process.
-    pub(crate) fn started(&self, started: Started) {
+    /// A round with this process was started.
+    pub(crate) fn started(&self, started: StartedRound) {
         let mut inner = self.lock();
         inner
             .machine
-            .step(Event::Started(started.facts()), &mut Vec::new());
+            .step(Event::Started(started.round_start()), &mut Vec::new());
         inner.started = Some(started);
         drop(inner);
         self.changed.notify_all();
     }
 
-    /// Waits for what a process that wants to join a round does next, until `deadline`, or without end.
+    /// Waits for the next step of a process that wants to join a round, until `deadline`, or
+    /// without a limit.
     pub(crate) fn next_join(&self, deadline: Option<Instant>) -> Result<NextJoin, Over> {
         let mut inner = self.lock();
         loop {
             match inner.machine.join()? {
                 Join::Announce(announcement) => return Ok(NextJoin::Announce(announcement)),
                 Join::Connect(_) => {
-                    // They came together, under this lock.
+                    // Both were set together, under this lock.
                     let started = inner.started.take();
                     return started.map(NextJoin::Connect).ok_or(Over::OutOfRound);
                 }
-                // A start that came meanwhile is not entered: its descriptors must not outlive it.
+                // A start that came meanwhile is not entered. Its descriptors must not outlive it.
                 Join::Wait => inner.started = None,
             }
             let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             inner = match time {
-                Some(Duration::ZERO) => return Ok(NextJoin::Late),
+                Some(Duration::ZERO) => return Ok(NextJoin::TimedOut),
                 Some(time) => {
                     let waited = self.changed.wait_timeout(inner, time);
                     waited.unwrap_or_else(PoisonError::into_inner).0
@@ -202,13 +209,14 @@ impl Inbox {
         }
     }
 
-    /// Waits until the agent has said that the newest round is over, or that no further one comes.
-    pub(crate) fn wait_until_over(&self, patience: Duration) {
-        let goes_on = |inner: &mut Inner| !inner.machine.newest_is_over();
-        // Over or not: who waits does not need to know.
+    /// Waits until the agent has reported that the newest round is over, or that no further one
+    /// comes.
+    pub(crate) fn wait_until_over(&self, timeout: Duration) {
+        let is_running = |inner: &mut Inner| !inner.machine.newest_is_over();
+        // The caller does not need the result.
         let _ = self
             .changed
-            .wait_timeout_while(self.lock(), patience, goes_on);
+            .wait_timeout_while(self.lock(), timeout, is_running);
     }
 
     /// Waits for the answer to the attach.
@@ -232,12 +240,13 @@ impl Inbox {
         }
     }
 
-    /// Calls `aborted` with each round that is aborted from now on, on the SDK's thread.
+    /// Sets a callback for each round that is aborted from now on. It runs on the SDK's thread.
     pub(crate) fn on_abort(&self, aborted: Option<OnAbort>) {
         *self.on_abort.lock().unwrap_or_else(PoisonError::into_inner) = Hook(aborted);
     }
 
-    /// Has a connection cut when the round is over. `false` if it is over already.
+    /// Registers a connection to be shut down when the round is over. `false` if it is over
+    /// already.
     pub(crate) fn watch_transfer(&self, id: RoundId, socket: socket2::Socket) -> bool {
         let mut inner = self.lock();
         if inner.machine.is_over(id) {
@@ -260,14 +269,15 @@ impl Inbox {
     }
 
     pub(super) fn abort(&self, round: Round) {
-        self.tell(Event::Aborted { round });
+        self.handle(Event::Aborted { round });
     }
 
     pub(super) fn end(&self, ended: Ended) {
-        self.tell(Event::Ended(ended));
+        self.handle(Event::Ended(ended));
     }
 
-    /// No lock of the inbox is held: the hook may take a while, and our collectives have ended by now.
+    /// No lock of the inbox is held: the callback may take a while, and the collectives have ended
+    /// by now.
     fn call_hook(&self, aborted: RoundId) {
         let hook = self.on_abort.lock().unwrap_or_else(PoisonError::into_inner);
         if let Hook(Some(hook)) = &*hook {
@@ -283,7 +293,7 @@ impl Inner {
         }
         aborter.abort(collective_round(id));
         if let Some(transfer) = self.transfer.take() {
-            // Fails if it has ended by itself.
+            // Fails if the connection has ended already.
             let _ = transfer.shutdown(Shutdown::Both);
         }
     }

@@ -1,16 +1,16 @@
-//! The agent of this host, as a worker knows it.
+//! The agent of this host, from the view of a worker.
 //!
-//! A thread ([`thread`]) reads what the agent says and gives signs of life; what it hears waits in an
-//! [`Inbox`] for the training thread. An abort does not wait there: the thread ends collectives, holds and
-//! transfers at once.
+//! A thread ([`thread`]) reads the agent's messages and sends heartbeats. Messages wait in an
+//! [`Inbox`] for the training thread. An abort does not wait there: the thread ends collectives,
+//! holds and transfers at once.
 
 mod attach;
+mod connection;
 mod inbox;
-mod link;
 mod request;
 mod thread;
 
 pub(crate) use attach::SOCKET;
-pub(crate) use inbox::{Inbox, NextJoin, Started};
-pub(crate) use link::{Line, Link};
+pub(crate) use connection::{AgentConnection, Transport};
+pub(crate) use inbox::{Inbox, NextJoin, StartedRound};
 pub(crate) use request::request;

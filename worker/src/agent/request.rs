@@ -1,4 +1,4 @@
-//! A further connection to the agent: its first message and the answer.
+//! An additional connection to the agent: its first message and the answer.
 
 use std::{
     io,
@@ -12,22 +12,23 @@ use elasticrun_protocol::{
 };
 use elasticrun_shm::fds;
 
-/// How long the agent may take to answer.
-const ANSWER: Duration = Duration::from_secs(60);
+/// Timeout of the agent's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends the first message of a connection and waits for the answer. Gives what came behind it, too.
+/// Sends the first message of a connection and waits for the answer. Also returns the bytes
+/// received after it.
 pub(crate) fn request(
     stream: &UnixStream,
     first: &FromWorker,
 ) -> io::Result<(ToWorker, FrameBuffer)> {
-    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let bytes = frame::to_frame(first).map_err(io::Error::other)?;
     fds::send_all(stream, &bytes, &[])?;
     let mut frames = FrameBuffer::default();
     let mut bytes = [0; 4096];
-    let mut came: Vec<OwnedFd> = Vec::new();
+    let mut received: Vec<OwnedFd> = Vec::new();
     loop {
-        match fds::recv(stream, &mut bytes, &mut came)? {
+        match fds::recv(stream, &mut bytes, &mut received)? {
             0 => return Err(io::Error::other("it closed the connection")),
             count => frames.extend(&bytes[..count]),
         }

@@ -1,7 +1,7 @@
-//! The SDK's own thread: this process's sign of life, and the ear for its agent.
+//! The SDK's own thread: sends heartbeats and reads the agent's messages.
 //!
-//! It runs until the process ends. It never waits for the training thread but for an instant, so signs of
-//! life do not depend on what the user's code does.
+//! It runs until the process ends. It waits for the training thread only for short critical
+//! sections, so heartbeats do not depend on user code.
 
 use std::{
     collections::VecDeque,
@@ -22,30 +22,30 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-use super::{Inbox, attach::Welcome, inbox::Started};
+use super::{Inbox, attach::Welcome, inbox::StartedRound};
 use crate::Error;
 
-/// See the module.
+/// Reads the messages of the agent and sends heartbeats.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(super) struct AgentThread {
     stream: UnixStream,
     inbox: Arc<Inbox>,
     frames: FrameBuffer,
     fds: VecDeque<OwnedFd>,
-    beats: Option<Beats>,
+    heartbeat: Option<HeartbeatTimer>,
 }
 
 #[derive(Debug)]
-struct Beats {
+struct HeartbeatTimer {
     page: WorkerPage,
-    /// The end of this thread is the end of the process to its agent.
+    /// The agent takes the end of this thread for the end of the process.
     _alive: LivenessLock,
     interval: Duration,
     next: Instant,
 }
 
-impl Beats {
-    /// Beats if it is time, and says how long the next one has.
+impl HeartbeatTimer {
+    /// Sends a heartbeat if it is due. Returns the time until the next one.
     fn due(&mut self) -> Duration {
         let now = Instant::now();
         if self.next <= now {
@@ -56,62 +56,65 @@ impl Beats {
     }
 }
 
-/// Why the agent cannot be heard any more.
-enum Deaf {
-    /// It was said to the inbox.
-    Said,
+/// Why no more messages of the agent will come.
+enum Disconnect {
+    /// The inbox knows the reason already.
+    Reported,
     Lost(String),
 }
 
-impl From<io::Error> for Deaf {
+impl From<io::Error> for Disconnect {
     fn from(error: io::Error) -> Self {
         Self::Lost(error.to_string())
     }
 }
 
-impl Listener {
+impl AgentThread {
     pub(super) fn new(stream: UnixStream, inbox: Arc<Inbox>) -> Self {
         Self {
             stream,
             inbox,
             frames: FrameBuffer::default(),
             fds: VecDeque::new(),
-            beats: None,
+            heartbeat: None,
         }
     }
 
     /// Runs until the process ends.
     pub(super) fn run(mut self) {
-        // What it hears is urgent, and a thread must run to die: its end is how the agent learns of a kill.
+        // Aborts are urgent. A thread must also run to die, and its end is how the agent detects a
+        // kill.
         if let Err(error) = sched::set_time_slice(sched::SHORTEST_SLICE) {
             tracing::debug!(%error, "no short time slices here");
         }
         match self.listen() {
-            Deaf::Said => {}
-            Deaf::Lost(why) => self.inbox.end(Ended::AgentLost(why)),
+            Disconnect::Reported => {}
+            Disconnect::Lost(why) => self.inbox.end(Ended::AgentLost(why)),
         }
-        // Beats are for nobody now, but this thread must not end before the process does.
-        while self.beats.is_some() {
+        // Heartbeats have no receiver now, but this thread must not end before the process does.
+        while self.heartbeat.is_some() {
             std::thread::park();
         }
     }
 
-    fn listen(&mut self) -> Deaf {
+    fn listen(&mut self) -> Disconnect {
         loop {
-            let heard = self.wait().and_then(|()| self.read());
-            if let Err(deaf) = heard {
-                return deaf;
+            let result = self.wait().and_then(|()| self.read());
+            if let Err(disconnect) = result {
+                return disconnect;
             }
         }
     }
 
-    /// Sleeps until the agent speaks or it is time to beat.
-    fn wait(&mut self) -> Result<(), Deaf> {
+    /// Sleeps until a message arrives. Sends heartbeats meanwhile.
+    fn wait(&mut self) -> Result<(), Disconnect> {
         loop {
-            let timeout = match &mut self.beats {
+            let timeout = match &mut self.heartbeat {
                 // Rounded up, so that less than a millisecond does not spin.
-                Some(beats) => PollTimeout::try_from(beats.due() + Duration::from_millis(1))
-                    .unwrap_or(PollTimeout::MAX),
+                Some(heartbeat) => {
+                    PollTimeout::try_from(heartbeat.due() + Duration::from_millis(1))
+                        .unwrap_or(PollTimeout::MAX)
+                }
                 None => PollTimeout::NONE,
             };
             let mut sockets = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)];
@@ -123,22 +126,22 @@ impl Listener {
         }
     }
 
-    fn read(&mut self) -> Result<(), Deaf> {
+    fn read(&mut self) -> Result<(), Disconnect> {
         let mut bytes = [0; 16 << 10];
-        let mut came = Vec::new();
-        let count = fds::recv(&self.stream, &mut bytes, &mut came)?;
-        self.fds.extend(came);
+        let mut received = Vec::new();
+        let count = fds::recv(&self.stream, &mut bytes, &mut received)?;
+        self.fds.extend(received);
         if count == 0 {
-            return Err(Deaf::Lost("it closed the connection".to_owned()));
+            return Err(Disconnect::Lost("it closed the connection".to_owned()));
         }
         self.frames.extend(&bytes[..count]);
-        while let Some(message) = self.frames.next_message().map_err(strange)? {
-            self.hear(message)?;
+        while let Some(message) = self.frames.next_message().map_err(invalid)? {
+            self.handle(message)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, message: ToWorker) -> Result<(), Deaf> {
+    fn handle(&mut self, message: ToWorker) -> Result<(), Disconnect> {
         match message {
             ToWorker::Attached {
                 data_key,
@@ -146,10 +149,10 @@ impl Listener {
                 heartbeat_interval,
                 connect_timeout,
             } => {
-                let page = self.begin(heartbeat_interval)?;
+                let page = self.start_heartbeat(heartbeat_interval)?;
                 let welcome = Welcome {
                     page: page.clone(),
-                    commits: self.two()?,
+                    commits: self.take_commit_fds()?,
                     data_key,
                     listen,
                     connect_timeout,
@@ -158,7 +161,7 @@ impl Listener {
             }
             ToWorker::Refused { why } => {
                 self.inbox.welcome(Err(Error::Refused { why }), None);
-                return Err(Deaf::Said);
+                return Err(Disconnect::Reported);
             }
             ToWorker::Start {
                 start,
@@ -167,9 +170,13 @@ impl Listener {
                 region,
                 keeper,
             } => {
-                let region = if region { Some(self.one()?) } else { None };
-                let keeper = if keeper { Some(self.two()?) } else { None };
-                self.inbox.started(Started {
+                let region = if region { Some(self.take_fd()?) } else { None };
+                let keeper = if keeper {
+                    Some(self.take_commit_fds()?)
+                } else {
+                    None
+                };
+                self.inbox.started(StartedRound {
                     start,
                     member,
                     local_index,
@@ -177,7 +184,7 @@ impl Listener {
                     keeper,
                 });
             }
-            // Said over the connections that the store opens.
+            // Sent only over the connections of the store and of the call key.
             ToWorker::StoreOpened | ToWorker::CallKey { .. } => {}
             ToWorker::Abort { round } => self.inbox.abort(round),
             ToWorker::Stop { why } => self.inbox.end(Ended::Stopped(why)),
@@ -185,12 +192,13 @@ impl Listener {
         Ok(())
     }
 
-    /// From here on this thread is the process's sign of life.
-    fn begin(&mut self, interval: Duration) -> Result<WorkerPage, Deaf> {
-        let page = WorkerPage::open(&self.one()?).map_err(strange)?;
+    /// From here on, this thread represents the process: the agent watches its heartbeats and its
+    /// end.
+    fn start_heartbeat(&mut self, interval: Duration) -> Result<WorkerPage, Disconnect> {
+        let page = WorkerPage::open(&self.take_fd()?).map_err(invalid)?;
         let alive = LivenessLock::hold(&page)?;
         page.beat();
-        self.beats = Some(Beats {
+        self.heartbeat = Some(HeartbeatTimer {
             page: page.clone(),
             _alive: alive,
             interval,
@@ -199,16 +207,16 @@ impl Listener {
         Ok(page)
     }
 
-    fn one(&mut self) -> Result<OwnedFd, Deaf> {
-        let missing = || Deaf::Lost("a descriptor did not come with its message".to_owned());
+    fn take_fd(&mut self) -> Result<OwnedFd, Disconnect> {
+        let missing = || Disconnect::Lost("a descriptor did not come with its message".to_owned());
         self.fds.pop_front().ok_or_else(missing)
     }
 
-    fn two(&mut self) -> Result<CommitFds, Deaf> {
-        Ok([self.one()?, self.one()?])
+    fn take_commit_fds(&mut self) -> Result<CommitFds, Disconnect> {
+        Ok([self.take_fd()?, self.take_fd()?])
     }
 }
 
-fn strange(error: impl std::fmt::Display) -> Deaf {
-    Deaf::Lost(error.to_string())
+fn invalid(error: impl std::fmt::Display) -> Disconnect {
+    Disconnect::Lost(error.to_string())
 }

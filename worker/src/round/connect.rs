@@ -1,34 +1,34 @@
-//! From a start to a group that is connected.
+//! Connects the group of a started round.
 
 use std::os::fd::OwnedFd;
 
 use elasticrun_collectives::{Group, GroupConfig, Topology};
 
-use super::failed;
+use super::record_error;
 use crate::{
     Error,
-    agent::{Link, Started},
+    agent::{AgentConnection, StartedRound},
 };
 
-/// Joins the collectives of a round, with the region that came for it.
+/// Joins the collectives of a round, with the region that came with its start.
 pub(crate) fn connect(
-    link: &Link,
-    started: &Started,
+    agent: &AgentConnection,
+    started: &StartedRound,
     region: Option<OwnedFd>,
 ) -> Result<Group, Error> {
     let config = GroupConfig {
         topology: topology(started),
         region,
-        listener: &link.listener,
+        listener: &agent.listener,
         peers: started.start.peers.clone(),
-        key: link.key.0,
+        key: agent.key.0,
         round_id: started.collective_round(),
-        timeout: link.connect_timeout,
+        timeout: agent.connect_timeout,
     };
-    Group::connect(config, link.inbox.aborter()).map_err(|error| failed(&link.inbox, error))
+    Group::connect(config, agent.inbox.aborter()).map_err(|error| record_error(&agent.inbox, error))
 }
 
-fn topology(started: &Started) -> Topology {
+fn topology(started: &StartedRound) -> Topology {
     let start = &started.start;
     let rank = started.member.place.rank.0;
     Topology {

@@ -1,4 +1,5 @@
-//! Bringing rank 0 to a base that no member holds: from a dead process of this host, or from another host.
+//! Fetches a base that no member holds to rank 0: from a dead process of this host, or from another
+//! host.
 
 use std::{
     io::{self, Read, Write},
@@ -19,17 +20,17 @@ use socket2::{Domain, Socket, Type};
 
 use crate::{
     Error,
-    agent::{Link, Started},
+    agent::{AgentConnection, StartedRound},
     memory::fingerprint,
 };
 
-/// How long the other side may be silent; it computes a digest over all before it answers.
-const SILENCE: Duration = Duration::from_secs(60);
+/// How long the other side may be silent. It computes a digest over all bytes before it answers.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Has this process hold the base of the round, which a keeper has.
-pub(super) fn bring_base(
-    link: &mut Link,
-    started: &mut Started,
+/// Copies the base of the round from its keeper into this process's memory.
+pub(super) fn copy_base(
+    agent: &mut AgentConnection,
+    started: &mut StartedRound,
     base: CommitId,
     from: BaseSource,
 ) -> Result<(), Error> {
@@ -38,7 +39,7 @@ pub(super) fn bring_base(
             let fds = started.keeper.take();
             let commit =
                 CommitReader::open(fds.ok_or(Error::BaseMissing { id: base })?)?.read(base)?;
-            link.memory.write(base, |write| {
+            agent.memory.write(base, |write| {
                 write
                     .append(commit.bytes().len())?
                     .copy_from_slice(commit.bytes());
@@ -51,26 +52,30 @@ pub(super) fn bring_base(
                 }
             })
         }
-        BaseSource::OtherHost => fetch_from_host(link, started, base),
+        BaseSource::OtherHost => fetch_from_host(agent, started, base),
         BaseSource::None => Err(Error::BaseMissing { id: base }),
     }
 }
 
-fn fetch_from_host(link: &mut Link, started: &Started, base: CommitId) -> Result<(), Error> {
+fn fetch_from_host(
+    agent: &mut AgentConnection,
+    started: &StartedRound,
+    base: CommitId,
+) -> Result<(), Error> {
     let Some(keeper) = &started.start.keeper else {
         return Err(Error::BaseMissing { id: base });
     };
-    let secret = link.secret()?;
+    let secret = agent.secret()?;
     let socket = Socket::new(Domain::for_address(keeper.address), Type::STREAM, None)
         .map_err(Error::system("open a connection"))?;
     let copy = socket
         .try_clone()
         .map_err(Error::system("open a connection"))?;
-    if !link.inbox.watch_transfer(started.id(), copy) {
-        return Err(link.inbox.ask(Machine::over).into());
+    if !agent.inbox.watch_transfer(started.id(), copy) {
+        return Err(agent.inbox.with_machine(Machine::over).into());
     }
-    let fetched = fetch(link, keeper, base, &secret, socket);
-    link.inbox.forget_transfer();
+    let fetched = fetch(agent, keeper, base, &secret, socket);
+    agent.inbox.forget_transfer();
     match fetched {
         Err(Error::Fetch {
             id,
@@ -78,8 +83,10 @@ fn fetch_from_host(link: &mut Link, started: &Started, base: CommitId) -> Result
             source,
         }) => {
             tracing::warn!(commit = %id, %address, error = %source, "the state cannot be fetched");
-            let host = host_at(&started.start, address.ip());
-            let over = link.inbox.ask(|machine| machine.fetch_failed(host));
+            let host = host_with_address(&started.start, address.ip());
+            let over = agent
+                .inbox
+                .with_machine(|machine| machine.fetch_failed(host));
             Err(over.map_or(
                 Error::Fetch {
                     id,
@@ -90,45 +97,45 @@ fn fetch_from_host(link: &mut Link, started: &Started, base: CommitId) -> Result
             ))
         }
         fetched => {
-            link.inbox.ask(Machine::fetched);
+            agent.inbox.with_machine(Machine::fetched);
             fetched
         }
     }
 }
 
-/// The host of the round that is at an address, if it is a neighbour and the only one there.
-fn host_at(start: &Start, address: IpAddr) -> Option<u32> {
-    let mut there = start.peers.iter().filter(|(_, peer)| peer.ip() == address);
-    let (host, _) = there.next()?;
-    there.next().is_none().then_some(*host)
+/// The host of the round with this address, if it is a neighbour and the only one there.
+fn host_with_address(start: &Start, address: IpAddr) -> Option<u32> {
+    let mut hosts = start.peers.iter().filter(|(_, peer)| peer.ip() == address);
+    let (host, _) = hosts.next()?;
+    hosts.next().is_none().then_some(*host)
 }
 
 fn fetch(
-    link: &mut Link,
+    agent: &mut AgentConnection,
     keeper: &Keeper,
     base: CommitId,
     secret: &Secret,
     socket: Socket,
 ) -> Result<(), Error> {
-    let failed = |source: io::Error| Error::Fetch {
+    let fetch_error = |source: io::Error| Error::Fetch {
         id: base,
         address: keeper.address,
         source,
     };
-    let timeout = link.connect_timeout;
-    let mut source = Source::connect(socket, keeper, secret, timeout).map_err(failed)?;
+    let timeout = agent.connect_timeout;
+    let mut source = Source::connect(socket, keeper, secret, timeout).map_err(fetch_error)?;
     let request = MemoryRequest {
         process: keeper.process,
         commit: base,
     };
-    let (length, digest) = match source.ask(&request).map_err(failed)? {
+    let (length, digest) = match source.ask(&request).map_err(fetch_error)? {
         MemoryAnswer::Found { length, digest } => (length, digest),
         MemoryAnswer::Missing => return Err(Error::BaseMissing { id: base }),
     };
     let len = usize::try_from(length).unwrap_or(usize::MAX);
-    link.memory.write(base, |write| {
+    agent.memory.write(base, |write| {
         let body = write.append(len)?;
-        source.read_exact(body).map_err(failed)?;
+        source.read_exact(body).map_err(fetch_error)?;
         match fingerprint(body).digest == digest {
             true => Ok(()),
             false => Err(Error::Damaged {
@@ -154,11 +161,11 @@ impl Source {
     ) -> io::Result<Self> {
         socket.connect_timeout(&keeper.address.into(), timeout)?;
         socket.set_tcp_nodelay(true)?;
-        // What a path that is cut has to say within about the timeout; its agent may compute for longer.
+        // Detects a cut path within about the timeout. The agent itself may compute for longer.
         elasticrun_collectives::watch_path(&socket, timeout)?;
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(SILENCE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
+        stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
+        stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
         let mut source = Self {
             stream,
             frames: FrameBuffer::unproven(),
@@ -207,7 +214,7 @@ impl Source {
         }
     }
 
-    /// Raw bytes after a message; some may have come with it.
+    /// Reads raw bytes after a message. Some may have arrived with it.
     fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         let early = self.frames.buffer();
         let count = early.len().min(bytes.len());

@@ -1,5 +1,5 @@
-//! The start of a round, as [`elasticrun_core::worker`] decides it: connecting to the members, and the same state in all
-//! of them.
+//! The start of a round, as [`elasticrun_core::worker`] decides it: connects to the members and
+//! brings all of them to the same state.
 
 mod connect;
 mod fetch;
@@ -13,22 +13,23 @@ use elasticrun_core::worker::{Failure, Over};
 
 use crate::{Error, agent::Inbox};
 
-/// A collective of the training thread has failed: the error to hand on. The round may be over by it.
-pub(crate) fn failed(inbox: &Inbox, error: GroupError) -> Error {
-    let failure = failure_of(&error);
-    let over = inbox.ask(|machine| machine.failed(failure));
-    error_of(error, over)
+/// Records the error of a failed collective of the training thread, which may end the round.
+/// Returns the error to pass on.
+pub(crate) fn record_error(inbox: &Inbox, error: GroupError) -> Error {
+    let failure = to_failure(&error);
+    let over = inbox.with_machine(|machine| machine.failed(failure));
+    to_error(error, over)
 }
 
-/// As [`failed`], on any thread: nothing follows for the round.
-pub(crate) fn judge(inbox: &Inbox, error: GroupError) -> Error {
-    let failure = failure_of(&error);
-    let over = inbox.ask(|machine| machine.judge(failure));
-    error_of(error, over)
+/// Like [`record_error`], on any thread, without an effect on the round.
+pub(crate) fn classify(inbox: &Inbox, error: GroupError) -> Error {
+    let failure = to_failure(&error);
+    let over = inbox.with_machine(|machine| machine.judge(failure));
+    to_error(error, over)
 }
 
-/// What a failed collective is to the machine.
-fn failure_of(error: &GroupError) -> Failure {
+/// Converts the error of a collective to the machine's failure.
+fn to_failure(error: &GroupError) -> Failure {
     match error {
         GroupError::Unreachable { host_indices, .. } => Failure::Lost {
             hosts: host_indices.clone(),
@@ -43,8 +44,8 @@ fn failure_of(error: &GroupError) -> Failure {
     }
 }
 
-/// The error to hand on: what the machine says of a failed collective, else the failure itself.
-fn error_of(error: GroupError, over: Option<Over>) -> Error {
+/// The error to pass on: the machine's verdict, else the failure itself.
+fn to_error(error: GroupError, over: Option<Over>) -> Error {
     match over {
         Some(over) => {
             tracing::debug!(%error, "the round is over");

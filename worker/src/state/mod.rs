@@ -1,4 +1,4 @@
-//! What is committed, restored and brought to new workers.
+//! The state that is committed, restored and sent to new workers.
 
 mod values;
 
@@ -6,29 +6,29 @@ use std::io::{self, Write};
 
 use crate::{Session, World};
 
-/// Why bytes are not a state.
+/// Why bytes are not a valid state.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// They end too early.
+    /// The bytes end too early.
     #[error(
         "{need} more bytes are needed where {have} are left: do all workers run the same program?"
     )]
     Short {
         /// Bytes that the next value needs.
         need: u64,
-        /// Bytes there.
+        /// Bytes that are left.
         have: usize,
     },
-    /// They do not end where the state does.
+    /// Bytes are left over after the state.
     #[error("{left} bytes are left over: do all workers run the same program?")]
     Left {
-        /// How many.
+        /// Number of bytes left over.
         left: usize,
     },
-    /// A value cannot be what is there.
+    /// A value is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The state's own reason.
+    /// An error of the state itself.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -40,11 +40,11 @@ impl Error {
     }
 }
 
-/// All that training needs to go on elsewhere: parameters, optimizer, position in the data.
+/// Everything that training needs to continue elsewhere: parameters, optimizer, position in the data.
 ///
-/// State is replicated: after the same steps it is the same in all workers, and any copy is whole. Numbers,
-/// strings, vectors and tuples of states are states; a type of one's own is the sum of its parts, read in
-/// the order in which they were written:
+/// The state is replicated: after the same steps it is the same in all workers, and any copy is
+/// complete. Numbers, strings, vectors and tuples of states are states. A custom type is the sum of
+/// its parts, read in the order in which they were written:
 ///
 /// ```
 /// use std::io::{self, Write};
@@ -67,36 +67,41 @@ impl Error {
 /// }
 /// ```
 pub trait State {
-    /// Writes all of it. `out` is memory: small writes are cheap.
+    /// Writes the whole state. `out` is memory: small writes are cheap.
     ///
     /// # Errors
-    /// Those of `out`, which has no more memory then, or one's own; the commit did not happen then.
+    /// Errors of `out`, which is then out of memory, or of the state itself. No commit is made
+    /// then.
     fn save(&self, out: &mut dyn Write) -> io::Result<()>;
 
-    /// Becomes what was saved, whatever it was before, and takes exactly those bytes from the front of `from`.
+    /// Replaces the state by the one that was saved. Takes exactly the saved bytes from the front
+    /// of `from`.
     ///
     /// # Errors
-    /// If the bytes are not of such a state; the process ends then.
+    /// If the bytes are no such state. The process ends then.
     fn restore(&mut self, from: &mut &[u8]) -> Result<(), Error>;
 
-    /// The reset callback: at the start of each round, in all members, after the state is the same in all
-    /// and before training goes on. Adapt here what depends on the size of the world.
+    /// The reset callback. It runs in all members at the start of each round, after the sync and
+    /// before training continues. Adapt here what depends on the size of the world.
     fn reset(&mut self, world: &World) {
         let _ = world;
     }
 
-    /// At the start of each round, in all members, after [`State::reset`] and before training goes on: what parts of a
-    /// state in different workers have to tell each other, by collectives of `session`. A data set hands out its rows.
+    /// Runs in all members at the start of each round, after [`State::reset`] and before training
+    /// continues. Parts of a state in different workers exchange data here, by collectives of
+    /// `session`. A data set assigns its rows.
     ///
     /// # Errors
-    /// Those of the session, as they are; [`Error::Agree`](crate::Error::Agree) if the workers do not fit together.
+    /// Errors of the session, as they are; [`Error::Agree`](crate::Error::Agree) if the workers do
+    /// not fit together.
     fn enter(&mut self, session: &mut Session<'_>) -> Result<(), crate::Error> {
         let _ = session;
         Ok(())
     }
 
-    /// Before each commit, in all members, in the same order: what has to be known of the others, so that any copy
-    /// of the state is whole. A data set collects which rows are processed. Most states need nothing.
+    /// Runs in all members before each commit, in the same order. Collects from the others what
+    /// makes any copy of the state complete. A data set collects which rows are processed. Most
+    /// states need nothing.
     ///
     /// # Errors
     /// As [`State::enter`]; the commit is not made then.
@@ -105,24 +110,26 @@ pub trait State {
         Ok(())
     }
 
-    /// At the start of a round, when members have committed different bytes under the id of its base: whether these are one
-    /// state all the same. Called in all members, again and again, until it gives `None`: what it gives is told to
-    /// all, and the next call has what all gave, in order of rank. `own` is the commit of this member, if it holds it.
+    /// Decides at the start of a round whether different bytes that members committed under the id
+    /// of its base are one state all the same. It runs repeatedly in all members until it returns
+    /// `None`. The values that the members return are sent to all. The next call receives all of
+    /// them, in rank order. `local` is the commit of this member, if it holds it.
     ///
-    /// States of different sizes are different by default. If all is well, all go on with what rank 0 committed.
+    /// By default, states of different sizes are different. On success, all continue with the
+    /// commit of rank 0.
     ///
     /// # Errors
-    /// That members hold different states: the same in all of them.
+    /// That members hold different states. All members must return the same error.
     fn compare(
         &mut self,
-        own: Option<&[u8]>,
-        heard: Option<&[Vec<u8>]>,
+        local: Option<&[u8]>,
+        gathered: Option<&[Vec<u8>]>,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let Some(heard) = heard else {
-            let len = own.map(|own| (own.len() as u64).to_le_bytes().to_vec());
+        let Some(gathered) = gathered else {
+            let len = local.map(|local| (local.len() as u64).to_le_bytes().to_vec());
             return Ok(Some(len.unwrap_or_default()));
         };
-        let mut lens = (heard.iter().enumerate())
+        let mut lens = (gathered.iter().enumerate())
             .filter_map(|(rank, len)| Some((rank, u64::from_le_bytes(len[..].try_into().ok()?))));
         let Some((rank, len)) = lens.next() else {
             return Ok(None);
@@ -136,7 +143,7 @@ pub trait State {
         }
     }
 
-    /// The commit is made by this process.
+    /// Runs after this process has made the commit.
     ///
     /// # Errors
     /// As [`State::enter`]. The commit stays all the same.

@@ -1,11 +1,11 @@
-//! Values of the language as states: little-endian, vectors and strings after their length as `u64`.
+//! Built-in types as states: little-endian. Vectors and strings follow their length as `u64`.
 
 use std::io::{self, Write};
 
 use super::{Error, State, take};
 use crate::{Session, World};
 
-/// Numbers whose memory is their encoding, so that a vector of them is one copy.
+/// Numbers whose memory is their encoding, so that a vector of them is copied at once.
 pub trait Number: bytemuck::Pod {}
 
 const _: () = assert!(
@@ -42,7 +42,7 @@ fn restore_len(from: &mut &[u8]) -> Result<u64, Error> {
     Ok(len)
 }
 
-/// Any length; a restored vector has the length that was saved.
+/// Any length. A restored vector has the length that was saved.
 impl<T: Number> State for Vec<T> {
     fn save(&self, out: &mut dyn Write) -> io::Result<()> {
         save_len(self.len(), out)?;
@@ -87,7 +87,7 @@ impl State for bool {
     }
 }
 
-/// Nothing to keep: for jobs that only need the rounds.
+/// No state: for jobs that only need the rounds.
 impl State for () {
     fn save(&self, _: &mut dyn Write) -> io::Result<()> {
         Ok(())
@@ -164,10 +164,10 @@ impl<S: State + ?Sized> State for &mut S {
 
     fn compare(
         &mut self,
-        own: Option<&[u8]>,
-        heard: Option<&[Vec<u8>]>,
+        local: Option<&[u8]>,
+        gathered: Option<&[Vec<u8>]>,
     ) -> Result<Option<Vec<u8>>, Error> {
-        (**self).compare(own, heard)
+        (**self).compare(local, gathered)
     }
 
     fn committed(&mut self) -> Result<(), crate::Error> {
@@ -219,19 +219,23 @@ mod tests {
     #[test]
     fn states_of_other_sizes_are_no_replicas() {
         let mut state = 0_u64;
-        let tell = |state: &mut u64, own: Option<&[u8]>| state.compare(own, None).unwrap().unwrap();
-        let told = [
-            tell(&mut state, None),
-            tell(&mut state, Some(&[1, 2])),
-            tell(&mut state, Some(&[3, 4])),
+        let message =
+            |state: &mut u64, local: Option<&[u8]>| state.compare(local, None).unwrap().unwrap();
+        let messages = [
+            message(&mut state, None),
+            message(&mut state, Some(&[1, 2])),
+            message(&mut state, Some(&[3, 4])),
         ];
-        assert_eq!(state.compare(None, Some(&told)).unwrap(), None);
-        let told = [
-            told[0].clone(),
-            told[1].clone(),
-            tell(&mut state, Some(&[1])),
+        assert_eq!(state.compare(None, Some(&messages)).unwrap(), None);
+        let messages = [
+            messages[0].clone(),
+            messages[1].clone(),
+            message(&mut state, Some(&[1])),
         ];
-        let error = state.compare(None, Some(&told)).unwrap_err().to_string();
+        let error = state
+            .compare(None, Some(&messages))
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("rank 1 has committed a state of 2 bytes, and rank 2 one of 1"),
             "{error}"

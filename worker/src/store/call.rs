@@ -1,4 +1,4 @@
-//! One request that is on its way.
+//! A pending request.
 
 use std::{
     sync::{
@@ -13,17 +13,18 @@ use elasticrun_protocol::store::{Refused, Value};
 use super::Client;
 use crate::Error;
 
-/// How much later than its timeout an answer may come: the driver says what is missing, and is believed.
-const LATE: Duration = Duration::from_secs(10);
+/// How much later than its timeout an answer may come, since the driver applies the timeout and
+/// names the missing keys.
+const ANSWER_GRACE: Duration = Duration::from_secs(10);
 
-/// A request that is on its way. Dropped before its answer, it is forgotten.
+/// A pending request. Dropping it before its answer cancels it.
 #[derive(Debug)]
 pub struct Call {
     client: Arc<Client>,
     number: u64,
     answer: Receiver<Result<Value, Error>>,
-    /// None if it never comes.
-    until: Option<Instant>,
+    /// `None` without a deadline.
+    deadline: Option<Instant>,
 }
 
 impl Call {
@@ -37,7 +38,7 @@ impl Call {
             client,
             number,
             answer,
-            until: Instant::now().checked_add(timeout.saturating_add(LATE)),
+            deadline: Instant::now().checked_add(timeout.saturating_add(ANSWER_GRACE)),
         }
     }
 
@@ -53,17 +54,19 @@ impl Call {
         }
     }
 
-    /// Waits for the answer, at most so long. `None` if it has not come: call again.
+    /// Waits for the answer, at most for `timeout`. `None` if it has not come: call again.
     ///
-    /// For callers that look after something else between, as a signal of the user. After an answer there is
-    /// none more.
-    pub fn poll(&mut self, patience: Duration) -> Option<Result<Value, Error>> {
+    /// For callers that check for something else in between, such as a signal of the user. After
+    /// the answer there is no other.
+    pub fn poll(&mut self, timeout: Duration) -> Option<Result<Value, Error>> {
         let now = Instant::now();
-        let left = (self.until).map_or(Duration::MAX, |until| until.saturating_duration_since(now));
-        let patience = patience.min(left);
-        let alone = self.client.next_deadline();
-        let nap = alone.map_or(patience, |due| patience.min(due));
-        match self.answer.recv_timeout(nap) {
+        let left = (self.deadline).map_or(Duration::MAX, |deadline| {
+            deadline.saturating_duration_since(now)
+        });
+        let timeout = timeout.min(left);
+        let next_tick = self.client.next_deadline();
+        let wait = next_tick.map_or(timeout, |due| timeout.min(due));
+        match self.answer.recv_timeout(wait) {
             Ok(answer) => return Some(answer),
             Err(RecvTimeoutError::Disconnected) => return Some(Err(self.no_answer())),
             Err(RecvTimeoutError::Timeout) => {}
@@ -71,7 +74,7 @@ impl Call {
         self.client.tick();
         match self.answer.try_recv() {
             Ok(answer) => Some(answer),
-            Err(_) => (nap == left).then(|| Err(self.no_answer())),
+            Err(_) => (wait == left).then(|| Err(self.no_answer())),
         }
     }
 

@@ -1,8 +1,9 @@
-//! What all handles of this process share: requests that have no answer yet, and how to reach the store.
+//! The state that all handles of this process share: pending requests, and the connection to the
+//! store.
 //!
-//! Two locks. `line` is held to connect and to hand a request to the kernel, so requests leave in the order of
-//! their numbers; `calls` only for an instant, since the SDK's thread takes it when a round is over. Who needs
-//! both takes `line` first.
+//! There are two locks. `connection` is held to connect and to pass a request to the kernel, so
+//! requests are sent in the order of their numbers. `calls` is held only briefly, since the SDK's
+//! thread takes it when a round is over. Code that needs both takes `connection` first.
 
 use std::{
     collections::BTreeMap,
@@ -22,78 +23,79 @@ use elasticrun_protocol::{
     store::{Answer, FromClient, Namespace, Op, Refused, Request, Value},
 };
 
-use super::{Call, alone::Alone, line::Line};
+use super::{Call, connection::StoreConnection, standalone::StandaloneStore};
 use crate::{Error, Interrupt};
 
 /// Where the store is.
 #[derive(Debug)]
-enum Way {
-    /// In this process, which is the world.
-    Alone(Box<Mutex<Alone>>),
+enum Backend {
+    /// In this single process.
+    Standalone(Box<Mutex<StandaloneStore>>),
     /// Behind the agent.
     Agent {
         socket: PathBuf,
         process: Process,
-        /// None before the first request, and after the connection has ended.
-        line: Mutex<Option<Arc<Line>>>,
+        /// `None` before the first request, and after the connection has ended.
+        connection: Mutex<Option<Arc<StoreConnection>>>,
     },
 }
 
-/// See the module.
+/// The shared client of the store.
 #[derive(Debug)]
 pub(crate) struct Client {
-    way: Way,
-    /// The process that all this is of. A fork has the memory, but neither the thread nor the right.
+    backend: Backend,
+    /// The process that created this. A forked child has the memory, but must not use the
+    /// connection.
     pid: u32,
     calls: Mutex<Calls>,
 }
 
 #[derive(Debug, Default)]
 struct Calls {
-    /// Of the last request.
+    /// Number of the last request.
     number: u64,
-    /// Of the last connection.
-    lines: u64,
-    waiting: BTreeMap<u64, Waiting>,
+    /// Number of the last connection.
+    connections: u64,
+    pending: BTreeMap<u64, PendingCall>,
     /// The newest round that is over.
     over: Option<RoundId>,
-    /// The newest round whose end a call has told.
-    told: Option<RoundId>,
+    /// The newest round whose end was delivered by a call.
+    delivered_end: Option<RoundId>,
     ended: Option<Ended>,
-    /// A call has told that.
-    end_told: bool,
+    /// Whether a call has delivered `ended`.
+    end_delivered: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
-    /// The connection that it was sent over.
-    line: u64,
+struct PendingCall {
+    /// The connection over which it was sent.
+    connection: u64,
     round: Option<RoundId>,
     answer: Sender<Result<Value, Error>>,
 }
 
 impl Default for Client {
-    /// The store of a process that is the world.
+    /// The store of a single process.
     fn default() -> Self {
-        Self::new(Way::Alone(Box::default()))
+        Self::new(Backend::Standalone(Box::default()))
     }
 }
 
 impl Client {
-    fn new(way: Way) -> Self {
+    fn new(backend: Backend) -> Self {
         Self {
-            way,
+            backend,
             pid: std::process::id(),
             calls: Mutex::default(),
         }
     }
 
     /// The store of a job, for one of its workers.
-    pub(crate) fn of_worker(socket: PathBuf, process: Process) -> Self {
-        Self::new(Way::Agent {
+    pub(crate) fn for_worker(socket: PathBuf, process: Process) -> Self {
+        Self::new(Backend::Agent {
             socket,
             process,
-            line: Mutex::default(),
+            connection: Mutex::default(),
         })
     }
 
@@ -120,13 +122,13 @@ impl Client {
             }),
         };
         let (sender, answer) = channel();
-        let ask = |line: u64| -> Result<Request, Error> {
-            let waiting = Waiting {
-                line,
+        let ask = |connection: u64| -> Result<Request, Error> {
+            let pending = PendingCall {
+                connection,
                 round,
                 answer: sender,
             };
-            let number = self.calls().begin(waiting)?;
+            let number = self.calls().begin(pending)?;
             Ok(Request {
                 number,
                 namespace,
@@ -134,29 +136,32 @@ impl Client {
                 op,
             })
         };
-        let number = match &self.way {
-            Way::Alone(alone) => {
+        let number = match &self.backend {
+            Backend::Standalone(store) => {
                 let request = ask(0)?;
                 let number = request.number;
-                let answers = lock(alone).ask(request);
+                let answers = lock(store).ask(request);
                 answers.into_iter().for_each(|answer| self.answered(answer));
                 number
             }
-            Way::Agent { line, .. } => self.send(&mut lock(line), ask)?,
+            Backend::Agent { connection, .. } => self.send(&mut lock(connection), ask)?,
         };
         Ok(Call::new(Arc::clone(self), number, answer, timeout))
     }
 
-    /// Over the connection, or over a new one. Gives the number of the request.
+    /// Sends over the current connection or a new one. Returns the number of the request.
     fn send(
         self: &Arc<Self>,
-        line: &mut Option<Arc<Line>>,
+        connection: &mut Option<Arc<StoreConnection>>,
         ask: impl FnOnce(u64) -> Result<Request, Error>,
     ) -> Result<u64, Error> {
-        if line.as_ref().is_none_or(|line| line.has_ended()) {
-            *line = Some(self.connect()?);
+        if connection
+            .as_ref()
+            .is_none_or(|connection| connection.has_ended())
+        {
+            *connection = Some(self.connect()?);
         }
-        let Some(open) = line else {
+        let Some(open) = connection else {
             return Err(unreachable("there is no connection to the agent"));
         };
         let request = ask(open.number())?;
@@ -166,126 +171,133 @@ impl Client {
             .map_err(io::Error::other)
             .and_then(|frame| open.send(&frame));
         if let Err(error) = sent {
-            self.calls().waiting.remove(&number);
+            self.calls().pending.remove(&number);
             return Err(unreachable(error));
         }
-        // If it ended meanwhile, its thread may not have seen this call.
+        // If the connection ended meanwhile, its thread may not have seen this call.
         if open.has_ended() {
-            self.line_ended(open.number(), "the agent closed the connection");
+            self.connection_ended(open.number(), "the agent closed the connection");
         }
         Ok(number)
     }
 
-    fn connect(self: &Arc<Self>) -> Result<Arc<Line>, Error> {
+    fn connect(self: &Arc<Self>) -> Result<Arc<StoreConnection>, Error> {
         let mut calls = self.calls();
         calls.check()?;
-        calls.lines += 1;
-        let number = calls.lines;
+        calls.connections += 1;
+        let number = calls.connections;
         drop(calls);
-        let Way::Agent {
+        let Backend::Agent {
             socket, process, ..
-        } = &self.way
+        } = &self.backend
         else {
             return Err(unreachable("this process has no agent"));
         };
-        Line::open(number, socket, *process, Arc::clone(self))
+        StoreConnection::open(number, socket, *process, Arc::clone(self))
     }
 
-    /// Nobody waits for the answer any more.
+    /// Cancels a request that is no longer waited for.
     pub(super) fn forget(&self, number: u64) {
-        if self.calls().waiting.remove(&number).is_none() || std::process::id() != self.pid {
+        if self.calls().pending.remove(&number).is_none() || std::process::id() != self.pid {
             return;
         }
-        match &self.way {
-            Way::Alone(alone) => lock(alone).forget(number),
-            Way::Agent { line, .. } => {
+        match &self.backend {
+            Backend::Standalone(store) => lock(store).forget(number),
+            Backend::Agent { connection, .. } => {
                 let frame = frame::to_frame(&FromClient::Forget { number });
-                if let (Some(line), Ok(frame)) = (&*lock(line), frame) {
-                    // If that fails, the connection ends, and all that it asked for is forgotten.
-                    let _ = line.send(&frame);
+                if let (Some(connection), Ok(frame)) = (&*lock(connection), frame) {
+                    // If that fails, the connection ends and its requests are cancelled.
+                    let _ = connection.send(&frame);
                 }
             }
         }
     }
 
-    /// An answer has come.
+    /// Delivers an answer.
     pub(super) fn answered(&self, answer: Answer) {
         let mut calls = self.calls();
-        let Some(waiting) = calls.waiting.remove(&answer.number) else {
+        let Some(pending) = calls.pending.remove(&answer.number) else {
             return;
         };
         let result = answer
             .result
-            .map_err(|refused| match (refused, waiting.round) {
+            .map_err(|refused| match (refused, pending.round) {
                 (Refused::StaleRound { .. }, Some(round)) => calls.interrupt(round),
                 (refused, _) => Error::Store(refused),
             });
-        // Fails if nobody waits any more.
-        let _ = waiting.answer.send(result);
+        // Fails if the caller no longer waits.
+        let _ = pending.answer.send(result);
     }
 
-    /// A connection has ended: what was asked over it will not be answered.
-    pub(super) fn line_ended(&self, line: u64, why: &str) {
+    /// A connection has ended: its pending requests fail.
+    pub(super) fn connection_ended(&self, connection: u64, why: &str) {
         let mut calls = self.calls();
-        for (_, waiting) in calls.waiting.extract_if(.., |_, w| w.line == line) {
-            let _ = waiting.answer.send(Err(unreachable(why)));
+        for (_, pending) in calls
+            .pending
+            .extract_if(.., |_, call| call.connection == connection)
+        {
+            let _ = pending.answer.send(Err(unreachable(why)));
         }
     }
 
-    /// A round is over: calls in it end at once, and those that come later.
+    /// A round is over: its pending and later calls end at once.
     pub(crate) fn round_over(&self, round: RoundId) {
         let mut calls = self.calls();
         calls.over = calls.over.max(Some(round));
-        let of_it = |waiting: &Waiting| waiting.round.is_some_and(|own| own <= round);
-        let ended: Vec<_> = calls.waiting.extract_if(.., |_, w| of_it(w)).collect();
-        for (_, waiting) in ended {
+        let affected = |pending: &PendingCall| pending.round.is_some_and(|id| id <= round);
+        let ended: Vec<_> = calls
+            .pending
+            .extract_if(.., |_, call| affected(call))
+            .collect();
+        for (_, pending) in ended {
             let error = calls.interrupt(round);
-            let _ = waiting.answer.send(Err(error));
+            let _ = pending.answer.send(Err(error));
         }
     }
 
-    /// No round will come any more: all calls end, and those that come later.
+    /// No round will come any more: all pending and later calls end.
     pub(crate) fn end(&self, ended: &Ended) {
         let mut calls = self.calls();
         calls.ended.get_or_insert_with(|| ended.clone());
-        for waiting in std::mem::take(&mut calls.waiting).into_values() {
-            calls.end_told = true;
-            let _ = waiting.answer.send(Err(ended.clone().into()));
+        for pending in std::mem::take(&mut calls.pending).into_values() {
+            calls.end_delivered = true;
+            let _ = pending.answer.send(Err(ended.clone().into()));
         }
     }
 
-    /// Whether a call has told its caller that this round is over, or that there will be none any more.
-    pub(crate) fn has_told(&self, round: RoundId) -> bool {
+    /// Whether a call has delivered to its caller that this round is over, or that no further round
+    /// comes.
+    pub(crate) fn abort_delivered(&self, round: RoundId) -> bool {
         let calls = self.calls();
-        calls.end_told || calls.told >= Some(round)
+        calls.end_delivered || calls.delivered_end >= Some(round)
     }
 
-    /// When [`Client::tick`] has something to do. Only where this process is the world.
+    /// Time until [`Client::tick`] has work. Only for a single process.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        match &self.way {
-            Way::Alone(alone) => lock(alone).next_deadline(),
-            Way::Agent { .. } => None,
+        match &self.backend {
+            Backend::Standalone(store) => lock(store).next_deadline(),
+            Backend::Agent { .. } => None,
         }
     }
 
-    /// Lets timeouts take effect.
+    /// Applies timeouts.
     pub(super) fn tick(&self) {
-        if let Way::Alone(alone) = &self.way {
-            let answers = lock(alone).tick();
+        if let Backend::Standalone(store) = &self.backend {
+            let answers = lock(store).tick();
             answers.into_iter().for_each(|answer| self.answered(answer));
         }
     }
 }
 
 impl Calls {
-    /// Gives the number of a request that is about to be sent.
-    fn begin(&mut self, waiting: Waiting) -> Result<u64, Error> {
+    /// Registers a request that is about to be sent. Returns its number.
+    fn begin(&mut self, pending: PendingCall) -> Result<u64, Error> {
         self.check()?;
-        if let Some(round) = waiting.round.filter(|round| self.over >= Some(*round)) {
+        if let Some(round) = pending.round.filter(|round| self.over >= Some(*round)) {
             return Err(self.interrupt(round));
         }
         self.number += 1;
-        self.waiting.insert(self.number, waiting);
+        self.pending.insert(self.number, pending);
         Ok(self.number)
     }
 
@@ -293,12 +305,12 @@ impl Calls {
         let Some(ended) = &self.ended else {
             return Ok(());
         };
-        self.end_told = true;
+        self.end_delivered = true;
         Err(ended.clone().into())
     }
 
     fn interrupt(&mut self, round: RoundId) -> Error {
-        self.told = self.told.max(Some(round));
+        self.delivered_end = self.delivered_end.max(Some(round));
         Interrupt::WorkersFailed.into()
     }
 }

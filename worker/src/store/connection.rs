@@ -1,7 +1,7 @@
-//! The connection to the agent for requests, and the thread that reads it.
+//! The connection to the agent for store requests, and the thread that reads it.
 //!
-//! Who asks hands the kernel as much as it takes at once; the thread sends the rest. So no call is held up by an
-//! agent that does not read, and all of them hear at once when their round is over.
+//! A caller passes to the kernel what the socket takes at once. The thread sends the rest. An agent
+//! that does not read therefore blocks no call, and all calls end at once when their round is over.
 
 use std::{
     io,
@@ -25,23 +25,23 @@ use nix::{
 use super::Client;
 use crate::{Error, agent::request};
 
-/// Bytes that may wait for an agent that does not read.
-const MOST_UNSENT: usize = 64 << 20;
+/// Maximum number of bytes that may wait for an agent that does not read.
+const MAX_UNSENT: usize = 64 << 20;
 
-/// See the module.
+/// A connection for store requests.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct StoreConnection {
     number: u64,
     stream: UnixStream,
-    /// What the kernel has not taken yet.
+    /// Bytes that the kernel has not taken yet.
     unsent: Mutex<Vec<u8>>,
-    /// Rung when there is something unsent.
-    bell: EventFd,
+    /// Signalled when there are unsent bytes.
+    wakeup: EventFd,
     ended: AtomicBool,
 }
 
-impl Line {
-    /// Dials, is let in, and starts the thread. Answers go to the client.
+impl StoreConnection {
+    /// Connects, registers, and starts the thread. Answers go to the client.
     pub(super) fn open(
         number: u64,
         socket: &Path,
@@ -52,55 +52,55 @@ impl Line {
             why: format!("{}: {error}", socket.display()),
         };
         let stream = UnixStream::connect(socket).map_err(lost)?;
-        let frames = enter(&stream, process).map_err(lost)??;
+        let frames = open_store(&stream, process).map_err(lost)??;
         stream.set_nonblocking(true).map_err(lost)?;
-        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
-        let line = Arc::new(Self {
+        let wakeup = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        let connection = Arc::new(Self {
             number,
             stream,
             unsent: Mutex::default(),
-            bell: bell
+            wakeup: wakeup
                 .map_err(io::Error::from)
                 .map_err(Error::system("make an eventfd"))?,
             ended: AtomicBool::new(false),
         });
-        let own = Arc::clone(&line);
+        let reader = Arc::clone(&connection);
         // Ends with the connection, at the latest with the process.
         thread::Builder::new()
             .name("elasticrun-store".into())
             .spawn(move || {
-                let Err(error) = own.listen(frames, &client);
-                own.ended.store(true, Ordering::SeqCst);
+                let Err(error) = reader.listen(frames, &client);
+                reader.ended.store(true, Ordering::SeqCst);
                 tracing::debug!(%error, "the connection for requests ended");
-                client.line_ended(number, &error.to_string());
+                client.connection_ended(number, &error.to_string());
             })
             .map_err(Error::system("start a thread"))?;
-        Ok(line)
+        Ok(connection)
     }
 
-    /// Which connection of this process it is.
+    /// The number of this connection within the process.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether no answer will come any more.
+    /// Whether no more answers will come.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Sends a frame, after all that was sent before. Does not wait.
+    /// Sends a frame after all earlier ones. Does not block.
     pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-        if unsent.len() + frame.len() > MOST_UNSENT {
+        if unsent.len() + frame.len() > MAX_UNSENT {
             return Err(io::Error::other("the agent does not read requests"));
         }
         let mut rest = frame;
         if unsent.is_empty() {
-            rest = &frame[as_much(fds::send(&self.stream, frame, &[]))?..];
+            rest = &frame[bytes_taken(fds::send(&self.stream, frame, &[]))?..];
         }
         if !rest.is_empty() {
             unsent.extend_from_slice(rest);
-            self.bell.write(1)?;
+            self.wakeup.write(1)?;
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Line {
         };
         let mut sources = [
             PollFd::new(self.stream.as_fd(), wanted),
-            PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.wakeup.as_fd(), PollFlags::POLLIN),
         ];
         loop {
             match poll(&mut sources, PollTimeout::NONE) {
@@ -146,7 +146,7 @@ impl Line {
                 Ok(_) => break,
             }
         }
-        match self.bell.read() {
+        match self.wakeup.read() {
             Ok(_) | Err(Errno::EAGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -155,23 +155,24 @@ impl Line {
     fn flush(&self) -> io::Result<()> {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         if !unsent.is_empty() {
-            let count = as_much(fds::send(&self.stream, &unsent, &[]))?;
+            let count = bytes_taken(fds::send(&self.stream, &unsent, &[]))?;
             unsent.drain(..count);
         }
         Ok(())
     }
 }
 
-/// What a socket that does not block has taken.
-fn as_much(sent: io::Result<usize>) -> io::Result<usize> {
+/// Number of bytes that a non-blocking socket has taken.
+fn bytes_taken(sent: io::Result<usize>) -> io::Result<usize> {
     match sent {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         other => other,
     }
 }
 
-/// Says who it is and waits to be let in. Gives what came behind the answer.
-fn enter(stream: &UnixStream, process: Process) -> io::Result<Result<FrameBuffer, Error>> {
+/// Opens the store on a new connection and waits for the agent's answer. Returns the bytes received
+/// after it.
+fn open_store(stream: &UnixStream, process: Process) -> io::Result<Result<FrameBuffer, Error>> {
     let open = FromWorker::OpenStore {
         local_rank: process.local_rank,
         generation: process.generation,

@@ -1,4 +1,4 @@
-//! The job's key-value store: where workers leave each other what they have to know.
+//! The job's key-value store, by which workers exchange small values.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -10,20 +10,21 @@
 //! # Ok(())
 //! # }
 //! ```
-//! The driver keeps it and this host's agent passes requests on, so there is no server to start or to lose.
-//! The keys of a round are gone when the next one starts ([`crate::Session::store`]): nobody gets the address of a
-//! dead peer. Those of the job stay while it runs ([`crate::Session::job_store`]).
+//! The driver keeps the store and this host's agent forwards requests, so there is no server to start
+//! or to lose. The keys of a round disappear when the next one starts ([`crate::Session::store`]), so
+//! no worker gets the address of a dead peer. The keys of the job stay while it runs
+//! ([`crate::Session::job_store`]).
 //!
-//! A call of a round that is over ends at once with the interrupt that ends collectives, wherever it waits.
-//! Nothing is connected and no thread started before the first call.
+//! A pending call of a round that is over ends at once, with the interrupt that ends collectives.
+//! No connection is made and no thread is started before the first call.
 //!
 //! # Not promised
-//! Whether a request took effect that was answered with `Refused::Unreachable`.
+//! Whether a request that was answered with `Refused::Unreachable` took effect.
 
-mod alone;
 mod call;
 mod client;
-mod line;
+mod connection;
+mod standalone;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -34,14 +35,14 @@ pub use call::Call;
 pub(crate) use client::Client;
 pub use elasticrun_protocol::store::{Blob, MAX_KEY, MAX_MESSAGE, MAX_VALUE, Op, Refused, Value};
 
-/// How long the driver may take for what needs no waiting.
-const ANSWER: Duration = Duration::from_secs(60);
+/// Timeout of operations that do not wait for keys.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Keys of a round or of the job. Cheap to clone, usable from any thread.
 ///
-/// Errors of all calls: the interrupt if the round is over, [`Error::Removed`], [`Error::Stopped`] and
-/// [`Error::AgentLost`] if this process is to end, [`Error::Forked`] in a child of it, else [`Error::Store`] with
-/// what was refused.
+/// Errors of all calls: the interrupt if the round is over; [`Error::Removed`], [`Error::Stopped`]
+/// and [`Error::AgentLost`] if this process is to end; [`Error::Forked`] in a forked child; else
+/// [`Error::Store`] with the refusal.
 #[derive(Clone)]
 pub struct Store {
     client: Arc<Client>,
@@ -65,22 +66,23 @@ impl Store {
     /// See [`Store`].
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), Error> {
         let (key, value) = (key.to_owned(), value.into());
-        self.done(Op::Set { key, value }, ANSWER)
+        self.done(Op::Set { key, value }, ANSWER_TIMEOUT)
     }
 
-    /// Reads a value, as soon as it is there.
+    /// Reads a value as soon as it exists.
     ///
     /// # Errors
-    /// See [`Store`]; `Refused::TimedOut` if nobody has set it within `timeout`.
+    /// See [`Store`]; `Refused::TimedOut` if it was not set within `timeout`.
     pub fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
         let key = key.to_owned();
         match self.call(Op::Get { key }, timeout)? {
             Value::Bytes(Blob(value)) => Ok(value),
-            other => Err(strange(&other)),
+            other => Err(unexpected_answer(&other)),
         }
     }
 
-    /// Adds to a number and gives the sum. What is not there counts as 0; it is kept as decimal text.
+    /// Adds to a number and returns the sum. A missing key counts as 0. The number is stored as
+    /// decimal text.
     ///
     /// # Errors
     /// See [`Store`]; `Refused::NotANumber` and `Refused::Overflow`.
@@ -89,8 +91,8 @@ impl Store {
         self.number(Op::Add { key, amount })
     }
 
-    /// Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. Gives what is there
-    /// after it, if anything is.
+    /// Writes `desired` if the value is `expected`, or if there is none and `expected` is empty.
+    /// Returns the value afterwards, if there is one.
     ///
     /// # Errors
     /// See [`Store`].
@@ -105,21 +107,21 @@ impl Store {
             expected: expected.into(),
             desired: desired.into(),
         };
-        match self.call(op, ANSWER)? {
+        match self.call(op, ANSWER_TIMEOUT)? {
             Value::Current(current) => Ok(current.map(|Blob(value)| value)),
-            other => Err(strange(&other)),
+            other => Err(unexpected_answer(&other)),
         }
     }
 
-    /// Waits until all keys are there at once.
+    /// Waits until all keys exist at the same time.
     ///
     /// # Errors
-    /// See [`Store`]; `Refused::TimedOut` names what is missing after `timeout`.
+    /// See [`Store`]; `Refused::TimedOut` names the missing keys after `timeout`.
     pub fn wait<K: AsRef<str>>(&self, keys: &[K], timeout: Duration) -> Result<(), Error> {
         self.done(Op::Wait { keys: owned(keys) }, timeout)
     }
 
-    /// Whether all keys are there.
+    /// Whether all keys exist.
     ///
     /// # Errors
     /// See [`Store`].
@@ -127,7 +129,7 @@ impl Store {
         self.truth(Op::Check { keys: owned(keys) })
     }
 
-    /// Removes a key. Gives whether it was there.
+    /// Removes a key. Returns whether it existed.
     ///
     /// # Errors
     /// See [`Store`].
@@ -145,16 +147,16 @@ impl Store {
         Ok(self.number(Op::NumKeys { prefix })?.unsigned_abs())
     }
 
-    /// Writes behind what is there.
+    /// Appends to a value.
     ///
     /// # Errors
     /// See [`Store`].
     pub fn append(&self, key: &str, value: &[u8]) -> Result<(), Error> {
         let (key, value) = (key.to_owned(), value.into());
-        self.done(Op::Append { key, value }, ANSWER)
+        self.done(Op::Append { key, value }, ANSWER_TIMEOUT)
     }
 
-    /// Reads values, as soon as all are there at once; in the order of `keys`.
+    /// Reads values as soon as all exist at the same time, in the order of `keys`.
     ///
     /// # Errors
     /// As [`Store::wait`].
@@ -165,11 +167,11 @@ impl Store {
     ) -> Result<Vec<Vec<u8>>, Error> {
         match self.call(Op::MultiGet { keys: owned(keys) }, timeout)? {
             Value::Many(values) => Ok(values.into_iter().map(|Blob(value)| value).collect()),
-            other => Err(strange(&other)),
+            other => Err(unexpected_answer(&other)),
         }
     }
 
-    /// Writes all values or, if there is no room for them, none.
+    /// Writes all values or, if they do not fit, none.
     ///
     /// # Errors
     /// See [`Store`].
@@ -179,13 +181,14 @@ impl Store {
     ) -> Result<(), Error> {
         let owned = |(key, value): &(K, V)| (key.as_ref().to_owned(), value.as_ref().into());
         let entries = entries.iter().map(owned).collect();
-        self.done(Op::MultiSet { entries }, ANSWER)
+        self.done(Op::MultiSet { entries }, ANSWER_TIMEOUT)
     }
 
-    /// Begins an operation without waiting for its answer; `timeout` is for the keys that it waits for, if it does.
+    /// Starts an operation without waiting for its answer. `timeout` limits the wait for keys of
+    /// operations that wait.
     ///
     /// # Errors
-    /// See [`Store`]; what the driver refuses comes with the answer.
+    /// See [`Store`]; a refusal of the driver comes with the answer.
     pub fn start(&self, op: Op, timeout: Duration) -> Result<Call, Error> {
         Client::start(&self.client, self.namespace, op, timeout)
     }
@@ -197,21 +200,21 @@ impl Store {
     fn done(&self, op: Op, timeout: Duration) -> Result<(), Error> {
         match self.call(op, timeout)? {
             Value::Done => Ok(()),
-            other => Err(strange(&other)),
+            other => Err(unexpected_answer(&other)),
         }
     }
 
     fn number(&self, op: Op) -> Result<i64, Error> {
-        match self.call(op, ANSWER)? {
+        match self.call(op, ANSWER_TIMEOUT)? {
             Value::Number(number) => Ok(number),
-            other => Err(strange(&other)),
+            other => Err(unexpected_answer(&other)),
         }
     }
 
     fn truth(&self, op: Op) -> Result<bool, Error> {
-        match self.call(op, ANSWER)? {
+        match self.call(op, ANSWER_TIMEOUT)? {
             Value::Truth(truth) => Ok(truth),
-            other => Err(strange(&other)),
+            other => Err(unexpected_answer(&other)),
         }
     }
 }
@@ -220,7 +223,7 @@ fn owned<K: AsRef<str>>(keys: &[K]) -> Vec<String> {
     keys.iter().map(|key| key.as_ref().to_owned()).collect()
 }
 
-fn strange(value: &Value) -> Error {
+fn unexpected_answer(value: &Value) -> Error {
     Error::Protocol {
         why: format!("the store answered {value:?} to another question"),
     }

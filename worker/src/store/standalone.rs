@@ -1,4 +1,4 @@
-//! The store of a process that is the world: the driver's machine, driven by who calls.
+//! The store of a single process: the driver's machine, driven by its callers.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use elasticrun_protocol::{
     store::{Answer, FromClient, Namespace, Request},
 };
 
-/// Who asks: there is one.
+/// The only client.
 const CLIENT: Client = Client {
     connection: 0,
     process: Process {
@@ -20,14 +20,14 @@ const CLIENT: Client = Client {
     },
 };
 
-/// See the module.
+/// The driver's store machine in this process.
 #[derive(Debug)]
-pub(super) struct Alone {
+pub(super) struct StandaloneStore {
     store: Store,
     began: Instant,
 }
 
-impl Default for Alone {
+impl Default for StandaloneStore {
     fn default() -> Self {
         Self {
             store: Store::default(),
@@ -36,38 +36,38 @@ impl Default for Alone {
     }
 }
 
-impl Alone {
-    /// Gives the answers that come at once.
+impl StandaloneStore {
+    /// Processes a request. Returns the answers that are available at once.
     pub(super) fn ask(&mut self, request: Request) -> Vec<Answer> {
         let mut out = Vec::new();
         if let Namespace::Round { epoch, round } = request.namespace {
-            // Whoever is alone starts a round by being in it; an older one changes nothing.
+            // A single process starts a round by being in it. An older round changes nothing.
             let started = Event::RoundStarted { epoch, round };
             self.store.step(self.now(), started, &mut out);
         }
         let message = FromClient::Ask(request);
         let client = CLIENT;
-        let said = Event::Said { client, message };
-        self.store.step(self.now(), said, &mut out);
+        let event = Event::Said { client, message };
+        self.store.step(self.now(), event, &mut out);
         answers(out)
     }
 
     pub(super) fn forget(&mut self, number: u64) {
-        let said = Event::Said {
+        let event = Event::Said {
             client: CLIENT,
             message: FromClient::Forget { number },
         };
-        self.store.step(self.now(), said, &mut Vec::new());
+        self.store.step(self.now(), event, &mut Vec::new());
     }
 
-    /// Gives the answers to those whose time is over.
+    /// Returns the answers to requests that have timed out.
     pub(super) fn tick(&mut self) -> Vec<Answer> {
         let mut out = Vec::new();
         self.store.tick(self.now(), &mut out);
         answers(out)
     }
 
-    /// How long until [`Alone::tick`] has something to do.
+    /// Time until [`StandaloneStore::tick`] has work.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         let due = self.store.next_deadline()?;
         Some(due.since(self.now()))

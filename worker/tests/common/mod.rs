@@ -1,11 +1,11 @@
-//! An agent that a test plays, and workers that do what the test says.
+//! An agent that a test plays, and workers that execute commands of the test.
 //!
-//! A worker is this test binary again: it trains by reading calls from its stdin and prints what came of
-//! each. See [`puppet`] for the calls.
+//! A worker is another process of this test binary. It trains by reading commands from its stdin
+//! and prints the result of each. See [`scripted_worker`] for the commands.
 
 #![allow(dead_code, reason = "not every suite uses all of it")]
 
-mod puppet;
+mod scripted_worker;
 
 use std::{
     collections::BTreeMap,
@@ -35,15 +35,15 @@ use elasticrun_shm::{commit::CommitMemory, fds, page::AgentPage};
 use serde::{Serialize, de::DeserializeOwned};
 
 #[allow(unused_imports, reason = "not every suite uses all of it")]
-pub(crate) use puppet::careless;
-pub(crate) use puppet::puppet;
+pub(crate) use scripted_worker::careless;
+pub(crate) use scripted_worker::scripted_worker;
 
 pub(crate) const EPOCH: DriverEpoch = DriverEpoch(1);
 
 /// The key of the data plane of the job.
 pub(crate) const KEY: Bytes32 = Bytes32([5; 32]);
 
-/// Often enough for a test, and seldom enough to be a thread's work and not its life.
+/// Frequent enough for a test, and rare enough to leave the worker time to train.
 pub(crate) const BEAT: Duration = Duration::from_millis(20);
 
 pub(crate) fn id(round: u64, count: u64) -> CommitId {
@@ -54,7 +54,7 @@ pub(crate) fn id(round: u64, count: u64) -> CommitId {
     }
 }
 
-/// The agent's door.
+/// The agent's socket.
 pub(crate) struct Agent {
     path: PathBuf,
     listener: UnixListener,
@@ -71,13 +71,13 @@ impl Agent {
         Self { path, listener }
     }
 
-    /// A worker process that has not been let in yet.
-    pub(crate) fn knock(&self, slot: u32) -> Guest {
-        self.knock_as(slot, "a_worker")
+    /// A worker process whose attach request is not answered yet.
+    pub(crate) fn spawn_unattached(&self, slot: u32) -> WorkerProcess {
+        self.spawn_unattached_as(slot, "a_worker")
     }
 
-    /// The same, and the ignored test of this name is what it does.
-    fn knock_as(&self, slot: u32, name: &str) -> Guest {
+    /// The same. The process runs the ignored test of this name.
+    fn spawn_unattached_as(&self, slot: u32, name: &str) -> WorkerProcess {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
             .args(["--exact", name, "--nocapture", "--quiet", "--ignored"])
             .env("ELASTICRUN_AGENT_SOCKET", &self.path)
@@ -90,7 +90,7 @@ impl Agent {
         let (stream, _) = self.listener.accept().expect("the worker dials");
         let stdin = child.stdin.take().expect("a pipe");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut guest = Guest {
+        let mut process = WorkerProcess {
             process: Process {
                 local_rank: LocalRank(slot),
                 generation: Generation(1),
@@ -101,44 +101,44 @@ impl Agent {
             stream,
             frames: FrameBuffer::default(),
         };
-        let attach = guest.hear();
-        let pid = guest.child.id();
+        let attach = process.receive();
+        let pid = process.child.id();
         let expected = FromWorker::Attach {
             local_rank: LocalRank(slot),
             generation: Generation(1),
             pid,
         };
         assert_eq!(attach, expected);
-        guest
+        process
     }
 
-    /// The connection for requests of a worker, which opens it now.
-    pub(crate) fn requests(&self, of: Process) -> Requests {
+    /// Accepts the store connection that a worker opens.
+    pub(crate) fn requests(&self, process: Process) -> StoreRequests {
         let (stream, _) = self.listener.accept().expect("the worker dials");
-        let mut requests = Requests {
+        let mut requests = StoreRequests {
             stream,
             frames: FrameBuffer::default(),
         };
         let open = FromWorker::OpenStore {
-            local_rank: of.local_rank,
-            generation: of.generation,
+            local_rank: process.local_rank,
+            generation: process.generation,
         };
-        assert_eq!(requests.hear::<FromWorker>(), open);
-        requests.tell(&ToWorker::StoreOpened);
+        assert_eq!(requests.receive::<FromWorker>(), open);
+        requests.send(&ToWorker::StoreOpened);
         requests
     }
 
-    /// A worker that has been let in and is at `run()`.
+    /// A worker that is attached and at `run()`.
     pub(crate) fn worker(&self, slot: u32) -> Worker {
         self.worker_as(slot, "a_worker")
     }
 
-    /// The same, and the ignored test of this name is what it does.
+    /// The same. The process runs the ignored test of this name.
     pub(crate) fn worker_as(&self, slot: u32, name: &str) -> Worker {
         let mut worker = Worker {
             page: AgentPage::create().expect("a page"),
             commits: CommitMemory::create().expect("memory"),
-            guest: self.knock_as(slot, name),
+            connection: self.spawn_unattached_as(slot, name),
             data_port: 0,
         };
         let [a, b] = worker.commits.fds();
@@ -149,7 +149,7 @@ impl Agent {
             heartbeat_interval: BEAT,
             connect_timeout: Duration::from_secs(10),
         };
-        worker.guest.tell(&attached, &[page, a, b]);
+        worker.connection.send(&attached, &[page, a, b]);
         assert_eq!(worker.join(), (None, true, None));
         worker
     }
@@ -161,8 +161,8 @@ impl Drop for Agent {
     }
 }
 
-/// A process at the door.
-pub(crate) struct Guest {
+/// A worker process and its connection to the agent.
+pub(crate) struct WorkerProcess {
     pub(crate) process: Process,
     pub(crate) child: Child,
     stdin: ChildStdin,
@@ -171,13 +171,13 @@ pub(crate) struct Guest {
     frames: FrameBuffer,
 }
 
-impl Guest {
-    pub(crate) fn tell(&self, message: &ToWorker, descriptors: &[BorrowedFd<'_>]) {
+impl WorkerProcess {
+    pub(crate) fn send(&self, message: &ToWorker, descriptors: &[BorrowedFd<'_>]) {
         let bytes = frame::to_frame(message).expect("a small message");
         fds::send_all(&self.stream, &bytes, descriptors).expect("the worker lives");
     }
 
-    pub(crate) fn hear(&mut self) -> FromWorker {
+    pub(crate) fn receive(&mut self) -> FromWorker {
         loop {
             if let Some(message) = self.frames.next_message().expect("a message") {
                 return message;
@@ -190,13 +190,13 @@ impl Guest {
         }
     }
 
-    /// Has the worker make a call.
-    pub(crate) fn call(&mut self, call: &str) {
+    /// Sends a command to the worker.
+    pub(crate) fn send_command(&mut self, call: &str) {
         writeln!(self.stdin, "{call}").expect("the worker reads");
     }
 
-    /// What the worker prints next.
-    pub(crate) fn line(&mut self) -> String {
+    /// The next line that the worker prints.
+    pub(crate) fn next_line(&mut self) -> String {
         let mut line = String::new();
         // The harness of this test binary prints, too.
         while !line.starts_with("> ") {
@@ -207,45 +207,45 @@ impl Guest {
         line["> ".len()..].trim_end().to_owned()
     }
 
-    /// Has the worker make a call and gives what came of it.
-    pub(crate) fn ask(&mut self, call: &str) -> String {
-        self.call(call);
-        self.line()
+    /// Sends a command to the worker and returns its result.
+    pub(crate) fn run(&mut self, call: &str) -> String {
+        self.send_command(call);
+        self.next_line()
     }
 
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.child.wait().expect("our child")
     }
 
-    /// The agent is gone.
-    pub(crate) fn hang_up(&mut self) {
+    /// Ends the connection, as an agent that is gone.
+    pub(crate) fn disconnect(&mut self) {
         self.stream
             .shutdown(std::net::Shutdown::Both)
             .expect("an open socket");
     }
 }
 
-impl Drop for Guest {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        // Fails only for one that is reaped already.
+        // Fails only for a process that is reaped already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A worker's connection for requests to the store.
-pub(crate) struct Requests {
+/// A worker's connection for store requests.
+pub(crate) struct StoreRequests {
     stream: UnixStream,
     frames: FrameBuffer,
 }
 
-impl Requests {
-    pub(crate) fn tell(&self, message: &impl Serialize) {
+impl StoreRequests {
+    pub(crate) fn send(&self, message: &impl Serialize) {
         let bytes = frame::to_frame(message).expect("a small message");
         fds::send_all(&self.stream, &bytes, &[]).expect("the worker lives");
     }
 
-    pub(crate) fn hear<M: DeserializeOwned>(&mut self) -> M {
+    pub(crate) fn receive<M: DeserializeOwned>(&mut self) -> M {
         loop {
             if let Some(message) = self.frames.next_message().expect("a message") {
                 return message;
@@ -258,44 +258,45 @@ impl Requests {
     }
 
     /// The next request.
-    pub(crate) fn asked(&mut self) -> Request {
-        match self.hear() {
+    pub(crate) fn next_request(&mut self) -> Request {
+        match self.receive() {
             FromClient::Ask(request) => request,
             other => panic!("expected a request, got {other:?}"),
         }
     }
 
     pub(crate) fn answer(&self, number: u64, result: Result<Value, Refused>) {
-        self.tell(&Answer { number, result });
+        self.send(&Answer { number, result });
     }
 }
 
-/// A worker and what its agent keeps for it.
+/// A worker and the resources that its agent keeps for it.
 pub(crate) struct Worker {
-    pub(crate) guest: Guest,
+    pub(crate) connection: WorkerProcess,
     pub(crate) page: AgentPage,
     pub(crate) commits: CommitMemory,
     data_port: u16,
 }
 
 impl std::ops::Deref for Worker {
-    type Target = Guest;
+    type Target = WorkerProcess;
 
-    fn deref(&self) -> &Guest {
-        &self.guest
+    fn deref(&self) -> &WorkerProcess {
+        &self.connection
     }
 }
 
 impl std::ops::DerefMut for Worker {
-    fn deref_mut(&mut self) -> &mut Guest {
-        &mut self.guest
+    fn deref_mut(&mut self) -> &mut WorkerProcess {
+        &mut self.connection
     }
 }
 
 impl Worker {
-    /// What it says at `run()`: the round it left, whether it was told to, what it holds.
+    /// The worker's message at `run()`: the round it left, whether it was told to, and its newest
+    /// commit.
     pub(crate) fn join(&mut self) -> (Option<Round>, bool, Option<CommitId>) {
-        match self.guest.hear() {
+        match self.connection.receive() {
             FromWorker::Join {
                 left,
                 told,
@@ -316,7 +317,7 @@ impl Worker {
         reader.newest().expect("its commits").map(|info| info.id)
     }
 
-    /// The value that it committed.
+    /// The value that the worker committed.
     pub(crate) fn committed(&self, id: CommitId) -> u64 {
         let reader = self.commits.reader().expect("its memory");
         let commit = reader.read(id).expect("the commit");
@@ -324,7 +325,7 @@ impl Worker {
     }
 
     pub(crate) fn abort(&self, round: u64) {
-        self.tell(
+        self.send(
             &ToWorker::Abort {
                 round: Round(round),
             },
@@ -333,23 +334,23 @@ impl Worker {
     }
 }
 
-/// Where the base is when no member has it.
+/// The location of the base when no member has it.
 #[derive(Default)]
-pub(crate) struct Kept<'a> {
-    pub(crate) here: Option<&'a CommitMemory>,
-    pub(crate) there: Option<SocketAddr>,
+pub(crate) struct BaseLocation<'a> {
+    pub(crate) same_host: Option<&'a CommitMemory>,
+    pub(crate) other_host: Option<SocketAddr>,
 }
 
 /// Starts a round of these workers, all on one host.
 pub(crate) fn start(workers: &mut [&mut Worker], round: u64, base: Option<CommitId>) {
-    start_from(workers, round, base, Kept::default());
+    start_from(workers, round, base, BaseLocation::default());
 }
 
 pub(crate) fn start_from(
     workers: &mut [&mut Worker],
     round: u64,
     base: Option<CommitId>,
-    kept: Kept<'_>,
+    location: BaseLocation<'_>,
 ) {
     let members = members(workers);
     let region =
@@ -359,19 +360,19 @@ pub(crate) fn start_from(
         process: workers[0].process,
         address,
     };
-    // That of this host is reached by its descriptors.
-    let here = (kept.here).map(|_| ("here", SocketAddr::from(([127, 0, 0, 1], 1))));
-    let there = kept.there.map(|address| ("elsewhere", address));
+    // A keeper of this host is reached by its descriptors.
+    let same_host = (location.same_host).map(|_| ("here", SocketAddr::from(([127, 0, 0, 1], 1))));
+    let other_host = location.other_host.map(|address| ("elsewhere", address));
     let start = Start {
         base,
-        keeper: here.or(there).map(keeper),
+        keeper: same_host.or(other_host).map(keeper),
         members: members.clone(),
         host_index: 0,
         host_count: 1,
         ..round_of(round, members.len())
     };
-    let keeper = kept
-        .here
+    let keeper = location
+        .same_host
         .map(|memory| memory.read_only().expect("descriptors"));
     for (worker, (member, local_index)) in workers.iter_mut().zip(members.into_iter().zip(0..)) {
         let keeper = keeper.as_ref().filter(|_| local_index == 0);
@@ -385,12 +386,16 @@ pub(crate) fn start_from(
             region: region.is_some(),
             keeper: keeper.is_some(),
         };
-        worker.tell(&message, &descriptors);
+        worker.send(&message, &descriptors);
     }
 }
 
 /// Starts a round of these workers, each on a host of its own.
-pub(crate) fn start_apart(workers: &mut [&mut Worker], round: u64, base: Option<CommitId>) {
+pub(crate) fn start_on_separate_hosts(
+    workers: &mut [&mut Worker],
+    round: u64,
+    base: Option<CommitId>,
+) {
     let members = members(workers);
     let size = members.len() as u32;
     let ports: Vec<u16> = workers.iter().map(|worker| worker.data_port).collect();
@@ -414,7 +419,7 @@ pub(crate) fn start_apart(workers: &mut [&mut Worker], round: u64, base: Option<
             region: false,
             keeper: false,
         };
-        worker.tell(&message, &[]);
+        worker.send(&message, &[]);
     }
 }
 
@@ -450,8 +455,8 @@ fn round_of(round: u64, size: usize) -> Start {
     }
 }
 
-/// Waits for something in shared memory of which nobody tells.
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+/// Waits for a condition in shared memory, which sends no notification.
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");

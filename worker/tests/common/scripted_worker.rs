@@ -1,21 +1,21 @@
-//! The worker: makes the calls that it reads, one a line.
+//! The worker: executes the commands that it reads, one per line.
 //!
-//! | call | prints |
+//! | command | prints |
 //! |---|---|
 //! | `add N` | `value V` |
 //! | `commit` | `committed ID` |
 //! | `check` | `checked` |
 //! | `barrier` | `passed` |
 //! | `sum` | `sum S`, of a 1 from each worker |
-//! | `insist` | as `commit`, behind a sum whatever came of that |
+//! | `insist` | as `commit`, after a sum whose error is ignored |
 //! | `set KEY VALUE` | `set`, in the store of the round |
 //! | `get KEY` | `got VALUE`, as soon as it is there |
-//! | `wrong` | a broadcast from a rank that is not there |
-//! | `busy PATH` | `idle`, after burning until there is a file `PATH` |
+//! | `wrong` | a broadcast from a rank that does not exist |
+//! | `busy PATH` | `idle`, after spinning until a file `PATH` exists |
 //! | `return` | returns from the training function |
 //! | `fail` | returns an error of its own |
 //!
-//! A call that fails prints its error, and an interrupt returns to `run()`.
+//! A command that fails prints its error, and an interrupt returns to `run()`.
 
 use std::{
     io::{self, BufRead, Write},
@@ -55,13 +55,13 @@ impl State for Counter {
     }
 }
 
-fn say(text: impl std::fmt::Display) {
+fn print(text: impl std::fmt::Display) {
     println!("> {text}");
     io::stdout().flush().expect("the test reads");
 }
 
-/// Plays the worker until its stdin ends or it is told to end; gives the exit code.
-pub(crate) fn puppet() -> i32 {
+/// Runs the worker until its stdin ends or it is told to end. Returns the exit code.
+pub(crate) fn scripted_worker() -> i32 {
     let mut counter = Counter::default();
     let ended = run(&mut counter, train);
     let code = match &ended {
@@ -70,8 +70,8 @@ pub(crate) fn puppet() -> i32 {
         Err(_) => 1,
     };
     match ended {
-        Ok(()) => say("done"),
-        Err(error) => say(format!("ended: {error}")),
+        Ok(()) => print("done"),
+        Err(error) => print(format!("ended: {error}")),
     }
     if run(&mut counter, train).is_err_and(|error| matches!(error, Failure::Sdk(Error::RunTwice))) {
         return code;
@@ -79,8 +79,9 @@ pub(crate) fn puppet() -> i32 {
     unreachable!("a process is a worker once");
 }
 
-/// Plays a binding that takes whatever state it has for what reset callbacks have made of the base, from its second round on.
-/// It prints the value that each round begins with, and ends by its first call.
+/// Imitates a binding that, from its second round on, passes any state that it has as the result of
+/// reset callbacks. Prints the value with which each round begins. Ends after the next line of its
+/// stdin.
 pub(crate) fn careless() -> i32 {
     let mut counter = Counter::default();
     let mut worker = Worker::attach().expect("an agent");
@@ -98,7 +99,7 @@ pub(crate) fn careless() -> i32 {
             }
         }
     }
-    say(format!("begins with {}", counter.value));
+    print(format!("begins with {}", counter.value));
     let ended = io::stdin().lock().read_line(&mut String::new());
     ended.map_or(1, |_| 0)
 }
@@ -110,7 +111,7 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
         reset,
     } = counter;
     let (rank, size, round) = (session.rank(), session.size(), session.world().round());
-    say(format!(
+    print(format!(
         "round {round} rank {rank} of {size} value {value} restored {restored} reset {reset}"
     ));
     loop {
@@ -120,7 +121,7 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
             .read_line(&mut line)
             .expect("the test writes");
         let words: Vec<&str> = line.split_whitespace().collect();
-        let said = match words[..] {
+        let result = match words[..] {
             ["add", more] => {
                 counter.value += more.parse::<u64>().expect("a number");
                 Ok(format!("value {}", counter.value))
@@ -161,10 +162,10 @@ fn train(session: &mut Session<'_>, counter: &mut Counter) -> Result<(), Failure
             ["fail"] | [] => return Err(Failure::Own),
             _ => panic!("{line}"),
         };
-        match said {
-            Ok(said) => say(said),
+        match result {
+            Ok(text) => print(text),
             Err(error) => {
-                say(&error);
+                print(&error);
                 if !matches!(error, Error::Collective(_) | Error::Store(_)) {
                     return Err(error.into());
                 }
