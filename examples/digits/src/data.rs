@@ -1,4 +1,4 @@
-//! The images and their labels, from Parquet.
+//! Reads the images and their labels from Parquet.
 
 use std::{collections::BTreeSet, fs::File, path::Path};
 
@@ -13,52 +13,52 @@ pub const PIXELS: usize = 64;
 /// The ten digits.
 pub const CLASSES: usize = 10;
 
-/// The darkest pixel.
+/// Value of the darkest pixel.
 const BLACK: f32 = 16.0;
 
-/// One in so many images is kept for the test.
+/// One in this many images is kept for the test.
 const TEST_SHARE: usize = 5;
 
-/// Of the draw of the images for the test.
+/// Seed of the selection of the test images.
 const SPLIT_SEED: u64 = 1998;
 
 /// Why the data cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file.
+    /// The file cannot be opened.
     #[error("cannot open {path}; name it by --data")]
     Open {
-        /// Which file.
+        /// Its path.
         path: String,
-        /// What the system said.
+        /// The system error.
         source: std::io::Error,
     },
-    /// It is no Parquet.
+    /// The file is not in Parquet format.
     #[error("the data is no Parquet file")]
     Parquet(#[from] ParquetError),
     /// A column is missing or of another type.
     #[error("the data has no column {0}; it is made by tools/make_data.py")]
     Column(&'static str),
-    /// A label is no digit.
+    /// A label is not a digit.
     #[error("row {row} has label {label}, which is no digit")]
     Label {
-        /// Which row.
+        /// The row.
         row: usize,
         /// Its label.
         label: u8,
     },
 }
 
-/// An image with pixels from 0 to 1, and what it shows.
+/// An image with pixels from 0 to 1, and the digit that it shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Digit {
-    /// 8 rows of 8.
+    /// 8 rows of 8 pixels.
     pub pixels: [f32; PIXELS],
     /// 0 to 9.
     pub label: u8,
 }
 
-/// The data set in its two parts.
+/// The data set, split into two parts.
 #[derive(Clone, Debug)]
 pub struct Digits {
     /// Four fifths.
@@ -68,7 +68,8 @@ pub struct Digits {
 }
 
 impl Digits {
-    /// Reads the file; which images are for the test is drawn once and for all, so it is the same in all workers.
+    /// Reads the file. The test images are selected with a fixed seed, so the split is the same in
+    /// all workers.
     ///
     /// # Errors
     /// See [`Error`].

@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        // The job goes on without this worker or is over, and what it did is not lost.
+        // The job continues without this worker or is over, and the worker's results are not lost.
         Err(error) if error.downcast_ref().is_some_and(Error::is_stop) => {
             eprintln!("{error}");
             Ok(ExitCode::SUCCESS)

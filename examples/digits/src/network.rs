@@ -1,13 +1,14 @@
-//! A network of 64 inputs, 64 hidden units and 10 outputs, with its gradient written out.
+//! A network of 64 inputs, 64 hidden units and 10 outputs, with its gradient computed explicitly.
 
 use crate::data::{CLASSES, Digit, PIXELS};
 
 const HIDDEN: usize = 64;
 
-/// Numbers of the network, and of its gradient.
+/// Number of parameters of the network, and of elements of its gradient.
 pub const PARAMETERS: usize = HIDDEN * PIXELS + HIDDEN + CLASSES * HIDDEN + CLASSES;
 
-/// The parts of a flat vector of parameters: weights (a row for each unit) and biases of both layers.
+/// The parts of a flat vector of parameters: weights (a row for each unit) and biases of both
+/// layers.
 struct Layers<'a> {
     hidden: &'a [f32],
     hidden_bias: &'a [f32],
@@ -16,7 +17,7 @@ struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    fn of(parameters: &'a [f32]) -> Self {
+    fn new(parameters: &'a [f32]) -> Self {
         let (hidden, rest) = parameters.split_at(HIDDEN * PIXELS);
         let (hidden_bias, rest) = rest.split_at(HIDDEN);
         let (output, output_bias) = rest.split_at(CLASSES * HIDDEN);
@@ -43,7 +44,8 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// Random parameters, the same for the same seed: uniform, scaled by the inputs of each layer.
+/// Random parameters: uniform, scaled by the inputs of each layer. The same seed yields the same
+/// parameters.
 pub fn initial(seed: u64) -> Vec<f32> {
     let mut drawn = 0;
     let mut uniform = |bound: f32| {
@@ -58,7 +60,7 @@ pub fn initial(seed: u64) -> Vec<f32> {
     parameters
 }
 
-/// The number at an index of the random sequence of a seed: SplitMix64.
+/// The number at an index of a seed's random sequence: SplitMix64.
 pub(crate) fn random(seed: u64, index: u64) -> u64 {
     let state = seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let value = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -66,9 +68,9 @@ pub(crate) fn random(seed: u64, index: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Adds the gradient of a digit's loss (cross-entropy) to `gradient`, and gives the loss.
+/// Adds the gradient of a digit's loss (cross-entropy) to `gradient`. Returns the loss.
 pub fn add_gradient(parameters: &[f32], digit: &Digit, gradient: &mut [f32]) -> f32 {
-    let layers = Layers::of(parameters);
+    let layers = Layers::new(parameters);
     let (hidden, output) = layers.forward(&digit.pixels);
     let highest = output.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let exponents = output.map(|unit| (unit - highest).exp());
@@ -96,9 +98,9 @@ pub fn add_gradient(parameters: &[f32], digit: &Digit, gradient: &mut [f32]) -> 
     sum.ln() + highest - output[label]
 }
 
-/// The share of digits that the network reads rightly, 0 to 1.
+/// The share of digits that the network classifies correctly, 0 to 1.
 pub fn accuracy(parameters: &[f32], digits: &[Digit]) -> f64 {
-    let layers = Layers::of(parameters);
+    let layers = Layers::new(parameters);
     let right = digits.iter().filter(|digit| {
         let (_, output) = layers.forward(&digit.pixels);
         let best = (0..CLASSES).max_by(|a, b| output[*a].total_cmp(&output[*b]));

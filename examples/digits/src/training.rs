@@ -1,4 +1,4 @@
-//! What a user writes: the state, one step, and the loop.
+//! The code that a user writes: the state, one step, and the loop.
 
 use std::{
     io::{self, Write},
@@ -14,14 +14,14 @@ use crate::{
     network,
 };
 
-/// How the network is trained.
+/// The settings of the training.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Passes over the data.
     pub epochs: u64,
-    /// Most samples of one worker in a step.
+    /// Maximum number of samples of one worker in a step.
     pub batch: u32,
-    /// Of the steps.
+    /// Learning rate of the steps.
     pub learning_rate: f32,
     /// Makes each step longer, to watch what happens.
     pub step_delay: Duration,
@@ -29,10 +29,10 @@ pub struct Settings {
 
 const MOMENTUM: f32 = 0.9;
 
-/// Of the network's first parameters and of the order of the samples.
+/// Seed of the network's initial parameters and of the order of the samples.
 const SEED: u64 = 1998;
 
-/// The state: the network, its momentum, and the place in the data.
+/// The state: the network, its momentum, and the position in the data.
 #[derive(Clone, Debug)]
 pub struct Training {
     parameters: Vec<f32>,
@@ -43,7 +43,7 @@ pub struct Training {
 }
 
 impl Training {
-    /// The start, the same in all workers.
+    /// The initial state, the same in all workers.
     pub fn new(samples: usize) -> Self {
         Self {
             parameters: network::initial(SEED),
@@ -53,15 +53,15 @@ impl Training {
         }
     }
 
-    /// The share of `digits` that the network reads rightly.
+    /// The share of `digits` that the network classifies correctly.
     pub fn accuracy(&self, digits: &[Digit]) -> f64 {
         network::accuracy(&self.parameters, digits)
     }
 
-    /// Trains to the end. Called once for each round; goes on wherever the state is.
+    /// Trains to the end. Called once for each round. It continues from any state.
     ///
     /// # Errors
-    /// Those of the session, and of the journal.
+    /// Errors of the session, and of the journal.
     pub fn run(
         &mut self,
         session: &mut Session<'_>,
@@ -72,7 +72,7 @@ impl Training {
         journal.started(session)?;
         while self.sampler.epoch() < settings.epochs {
             while let Some(batch) = self.sampler.next_batch(session.world(), settings.batch) {
-                // Before the first peer can have the gradients of these rows.
+                // Recorded before any peer can have the gradients of these rows.
                 journal.uses(session.next_commit(), self.sampler.epoch(), batch.indices())?;
                 self.step(session, digits, &batch, settings)?;
                 self.sampler.processed(&batch);
@@ -95,7 +95,7 @@ impl Training {
         batch: &Batch,
         settings: &Settings,
     ) -> Result<(), Error> {
-        // The loss travels along as the last element.
+        // The loss is reduced together with the gradient, as the last element.
         let mut sums = vec![0.0; network::PARAMETERS + 1];
         if let Some((loss, gradient)) = sums.split_last_mut() {
             for index in batch.indices() {
@@ -137,11 +137,11 @@ impl State for Training {
     }
 }
 
-/// Trains in whatever world this process is a worker of, and gives what rank 0 prints at the end: the share
-/// of test digits read rightly.
+/// Trains in the world of this process. On rank 0, returns the share of test digits classified
+/// correctly.
 ///
 /// # Errors
-/// Those of [`elasticrun_worker::run`].
+/// Errors of [`elasticrun_worker::run`].
 pub fn train(
     digits: &Digits,
     settings: &Settings,

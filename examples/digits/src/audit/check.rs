@@ -1,4 +1,4 @@
-//! Reading the journals of all workers.
+//! Reads and checks the journals of all workers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,43 +9,43 @@ use std::{
 
 use elasticrun_worker::CommitId;
 
-use super::line::Line;
+use super::entry::Entry;
 
-/// What is wrong with the journals, or with the training.
+/// An error in the journals, or in the training.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directory or a file.
     #[error("cannot read {path}")]
     Read {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         source: io::Error,
     },
-    /// No journal is there.
+    /// The directory holds no journal.
     #[error("{path} holds no journal: was the job run with --audit?")]
     Empty {
         /// The directory.
         path: PathBuf,
     },
-    /// Not what a journal holds.
+    /// A line that is no entry of a journal.
     #[error("{path}, line {number} is no line of a journal: {line}")]
     Line {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Line number, from 1.
         number: usize,
-        /// What it holds.
+        /// The line.
         line: String,
     },
-    /// Two workers began a round differently.
+    /// Two workers began a round from different bases.
     #[error("round {round} began from {one:?} and from {other:?}")]
     Bases {
         /// Commit 0 of the round.
         round: CommitId,
         /// One base.
         one: Option<CommitId>,
-        /// Another one.
+        /// Another base.
         other: Option<CommitId>,
     },
     /// A row was not used exactly once in an epoch.
@@ -53,50 +53,51 @@ pub enum Error {
         "{wrong} of {rows} rows of epoch {epoch} were not used exactly once; row {row} was used {times} times"
     )]
     Times {
-        /// Which epoch, from 0.
+        /// The epoch, from 0.
         epoch: u64,
         /// The first such row.
         row: u64,
-        /// How often.
+        /// How often it was used.
         times: u64,
-        /// How many there are.
+        /// Number of such rows.
         wrong: usize,
         /// Rows of an epoch.
         rows: u64,
     },
-    /// A row or an epoch that is not there.
+    /// A row or an epoch that does not exist.
     #[error("row {row} of epoch {epoch} was used, which does not exist")]
     Beyond {
-        /// Which epoch, from 0.
+        /// The epoch, from 0.
         epoch: u64,
-        /// Which row.
+        /// The row.
         row: u64,
     },
 }
 
-/// A round that began.
+/// A started round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Its commit 0.
     pub id: CommitId,
-    /// The commit that it began with.
+    /// The commit that it began with, if any.
     pub base: Option<CommitId>,
-    /// Its workers.
+    /// Number of its workers.
     pub size: u32,
-    /// From the beginning of the last step before it to that of its first one; `None` if one is missing.
+    /// From the start of the last step before it to that of its first one. `None` if one is
+    /// missing.
     pub pause: Option<Duration>,
 }
 
-/// What the journals of a job say.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Worker processes that were in a round.
+    /// Number of worker processes that were in a round.
     pub processes: usize,
-    /// The rounds that began, in order.
+    /// The started rounds, in order.
     pub rounds: Vec<Round>,
-    /// Rows used in commits that count.
+    /// Rows used in valid commits.
     pub used: u64,
-    /// Rows used in vain, in commits that are void.
+    /// Rows used in void commits.
     pub void: u64,
 }
 
@@ -115,7 +116,7 @@ pub fn check(directory: &Path, rows: u64, epochs: u64) -> Result<Summary, Error>
     let mut times = vec![vec![0_u64; rows as usize]; epochs as usize];
     let (mut used, mut void) = (0, 0);
     for line in journals.iter().flatten() {
-        let Line::Rows {
+        let Entry::Rows {
             commit,
             epoch,
             rows,
@@ -159,14 +160,14 @@ pub fn check(directory: &Path, rows: u64, epochs: u64) -> Result<Summary, Error>
     })
 }
 
-/// The rounds, as the first worker of each saw it.
-fn rounds<'a>(lines: impl Iterator<Item = &'a Line> + Clone) -> Result<Vec<Round>, Error> {
+/// The rounds, as recorded by the first worker of each.
+fn rounds<'a>(lines: impl Iterator<Item = &'a Entry> + Clone) -> Result<Vec<Round>, Error> {
     let mut rounds: BTreeMap<CommitId, Round> = BTreeMap::new();
     let mut steps: Vec<(CommitId, u64)> = Vec::new();
     for line in lines {
         match line {
-            Line::Rows { at, commit, .. } => steps.push((*commit, *at)),
-            Line::Start {
+            Entry::Rows { micros, commit, .. } => steps.push((*commit, *micros)),
+            Entry::Start {
                 round, base, size, ..
             } => {
                 let first = rounds.entry(*round).or_insert(Round {
@@ -191,8 +192,8 @@ fn rounds<'a>(lines: impl Iterator<Item = &'a Line> + Clone) -> Result<Vec<Round
             .iter()
             .filter(|(commit, _)| commit.round == round.id.round);
         if let (Some((_, last)), Some((_, first))) = (
-            before.max_by_key(|(_, at)| *at),
-            own.min_by_key(|(_, at)| *at),
+            before.max_by_key(|(_, micros)| *micros),
+            own.min_by_key(|(_, micros)| *micros),
         ) {
             round.pause = Some(Duration::from_micros(first.saturating_sub(*last)));
         }
@@ -200,7 +201,7 @@ fn rounds<'a>(lines: impl Iterator<Item = &'a Line> + Clone) -> Result<Vec<Round
     Ok(rounds.into_values().collect())
 }
 
-fn read(directory: &Path) -> Result<Vec<Vec<Line>>, Error> {
+fn read(directory: &Path) -> Result<Vec<Vec<Entry>>, Error> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         |source| Error::Read { path, source }

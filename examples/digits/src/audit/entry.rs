@@ -1,20 +1,21 @@
-//! The lines of a journal, as text.
+//! The entries of a journal, as lines of text.
 //!
 //! ```text
 //! start TIME ROUND BASE RANK SIZE PROCESS-ID
 //! rows TIME COMMIT EPOCH ROW,ROW,...
 //! ```
-//! Times are microseconds since 1970, for people only. Commits are `driver epoch.round.count`, a round is its commit 0, no base is `-`.
+//! Times are microseconds since 1970, for people only. Commits are `driver epoch.round.count`. A
+//! round is written as its commit 0. `-` means no base.
 
 use std::{fmt, str::FromStr};
 
 use elasticrun_worker::{CommitId, DriverEpoch, Round};
 
-/// See the module.
+/// An entry of a journal.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Line {
+pub(super) enum Entry {
     Start {
-        at: u64,
+        micros: u64,
         /// Commit 0 of the round.
         round: CommitId,
         base: Option<CommitId>,
@@ -23,18 +24,18 @@ pub(super) enum Line {
         pid: u32,
     },
     Rows {
-        at: u64,
+        micros: u64,
         commit: CommitId,
         epoch: u64,
         rows: Vec<u64>,
     },
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start {
-                at,
+                micros,
                 round,
                 base,
                 rank,
@@ -42,29 +43,29 @@ impl fmt::Display for Line {
                 pid,
             } => {
                 let base = base.map_or("-".to_owned(), |base| base.to_string());
-                write!(f, "start {at} {round} {base} {rank} {size} {pid}")
+                write!(f, "start {micros} {round} {base} {rank} {size} {pid}")
             }
             Self::Rows {
-                at,
+                micros,
                 commit,
                 epoch,
                 rows,
             } => {
                 let rows: Vec<String> = rows.iter().map(u64::to_string).collect();
-                write!(f, "rows {at} {commit} {epoch} {}", rows.join(","))
+                write!(f, "rows {micros} {commit} {epoch} {}", rows.join(","))
             }
         }
     }
 }
 
-impl FromStr for Line {
+impl FromStr for Entry {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["start", at, round, base, rank, size, pid] => Ok(Self::Start {
-                at: number(at)?,
+            ["start", micros, round, base, rank, size, pid] => Ok(Self::Start {
+                micros: number(micros)?,
                 round: commit(round)?,
                 base: match base {
                     "-" => None,
@@ -74,8 +75,8 @@ impl FromStr for Line {
                 size: number(size)?,
                 pid: number(pid)?,
             }),
-            ["rows", at, id, epoch, rows] => Ok(Self::Rows {
-                at: number(at)?,
+            ["rows", micros, id, epoch, rows] => Ok(Self::Rows {
+                micros: number(micros)?,
                 commit: commit(id)?,
                 epoch: number(epoch)?,
                 rows: rows
@@ -113,30 +114,30 @@ mod tests {
     fn lines_are_read_as_they_are_written() {
         let id = commit("1.2.3").unwrap();
         for line in [
-            Line::Start {
-                at: 1,
+            Entry::Start {
+                micros: 1,
                 round: id,
                 base: None,
                 rank: 0,
                 size: 4,
                 pid: 17,
             },
-            Line::Start {
-                at: 1,
+            Entry::Start {
+                micros: 1,
                 round: id,
                 base: Some(id),
                 rank: 3,
                 size: 4,
                 pid: 17,
             },
-            Line::Rows {
-                at: 2,
+            Entry::Rows {
+                micros: 2,
                 commit: id,
                 epoch: 5,
                 rows: vec![],
             },
-            Line::Rows {
-                at: 2,
+            Entry::Rows {
+                micros: 2,
                 commit: id,
                 epoch: 5,
                 rows: vec![7, 9],
@@ -151,7 +152,7 @@ mod tests {
             "rows 1 1.2.3 4 5,x",
             "start 1 1.2.3 - 0 4",
         ] {
-            assert_eq!(text.parse::<Line>(), Err(()), "{text}");
+            assert_eq!(text.parse::<Entry>(), Err(()), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The file of one worker process.
+//! The journal of one worker process.
 
 use std::{
     env,
@@ -10,21 +10,21 @@ use std::{
 
 use elasticrun_worker::{CommitId, Session};
 
-use super::line::Line;
+use super::entry::Entry;
 
-/// Where a worker writes down what it uses.
+/// Records which rows a worker uses.
 ///
-/// A line is one write to the file: the death of the process, however it comes, leaves no half of it.
+/// Each entry is one write to the file, so the death of the process leaves no partial entry.
 #[derive(Debug)]
 pub struct Journal(Option<File>);
 
 impl Journal {
-    /// One that nobody reads.
+    /// A journal that records nothing.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// A file of this process's own in a directory that all workers share.
+    /// Creates a file for this process in a directory that all workers share.
     ///
     /// # Errors
     /// If it cannot be created.
@@ -37,14 +37,14 @@ impl Journal {
         Ok(Self(Some(File::create_new(directory.join(file))?)))
     }
 
-    /// A round begins.
+    /// Records the start of a round.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Errors of the file.
     pub fn started(&mut self, session: &Session<'_>) -> io::Result<()> {
         let world = session.world();
-        self.write(|at| Line::Start {
-            at,
+        self.write(|micros| Entry::Start {
+            micros,
             round: CommitId {
                 count: 0,
                 ..session.next_commit()
@@ -56,30 +56,30 @@ impl Journal {
         })
     }
 
-    /// These rows go into this commit.
+    /// Records which rows go into a commit.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Errors of the file.
     pub fn uses(
         &mut self,
         commit: CommitId,
         epoch: u64,
         rows: impl Iterator<Item = u64>,
     ) -> io::Result<()> {
-        self.write(|at| Line::Rows {
-            at,
+        self.write(|micros| Entry::Rows {
+            micros,
             commit,
             epoch,
             rows: rows.collect(),
         })
     }
 
-    fn write(&mut self, line: impl FnOnce(u64) -> Line) -> io::Result<()> {
+    fn write(&mut self, line: impl FnOnce(u64) -> Entry) -> io::Result<()> {
         let Some(file) = &mut self.0 else {
             return Ok(());
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let at = now.map_or(0, |since| since.as_micros() as u64);
-        file.write_all(format!("{}\n", line(at)).as_bytes())
+        let micros = now.map_or(0, |since| since.as_micros() as u64);
+        file.write_all(format!("{}\n", line(micros)).as_bytes())
     }
 }

@@ -1,4 +1,4 @@
-//! Checks the journals that `elasticrun-digits --audit` wrote.
+//! Checks the journals written by `elasticrun-digits --audit`.
 
 use std::path::PathBuf;
 
