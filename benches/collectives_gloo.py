@@ -1,8 +1,8 @@
 """One rank of torch.distributed over gloo, driven by lines on stdin.
 
-Started by bench_collectives once per rank: `collectives_gloo.py RANK SIZE STORE_FILE`. Reads
-`OPERATION BYTES ITERATIONS`, runs it, and prints the nanoseconds of time and of processor per iteration;
-ends at end of file.
+bench_collectives starts one process per rank: `collectives_gloo.py RANK SIZE STORE_FILE`. It reads lines
+`OPERATION BYTES ITERATIONS`, runs each, and prints the nanoseconds of time and of processor time per iteration.
+It ends at end of file.
 """
 
 import os
@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 
 def operation(name: str, nbytes: int, size: int):
-    """A callable that runs the operation once on buffers made here."""
+    """Returns a callable that runs the operation once, on buffers allocated here."""
     elements = nbytes // 4
     if name == "allreduce":
         data = torch.zeros(elements)

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The reader of data sets beside pyarrow and petastorm: processor time a row, rows a second, memory.
+# Compares the reader of data sets with pyarrow and petastorm: processor time per row, rows per second, memory.
 #
 # Usage: benches/data.sh [--rows N] [--trials N]
-# Sets the peers up once, each in an environment of its own (petastorm 0.13.1 needs pyarrow 10, its loaders torch), and writes
-# the sets that it reads into a temporary directory (1.6 GB). The last line is JSON.
+# Installs each peer once, in an environment of its own: petastorm 0.13.1 needs pyarrow 10, its loaders need torch. Writes the
+# data sets into a temporary directory (1.6 GB). The last line of the output is JSON.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/elasticrun"
 mkdir -p "$cache"
 
-# environment NAME PACKAGE...: the python of a virtual environment with these packages.
+# environment NAME PACKAGE...: prints the python of a virtual environment with these packages.
 environment() {
     local venv="$cache/venv-$1"
     if [ "$(cat "$venv/.complete" 2>/dev/null)" != "${*:2}" ]; then

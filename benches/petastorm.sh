@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prints the python of an environment with petastorm 0.13.1, which it sets up once.
+# Prints the python of an environment with petastorm 0.13.1. The first call creates the environment.
 #
 # Usage: benches/petastorm.sh [spark]
-# It needs pyarrow 10, so the environment is one of its own; pyspark and OpenCV, which reading does not need, are left out
-# but for `spark`, where data sets are written.
+# petastorm needs pyarrow 10, so it has an environment of its own. pyspark and OpenCV, which only writing needs, are installed
+# only for `spark`.
 set -euo pipefail
 
 needs=(pyarrow==10.0.1 'numpy<2' 'pandas<2.2' 'setuptools<80' dill diskcache fsspec future packaging psutil pyzmq six)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs a benchmark of the Python package, with the wheel as users get it.
+# Runs a benchmark of the Python package with the built wheel.
 #
 # Usage: [VENV=spark35] benches/python.sh SCRIPT [arguments]     (SCRIPT in benches/python)
-# VENV is the list of requirements it runs with (worker/python/venv.sh), that of the tests by default.
+# VENV names the list of requirements (worker/python/venv.sh). The default is that of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# From the SIGKILL of a worker to the survivors' next committed step, beside gloo's destroy and init.
+# Measures the time from the SIGKILL of a worker to the survivors' next committed step, and gloo's destroy and init.
 #
 # Usage: benches/recovery.sh [--trials N] [--ranks N] [--modes wait,burn,rss] [--no-gloo]
-# Builds what it measures in release mode, sets up torch once, and prints a table; the last line is JSON.
+# Builds in release mode, installs torch once, and prints a table. The last line of the output is JSON.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

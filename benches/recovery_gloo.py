@@ -1,7 +1,7 @@
 """One survivor that rebuilds its gloo group, driven by lines on stdin.
 
-Started by bench_recovery once per rank: `recovery_gloo.py RANK SIZE PORT`. For each line it destroys the
-process group, makes it anew under the line as prefix of the store, sums one number and prints `ok`.
+bench_recovery starts one process per rank: `recovery_gloo.py RANK SIZE PORT`. For each line it destroys the
+process group, creates a new one with the line as prefix of the store, sums one number and prints `ok`.
 """
 
 import datetime

@@ -1,8 +1,7 @@
-"""Commits of a torch state beside memcpy, and what a step costs beside DDP over gloo.
+"""Compares commits of a torch state with memcpy, and the synchronisation of a step with DDP over gloo.
 
 Usage: make bench-commit    (or: python benches/python/commit_torch.py [--quick])
-Needs the wheel and torch in the Python that runs it, and `elasticrun` on its PATH. Prints a table; the last line is
-JSON.
+The Python that runs it needs the wheel and torch, and `elasticrun` on its PATH. Prints a table. The last line is JSON.
 """
 
 from __future__ import annotations

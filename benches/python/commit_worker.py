@@ -1,8 +1,8 @@
-"""What `benches/commit_torch.py` measures, in one worker process. Rank 0 prints JSON.
+"""One worker process of `benches/python/commit_torch.py`. Rank 0 prints JSON.
 
-Commit: a TorchState of --mib MiB of float32 tensors, as a module of parameters, beside a copy of the same bytes
-that alternates between two targets, in alternation; both on one thread. Step: a model of --parameters float32 on 4
-ranks, gradients synchronised by each of several ways, in alternation.
+Commit: a TorchState of --mib MiB of float32 tensors, as a module of parameters. In alternation, a copy of the same bytes
+to one of two targets. Both use one thread. Step: a model of --parameters float32. In alternation, its gradients are
+synchronised in each of several ways.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import elasticrun.torch as hvd
 
 
 class Layers(torch.nn.Module):
-    """So many parameters, in layers of `width` squared: what a step costs is theirs to synchronise."""
+    """A model of `parameters` parameters in layers of `width` squared, whose synchronisation dominates a step."""
 
     def __init__(self, parameters: int, width: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def commit(mib: int, trials: int) -> dict[str, object]:
 
 
 def steps(parameters: int, trials: int) -> dict[str, float]:
-    """Median seconds of a step, by way of synchronising."""
+    """Median seconds of a step, by the way of synchronising."""
     width = 512
     x = torch.randn(8, width)
 

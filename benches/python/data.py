@@ -1,10 +1,10 @@
-"""The reader beside its peers: processor time a row, rows a second, memory.
+"""Compares the reader with its peers: processor time per row, rows per second, memory.
 
 Usage: data.py BENCH_DATA BENCH_REPARTITION [--rows N] [--trials N] [--petastorm-python PYTHON [--torch-site DIR]]
 
-Runs BENCH_DATA and the peers in alternation on sets that it writes, four kinds: lists or bytes of 128 float32,
-snappy or zstd, as pyarrow writes them with its defaults but for row groups of 4,096 rows and no dictionary,
-which has no use for such values. The last line is one JSON object.
+Runs BENCH_DATA and the peers in alternation on data sets of four kinds: lists or bytes of 128 float32, snappy or zstd.
+pyarrow writes them with its defaults, except for row groups of 4,096 rows and no dictionary, which such values do not
+need. The last line is one JSON object.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 WIDTH, GROUP, FILES = 128, 4096, 4
 PEERS = Path(__file__).with_name("data_peers.py")
-#: Readers, and what their figures are called.
+#: Readers, and the prefixes of their figures.
 PREFIXES = {
     "ours": "",
     "pyarrow": "pyarrow_numpy_",
@@ -35,7 +35,7 @@ PREFIXES = {
 
 
 def write_sets(root: Path, rows: int) -> dict[tuple[str, str], Path]:
-    """Writes each kind of set; all hold the same values."""
+    """Writes each kind of set. All hold the same values."""
     random = np.random.default_rng(0)
     sets: dict[tuple[str, str], Path] = {}
     for number in range(FILES):
@@ -102,12 +102,12 @@ def main() -> None:
     report: dict = {"bench": "data", "rows": args.rows}
     with tempfile.TemporaryDirectory() as root:
         sets = write_sets(Path(root), args.rows)
-        # Else the system writes them to the disk while it is measured.
+        # Otherwise the system would write them to the disk during the measurement.
         os.sync()
         print(f"{'set':<16}{'reader':<12}{'us of CPU a row':>16}{'rows/s':>12}{'RSS MiB':>9}{'ratio':>7}")
         trials: dict[tuple[str, str], dict[str, list]] = {key: defaultdict(list) for key in sets}
-        # Round after round, each with all sets: what slows a machine for seconds meets one trial of each, and no median. The
-        # first round fills the page cache.
+        # Each round covers all sets, so a slowdown of some seconds affects one trial of each and no median. The first round
+        # fills the page cache.
         for number in range(args.trials + 1):
             print(f"round {number} of {args.trials}", file=sys.stderr)
             for (kind, codec), directory in sets.items():
@@ -127,7 +127,7 @@ def main() -> None:
                     continue
                 rows_per_s, rss = median(measured, "rows_per_s"), median(measured, "rss_mib")
                 print(f"{kind + ' ' + codec:<16}{name:<12}{us:>16.3f}{rows_per_s:>12,.0f}{rss:>9.0f}{base / us:>7.2f}")
-    # A million row groups, of which one in 200 of 10,000 workers leaves its share.
+    # A million row groups over 10,000 workers, of which one in 200 leaves.
     plan = run([args.bench_repartition, "--groups", "1000000", "--workers", "10000"])
     for key in ("repartition_ms", "moved_rows", "bound_rows"):
         report[key] = plan and plan[key]

@@ -1,11 +1,11 @@
-"""What reading a data set costs with other readers: one epoch of the column `x`, as one line of JSON.
+"""Measures reading a data set with other readers: one epoch of the column `x`, as one line of JSON.
 
 Usage: data_peers.py pyarrow|values|petastorm|loader|batched list|binary DIRECTORY
 
-All give batches of shape (1024, 128). pyarrow reads row group by row group, with the quickest way to NumPy that it has for the
-type, and does not shuffle: for bytes that is a look into its buffers, which holds while all rows have one length and none is
-missing. "values" is pyarrow by the values that it gives for bytes. petastorm shuffles row groups, with its defaults. Its loaders
-for torch, DataLoader and BatchedDataLoader, shuffle 16,384 rows as well, and know no bytes; torch is found in TORCH_SITE.
+All produce batches of shape (1024, 128). "pyarrow" reads one row group after the other without a shuffle, by the fastest way
+to NumPy for the type. For bytes, that is a view of its buffers, which needs rows of equal length without nulls. "values" uses
+the Python values of pyarrow for bytes. "petastorm" shuffles row groups, with its defaults. Its loaders for torch, DataLoader and
+BatchedDataLoader, also shuffle 16,384 rows and do not support bytes. torch is found in TORCH_SITE.
 """
 
 import json

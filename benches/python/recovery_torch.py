@@ -1,12 +1,12 @@
-"""From the SIGKILL of a torch worker to the next committed step of all who train on, beside torchrun.
+"""Measures the time from the SIGKILL of a torch worker to the next committed step of the others, and the same of torchrun.
 
 `benches/python.sh recovery_torch.py [--trials N] [--peer-trials N] [--ranks 4,8] [--frameworks elasticrun,torchrun]`.
-Prints a table; the last line is JSON. torchrun starts all workers anew each time, so it gets fewer trials (10).
+Prints a table. The last line is JSON. torchrun restarts all workers each time, so it gets fewer trials (10).
 
-A trial: all ranks have committed five steps in one world; one of them, by turns, gets SIGKILL; the time is taken
-until the last rank of the world that goes on has committed a step. Under elasticrun the survivors go on at once
-and the replacement joins them later, which is waited for before the next trial; torchrun starts all anew.
-Horovod's figure is one that was measured before (0.28.1, gloo, 4 ranks, defaults); it is not run here.
+A trial: all ranks have committed five steps in one world. One of them, by turns, gets SIGKILL. The time runs until the
+last rank of the next world has committed a step. Under elasticrun, the survivors continue at once and the replacement
+joins them before the next trial. torchrun restarts all workers. Horovod's figure was measured before (0.28.1, gloo, 4
+ranks, defaults); it is not run here.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from elasticrun import _binary
 HOROVOD_SECONDS = {4: 30.2}
 STEPS_BEFORE = 5
 #: Seconds after which a trial is counted as not recovered.
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 WORKER = [sys.executable, str(Path(__file__).parent / "recovery_torch_worker.py")]
 
 
 class Commits:
-    """What the workers tell."""
+    """The commits that the workers report."""
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -99,12 +99,12 @@ def measure(framework: str, ranks: int, trials: int, binary: str, folder: str) -
     try:
         for trial in range(trials):
             try:
-                pids = commits.until_all(ranks, STEPS_BEFORE, time.monotonic() + PATIENCE)
+                pids = commits.until_all(ranks, STEPS_BEFORE, time.monotonic() + TIMEOUT)
                 victim = pids[trial % ranks]
                 killed_at = time.monotonic_ns()
                 os.kill(victim, signal.SIGKILL)
                 others = set(pids) - {victim}
-                deadline = time.monotonic() + PATIENCE
+                deadline = time.monotonic() + TIMEOUT
                 alive = framework == "elasticrun"
                 seconds.append(commits.recovered(killed_at, victim, others, deadline, alive))
             except TimeoutError:

@@ -1,8 +1,8 @@
-"""A worker of bench recovery_torch: trains a small network by DistributedDataParallel, and tells each commit.
+"""A worker of bench recovery_torch: trains a small network by DistributedDataParallel, and reports each commit.
 
 Started as `recovery_torch_worker.py elasticrun|torchrun`. After each committed step it sends a line
-`PID SIZE STEP NANOSECONDS` (of the monotonic clock) to the socket RECOVERY_SOCKET. Under elasticrun a commit is
-that of the state; under torchrun it is a checkpoint of rank 0 in RECOVERY_CHECKPOINT, which all load after a
+`PID SIZE STEP NANOSECONDS` (of the monotonic clock) to the socket RECOVERY_SOCKET. Under elasticrun, a commit is
+a commit of the state. Under torchrun, it is a checkpoint of rank 0 in RECOVERY_CHECKPOINT, which all ranks load after a
 restart.
 """
 
@@ -20,11 +20,11 @@ torch.manual_seed(0)
 network = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
 optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
 inputs, labels = torch.randn(16, 64), torch.randint(0, 10, (16,))
-#: What a step costs beside the collectives, without a processor: as on a GPU.
+#: Time of a step without the collectives. It uses no processor, as on a GPU.
 WAIT = 0.001
 
-told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-told.connect(os.environ["RECOVERY_SOCKET"])
+reports = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+reports.connect(os.environ["RECOVERY_SOCKET"])
 
 
 def step(model: torch.nn.Module) -> None:
@@ -34,8 +34,8 @@ def step(model: torch.nn.Module) -> None:
     optimizer.step()
 
 
-def tell(size: int, count: int) -> None:
-    told.send(f"{os.getpid()} {size} {count} {time.monotonic_ns()}".encode())
+def report(size: int, count: int) -> None:
+    reports.send(f"{os.getpid()} {size} {count} {time.monotonic_ns()}".encode())
 
 
 def elasticrun() -> None:
@@ -52,7 +52,7 @@ def elasticrun() -> None:
             step(model)
             state.step += 1
             state.commit()
-            tell(hvd.size(), state.step)
+            report(hvd.size(), state.step)
 
     train(state)
 
@@ -75,9 +75,9 @@ def torchrun() -> None:
             saved = {"model": network.state_dict(), "optimizer": optimizer.state_dict(), "step": count}
             torch.save(saved, checkpoint + ".new")
             os.replace(checkpoint + ".new", checkpoint)
-        # It is committed when all know that it is written.
+        # The step is committed once all ranks know that the checkpoint is written.
         dist.barrier()
-        tell(size, count)
+        report(size, count)
 
 
 {"elasticrun": elasticrun, "torchrun": torchrun}[sys.argv[1]]()

@@ -1,11 +1,11 @@
-"""What a lost executor of Spark costs, on a real standalone cluster of three machines with two cores each.
+"""Measures the loss of a Spark executor on a real standalone cluster of three machines with two cores each.
 
 `VENV=spark35 benches/python.sh spark.py [--kills N] [--ends N]`. Prints a table; the last line is JSON.
 
-A kill: six workers have committed three steps of 10 ms; one executor, each in turn, gets SIGKILL, and so two workers with it.
-Taken are the time until the last of the four survivors has committed its next step, and that until both slots are back and
-have committed a step, which waits for Spark to start an executor. An end: six workers train and eight slots are
-pending; the time is taken from the word to end until `run` has returned, when no job of Spark is left.
+A kill: six workers have committed three steps of 10 ms. One executor, each in turn, gets SIGKILL, and its two workers die
+with it. The first time ends when the last of the four survivors has committed its next step. The second ends when both slots
+are back and have committed a step, for which Spark must start an executor. An end: six workers train and eight slots are
+pending. The time runs from the request to end until `run` has returned, when no job of Spark is left.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from training import Step
 
 
 def kills(bench: Bench, spark: SparkContext, trials: int) -> tuple[list[float], list[float]]:
-    """Seconds until the survivors' next step, and until the slots are back; one of each for each kill."""
+    """For each kill: seconds until the survivors' next step, and until the slots are back."""
     survivors, slots = [], []
     job = bench.run(spark, num_proc=6, min_num_proc=2)
     before = bench.training(6)
@@ -52,7 +52,7 @@ def kills(bench: Bench, spark: SparkContext, trials: int) -> tuple[list[float], 
 
 
 def last_of(bench: Bench, wanted: Callable[[Step], bool], count: int, after: float) -> float:
-    """When so many workers have each made a first step of a kind."""
+    """The time at which `count` workers have each made a first step of a kind."""
 
     def look() -> float:
         first: dict[int, float] = {}
@@ -65,7 +65,7 @@ def last_of(bench: Bench, wanted: Callable[[Step], bool], count: int, after: flo
 
 
 def end(bench: Bench, spark: SparkContext) -> float:
-    """Seconds from the word to end until nothing of a job with pending slots is left."""
+    """Seconds from the request to end until nothing of a job with pending slots is left."""
     job = bench.run(spark, num_proc=6, max_num_proc=14)
     bench.training(6)
     assert len(spark.statusTracker().getActiveJobsIds()) == 14

@@ -1,4 +1,4 @@
-//! Figures of many trials, in milliseconds.
+//! Statistics of many trials, in milliseconds.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The head of a table that [`print()`] fills.
+/// Prints the head of a table that [`print()`] fills.
 pub fn print_head() {
     println!(
         "{:34} {:>6} {:>8} {:>8} {:>8} {:>8}",
@@ -15,9 +15,9 @@ pub fn print_head() {
     );
 }
 
-/// A row of the table.
+/// Prints a row of the table.
 pub fn print(name: &str, times: &mut [f64]) {
-    let shares = [0.5, 0.9, 0.99, 1.0].map(|share| at(times, share));
+    let shares = [0.5, 0.9, 0.99, 1.0].map(|share| quantile(times, share));
     let columns = shares.map(|time| time.map_or("-".to_owned(), |ms| format!("{ms:.2}")));
     println!(
         "{name:34} {:>6} {:>8} {:>8} {:>8} {:>8}",
@@ -29,14 +29,14 @@ pub fn print(name: &str, times: &mut [f64]) {
     );
 }
 
-/// The time that this share of all does not pass; none if there are none.
-pub fn at(times: &mut [f64], share: f64) -> Option<f64> {
+/// The quantile at `share`. `None` without times.
+pub fn quantile(times: &mut [f64], share: f64) -> Option<f64> {
     times.sort_by(f64::total_cmp);
     let rank = (share * times.len() as f64).ceil() as usize;
     times.get(rank.max(1) - 1).copied().map(round)
 }
 
-/// To the microsecond.
+/// Rounds to the microsecond.
 pub fn round(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

@@ -1,4 +1,4 @@
-//! The job that is measured: its command, and what it says.
+//! The measured job: its command and its output.
 
 use std::{
     cell::RefCell,
@@ -22,33 +22,33 @@ pub struct Job {
 }
 
 impl Job {
-    /// Starts a job with these flags; its workers are the program that calls this, with these variables. The driver's log
-    /// goes to a file if one is named.
+    /// Starts a job with these flags. Its workers run the calling program, with these variables.
+    /// The driver's log goes to a file if one is named.
     ///
     /// # Errors
-    /// It cannot be started; a driver that is not built beside this program.
+    /// The driver cannot be started, or is not built beside this program.
     pub fn start(
         flags: &[String],
         variables: &[(&str, &OsStr)],
         log: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
-        let own = env::current_exe()?;
-        let driver = own.with_file_name("elasticrun");
+        let program = env::current_exe()?;
+        let driver = program.with_file_name("elasticrun");
         ensure!(driver.is_file(), "{} is not built", driver.display());
         let mut command = Command::new(driver);
         command.args(flags);
         if log.is_some() {
             command.args(["--log-level", "trace"]);
         }
-        let said: PathBuf = log.map_or_else(|| directory.path().join("stderr"), Into::into);
-        let said = File::options().create(true).append(true).open(said)?;
+        let output: PathBuf = log.map_or_else(|| directory.path().join("stderr"), Into::into);
+        let output = File::options().create(true).append(true).open(output)?;
         let child = command
-            .arg(own)
+            .arg(program)
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(File::create(directory.path().join("stdout"))?)
-            .stderr(said)
+            .stderr(output)
             .spawn()
             .context("elasticrun cannot be started")?;
         Ok(Self {
@@ -57,17 +57,19 @@ impl Job {
         })
     }
 
+    /// Checks that the job still runs.
+    ///
     /// # Errors
     /// It has ended.
     pub fn check(&self) -> anyhow::Result<()> {
         match self.child.borrow_mut().try_wait()? {
             None => Ok(()),
-            Some(status) => bail!("the job ended ({status})\n{}", self.said()),
+            Some(status) => bail!("the job ended ({status})\n{}", self.output_tail()),
         }
     }
 
-    /// What driver and workers have said.
-    pub fn said(&self) -> String {
+    /// The last lines of the output of driver and workers.
+    pub fn output_tail(&self) -> String {
         let text = self.text();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
@@ -78,8 +80,8 @@ impl Job {
         read("stderr") + &read("stdout")
     }
 
-    /// Waits until it has ended well. Gives what its summary says of the rounds that followed a failure:
-    /// milliseconds from the first word of it to the start.
+    /// Waits until the job has ended well. Returns the times of the rounds that followed a failure,
+    /// from the driver's summary: milliseconds from the first report of the failure to the start.
     ///
     /// # Errors
     /// It does not end, or not well.
@@ -90,22 +92,22 @@ impl Job {
                 ensure!(
                     status.success(),
                     "the job ended ({status})\n{}",
-                    self.said()
+                    self.output_tail()
                 );
-                return Ok(formed(&self.text()));
+                return Ok(parse_round_times(&self.text()));
             }
             ensure!(
                 Instant::now() < deadline,
                 "the job does not end\n{}",
-                self.said()
+                self.output_tail()
             );
             thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-/// A line of the summary: round, time, `s`, workers, survivors, commit, time, `ms`, cause.
-fn formed(text: &str) -> Vec<f64> {
+/// Parses the summary: round, time, `s`, workers, survivors, commit, time, `ms`, cause.
+fn parse_round_times(text: &str) -> Vec<f64> {
     text.lines()
         .filter(|line| line.contains("worker failed (") && !line.contains("started with"))
         .filter_map(|line| {
@@ -122,7 +124,7 @@ fn formed(text: &str) -> Vec<f64> {
 impl Drop for Job {
     fn drop(&mut self) {
         let child = self.child.get_mut();
-        // Its agent ends the workers once the driver is gone.
+        // The job's agent ends the workers once the driver is gone.
         let _ = child.kill();
         let _ = child.wait();
     }

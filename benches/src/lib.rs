@@ -1,11 +1,11 @@
-//! What the benchmarks of elastic jobs share: the job that is measured, the page on which its workers write when
-//! they were where, and figures in a table.
+//! Shared parts of the benchmarks of elastic jobs: the measured job, the page on which its workers
+//! record times, and statistics in a table.
 
-pub mod board;
 pub mod figures;
 pub mod job;
 mod random;
+pub mod shared_page;
 
-pub use board::Board;
 pub use job::Job;
 pub use random::Random;
+pub use shared_page::SharedPage;

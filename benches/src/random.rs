@@ -2,11 +2,13 @@
 
 use std::{fs::File, io::Read};
 
-/// Splitmix64, from a seed of the system.
+/// Splitmix64, with a seed from the system.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
+    /// Draws a seed.
+    ///
     /// # Errors
     /// The system has no random numbers.
     pub fn new() -> anyhow::Result<Self> {
@@ -15,7 +17,7 @@ impl Random {
         Ok(Self(u64::from_le_bytes(seed)))
     }
 
-    /// A number from 0 to below the limit.
+    /// A number in `0..limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -1,4 +1,4 @@
-//! The page that workers and bench share: who is at which round, and when its first step was committed.
+//! The page that workers and benchmark share: the round of each worker, and the times of its steps.
 
 use std::{
     fs::File,
@@ -21,21 +21,21 @@ use nix::{
 
 use crate::job::Job;
 
-/// Slots that there is room for.
+/// Maximum number of slots.
 const SLOTS: usize = 64;
 
-/// Rounds that are remembered.
+/// Number of recent rounds that are kept.
 const ROUNDS: usize = 64;
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Steps in a round before it counts as steady.
-const SETTLED: u64 = 5;
+const STEADY_STEPS: u64 = 5;
 
 #[derive(Debug)]
 #[repr(C)]
-struct Page {
+struct Layout {
     slots: AtomicU32,
     stop: AtomicU32,
     slot: [Slot; SLOTS],
@@ -45,41 +45,41 @@ struct Page {
 #[repr(C)]
 struct Slot {
     pid: AtomicU32,
-    /// When the process came.
+    /// When the process started.
     entered: AtomicU64,
     size: AtomicU32,
     round: AtomicU64,
     /// Steps committed in the round.
     steps: AtomicU64,
-    /// By round: when it was left, when it began, when its first step was committed.
+    /// By round: when the worker left it, began it, and committed its first step.
     left: [Stamp; ROUNDS],
     begun: [Stamp; ROUNDS],
     first: [Stamp; ROUNDS],
 }
 
-/// When something happened in a round.
+/// The time of an event in a round.
 #[derive(Debug)]
 #[repr(C)]
 struct Stamp {
     round: AtomicU64,
-    at: AtomicU64,
+    nanos: AtomicU64,
 }
 
 impl Stamp {
     fn set(&self, round: u64) {
-        self.at.store(now(), Ordering::Relaxed);
+        self.nanos.store(now(), Ordering::Relaxed);
         self.round.store(round, Ordering::Release);
     }
 
     fn get(&self, round: u64) -> Option<u64> {
-        (self.round.load(Ordering::Acquire) == round).then(|| self.at.load(Ordering::Relaxed))
+        (self.round.load(Ordering::Acquire) == round).then(|| self.nanos.load(Ordering::Relaxed))
     }
 }
 
-/// When the last survivor was where, after a kill, by CLOCK_MONOTONIC in nanoseconds.
+/// When the last survivor reached each stage after a kill, by CLOCK_MONOTONIC in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
-    /// It knew of the death.
+pub struct RecoveryTimes {
+    /// It left the round, so it knew of the death.
     pub left: u64,
     /// It had the state and began to train.
     pub begun: u64,
@@ -87,23 +87,23 @@ pub struct Way {
     pub committed: u64,
 }
 
-/// See the module. Mapped until the process ends.
+/// A handle on the page. The page stays mapped until the process ends.
 #[derive(Debug)]
-pub struct Board(&'static Page);
+pub struct SharedPage(&'static Layout);
 
-impl Board {
-    /// Makes the page in an empty file.
+impl SharedPage {
+    /// Creates the page in an empty file.
     ///
     /// # Errors
     /// The file cannot be sized or mapped.
     pub fn create(file: &File, slots: u32) -> anyhow::Result<Self> {
-        file.set_len(size_of::<Page>() as u64)?;
-        let board = Self::map(file)?;
-        board.0.slots.store(slots, Ordering::Relaxed);
-        Ok(board)
+        file.set_len(size_of::<Layout>() as u64)?;
+        let page = Self::map(file)?;
+        page.0.slots.store(slots, Ordering::Relaxed);
+        Ok(page)
     }
 
-    /// Opens the page of a bench.
+    /// Opens the page of a benchmark.
     ///
     /// # Errors
     /// There is none, or it cannot be mapped.
@@ -113,26 +113,27 @@ impl Board {
     }
 
     fn map(file: &File) -> anyhow::Result<Self> {
-        let length = NonZeroUsize::new(size_of::<Page>()).context("an empty page")?;
+        let length = NonZeroUsize::new(size_of::<Layout>()).context("an empty page")?;
         // SAFETY: a fresh shared mapping of a file of this length; never unmapped.
         let start = unsafe {
             let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
             mmap(None, length, protection, MapFlags::MAP_SHARED, file, 0)?
         };
-        // SAFETY: it is aligned to a page, as long as `Page`, made of atomics only, and zeros are valid.
-        Ok(Self(unsafe { start.cast::<Page>().as_ref() }))
+        // SAFETY: it is aligned to a page, as long as `Layout`, made of atomics only, and zeros are
+        // valid.
+        Ok(Self(unsafe { start.cast::<Layout>().as_ref() }))
     }
 
     // Worker's side.
 
-    /// A process is the worker of a slot.
+    /// Registers this process as the worker of a slot.
     pub fn enter(&self, slot: u32) {
         let slot = self.slot(slot);
         slot.entered.store(now(), Ordering::Relaxed);
         slot.pid.store(std::process::id(), Ordering::Release);
     }
 
-    /// A round begins for a worker.
+    /// Records that a worker begins a round.
     pub fn begin(&self, slot: u32, round: u64, size: u32) {
         let slot = self.slot(slot);
         slot.steps.store(0, Ordering::Relaxed);
@@ -141,7 +142,7 @@ impl Board {
         slot.round.store(round, Ordering::Release);
     }
 
-    /// A step is committed.
+    /// Records a committed step.
     pub fn committed(&self, slot: u32, round: u64) {
         let slot = self.slot(slot);
         if slot.steps.fetch_add(1, Ordering::Release) == 0 {
@@ -149,24 +150,24 @@ impl Board {
         }
     }
 
-    /// A worker leaves a round that is over.
+    /// Records that a worker leaves a round that is over.
     pub fn leave(&self, slot: u32, round: u64) {
         self.slot(slot).left[round as usize % ROUNDS].set(round);
     }
 
-    /// Whether the bench wants the job to end.
-    pub fn stops(&self) -> bool {
+    /// Whether the benchmark ends the job.
+    pub fn should_stop(&self) -> bool {
         self.0.stop.load(Ordering::Relaxed) != 0
     }
 
-    // The bench's side.
+    // Benchmark's side.
 
-    /// The job is to end.
+    /// Ends the job.
     pub fn stop(&self) {
         self.0.stop.store(1, Ordering::Relaxed);
     }
 
-    /// The round, if all slots train in one and have done so for some steps.
+    /// The round, if all slots train in one round and have done so for some steps.
     pub fn steady(&self) -> Option<u64> {
         let slots: Vec<_> = (0..self.0.slots.load(Ordering::Relaxed)).collect();
         self.training(&slots)
@@ -176,7 +177,7 @@ impl Board {
         let round = self.slot(*slots.first()?).round.load(Ordering::Acquire);
         let trains = |number: &u32| {
             let slot = self.slot(*number);
-            slot.steps.load(Ordering::Acquire) >= SETTLED
+            slot.steps.load(Ordering::Acquire) >= STEADY_STEPS
                 && slot.round.load(Ordering::Acquire) == round
                 && slot.size.load(Ordering::Relaxed) as usize == slots.len()
         };
@@ -186,12 +187,12 @@ impl Board {
     /// Waits until all slots train in one round.
     ///
     /// # Errors
-    /// The job has ended, or nothing happens.
+    /// The job has ended, or the timeout has passed.
     pub fn wait_steady(&self, job: &Job) -> anyhow::Result<u64> {
         wait(job, || self.steady())
     }
 
-    /// Kills the worker of a slot; gives when kill(2) had returned.
+    /// Kills the worker of a slot. Returns the time at which kill(2) returned.
     ///
     /// # Errors
     /// There is no such process.
@@ -201,20 +202,25 @@ impl Board {
         Ok(now())
     }
 
-    /// Waits until all but the victim have committed a step in a round after this one; gives when the last
-    /// of them was where.
+    /// Waits until all workers but the victim have committed a step in a round after this one.
+    /// Returns when the last of them reached each stage.
     ///
     /// # Errors
-    /// As [`Board::wait_steady`].
-    pub fn wait_survivors(&self, round: u64, victim: u32, job: &Job) -> anyhow::Result<Way> {
+    /// As [`SharedPage::wait_steady`].
+    pub fn wait_survivors(
+        &self,
+        round: u64,
+        victim: u32,
+        job: &Job,
+    ) -> anyhow::Result<RecoveryTimes> {
         let slots = self.0.slots.load(Ordering::Relaxed);
         let survivors: Vec<_> = (0..slots).filter(|slot| *slot != victim).collect();
         wait(job, || {
-            let ways: Option<Vec<_>> = survivors
+            let times: Option<Vec<_>> = survivors
                 .iter()
-                .map(|slot| self.way(*slot, round))
+                .map(|slot| self.recovery_times(*slot, round))
                 .collect();
-            ways?.into_iter().reduce(|one, other| Way {
+            times?.into_iter().reduce(|one, other| RecoveryTimes {
                 left: one.left.max(other.left),
                 begun: one.begun.max(other.begun),
                 committed: one.committed.max(other.committed),
@@ -222,10 +228,11 @@ impl Board {
         })
     }
 
-    /// Waits until these slots have left this round at its common commit; gives when the last of them had.
+    /// Waits until these slots have left this round at its common commit. Returns when the last of
+    /// them had.
     ///
     /// # Errors
-    /// As [`Board::wait_steady`].
+    /// As [`SharedPage::wait_steady`].
     pub fn wait_left(&self, round: u64, slots: &[u32], job: &Job) -> anyhow::Result<u64> {
         wait(job, || {
             let left = |slot: &u32| self.slot(*slot).left[round as usize % ROUNDS].get(round);
@@ -234,28 +241,30 @@ impl Board {
         })
     }
 
-    /// Waits until these slots, and no others, have made some steps in one round; gives the round.
+    /// Waits until these slots, and no others, have made some steps in one round. Returns the
+    /// round.
     ///
     /// # Errors
-    /// As [`Board::wait_steady`].
+    /// As [`SharedPage::wait_steady`].
     pub fn wait_training(&self, slots: &[u32], job: &Job) -> anyhow::Result<u64> {
         wait(job, || self.training(slots))
     }
 
-    /// When the process of a slot came, by CLOCK_MONOTONIC in nanoseconds.
+    /// When the process of a slot started, by CLOCK_MONOTONIC in nanoseconds.
     pub fn entered(&self, slot: u32) -> u64 {
         self.slot(slot).entered.load(Ordering::Relaxed)
     }
 
-    /// The way of a slot into the first round after this one in which it committed a step.
-    fn way(&self, slot: u32, round: u64) -> Option<Way> {
+    /// The times of a slot on the way to the first round after this one in which it committed a
+    /// step.
+    fn recovery_times(&self, slot: u32, round: u64) -> Option<RecoveryTimes> {
         let slot = self.slot(slot);
-        let of = |round: u64| round as usize % ROUNDS;
+        let index = |round: u64| round as usize % ROUNDS;
         (round + 1..round + ROUNDS as u64).find_map(|later| {
-            Some(Way {
-                left: slot.left[of(round)].get(round)?,
-                begun: slot.begun[of(later)].get(later)?,
-                committed: slot.first[of(later)].get(later)?,
+            Some(RecoveryTimes {
+                left: slot.left[index(round)].get(round)?,
+                begun: slot.begun[index(later)].get(later)?,
+                committed: slot.first[index(later)].get(later)?,
             })
         })
     }
@@ -265,15 +274,15 @@ impl Board {
     }
 }
 
-/// Waits for a condition without taking the processor from those that are measured.
+/// Waits for a condition and leaves the processor to the measured processes.
 fn wait<T>(job: &Job, mut condition: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = condition() {
             return Ok(value);
         }
         if Instant::now() > deadline {
-            bail!("nothing happened for {PATIENCE:?}\n{}", job.said());
+            bail!("nothing happened for {TIMEOUT:?}\n{}", job.output_tail());
         }
         job.check()?;
         thread::sleep(Duration::from_millis(2));

@@ -1,7 +1,8 @@
-//! What reading a data set costs: one epoch of the column `x`, shuffled and counted, as one line of JSON.
+//! Measures reading a data set: one epoch of the column `x`, shuffled and counted, as one line of
+//! JSON.
 //!
-//! Measured is the processor time of all threads from the opening of the data set to the last batch, as the
-//! peers of `benches/python/data_peers.py` measure theirs. `benches/data.sh` runs both.
+//! The figure is the processor time of all threads from opening the data set to the last batch. The
+//! peers in `benches/python/data_peers.py` measure the same. `benches/data.sh` runs both.
 
 use std::{path::PathBuf, sync::Arc, time::Instant};
 
@@ -83,7 +84,8 @@ fn processor_us() -> Result<i64> {
     Ok(usage.user_time().num_microseconds() + usage.system_time().num_microseconds())
 }
 
-/// The most memory that was resident, in MiB. Not of getrusage, which counts the parent's before the exec.
+/// Peak resident memory in MiB. Not from getrusage, which includes the parent's memory before the
+/// exec.
 fn peak_mib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

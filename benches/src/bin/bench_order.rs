@@ -1,11 +1,14 @@
-//! What the two orders of a data set cost: the first batch of a billion rows, and an epoch under budgets of memory.
+//! Measures the two orders of a data set: the first batch of a billion rows, and an epoch with
+//! limited memory.
 //!
-//! The billion is one small file under many names: its column is constant, and all that grows with the number of rows is
-//! what footers say. Measured from opened footers to the first batch: reader, round and rows of a worker. Beside the time, the
-//! processor time of all threads, which on a machine that does other things is the better figure; it counts what is decoded ahead, too.
+//! The billion rows are one small file under many names. Its column is constant, so only the
+//! footers grow with the number of rows. The time runs from opened footers to the first batch:
+//! reader, round and rows of a worker. The processor time of all threads is the better figure on a
+//! busy machine. It includes row groups that are decoded ahead.
 //!
-//! The epoch is that of rows of 128 float32 in row groups of 4,096 (and as many stripes), one worker, two threads: processor time
-//! of all threads, the rate, and how often row groups were decoded, about. Last line of each part: JSON.
+//! The epoch has rows of 128 float32 in row groups of 4,096, as many stripes as row groups, one
+//! worker and two threads. It measures the processor time of all threads, the rate, and roughly how
+//! often row groups were decoded. The last line of each part is JSON.
 //!
 //! `bench_order first|epoch`
 
@@ -201,7 +204,7 @@ fn epoch(rows: usize, memory_mib: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// A file of so many row groups, each of these rows.
+/// Writes a file of `groups` row groups, each with these rows.
 fn write(path: &Path, rows: &RecordBatch, groups: usize) -> Result<()> {
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(rows.num_rows()))

@@ -1,12 +1,13 @@
-//! How fast the driver brings many workers into a round: real TCP, real frames, one core.
+//! Measures how fast the driver brings many workers into a round: real TCP, real frames, one core.
 //!
-//! The driver is the real binary, pinned to one core. The agents are clients of this process, eight
-//! workers each, over one connection each, on another core; they answer as an agent does and do nothing
-//! else. Measured: from the first connection to the last `start`, in two phases that meet where the last
-//! agent has read its set-up; the driver's CPU over both; its memory; bytes over the wire.
+//! The driver is the real binary, pinned to one core. The agents are clients in this process, on
+//! another core, with eight workers and one connection each. They answer as an agent does and do
+//! nothing else. The time runs from the first connection to the last `start`. It has two phases,
+//! divided where the last agent has read its set-up. Further figures: the driver's CPU time over
+//! both phases, its memory, and bytes over the wire.
 //!
-//! Where the phases meet depends on how fast this process reads: what is taken from the first is often found
-//! in the second. Compare two drivers by the total.
+//! The division between the phases depends on how fast this process reads: time saved in the first
+//! phase often appears in the second. Compare two drivers by the total.
 //!
 //! `bench_rendezvous --driver PATH [--workers N,N,...] [--trials N]`
 
@@ -148,11 +149,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs this thread (and its children, unless they say otherwise) on one core.
+/// Pins this thread, and its children unless they change it, to one core.
 fn pin(core: usize) {
     let mut set = nix::sched::CpuSet::new();
     if set.set(core).is_ok() {
-        // With one core only everything shares it; the figures then say so by themselves.
+        // On a machine with one core, all processes share it.
         let _ = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set);
     }
 }
@@ -212,11 +213,11 @@ async fn trial(binary: &PathBuf, workers: u32) -> Result<Trial> {
     let (connected_in, mut connected) = mpsc::unbounded_channel();
     let (started_in, mut started) = mpsc::unbounded_channel();
     let secret = Secret::from_token(&text);
-    let room = Arc::new(Semaphore::new(256));
+    let permits = Arc::new(Semaphore::new(256));
     wait_for_port(address).await?;
     let (began, cpu_before) = (Instant::now(), cpu_seconds(driver.0.id())?);
     for agent in 0..agents {
-        let permit = room.clone().acquire_owned().await?;
+        let permit = permits.clone().acquire_owned().await?;
         let (secret, bytes) = (secret.clone(), bytes.clone());
         let (connected, started) = (connected_in.clone(), started_in.clone());
         tokio::spawn(async move {
@@ -306,7 +307,7 @@ async fn agent(
     stream.write_all(&to_frame(&register)?).await?;
     let mut sent = 0;
     let mut waiting = Vec::new();
-    // Connected = the driver has answered with its set-up.
+    // Connected: the driver has answered with its set-up.
     let first: ToAgent = read(&mut stream, &mut frames, bytes).await?;
     let epoch = first.epoch;
     connected();

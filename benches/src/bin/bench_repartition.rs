@@ -1,8 +1,9 @@
-//! How long it takes to hand out what is left of an epoch when the workers change, how many rows move, and how many bytes
-//! a worker says at a commit.
+//! Measures the redistribution of the rest of an epoch when the workers change: its time, the
+//! number of rows that move, and the bytes of a worker's report at a commit.
 //!
-//! Each worker is somewhere in its share, with four row groups open; then one in 200 workers is gone. The plan is compared
-//! with the lower bound of all even plans, and with a re-shard by modulo, which most loaders do.
+//! Each worker is at a random position in its share, with four row groups open. Then one in 200
+//! workers leaves. The plan is compared with the lower bound of all even plans, and with a re-shard
+//! by modulo, as most loaders do.
 //!
 //! `bench_repartition [--groups N,N,...] [--workers N,N,...] [--trials N]`
 
@@ -119,7 +120,7 @@ fn measure(groups: u32, workers: usize, trials: usize) -> Result<Figures> {
             zone: owner.zone,
         })
         .collect();
-    // Every 200th is gone.
+    // Every 200th worker has left.
     let members: Vec<Member> = (people.iter().enumerate())
         .filter(|(rank, _)| rank % 200 != 7 % workers.min(200))
         .map(|(rank, (owner, weight))| Member {
@@ -143,7 +144,7 @@ fn measure(groups: u32, workers: usize, trials: usize) -> Result<Figures> {
         "{} rows move where {bound} are enough",
         plan.moved
     );
-    // Row r of those that are left goes from worker r % before to worker r % after.
+    // By modulo, remaining row r moves from worker r % before to worker r % after.
     let stay = ledger.left() * left.min(workers) as u64 / lcm(workers as u64, left as u64);
     Ok(Figures {
         bench: "repartition",
@@ -161,7 +162,7 @@ fn measure(groups: u32, workers: usize, trials: usize) -> Result<Figures> {
     })
 }
 
-/// Somewhere in the share: rows of the open row groups are processed in any proportion.
+/// A random position in the share: the rows of the open row groups are processed in any proportion.
 fn work(layout: &EpochLayout, share: &Share, random: &mut Random) -> Share {
     let done = random.below(share.rows() / 2 + 1);
     let rest = share.without_first(done);
@@ -178,7 +179,7 @@ fn work(layout: &EpochLayout, share: &Share, random: &mut Random) -> Share {
         .collect()
 }
 
-/// The fewest rows that an even plan can move.
+/// The minimum number of rows that an even plan moves.
 fn bound(total: u64, held: &[u64]) -> u64 {
     let (each, more) = (total / held.len() as u64, total % held.len() as u64);
     let orphans = total - held.iter().sum::<u64>();
@@ -195,7 +196,7 @@ fn lcm(a: u64, b: u64) -> u64 {
     a / x * b
 }
 
-/// The median time of some trials.
+/// Runs `work` several times. Returns its result and the median time.
 fn timed<T>(trials: usize, mut work: impl FnMut() -> T) -> (T, Duration) {
     let mut times = Vec::new();
     loop {

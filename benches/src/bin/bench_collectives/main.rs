@@ -1,13 +1,16 @@
-//! Allreduce, broadcast and allgather beside torch's gloo, on this machine.
+//! Compares allreduce, broadcast and allgather with torch's gloo, on this machine.
 //!
-//! For each number of ranks three teams of processes stand by: ours through a shared region, ours over
-//! TCP (each rank as a host of its own, over loopback) and gloo. They are measured in turns; a sample is
-//! the slowest rank's time for a batch of operations, and the median of the samples counts. Sizes are
-//! bytes of the whole message; an allgather of 1 MiB over 8 ranks takes 128 KiB from each.
+//! For each number of ranks, three teams of processes run: ours through a shared region, ours over
+//! TCP (each rank as a host of its own, over loopback) and gloo. They are measured in turn. A
+//! sample is the slowest rank's time for a batch of operations. The result is the median of the
+//! samples. Sizes are bytes of the whole message: an allgather of 1 MiB over 8 ranks takes 128 KiB
+//! from each.
 //!
-//! `bench_collectives [--ranks 2,4,8] [--sizes 1KiB,64KiB,1MiB,64MiB] [--samples 7] [--python PATH] [--without-gloo]`
+//! `bench_collectives [--ranks 2,4,8] [--sizes 1KiB,64KiB,1MiB,64MiB] [--samples 7] [--python PATH]
+//! [--without-gloo]`
 //!
-//! Without `--python` it runs benches/setup_torch.sh, which makes an environment with torch on demand.
+//! Without `--python`, it runs benches/setup_torch.sh, which creates an environment with torch on
+//! demand.
 
 mod rank;
 mod report;
@@ -115,7 +118,7 @@ fn compare(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Medians of one operation and size for the teams that there are, sampled in turns.
+/// Medians of one operation and size for each team, sampled in turn.
 fn sample(
     teams: &mut [Option<&mut Team>; 3],
     operation: &str,

@@ -1,5 +1,5 @@
-//! One rank of ours: reads what to run from stdin, prints nanoseconds of time and of processor per
-//! operation.
+//! One rank of our implementation. Reads commands from stdin and prints nanoseconds of time and of
+//! processor time per operation.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         first_rank: if together { 0 } else { rank },
     };
     let region = options.region.map(|fd| {
-        // SAFETY: the parent left this descriptor to this process, and nobody else here owns it.
+        // SAFETY: the parent passed this descriptor to this process, and nothing else here owns it.
         unsafe { OwnedFd::from_raw_fd(fd) }
     });
     let peers: BTreeMap<u32, SocketAddr> = (0..).zip(addresses).collect();
@@ -79,18 +79,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What this process has used.
+/// Processor time that this process has used.
 fn processor_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
 }
 
-/// An operation and its data, kept while the same one is measured again.
+/// An operation and its data, kept while the same operation is measured again.
 #[derive(Default)]
 struct Buffers {
     operation: String,
     bytes: usize,
-    own: Vec<f32>,
-    all: Vec<f32>,
+    input: Vec<f32>,
+    output: Vec<f32>,
 }
 
 impl Buffers {
@@ -101,12 +101,12 @@ impl Buffers {
         let size = group.topology().size as usize;
         let rank = group.topology().rank;
         let elements = bytes / size_of::<f32>();
-        let own = if operation == "allgather" {
+        let input = if operation == "allgather" {
             elements / size
         } else {
             elements
         };
-        let all = if operation == "allgather" {
+        let output = if operation == "allgather" {
             elements / size * size
         } else {
             0
@@ -114,31 +114,31 @@ impl Buffers {
         *self = Self::default();
         self.operation = operation.to_owned();
         self.bytes = bytes;
-        self.own = vec![rank as f32; own];
-        self.all = vec![-1.0; all];
+        self.input = vec![rank as f32; input];
+        self.output = vec![-1.0; output];
         self.once(group)?;
         let right = match operation {
             "allreduce" => self
-                .own
+                .input
                 .iter()
                 .all(|&x| x == (size * (size - 1) / 2) as f32),
-            "broadcast" => self.own.iter().all(|&x| x == 0.0),
+            "broadcast" => self.input.iter().all(|&x| x == 0.0),
             _ => {
-                let ranks = (0..size).flat_map(|rank| std::iter::repeat_n(rank as f32, own));
-                self.all.iter().copied().eq(ranks)
+                let ranks = (0..size).flat_map(|rank| std::iter::repeat_n(rank as f32, input));
+                self.output.iter().copied().eq(ranks)
             }
         };
         ensure!(right, "{operation} of {bytes} bytes gave wrong values");
         // Zeroes, so that sums do not grow over the iterations.
-        self.own.fill(0.0);
+        self.input.fill(0.0);
         Ok(())
     }
 
     fn once(&mut self, group: &mut Group) -> Result<()> {
         match self.operation.as_str() {
-            "allreduce" => group.allreduce(&mut self.own, Op::Sum)?,
-            "broadcast" => group.broadcast(&mut self.own, 0)?,
-            "allgather" => group.allgather(&self.own, &mut self.all)?,
+            "allreduce" => group.allreduce(&mut self.input, Op::Sum)?,
+            "broadcast" => group.broadcast(&mut self.input, 0)?,
+            "allgather" => group.allgather(&self.input, &mut self.output)?,
             other => bail!("unknown operation {other}"),
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The table for people and the line for programs.
+//! A table for people and a line of JSON for programs.
 
 use std::{fmt::Write, time::Duration};
 
@@ -14,7 +14,7 @@ pub(crate) struct Cell {
     pub(crate) gloo: Option<Sample>,
 }
 
-/// All that was measured.
+/// All measurements.
 pub(crate) struct Report {
     cells: Vec<Cell>,
 }
@@ -61,9 +61,9 @@ impl Report {
         self.cells.push(cell);
     }
 
-    /// Prints the line for programs. A bandwidth ratio is ours / gloo's, so more is better; a latency or
-    /// time ratio is our time / gloo's, so less is better. The two keys without ranks are those of the
-    /// most ranks, on one host.
+    /// Prints the JSON line. A bandwidth ratio is ours / gloo's, so more is better. A latency or
+    /// time ratio is our time / gloo's, so less is better. The two keys without ranks are those of
+    /// the largest number of ranks, on one host.
     pub(crate) fn finish(&self) {
         let mut line = r#"{"bench":"collectives""#.to_owned();
         let ratio = |cell: &Cell, ours: Sample| {
@@ -71,10 +71,12 @@ impl Report {
             Some(ours.time.as_secs_f64() / gloo.as_secs_f64())
         };
         let number = |value: Option<f64>| value.map_or("null".to_owned(), |v| format!("{v:.5}"));
-        let most = self.cells.iter().map(|cell| cell.ranks).max();
+        let max_ranks = self.cells.iter().map(|cell| cell.ranks).max();
         let headline = |bytes: usize| {
             self.cells.iter().find(|cell| {
-                cell.operation == "allreduce" && Some(cell.ranks) == most && cell.bytes == bytes
+                cell.operation == "allreduce"
+                    && Some(cell.ranks) == max_ranks
+                    && cell.bytes == bytes
             })
         };
         if let Some(cell) = headline(64 << 20) {

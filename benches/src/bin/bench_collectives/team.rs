@@ -1,4 +1,4 @@
-//! Processes that run collectives together when told.
+//! Processes that run collectives together on command.
 
 use std::{
     env,
@@ -14,13 +14,13 @@ use elasticrun_collectives::create_region;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use tempfile::TempDir;
 
-/// One process per rank; ended when dropped.
+/// One process per rank. They are ended when this is dropped.
 pub(crate) struct Team {
     members: Vec<Member>,
     _store: Option<TempDir>,
 }
 
-/// What one operation took.
+/// The cost of one operation.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sample {
     pub(crate) time: Duration,
@@ -29,12 +29,12 @@ pub(crate) struct Sample {
 
 struct Member {
     process: Child,
-    orders: ChildStdin,
+    stdin: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 impl Team {
-    /// Ours, all on one host.
+    /// Our implementation, all ranks on one host.
     pub(crate) fn shared_memory(ranks: u32) -> Result<Self> {
         let region = create_region(ranks)?;
         // The children inherit it.
@@ -44,7 +44,7 @@ impl Team {
         team
     }
 
-    /// Ours, each rank a host of its own.
+    /// Our implementation, each rank on a host of its own.
     pub(crate) fn tcp(ranks: u32) -> Result<Self> {
         Self::ours(ranks, None)
     }
@@ -67,7 +67,7 @@ impl Team {
         });
         let mut team = Self::start(commands, None)?;
         let addresses = team.answers()?.join(" ");
-        team.order(&addresses)?;
+        team.send(&addresses)?;
         team.answers()?;
         Ok(team)
     }
@@ -86,8 +86,8 @@ impl Team {
             command
         });
         let mut team = Self::start(commands, Some(store))?;
-        let said = team.answers()?;
-        eprintln!("gloo, {ranks} ranks: {}", said[0]);
+        let ready = team.answers()?;
+        eprintln!("gloo, {ranks} ranks: {}", ready[0]);
         Ok(team)
     }
 
@@ -102,25 +102,25 @@ impl Team {
                 .stdout(Stdio::piped())
                 .spawn()
                 .with_context(|| format!("{command:?}"))?;
-            let orders = process.stdin.take().context("stdin was piped")?;
+            let stdin = process.stdin.take().context("stdin was piped")?;
             let answers = process.stdout.take().context("stdout was piped")?;
             team.members.push(Member {
                 process,
-                orders,
+                stdin,
                 answers: BufReader::new(answers),
             });
         }
         Ok(team)
     }
 
-    /// The slowest rank's time per operation, and the processor's time of all ranks together.
+    /// The slowest rank's time per operation, and the processor time of all ranks together.
     pub(crate) fn measure(
         &mut self,
         operation: &str,
         bytes: usize,
         iterations: usize,
     ) -> Result<Sample> {
-        self.order(&format!("{operation} {bytes} {iterations}"))?;
+        self.send(&format!("{operation} {bytes} {iterations}"))?;
         let mut sample = Sample::default();
         for answer in self.answers()? {
             let (time, processor) = answer.split_once(' ').context("two numbers")?;
@@ -130,9 +130,9 @@ impl Team {
         Ok(sample)
     }
 
-    fn order(&mut self, line: &str) -> Result<()> {
+    fn send(&mut self, line: &str) -> Result<()> {
         for member in &mut self.members {
-            writeln!(member.orders, "{line}")?;
+            writeln!(member.stdin, "{line}")?;
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        // They wait for orders, not for each other.
+        // They wait for commands, not for each other.
         for member in &mut self.members {
             let _ = member.process.kill();
             let _ = member.process.wait();

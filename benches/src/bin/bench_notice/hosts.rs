@@ -12,7 +12,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Writes a file with so many.
+    /// Writes a file with `count` hosts.
     pub(crate) fn create(directory: &Path, count: u32) -> anyhow::Result<Self> {
         let hosts = Self {
             path: directory.join("hosts"),
@@ -23,7 +23,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// The flags of a job on them.
+    /// The flags of a job on these hosts.
     pub(crate) fn flags(&self) -> Vec<String> {
         let (count, path) = (self.count, self.path.display());
         format!(
@@ -34,7 +34,7 @@ impl Hosts {
         .collect()
     }
 
-    /// These are the hosts from now on: another file is renamed over the one that is there.
+    /// Replaces the list of hosts: renames a new file over the old one.
     pub(crate) fn write(&self, numbers: &[u32]) -> anyhow::Result<()> {
         let lines: String = numbers
             .iter()

@@ -1,4 +1,4 @@
-//! The worker: steps that wait, with one allreduce and a commit each.
+//! The worker: steps that wait, with one allreduce and one commit each.
 
 use std::{
     env,
@@ -9,25 +9,25 @@ use std::{
 };
 
 use anyhow::Context;
-use elasticrun_benches::Board;
+use elasticrun_benches::SharedPage;
 use elasticrun_worker::{Error, Op, Session, State, state};
 
-/// Names the page; without it this process is the bench.
+/// Names the page. Without it, this process is the benchmark.
 pub(crate) const PAGE: &str = "BENCH_NOTICE_PAGE";
 
-/// What a step takes beside its allreduce.
+/// Duration of a step without its allreduce.
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 
-/// Numbers of the gradient: 4 KiB.
+/// Elements of the gradient: 4 KiB.
 const GRADIENT: usize = 1 << 10;
 
-/// What the bench told this worker.
+/// What the benchmark passed to this worker.
 pub(crate) struct Options {
     page: PathBuf,
 }
 
 impl Options {
-    /// None in the bench itself.
+    /// `None` in the benchmark itself.
     pub(crate) fn from_environment() -> Option<Self> {
         let page = env::var_os(PAGE)?.into();
         Some(Self { page })
@@ -36,24 +36,24 @@ impl Options {
 
 /// The whole program.
 pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
-    let board = Board::open(&options.page)?;
+    let shared_page = SharedPage::open(&options.page)?;
     let host = env::var("ELASTICRUN_HOST").context("ELASTICRUN_HOST")?;
     let number = host.strip_prefix('h').and_then(|text| text.parse().ok());
     let slot: u32 = number.with_context(|| format!("the host {host} is none of the bench's"))?;
-    board.enter(slot);
+    shared_page.enter(slot);
     let mut model = Model {
         weights: vec![0.0; GRADIENT],
     };
     let trained = elasticrun_worker::run(&mut model, |session, model| {
         let round = session.world().round().0;
-        let trained = train(session, model, &board, slot);
+        let trained = train(session, model, &shared_page, slot);
         if trained.is_err() {
-            board.leave(slot, round);
+            shared_page.leave(slot, round);
         }
         trained
     });
     match trained {
-        // Its host is out of the list.
+        // The worker's host was removed from the list.
         Ok(()) | Err(Error::Removed) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -73,20 +73,20 @@ impl State for Model {
     }
 }
 
-/// Trains until the bench wants the end, or the round is over.
+/// Trains until the benchmark ends it, or the round is over.
 fn train(
     session: &mut Session<'_>,
     model: &mut Model,
-    board: &Board,
+    shared_page: &SharedPage,
     slot: u32,
 ) -> Result<(), Error> {
     let round = session.world().round().0;
     let mut gradient = vec![0.0_f32; GRADIENT];
-    board.begin(slot, round, session.size());
+    shared_page.begin(slot, round, session.size());
     loop {
         thread::sleep(STEP);
         gradient.fill(1.0);
-        gradient[0] = f32::from(u8::from(board.stops()));
+        gradient[0] = f32::from(u8::from(shared_page.should_stop()));
         session.allreduce(&mut gradient, Op::Sum)?;
         if gradient[0] > 0.0 {
             return Ok(());
@@ -95,6 +95,6 @@ fn train(
             *weight += slope;
         }
         session.commit(model)?;
-        board.committed(slot, round);
+        shared_page.committed(slot, round);
     }
 }

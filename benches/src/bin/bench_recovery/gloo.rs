@@ -1,4 +1,4 @@
-//! The peer: survivors that destroy their gloo group and make it anew.
+//! The peer: survivors that destroy and recreate their gloo group.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -17,17 +17,17 @@ struct Rank {
     from: BufReader<ChildStdout>,
 }
 
-/// All survivors; dropping them ends them.
+/// All survivors. They are ended when this is dropped.
 pub(crate) struct Gloo {
     ranks: Vec<Rank>,
     groups: u32,
 }
 
 impl Gloo {
-    /// Starts so many and waits until they have their first group.
+    /// Starts `size` survivors and waits until they have their first group.
     pub(crate) fn start(python: &Path, size: u32) -> anyhow::Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("recovery_gloo.py");
-        // Free by now; the store of rank 0 takes it.
+        // Free now; the store of rank 0 uses it.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut gloo = Self {
             ranks: Vec::new(),
@@ -49,7 +49,8 @@ impl Gloo {
         Ok(gloo)
     }
 
-    /// Has all make the group anew; the time until the last has it and has summed a number.
+    /// Makes all survivors recreate the group. Returns the time until the last one has it and has
+    /// summed a number.
     pub(crate) fn rebuild(&mut self) -> anyhow::Result<Duration> {
         self.groups += 1;
         let began = Instant::now();

@@ -1,9 +1,10 @@
 //! `bench-recovery`: how long survivors of a SIGKILL are without a committed step.
 //!
-//! A trial kills a worker at a random moment and takes the time from the return of kill(2) until the last
-//! survivor has committed its first step in the next round. Workers write their times to a page that they
-//! share with the bench ([`elasticrun_benches::board`]), so that nothing is logged on the way. Beside it, in alternation, the
-//! time that torch's gloo takes to destroy and make a group of as many survivors.
+//! A trial kills a worker at a random moment. The time runs from the return of kill(2) until the
+//! last survivor has committed its first step in the next round. Workers write their times to a
+//! page that they share with the benchmark ([`elasticrun_benches::shared_page`]), so that logging
+//! adds no delay. In alternation, it measures the time that torch's gloo takes to destroy and
+//! create a group of as many survivors.
 
 mod gloo;
 mod report;
@@ -14,7 +15,7 @@ use std::{path::PathBuf, thread, time::Duration};
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 
-use elasticrun_benches::{Board, Job, Random, board::Way};
+use elasticrun_benches::{Job, Random, SharedPage, shared_page::RecoveryTimes};
 use gloo::Gloo;
 use report::Report;
 
@@ -58,8 +59,8 @@ const BLOCK: usize = 40;
 const PEER_BLOCK: usize = 10;
 
 fn main() -> anyhow::Result<()> {
-    if let Some(how) = worker::Options::from_environment()? {
-        return worker::main(&how);
+    if let Some(options) = worker::Options::from_environment()? {
+        return worker::main(&options);
     }
     let options = Options::parse();
     let mut gloo = match (&options.torch_python, options.no_gloo) {
@@ -71,8 +72,8 @@ fn main() -> anyhow::Result<()> {
         let mut left = options.trials;
         while left > 0 {
             let block = left.min(BLOCK);
-            let (trials, formed) = kills(*mode, block, &options)?;
-            report.add(*mode, &trials, &formed);
+            let (trials, round_times) = kills(*mode, block, &options)?;
+            report.add(*mode, &trials, &round_times);
             left -= block;
             if let Some(gloo) = gloo.as_mut().filter(|_| *mode == Mode::Wait) {
                 for _ in 0..PEER_BLOCK {
@@ -86,7 +87,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The flags of a job of so many workers on one host that lose one after the other.
+/// The flags of a job with `ranks` workers on one host, which lose one after the other.
 fn flags(ranks: u32) -> Vec<String> {
     format!(
         "-np {ranks} --min-np 2 --max-np {ranks} -H localhost:{ranks} --failure-domain slot \
@@ -97,12 +98,12 @@ fn flags(ranks: u32) -> Vec<String> {
     .collect()
 }
 
-/// One job that loses so many workers.
+/// Runs one job that loses `trials` workers.
 fn kills(mode: Mode, trials: usize, options: &Options) -> anyhow::Result<(Vec<Trial>, Vec<f64>)> {
     let page = tempfile::Builder::new()
         .prefix("elasticrun-recovery.")
         .tempfile_in("/dev/shm")?;
-    let board = Board::create(page.as_file(), options.ranks)?;
+    let shared_page = SharedPage::create(page.as_file(), options.ranks)?;
     let name = mode.to_possible_value().context("every mode has a name")?;
     let variables = [
         (worker::PAGE, page.path().as_os_str()),
@@ -112,25 +113,25 @@ fn kills(mode: Mode, trials: usize, options: &Options) -> anyhow::Result<(Vec<Tr
     let mut random = Random::new()?;
     let mut times = Vec::with_capacity(trials);
     while times.len() < trials {
-        let round = board.wait_steady(&job)?;
+        let round = shared_page.wait_steady(&job)?;
         thread::sleep(Duration::from_micros(random.below(20_000)));
-        if board.steady() != Some(round) {
+        if shared_page.steady() != Some(round) {
             continue;
         }
         let victim = match mode {
             Mode::Rss => worker::HEAVY[times.len() % worker::HEAVY.len()],
             _ => random.below(u64::from(options.ranks)) as u32,
         };
-        let killed = board.kill(victim)?;
-        let way = board
+        let killed = shared_page.kill(victim)?;
+        let recovered = shared_page
             .wait_survivors(round, victim, &job)
             .with_context(|| format!("after the kill of local rank {victim} in round {round}"))?;
-        times.push(Trial::new(killed, way));
+        times.push(Trial::new(killed, recovered));
     }
-    board.wait_steady(&job)?;
-    board.stop();
-    let formed = job.end()?;
-    Ok((times, formed))
+    shared_page.wait_steady(&job)?;
+    shared_page.stop();
+    let round_times = job.end()?;
+    Ok((times, round_times))
 }
 
 /// One kill: times since the return of kill(2).
@@ -142,12 +143,12 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    fn new(killed: u64, way: Way) -> Self {
-        let since = |at: u64| Duration::from_nanos(at.saturating_sub(killed));
+    fn new(killed: u64, recovered: RecoveryTimes) -> Self {
+        let since = |nanos: u64| Duration::from_nanos(nanos.saturating_sub(killed));
         Self {
-            left: since(way.left),
-            begun: since(way.begun),
-            committed: since(way.committed),
+            left: since(recovered.left),
+            begun: since(recovered.begun),
+            committed: since(recovered.committed),
         }
     }
 }

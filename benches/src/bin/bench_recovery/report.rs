@@ -1,11 +1,11 @@
-//! Figures: a table for people, one line of JSON for programs.
+//! Results: a table for people, one line of JSON for programs.
 
-use elasticrun_benches::figures::{at, millis, print, print_head, round};
+use elasticrun_benches::figures::{millis, print, print_head, quantile, round};
 use serde::Serialize;
 
 use crate::{Mode, Trial, flags};
 
-/// All times, by what was measured.
+/// All times, by mode.
 pub(crate) struct Report {
     ranks: u32,
     wait: Times,
@@ -14,22 +14,22 @@ pub(crate) struct Report {
     gloo: Vec<f64>,
 }
 
-/// Times of one mode, in milliseconds: from the kill to the last survivor's
+/// Times of one mode, in milliseconds, from the kill to an event of the last survivor.
 #[derive(Default)]
 struct Times {
-    /// leaving the round,
+    /// It left the round.
     left: Vec<f64>,
-    /// beginning to train,
+    /// It began to train.
     begun: Vec<f64>,
-    /// commit.
+    /// It committed a step.
     committed: Vec<f64>,
-    /// As the driver says: from the report of the death to the start of the round.
+    /// Reported by the driver: from the report of the death to the start of the round.
     formed: Vec<f64>,
 }
 
-/// The last line.
+/// The last line of the output.
 #[derive(Serialize)]
-struct Line {
+struct JsonReport {
     bench: &'static str,
     ranks: u32,
     trials: Option<usize>,
@@ -62,7 +62,7 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, mode: Mode, trials: &[Trial], formed: &[f64]) {
-        let times = self.of(mode);
+        let times = self.times_mut(mode);
         times.formed.extend(formed);
         times
             .left
@@ -85,7 +85,7 @@ impl Report {
             Mode::Burn => "steps that burn 1 ms",
             Mode::Rss => "wait 1 ms, victim of 1 GiB",
         };
-        let times = self.of(mode);
+        let times = self.times_mut(mode);
         print(name, &mut times.committed);
         print("  last survivor knows", &mut times.left);
         print("  last survivor trains", &mut times.begun);
@@ -101,28 +101,31 @@ impl Report {
             .map(|times| times.left.len())
             .into_iter()
             .max();
-        let (median, gloo) = (at(&mut self.wait.committed, 0.5), at(&mut self.gloo, 0.5));
+        let (median, gloo) = (
+            quantile(&mut self.wait.committed, 0.5),
+            quantile(&mut self.gloo, 0.5),
+        );
         let ratio = median.zip(gloo).map(|(ours, theirs)| round(ours / theirs));
-        let line = Line {
+        let report = JsonReport {
             bench: "recovery",
             ranks: self.ranks,
             trials,
             median_ms: median,
-            p99_ms: at(&mut self.wait.committed, 0.99),
-            max_ms: at(&mut self.wait.committed, 1.0),
-            burn_median_ms: at(&mut self.burn.committed, 0.5),
-            burn_p99_ms: at(&mut self.burn.committed, 0.99),
-            burn_max_ms: at(&mut self.burn.committed, 1.0),
-            rss_1gib_median_ms: at(&mut self.rss.committed, 0.5),
-            rss_1gib_p99_ms: at(&mut self.rss.committed, 0.99),
-            rss_1gib_max_ms: at(&mut self.rss.committed, 1.0),
+            p99_ms: quantile(&mut self.wait.committed, 0.99),
+            max_ms: quantile(&mut self.wait.committed, 1.0),
+            burn_median_ms: quantile(&mut self.burn.committed, 0.5),
+            burn_p99_ms: quantile(&mut self.burn.committed, 0.99),
+            burn_max_ms: quantile(&mut self.burn.committed, 1.0),
+            rss_1gib_median_ms: quantile(&mut self.rss.committed, 0.5),
+            rss_1gib_p99_ms: quantile(&mut self.rss.committed, 0.99),
+            rss_1gib_max_ms: quantile(&mut self.rss.committed, 1.0),
             gloo_median_ms: gloo,
             ratio_to_gloo: ratio,
         };
-        println!("\n{}", serde_json::to_string(&line).unwrap_or_default());
+        println!("\n{}", serde_json::to_string(&report).unwrap_or_default());
     }
 
-    fn of(&mut self, mode: Mode) -> &mut Times {
+    fn times_mut(&mut self, mode: Mode) -> &mut Times {
         match mode {
             Mode::Wait => &mut self.wait,
             Mode::Burn => &mut self.burn,

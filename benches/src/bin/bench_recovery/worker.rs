@@ -1,4 +1,4 @@
-//! The worker: steps with one allreduce, a state of 1 MiB, a commit a step.
+//! The worker: a state of 1 MiB, and steps with one allreduce and one commit each.
 
 use std::{
     env,
@@ -13,11 +13,11 @@ use anyhow::Context;
 use elasticrun_worker::{Op, Session, State, state};
 use nix::time::{ClockId, clock_gettime};
 
-use elasticrun_benches::Board;
+use elasticrun_benches::SharedPage;
 
 use crate::Mode;
 
-/// Names the page; without it this process is the bench.
+/// Names the page. Without it, this process is the benchmark.
 pub(crate) const PAGE: &str = "BENCH_RECOVERY_PAGE";
 
 /// Names the mode.
@@ -26,22 +26,22 @@ pub(crate) const MODE: &str = "BENCH_RECOVERY_MODE";
 /// Slots whose workers have 1 GiB of memory in mode `rss`.
 pub(crate) const HEAVY: [u32; 2] = [0, 5];
 
-/// Numbers of the model: 1 MiB.
+/// Elements of the model: 1 MiB.
 const WEIGHTS: usize = 1 << 18;
 
-/// Numbers of the gradient: 4 KiB.
+/// Elements of the gradient: 4 KiB.
 const GRADIENT: usize = 1 << 10;
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// What the bench told this worker.
+/// What the benchmark passed to this worker.
 pub(crate) struct Options {
     page: PathBuf,
     mode: Mode,
 }
 
 impl Options {
-    /// None in the bench itself.
+    /// `None` in the benchmark itself.
     pub(crate) fn from_environment() -> anyhow::Result<Option<Self>> {
         let Some(page) = env::var_os(PAGE) else {
             return Ok(None);
@@ -60,14 +60,14 @@ impl Options {
 
 /// The whole program.
 pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
-    let board = Board::open(&options.page)?;
+    let shared_page = SharedPage::open(&options.page)?;
     let slot: u32 = env::var("LOCAL_RANK").context("LOCAL_RANK")?.parse()?;
     let heavy = options.mode == Mode::Rss && HEAVY.contains(&slot);
     let ballast = heavy.then(|| vec![1_u8; 1 << 30]);
-    board.enter(slot);
+    shared_page.enter(slot);
     let mut model = Model {
         weights: vec![0.0; WEIGHTS],
-        board,
+        shared_page,
         slot,
         round: None,
     };
@@ -77,7 +77,7 @@ pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
         let trained = train(session, model, options.mode);
         model.round = None;
         if trained.is_err() {
-            model.board.leave(slot, round);
+            model.shared_page.leave(slot, round);
         }
         trained
     })?;
@@ -85,11 +85,11 @@ pub(crate) fn main(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The state. A commit is made when all of it is written, not when the processor comes back to who made it:
-/// so that is when it says so.
+/// The state. It records a commit as soon as all of it is written, without waiting until the thread
+/// gets the processor back.
 struct Model {
     weights: Vec<f32>,
-    board: Board,
+    shared_page: SharedPage,
     slot: u32,
     /// The round, while it trains.
     round: Option<u64>,
@@ -99,7 +99,7 @@ impl State for Model {
     fn save(&self, out: &mut dyn Write) -> io::Result<()> {
         self.weights.save(out)?;
         if let Some(round) = self.round {
-            self.board.committed(self.slot, round);
+            self.shared_page.committed(self.slot, round);
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl State for Model {
     }
 }
 
-/// Trains until the bench wants the end, or the round is over.
+/// Trains until the benchmark ends it, or the round is over.
 fn train(
     session: &mut Session<'_>,
     model: &mut Model,
@@ -118,14 +118,14 @@ fn train(
     let round = session.world().round().0;
     let share = 1.0 / session.size() as f32;
     let mut gradient = vec![0.0_f32; GRADIENT];
-    model.board.begin(model.slot, round, session.size());
+    model.shared_page.begin(model.slot, round, session.size());
     loop {
         match mode {
             Mode::Wait | Mode::Rss => thread::sleep(STEP),
             Mode::Burn => burn(STEP),
         }
         gradient.fill(1.0);
-        gradient[0] = f32::from(u8::from(model.board.stops()));
+        gradient[0] = f32::from(u8::from(model.shared_page.should_stop()));
         session.allreduce(&mut gradient, Op::Sum)?;
         if gradient[0] > 0.0 {
             return Ok(());
@@ -139,7 +139,7 @@ fn train(
     }
 }
 
-/// Takes so much of the processor's own time, however often it is taken away.
+/// Uses this much processor time of the thread, however often the thread is preempted.
 fn burn(time: Duration) {
     let spent = || {
         let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
