@@ -272,7 +272,10 @@ pub(crate) fn join(py: Python<'_>) -> PyResult<WorldInfo> {
                 None => py.check_signals()?,
             }
         };
-        let queue = Py::new(py, CollectiveQueue::start(group, worker.error_classifier())?)?;
+        let queue = Py::new(
+            py,
+            CollectiveQueue::start(group, worker.error_classifier())?,
+        )?;
         let epoch = worker.next_commit().map_or(0, |id| id.epoch.0);
         let Some(world) = worker.world() else {
             return Err(error::exception(py, "ElasticrunError", "the round is gone"));
