@@ -152,9 +152,9 @@ pub struct Launch {
     pub listen: Option<SocketAddr>,
     /// Self-registration by token is open. Some with [`Launcher::Agent`], if no parent brings the agents.
     pub join: Option<Join>,
-    /// A socket to the program that started this one and lends hosts ([`crate::parent`]). They register themselves.
+    /// A socket to the program that provides hosts ([`crate::embedder`]). The hosts register themselves.
     pub parent: Option<i32>,
-    /// A pipe for the key of the call that workers make ([`crate::call`]).
+    /// A pipe for the key of the call that workers make ([`crate::call_key`]).
     pub call: Option<i32>,
     /// Variables that workers on other hosts get beside those that are always sent.
     pub env: Vec<Variable>,
