@@ -33,6 +33,8 @@ struct Count {
     /// Time since the failure with a worker at `run()` or in training.
     health: Duration,
     well_since: Option<Time>,
+    /// It has failed since the job was settled last.
+    stops: bool,
 }
 
 /// The expected blacklist.
@@ -173,6 +175,7 @@ impl Blame {
             this_episode: true,
             health: Duration::ZERO,
             well_since: None,
+            stops: true,
         };
         let failures = count.failures;
         let limit = self.settings.max_host_failures;
@@ -195,12 +198,14 @@ impl Blame {
     }
 
     /// The step is over: updates which domains have a worker at `run()` or in training.
-    pub(crate) fn look(&mut self, now: Time, fleet: &Fleet) -> Result<(), String> {
+    pub(crate) fn look(&mut self, now: Time, settled: bool, fleet: &Fleet) -> Result<(), String> {
         if let Some(expected) = self.expected.take() {
             met(now, &expected, None)?;
         }
         for (domain, count) in &mut self.counts {
-            let well = is_well(fleet, domain);
+            // Workers of a domain that has just failed are stopped when the job is settled.
+            count.stops &= !settled;
+            let well = is_well(fleet, domain) && !count.stops;
             match (well, count.well_since) {
                 (true, None) => count.well_since = Some(now),
                 (false, Some(since)) => {

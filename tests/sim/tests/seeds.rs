@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 31] = [
+const ONCE_FAILED: [(u64, &str); 33] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -94,6 +94,14 @@ const ONCE_FAILED: [(u64, &str); 31] = [
     (
         4332,
         "a newcomer was blamed for a host that another proven one could not reach either",
+    ),
+    (
+        668_073,
+        "a worker that had left at a boundary and sat out a round saw an older state than the base in its callbacks",
+    ),
+    (
+        587_415,
+        "a worker that was about to be stopped for a failure of its host gave it health",
     ),
     (
         8885,

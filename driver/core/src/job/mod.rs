@@ -243,6 +243,7 @@ impl Job {
     /// Plans for all events since the last call. Does nothing if there are none.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         if std::mem::take(&mut self.unsettled) {
+            self.now = now;
             self.bring_together(now, out);
             self.exit_when_alone(out);
         }

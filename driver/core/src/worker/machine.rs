@@ -291,7 +291,10 @@ impl Machine {
     pub fn setup(&self, hooks: Hooks) -> Result<Vec<SetupStep>, Over> {
         let start = self.member().ok_or(Over::OutOfRound)?.start;
         let is_root = start.rank == Rank(0);
-        Ok(setup(hooks, self.returned, is_root, &self.live))
+        let later =
+            |departure: Departure| start.base.is_some_and(|base| base.round > departure.round);
+        let behind = self.returned.is_some_and(later);
+        Ok(setup(hooks, self.returned, is_root, behind, &self.live))
     }
 
     /// Carries out [`SetupStep::FetchBase`]: whether the base must be fetched, and from where.

@@ -80,6 +80,25 @@ fn w5_behind_the_common_boundary_the_live_state_is_what_callbacks_see() {
     assert_eq!(steps, Ok(vec![Reset, SYNC, Adapt, Train]));
 }
 
+/// Seed 668073 of the simulation: a round began and committed without this worker.
+#[test]
+fn w5_callbacks_of_a_worker_that_sat_out_a_round_see_the_base() {
+    for (rank, steps) in [
+        (0, vec![FetchBase, Restore, Reset, SYNC_FRESH, Adapt, Train]),
+        (1, vec![Reset, SYNC_FRESH, Adapt, Train]),
+    ] {
+        let mut machine = member(rank, None);
+        machine.committed(round(1).commit(1));
+        updates(&mut machine);
+        assert!(machine.leave(false, false).is_some());
+        assert!(machine.join().is_ok());
+        let base = Some(round(2).commit(3));
+        step(&mut machine, Event::Started(start(3, rank, base)));
+        assert!(machine.join().is_ok());
+        assert_eq!(machine.setup(CALLBACKS), Ok(steps));
+    }
+}
+
 #[test]
 fn a_state_that_nothing_looks_at_is_restored_by_the_sync_alone() {
     let steps = survivor(0, fails).setup(PLAIN);

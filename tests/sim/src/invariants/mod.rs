@@ -157,7 +157,11 @@ pub(crate) fn on_commands(world: &mut World, commands: &[Command]) {
         groups::on_commands(world, commands);
     }
     exit::on_commands(world, commands);
-    if let Err(what) = world.blame.look(now, world.driver.job.fleet()) {
+    if let Err(what) =
+        world
+            .blame
+            .look(now, world.driver.job.is_settled(), world.driver.job.fleet())
+    {
         world.violate("rule 6", what);
     }
     if !world.driver.job.is_settled() {
