@@ -364,6 +364,8 @@ mutants! {
     BlameNewcomer: "blame",
     /// A proven host is blamed for the first fruitless round.
     BlameAtOnce: "blame",
+    /// A failure explains a round that broke long before it.
+    LateExplains: "blame",
     /// The hosts that a worker could not reach are not reported.
     UnreachableUntold: "blame",
 

@@ -12,6 +12,10 @@
 //!    this order: a newcomer before a proven host, then the host that most other hosts name, then the last in the order
 //!    of ranks. If no report names a host, the host that alone reported each time is blamed.
 //!
+//! A failure explains a broken round if it is noticed before the wait for it ends ([`Suspicion::pause`]). A later one
+//! explains only the names of the host that failed, because the others may have lost a path long before it. A host that
+//! has named a failed host does not count as evidence either: it may have waited for that host in vain.
+//!
 //! A commit, or a round that lasts long enough, ends the row and clears all names. Not promised: that the right one of
 //! two hosts that name each other is blamed; after a cooldown the other one is.
 
@@ -77,6 +81,22 @@ struct Broken {
     reporter: Option<HostId>,
     /// Pairs of a reporting host and a host that it could not reach.
     names: BTreeSet<(HostId, HostId)>,
+    /// Hosts that failed after the wait for a failure. They are not blamed, and their names do not outlive the round.
+    failed: BTreeSet<HostId>,
+}
+
+impl Broken {
+    fn new(reporter: Option<HostId>) -> Self {
+        Broken {
+            reporter,
+            names: BTreeSet::new(),
+            failed: BTreeSet::new(),
+        }
+    }
+
+    fn is_explained(&self, (one, other): &(HostId, HostId)) -> bool {
+        self.failed.contains(one) || self.failed.contains(other)
+    }
 }
 
 /// The broken links, and the hosts that are known to work.
@@ -128,10 +148,7 @@ impl Suspicion {
         let Some(last) = self.last.as_ref().filter(current) else {
             return;
         };
-        let broken = self.broken.get_or_insert_with(|| Broken {
-            reporter: Some(host.clone()),
-            names: BTreeSet::new(),
-        });
+        let broken = (self.broken).get_or_insert_with(|| Broken::new(Some(host.clone())));
         let named = unreachable
             .iter()
             .filter_map(|i| last.order.get(*i as usize));
@@ -146,18 +163,25 @@ impl Suspicion {
             .as_ref()
             .is_some_and(|last| last.round == round && !last.closed)
         {
-            self.broken.get_or_insert_with(|| Broken {
-                reporter: None,
-                names: BTreeSet::new(),
-            });
+            self.broken.get_or_insert_with(|| Broken::new(None));
         }
     }
 
-    /// Records that the round broke because a worker or host failed.
-    pub fn explained(&mut self) {
-        self.broken = None;
-        if let Some(last) = &mut self.last {
-            last.closed = true;
+    /// Records that this host, or a worker on it, failed as a member of the last round. That explains why the round
+    /// broke, if it is noticed in time.
+    pub fn failed(&mut self, now: Time, host: &HostId) {
+        let pause = self.pause();
+        let Some(last) = &mut self.last else {
+            return;
+        };
+        last.closed = true;
+        let late = last.ended.is_some_and(|ended| ended + pause < now);
+        if let Some(broken) = &mut self.broken {
+            broken.failed.insert(host.clone());
+            let explained = broken.names.iter().all(|pair| broken.is_explained(pair));
+            if explained || !late || planted(Mutant::LateExplains) {
+                self.broken = None;
+            }
         }
     }
 
@@ -217,14 +241,21 @@ impl Suspicion {
         self.more += u32::from(self.since.is_some());
         self.since.get_or_insert(last.ended.unwrap_or(last.started));
         self.idle = true;
-        if let Some(reporter) = broken.reporter.filter(|_| broken.names.is_empty()) {
-            *self.unnamed.entry(reporter).or_default() += 1;
+        if let Some(reporter) = &broken.reporter
+            && broken.names.is_empty()
+        {
+            *self.unnamed.entry(reporter.clone()).or_default() += 1;
         }
-        self.names.extend(broken.names);
+        let (explained, mut lasting): (BTreeSet<_>, _) =
+            (broken.names.iter().cloned()).partition(|pair| broken.is_explained(pair));
+        lasting.append(&mut self.names);
+        self.names = lasting.union(&explained).cloned().collect();
+        let blamed = self.blamed(&broken.failed);
+        self.names = lasting;
         Verdict {
             fruitful: false,
             fruitless: true,
-            blamed: self.blamed(),
+            blamed,
         }
     }
 
@@ -240,7 +271,8 @@ impl Suspicion {
         (self.since, self.more, self.idle, self.told) = (None, 0, false, false);
     }
 
-    fn blamed(&self) -> Vec<Blame> {
+    /// The hosts to blame, except those that have failed.
+    fn blamed(&self, failed: &BTreeSet<HostId>) -> Vec<Blame> {
         if planted(Mutant::BlameNever) {
             return Vec::new();
         }
@@ -254,7 +286,7 @@ impl Suspicion {
             !is_newcomer(host) && reaches
         };
         let certain: Vec<_> = (order.iter())
-            .filter(|host| is_newcomer(host))
+            .filter(|host| is_newcomer(host) && !failed.contains(*host))
             .map(|host| Blame {
                 host: host.clone(),
                 others: (linked(host).into_iter()).filter(works).collect(),
@@ -282,7 +314,7 @@ impl Suspicion {
         }
         let named_by = |host: &HostId| self.names.iter().filter(|(_, named)| named == host).count();
         let worst = (order.iter().enumerate())
-            .filter(|(_, host)| links.contains_key(*host))
+            .filter(|(_, host)| links.contains_key(*host) && !failed.contains(*host))
             .max_by_key(|(place, host)| {
                 let broken = match () {
                     () if planted(Mutant::BlameFirst) => order.len() - place,

@@ -79,7 +79,7 @@ impl Job {
     ) {
         let process = live.process;
         self.waitlist.leave(host, process);
-        self.suspicion.explained();
+        self.suspicion.failed(now, host);
         let state = match () {
             () if planted(Mutant::FailedIsLost) => State::LostWithHost,
             () => State::Failed,
@@ -178,7 +178,7 @@ impl Job {
         }
         let in_round = |live: &Live| self.registry.rank(host, live.process).is_some();
         if lost.iter().any(in_round) {
-            self.suspicion.explained();
+            self.suspicion.failed(now, host);
         }
         if had_memory {
             self.memory_lost.insert(host.clone());

@@ -199,11 +199,11 @@ impl Job {
         let Some(live) = self.fleet.current(host, process) else {
             return reject(out, host, Rejected::StaleProcess(process));
         };
-        if live.life == Life::Returning
+        if matches!(live.life, Life::Returning | Life::Stopping)
             && !unreachable.is_empty()
             && self.registry.round() == Some(round)
         {
-            // Another worker has reported earlier that the round is broken.
+            // Another worker has reported earlier that the round is broken. This one may have been told to stop since.
             return self.suspicion.broke(round, host, unreachable);
         }
         if live.life != (Life::Training { round }) {

@@ -226,6 +226,86 @@ fn a_death_explains_a_broken_round_and_a_commit_clears_all_names() {
     assert_eq!(failed_hosts(&harness), []);
 }
 
+/// Hosts a, b and c have trained, and d is new.
+fn with_newcomer() -> Harness {
+    let mut harness = Harness::new(settings(3, 1));
+    let all = ["a", "b", "c", "d"].map(|name| host(name, 1));
+    harness.list(&all[..3]);
+    harness.commit();
+    harness.list(&all);
+    assert_eq!((harness.started(), harness.size()), (2, 4));
+    harness
+}
+
+/// The second round breaks at these links, and host b does not come back from it.
+fn broken_without_b(cut: &[(&str, &str)]) -> Harness {
+    let mut harness = with_newcomer();
+    harness.passive.insert("b".into());
+    assert_ne!(harness.breaks(cut), 0);
+    harness.pass(seconds(1));
+    assert_eq!(harness.started(), 2, "it waits for b");
+    harness
+}
+
+#[test]
+fn a_late_death_does_not_explain_the_paths_of_others() {
+    let mut harness = broken_without_b(&[("c", "a"), ("c", "d")]);
+    harness.lose("b");
+    harness.pass(seconds(1));
+    assert_eq!((harness.started(), harness.size()), (3, 3));
+    for _ in 0..2 {
+        let failed = failed_hosts(&harness);
+        assert_eq!(failed.len(), 1, "neither d nor, too early, c: {failed:?}");
+        assert_ne!(harness.breaks(&[("c", "d")]), 0);
+        harness.pass(seconds(1));
+    }
+    let failed = failed_hosts(&harness);
+    let failed: Vec<_> = failed.iter().map(|(host, _)| host.as_str()).collect();
+    assert_eq!(failed, ["b", "c"]);
+}
+
+#[test]
+fn a_late_death_explains_the_paths_of_its_host() {
+    // Host a waits for b in vain, and d for a.
+    let mut harness = broken_without_b(&[("b", "a"), ("a", "d")]);
+    harness.lose("b");
+    harness.pass(seconds(1));
+    assert_eq!((harness.started(), harness.size()), (3, 3));
+    let mut harness = broken_without_b(&[("b", "d")]);
+    harness.lose("b");
+    harness.pass(seconds(1));
+    assert_eq!((harness.started(), harness.size()), (3, 3));
+    assert_ne!(harness.breaks(&[("c", "d")]), 0);
+    harness.pass(seconds(1));
+    let failed = failed_hosts(&harness);
+    let failed: Vec<_> = failed.iter().map(|(host, _)| host.as_str()).collect();
+    assert_eq!(failed, ["b", "d"], "a later fault of d counts");
+}
+
+#[test]
+fn a_process_that_was_told_to_stop_may_name_hosts() {
+    let mut harness = with_newcomer();
+    harness.passive.insert("c".into());
+    for (one, others) in [("d", &["c"][..]), ("c", &["a", "d"])] {
+        let members = harness.members();
+        let index = |name: &&str| members.iter().position(|(host, _)| host == name);
+        let unreachable = (others.iter()).filter_map(index).map(|i| i as u32);
+        let report = AgentReport::PeerLost {
+            round: harness.round(),
+            process: harness.current(one, 0),
+            unreachable: unreachable.collect(),
+        };
+        harness.report(one, report);
+        for _ in 0..3 {
+            // The process of c is told to stop.
+            harness.list(&["a", "b", "d"].map(|name| host(name, 1)));
+        }
+    }
+    harness.pass(seconds(1));
+    assert_eq!((harness.started(), harness.size()), (3, 3));
+    assert_eq!(failed_hosts(&harness), []);
+}
+
 #[test]
 fn an_old_fruitless_round_does_not_shorten_a_later_shortage() {
     let mut harness = Harness::new(settings(2, 2));
