@@ -43,6 +43,8 @@ pub(crate) enum Fault {
         data: bool,
         heal: Duration,
     },
+    /// No data passes between a host of the last round and its peers.
+    CutMember { heal: Duration },
     /// No message passes between the driver and the hosts of the last round, in one or both directions.
     CutMembers {
         up: bool,

@@ -68,6 +68,8 @@ pub(crate) struct Scenario {
     pub(crate) gentle: bool,
     /// Rounds lose all their hosts at once, while others hold older commits.
     split: bool,
+    /// Percentage of rounds that lose the data path of a member as they start.
+    pub(crate) cuts: u64,
     pub(crate) data: DataSet,
     /// How late the driver notices a deadline at most.
     pub(crate) late: Duration,
@@ -162,6 +164,7 @@ impl Scenario {
             calm,
             gentle,
             split: false,
+            cuts: 0,
             settings,
             late: Duration::ZERO,
             data: DataSet::draw(data),
@@ -212,6 +215,9 @@ impl Scenario {
         if own.percent(30) && !scenario.settings.self_registration {
             scenario.draw_sources(&mut own);
         }
+        if scenario.split && own.percent(30) {
+            scenario.cut(&mut own);
+        }
         scenario
     }
 
@@ -244,6 +250,17 @@ impl Scenario {
             low: rng.millis(0, 20_000),
             high: Duration::from_secs(20),
         };
+    }
+
+    /// Of the rounds of a split job, some lose a data path at once and are fruitless.
+    fn cut(&mut self, rng: &mut Rng) {
+        self.cuts = 40;
+        self.stall_timeout = Duration::from_millis(500);
+        self.hosts.fill(1);
+        let settings = &mut self.settings;
+        settings.np = 2;
+        settings.max_np = Some(2);
+        settings.elastic_timeout = rng.millis(6_000, 15_000);
     }
 
     /// How long workers may train without their driver.

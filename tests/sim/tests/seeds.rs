@@ -4,7 +4,7 @@ use elasticrun_sim::{Detail, run_seed, run_seeds};
 
 /// Seeds that showed a mistake, with its name. The mistake can be planted again, see the core's `mutant`. After a
 /// change of the scenarios a seed means something else; then it is only one more seed.
-const ONCE_FAILED: [(u64, &str); 33] = [
+const ONCE_FAILED: [(u64, &str); 35] = [
     (
         506,
         "a second failure while a round was formed was overlooked",
@@ -106,6 +106,14 @@ const ONCE_FAILED: [(u64, &str); 33] = [
     (
         8885,
         "a newcomer was blamed for a host that another proven one could not reach either",
+    ),
+    (
+        602817,
+        "a late failure cleared the names of hosts that it did not explain",
+    ),
+    (
+        640372,
+        "a process that was told to stop named hosts, and nobody listened",
     ),
 ];
 

@@ -8,7 +8,7 @@ use elasticrun_core::{
 use elasticrun_protocol::{AgentCommand, AgentReport, DriverEpoch, HostId, ToAgent};
 
 use super::{Ev, World, clock::Clock, link::Down};
-use crate::{invariants, scenario::Scenario};
+use crate::{fault::Fault, invariants, scenario::Scenario};
 
 /// A job as text, without the times of its last step.
 fn state_of(job: &Job) -> String {
@@ -443,6 +443,12 @@ impl World {
 
     /// Injects a fault right after a decision of the job, when the effect is worst.
     fn ambush(&mut self, note: &Decision) {
+        let starts = matches!(note, Decision::RoundStarted { .. });
+        if starts && self.plan.cuts > 0 && self.lateness_rng.percent(self.plan.cuts) {
+            let heal = self.lateness_rng.millis(500, 2_500);
+            let wait = self.lateness_rng.micros(0, 60_000);
+            self.after(wait, Ev::Fault(Fault::CutMember { heal }));
+        }
         let busy = matches!(
             note,
             Decision::RoundPlanned { .. }
@@ -457,7 +463,7 @@ impl World {
             return;
         }
         self.plan.ambushes -= 1;
-        let fault = crate::fault::Fault::draw(&mut self.rng);
+        let fault = Fault::draw(&mut self.rng);
         let wait = self.rng.micros(0, 60_000);
         self.after(wait, Ev::Fault(fault));
     }

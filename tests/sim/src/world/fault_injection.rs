@@ -181,6 +181,12 @@ impl World {
                 }
             }
             Fault::StallDriver(wait) => self.stall_driver(wait),
+            Fault::CutMember { heal } => {
+                let members = self.member_hosts();
+                if let Some(host) = self.lateness_rng.pick(&members) {
+                    self.cut_host(host, false, false, true, heal);
+                }
+            }
             Fault::CutMembers { up, down, heal } => self.cut_members(up, down, heal),
             Fault::CrossMembers { after, heal } => {
                 self.cut_members(false, true, heal);
