@@ -1,6 +1,7 @@
 //! The log of the driver, on standard error: `--log-level`, `--log-format`.
 //!
-//! The reporter prints in plain lines what an operator acts on. The log holds the details.
+//! The reporter prints in plain lines what an operator acts on. The log holds the details. A record shows the spans that it
+//! belongs to, at every level: `job`, then `round` in the main loop, or `host` in the tasks of a connection and a launch.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -27,7 +28,9 @@ pub(crate) fn start(output: &Output, terminal: Terminal) {
         .with_target(false);
     let started = match output.log_format {
         LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+        LogFormat::Json => (log.json().flatten_event(true))
+            .with_current_span(false)
+            .try_init(),
     };
     drop(started);
 }

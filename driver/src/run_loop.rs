@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use elasticrun_core::{Command, Event, Job, Time, results::Outcome};
+use elasticrun_core::{Command, Decision, Event, Job, Time, results::Outcome};
 use elasticrun_protocol::{AgentReport, FromAgent, control::Setup};
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
+use tracing::{Span, error_span};
 
 use crate::{
     admin_socket,
@@ -58,6 +59,10 @@ pub struct Driver {
     pub(crate) requests: admin_socket::Pending,
     pub(crate) store: store::Handle,
     pub(crate) clock: Clock,
+    /// The span of the job.
+    pub(crate) span: Span,
+    /// The span of the round that started last, or that of the job.
+    pub(crate) round: Span,
     /// Set when the job is over: the deadline for launched processes.
     pub(crate) exits_by: Option<Instant>,
 }
@@ -122,6 +127,7 @@ impl Driver {
 
     /// Receives what agents have sent, and plans once.
     fn on_agents(&mut self, inputs: &mut Vec<control::Input>) {
+        let _in_round = self.round.clone().entered();
         let mut commands = Vec::new();
         for input in inputs.drain(..) {
             self.on_agent(input, &mut commands);
@@ -131,6 +137,7 @@ impl Driver {
     }
 
     fn step(&mut self, event: Event) {
+        let _in_round = self.round.clone().entered();
         let mut commands = Vec::new();
         self.receive(event, &mut commands);
         self.job.settle(self.now(), &mut commands);
@@ -143,6 +150,7 @@ impl Driver {
     }
 
     fn tick(&mut self) {
+        let _in_round = self.round.clone().entered();
         let mut commands = Vec::new();
         self.job.tick(self.now(), &mut commands);
         self.execute(commands);
@@ -257,6 +265,9 @@ impl Driver {
         }
         unresponsive.extend(self.agents.flush());
         for note in notes {
+            if let Decision::RoundStarted { round, .. } = &note {
+                self.round = error_span!(parent: &self.span, "round", number = round.0);
+            }
             self.reporter.note(&note, &self.job);
         }
         for (host, instance) in unresponsive {

@@ -17,6 +17,7 @@ use elasticrun_core::{
 use elasticrun_protocol::{DriverEpoch, control::Setup};
 use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use crate::{
     admin_socket,
@@ -72,6 +73,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
     let listener = listen(&settings).await?;
     let address = listener.local_addr()?;
     let run_id = run_id()?;
+    let span = tracing::error_span!("job", run = run_id);
     tracing::debug!(%run_id, %address, "the driver listens");
     if let (Some(token), Some(join)) = (&token, &settings.launch.join) {
         token.announce(join, address, &terminal);
@@ -109,7 +111,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         stop: stop.clone(),
         tasks: tasks.clone(),
     };
-    tasks.spawn(control::serve(listener, port));
+    tasks.spawn(control::serve(listener, port).instrument(span.clone()));
     let (admin_in, admin) = mpsc::channel(ADMIN_REQUESTS);
     let socket = admin_socket::serve(&run_id, admin_in.clone(), stop.clone(), &tasks);
     let socket =
@@ -140,6 +142,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
         requests: admin_socket::Pending::default(),
         store,
         clock,
+        round: span.clone(),
+        span: span.clone(),
         exits_by: None,
     };
     request_short_slices();
@@ -151,6 +155,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<u8> {
             admin,
             signals,
         })
+        .instrument(span)
         .await;
     drop(socket);
     let sources = std::mem::take(&mut driver.sources);

@@ -19,6 +19,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, error_span};
 
 use super::{HANDSHAKE, Input, Lines, Port, handshake, log_refused};
 
@@ -105,10 +106,12 @@ async fn control(
         .await
         .unwrap_or(Err(handshake::Error::TimedOut))?;
     let host = register.host.clone();
+    let span = error_span!("host", name = %host);
     let (reader, writer) = stream.into_split();
     let (sender, receiver) = mpsc::channel(ORDERS);
     let close = CancellationToken::new();
-    port.tasks.spawn(write(writer, receiver, close.clone()));
+    let written = write(writer, receiver, close.clone());
+    port.tasks.spawn(written.instrument(span));
     let connected = Input::Connected {
         software: register.software.clone(),
         agent: connected(register, from.ip(), instance, &port.run_id),

@@ -17,6 +17,7 @@ use tokio::{
     sync::{Semaphore, mpsc},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use crate::{clock::Clock, store};
 pub use connection::Writer;
@@ -106,13 +107,8 @@ pub async fn serve(listener: TcpListener, port: Port) {
         match accepted {
             Ok((stream, from)) => {
                 instance += 1;
-                port.tasks.spawn(connection::run(
-                    stream,
-                    from,
-                    instance,
-                    port.clone(),
-                    permit,
-                ));
+                let served = connection::run(stream, from, instance, port.clone(), permit);
+                port.tasks.spawn(served.in_current_span());
             }
             Err(error) => {
                 // Most likely out of descriptors. Existing connections continue.

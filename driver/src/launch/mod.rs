@@ -27,6 +27,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, error_span};
 
 use self::program::Program;
 use crate::config::{self, launcher_of};
@@ -198,10 +199,12 @@ impl Launcher {
             host,
         };
         let (host, ended) = (id.clone(), self.ended.clone());
-        self.tasks.spawn(async move {
+        let span = error_span!("host", name = %host);
+        let supervised = async move {
             let why = supervise(plan, launch, stopped).await;
             let _ = ended.send(Ended { host, number, why }).await;
-        });
+        };
+        self.tasks.spawn(supervised.instrument(span));
     }
 
     fn launcher_of(&self, host: &Host) -> config::Launcher {
