@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
+.PHONY: help setup demo check locks fix unit process test test-full flaky audit sim sim-data sim-mutants wheel-portable wheel-mutants bench bench-recovery bench-recovery-torch bench-rendezvous bench-collectives bench-commit bench-data bench-order bench-notice bench-plugins bench-spark test-plugins test-ssh wheel python spark test-frameworks test-horovod test-horovod-spark test-spark test-spark-full plugins test-cloud test-notices test-s3 test-petastorm
 
 # Tools, and in CI build outputs too, are kept outside of the clone.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/elasticrun
@@ -149,6 +149,9 @@ test-petastorm: ## The readers compared with Petastorm 0.13.1: seeds, shards, an
 
 wheel: ## Builds dist/elasticrun-*.whl for pip
 	worker/python/build.sh release dist
+
+wheel-portable: ## Builds wheels for glibc 2.28 or later, with zig; ARCH=aarch64 for one processor
+	worker/python/build_portable.sh dist $(ARCH)
 
 ifneq ($(CHOSEN),)
 test:

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Builds release wheels for other machines: any Linux with glibc 2.28 or later (RHEL 8, Debian 10), on x86_64 and aarch64.
+#
+# Usage: worker/python/build_portable.sh OUT [ARCH...]    (ARCH: x86_64 or aarch64; both if none is given)
+# zig, from PyPI, compiles C and links. aarch64 needs the Rust target: rustup target add aarch64-unknown-linux-gnu.
+# Prints the path of each wheel. Fails if a file in a wheel needs a newer glibc.
+set -euo pipefail
+glibc=2.28
+out="$(realpath -m "${1:?where the wheels go}")"
+shift
+[ $# -gt 0 ] || set -- x86_64 aarch64
+target="$(realpath -m "${CARGO_TARGET_DIR:-"$(dirname "$0")/../../target"}")"
+export CARGO_TARGET_DIR="$target" CARGO_PROFILE_RELEASE_STRIP=symbols
+cd "$(dirname "$0")"
+
+python="$(./venv.sh portable)"
+PATH="$(dirname "$python"):$PATH"
+trap 'rm -f elasticrun.data/scripts/elasticrun' EXIT
+mkdir -p elasticrun.data/scripts
+for arch in "$@"; do
+    triple="$arch-unknown-linux-gnu"
+    cargo-zigbuild zigbuild --quiet --locked --release --package elasticrun --target "$triple.$glibc" >&2
+    install "$target/$triple/release/elasticrun" elasticrun.data/scripts/elasticrun
+    # maturin checks the glibc that the native module needs, not that of the program.
+    newest="$(objdump -T elasticrun.data/scripts/elasticrun | grep -o 'GLIBC_2[.0-9]*' | sort -uV | tail -1)"
+    if [ "$(printf '%s\n' "GLIBC_$glibc" "$newest" | sort -V | tail -1)" != "GLIBC_$glibc" ]; then
+        echo "the program for $arch needs $newest, not GLIBC_$glibc" >&2
+        exit 1
+    fi
+    "$python" -m maturin build --quiet --locked --release --zig --target "$triple" \
+        --compatibility "manylinux_${glibc/./_}" --out "$out" >&2
+    # shellcheck disable=SC2012
+    ls -t "$out"/elasticrun-*"_$arch.whl" | head -1
+done
