@@ -1,10 +1,9 @@
 //! Sources of hosts with their own flag: `--aws-asg NAME:K=V` is `--discovery aws-asg:name=NAME,K=V`.
 
 use elasticrun_plugin_loader::Spec;
-use serde_json::Map;
 use toml::Value;
 
-use super::{table::Config, value::Setting};
+use super::value::Setting;
 
 /// A group of hosts at a source, with options of the source's plugin.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,32 +14,11 @@ pub struct Group {
     options: Spec,
 }
 
-/// The sources that a configuration names by their own flags.
-pub(super) fn specs(config: &Config) -> impl Iterator<Item = Spec> {
-    let aws = config
-        .aws_asg
-        .value
-        .iter()
-        .map(|group| group.spec("aws-asg", "name"));
-    let gcp = config
-        .gcp_mig
-        .value
-        .iter()
-        .map(|group| group.spec("gcp-mig", "group"));
-    let pods = config.k8s.value.iter();
-    let pods = pods.map(|group| group.spec("kubernetes", "selector"));
-    let slurm = config.slurm.value.then(|| Spec {
-        name: "slurm".to_owned(),
-        options: Map::new(),
-    });
-    aws.chain(gcp).chain(pods).chain(slurm)
-}
-
 const FORM: &str = "GROUP[:key=value,...]";
 
 impl Group {
     /// The specification of the source, in which `option` names the group.
-    fn spec(&self, plugin: &str, option: &str) -> Spec {
+    pub(super) fn spec(&self, plugin: &str, option: &str) -> Spec {
         let mut spec = self.options.clone();
         plugin.clone_into(&mut spec.name);
         spec.options

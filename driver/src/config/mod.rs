@@ -17,6 +17,7 @@ pub mod duration;
 mod error;
 mod file;
 mod group;
+mod host_sources;
 mod hosts;
 mod kinds;
 mod layer;

@@ -8,14 +8,13 @@ use super::{
     cooldown::CooldownRange,
     counts,
     error::Error,
-    group,
+    host_sources,
     kinds::{BlacklistPolicy, Launcher, LogLevel, RestartMode},
     layer::Origin,
     paths,
     settings::{
         Failures, Hosts, Join, Launch, Mode, Output, Prefix, Settings, Source, Ssh, Timeouts,
     },
-    spark,
     table::{Config, Sourced},
     value::{Setting, Shape},
 };
@@ -34,7 +33,7 @@ impl Settings {
             });
         }
         exclusive_hosts(config)?;
-        spark::check_no_other_source(config)?;
+        host_sources::check_spark_is_alone(config)?;
         paths::check(config)?;
         let fixed = paths::fixed_hosts(config)?;
         let sources = sources(config, fixed.as_deref());
@@ -153,7 +152,7 @@ fn sources(config: &Config, fixed: Option<&[HostSpec]>) -> Vec<Source> {
             .map(|path| Source::Script(paths::absolute(path))),
     );
     sources.extend(config.discovery.value.iter().cloned().map(Source::Plugin));
-    sources.extend(group::specs(config).map(Source::Plugin));
+    sources.extend(host_sources::specs(config).map(Source::Plugin));
     if sources.is_empty() && launcher(config) == Some(Launcher::Agent) {
         sources.push(Source::Registration);
     }

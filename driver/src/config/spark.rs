@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use super::{error::Error, group, table::Config, value::Setting};
+use super::value::Setting;
 
 /// The master URL of a Spark cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,47 +29,6 @@ impl Setting for Master {
 
     fn show(&self) -> Option<Value> {
         Some(Value::String(self.0.clone()))
-    }
-}
-
-/// Checks that `--spark` is the only source of hosts.
-///
-/// # Errors
-/// There is another source.
-pub(super) fn check_no_other_source(config: &Config) -> Result<(), Error> {
-    if config.spark.value.is_none() {
-        return Ok(());
-    }
-    let Config {
-        hosts,
-        hostfile,
-        host_discovery_script: script,
-        discovery,
-        ..
-    } = config;
-    let others = [
-        (hosts.value.is_some(), &hosts.origin, "hosts"),
-        (hostfile.value.is_some(), &hostfile.origin, "hostfile"),
-        (
-            script.value.is_some(),
-            &script.origin,
-            "host-discovery-script",
-        ),
-        (!discovery.value.is_empty(), &discovery.origin, "discovery"),
-    ];
-    let named = others.iter().find(|(given, ..)| *given);
-    let named = named.map(|(_, origin, key)| origin.name(key));
-    let group = || {
-        group::specs(config)
-            .next()
-            .map(|spec| format!("hosts of {}", spec.name))
-    };
-    match named.or_else(group) {
-        None => Ok(()),
-        Some(other) => {
-            let why = format!("not together with {other}: Spark's executors are the hosts");
-            Err(config.spark.contradicts("spark", why))
-        }
     }
 }
 

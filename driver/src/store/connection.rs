@@ -16,10 +16,21 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::server::{ConnectionEvent, Kind};
-
 /// Backpressure: with this many bytes unsent, no further request of the agent is read.
 const MAX_UNSENT: usize = 8 << 20;
+
+/// An event of a connection.
+#[derive(Debug)]
+pub(super) struct ConnectionEvent {
+    pub(super) connection: u64,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Message(FromHost),
+    Closed,
+}
 
 /// The channels between a connection and the server.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     DriverEvent, OpenedConnection,
-    connection::{self, Channels},
+    connection::{self, Channels, ConnectionEvent, Kind},
 };
 
 /// Capacity of the queue of requests. Further requests wait at their agents.
@@ -32,19 +32,6 @@ const REQUESTS: usize = 256;
 
 /// Bytes of answers that may wait for an agent that does not read. Beyond that its connection is closed.
 const MAX_QUEUED: usize = 64 << 20;
-
-/// An event of a connection.
-#[derive(Debug)]
-pub(super) struct ConnectionEvent {
-    pub(super) connection: u64,
-    pub(super) kind: Kind,
-}
-
-#[derive(Debug)]
-pub(super) enum Kind {
-    Message(FromHost),
-    Closed,
-}
 
 /// An open connection.
 #[derive(Debug)]

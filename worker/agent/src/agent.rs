@@ -26,7 +26,6 @@ use crate::{
     clock::Clock,
     deferred_free::DeferredFree,
     error::PeerError,
-    execute::Region,
     inbox::InboxMessage,
     link::DriverLink,
     memory::Memories,
@@ -35,6 +34,7 @@ use crate::{
     ports::Ports,
     probe::Prober,
     process::{ProcessState, Starter, WorkerProcess},
+    region::Region,
     run_dir::RunDir,
     store::Store,
 };

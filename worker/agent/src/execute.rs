@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use elasticrun_collectives::{RegionMap, abort_region, create_region};
 use elasticrun_core::agent::{Command, End, Event};
 use elasticrun_protocol::{
     AgentReport, Process, Round, ToWorker,
@@ -16,14 +15,8 @@ use crate::{
     agent::{Agent, LivenessEvent},
     local::{AttachRequest, SharedFd},
     process::{ProcessState, SpawnContext, Started, ToStart, WorkerProcess, variables},
+    region::Region,
 };
-
-/// The memory region that the members of a round on this host share. The agent maps it to abort the round.
-#[derive(Debug)]
-pub(crate) struct Region {
-    round: Round,
-    map: RegionMap,
-}
 
 /// The secret by which the workers of a job authenticate each other.
 pub(crate) fn data_secret(secret: &Secret) -> Secret {
@@ -102,10 +95,8 @@ impl Agent {
 
     /// Wakes the members in collectives, at boundaries and at their agent's socket.
     fn abort(&mut self, round: Round, members: &[Process]) {
-        if let Some(region) = &self.region
-            && region.round == round
-        {
-            abort_region(&region.map);
+        if let Some(region) = &self.region {
+            region.abort(round);
         }
         for process in members {
             if let Some(memory) = self.memories.get(*process) {
@@ -159,11 +150,8 @@ impl Agent {
         if members < 2 {
             return Ok(None);
         }
-        let fd = create_region(members)?;
-        self.region = Some(Region {
-            round: start.round,
-            map: RegionMap::map(&fd, members)?,
-        });
+        let (region, fd) = Region::create(start.round, members)?;
+        self.region = Some(region);
         Ok(Some(Arc::new(fd)))
     }
 

@@ -46,6 +46,7 @@ mod ports;
 mod probe;
 mod process;
 mod reaper_process;
+mod region;
 mod run;
 mod run_dir;
 mod scheduling;

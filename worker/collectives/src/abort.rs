@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::{
     error::Error,
     region::{RegionMap, abort_region},
-    topology::RoundId,
+    round_id::RoundId,
 };
 
 /// Ends the collectives of a process, from any of its threads. Clones share their state.

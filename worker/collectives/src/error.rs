@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::{signature::CallSignature, topology::RoundId};
+use crate::{round_id::RoundId, signature::CallSignature};
 
 /// Why an operation or a connection failed. After any error but [`Error::Argument`], the group is
 /// unusable: each further call returns the same error.

@@ -18,8 +18,9 @@ use crate::{
     local::{Failure, Local},
     net::{self, LateHosts, Net},
     region::RegionMap,
+    round_id::RoundId,
     signature::CallSignature,
-    topology::{RoundId, Topology},
+    topology::Topology,
 };
 
 /// The parameters of a group.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::element::{DType, Op};
+use crate::{element::DType, reduction::Op};
 
 /// The operations. The values are part of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

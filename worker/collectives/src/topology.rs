@@ -1,25 +1,10 @@
 //! The position of a member in a round.
 
-use std::{fmt, ops::Range};
+use std::ops::Range;
 
 pub use elasticrun_protocol::topology::neighbours;
 
 use crate::error::Error;
-
-/// A started round of one driver. Ordered by epoch, then round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RoundId {
-    /// The driver's epoch.
-    pub epoch: u64,
-    /// The round.
-    pub round: u64,
-}
-
-impl fmt::Display for RoundId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.epoch, self.round)
-    }
-}
 
 /// The position of one member in a started round. The ranks of a host are contiguous and ordered by
 /// local index.

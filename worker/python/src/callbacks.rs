@@ -11,11 +11,9 @@
 
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Mutex, PoisonError, mpsc},
     thread,
 };
-
-use crate::work::{Callbacks, Shared};
 
 /// The channel to the thread of each level. A thread starts at its first use.
 static LEVELS: Mutex<Vec<mpsc::Sender<Call>>> = Mutex::new(Vec::new());
@@ -24,20 +22,16 @@ thread_local! {
     static LEVEL: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A finished operation and its callbacks.
-#[derive(Debug)]
-struct Call {
-    work: Arc<Shared>,
-    callbacks: Callbacks,
-}
+/// Runs the callbacks of one finished operation.
+type Call = Box<dyn FnOnce() + Send>;
 
 /// Nesting depth of callbacks in the calling thread, which is the level of operations that it starts.
 pub(crate) fn level() -> usize {
     LEVEL.get()
 }
 
-/// Has the thread of `level` call the callbacks of `work`.
-pub(crate) fn dispatch(level: usize, work: Arc<Shared>, callbacks: Callbacks) {
+/// Has the thread of `level` run the callbacks of an operation.
+pub(crate) fn dispatch(level: usize, call: Call) {
     let mut levels = LEVELS.lock().unwrap_or_else(PoisonError::into_inner);
     while levels.len() <= level {
         let (sender, calls) = mpsc::channel();
@@ -48,22 +42,19 @@ pub(crate) fn dispatch(level: usize, work: Arc<Shared>, callbacks: Callbacks) {
         if started.is_err() {
             // No thread could be started, so the callbacks run in this one.
             drop(levels);
-            work.run_callbacks(callbacks);
-            return;
+            return call();
         }
         levels.push(sender);
     }
-    if let Err(mpsc::SendError(Call { work, callbacks })) =
-        levels[level].send(Call { work, callbacks })
-    {
+    if let Err(mpsc::SendError(call)) = levels[level].send(call) {
         drop(levels);
-        work.run_callbacks(callbacks);
+        call();
     }
 }
 
 fn run(level: usize, calls: mpsc::Receiver<Call>) {
     LEVEL.set(level);
-    for Call { work, callbacks } in calls {
-        work.run_callbacks(callbacks);
+    for call in calls {
+        call();
     }
 }

@@ -40,11 +40,12 @@ mod _native {
         process::{
             WorldInfo, boundary, collective_queue, commit, fail, fetch_base, finish, host_at_risk,
             in_round, init, initialized, job_keys, join, lacks_base, leave_at_boundary,
-            refuse_commits, round_keys, shutdown, sync, training, with_newest_commit, world,
+            on_hosts_updated, refuse_commits, round_keys, shutdown, sync, training,
+            with_newest_commit, world,
         },
         sampler::Sampler,
         setup::{Step, adopt_state, setup},
-        watch::{on_abort, on_hosts_updated},
+        watch::on_abort,
         work::Work,
     };
 

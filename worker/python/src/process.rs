@@ -380,8 +380,19 @@ pub(crate) fn fetch_base(py: Python<'_>) -> PyResult<()> {
     })
 }
 
+/// Calls `callback(round)` on a separate thread as soon as the job asks the members of a round for their common boundary,
+/// because its hosts change. The training thread has not reached a boundary then. None removes the callback.
+#[pyfunction]
+#[pyo3(signature = (callback))]
+pub(crate) fn on_hosts_updated(py: Python<'_>, callback: Option<Py<PyAny>>) -> PyResult<()> {
+    if callback.is_some() {
+        watch_holds(py)?;
+    }
+    watch::watch(py, RoundEvent::Held, callback)
+}
+
 /// Starts the thread that waits for holds, unless it runs already.
-pub(crate) fn watch_holds(py: Python<'_>) -> PyResult<()> {
+fn watch_holds(py: Python<'_>) -> PyResult<()> {
     if with(py, |process| {
         Ok(std::mem::replace(&mut process.watches_holds, true))
     })? {

@@ -55,18 +55,12 @@ pub(crate) fn on_abort(py: Python<'_>, callback: Option<Py<PyAny>>) -> PyResult<
     watch(py, RoundEvent::Aborted, callback)
 }
 
-/// Calls `callback(round)` on a separate thread as soon as the job asks the members of a round for their common boundary,
-/// because its hosts change. The training thread has not reached a boundary then. None removes the callback.
-#[pyfunction]
-#[pyo3(signature = (callback))]
-pub(crate) fn on_hosts_updated(py: Python<'_>, callback: Option<Py<PyAny>>) -> PyResult<()> {
-    if callback.is_some() {
-        crate::process::watch_holds(py)?;
-    }
-    watch(py, RoundEvent::Held, callback)
-}
-
-fn watch(py: Python<'_>, event: RoundEvent, callback: Option<Py<PyAny>>) -> PyResult<()> {
+/// Registers the callback of an event, and starts the thread that calls it. Replaces the previous callback; None removes it.
+pub(crate) fn watch(
+    py: Python<'_>,
+    event: RoundEvent,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<()> {
     let mut watch = WATCH
         .lock_py_attached(py)
         .unwrap_or_else(PoisonError::into_inner);

@@ -44,7 +44,7 @@ pub(crate) struct Shared {
 
 /// Callbacks, and the object that must live until they have run.
 #[derive(Debug)]
-pub(crate) struct Callbacks {
+struct Callbacks {
     then: Vec<Py<PyAny>>,
     keep: Option<Py<PyAny>>,
 }
@@ -94,12 +94,14 @@ impl Shared {
         drop(state);
         self.done.notify_all();
         if !then.is_empty() {
-            callbacks::dispatch(self.level, Arc::clone(self), Callbacks { then, keep });
+            let work = Arc::clone(self);
+            let run = move || work.run_callbacks(Callbacks { then, keep });
+            callbacks::dispatch(self.level, Box::new(run));
         }
     }
 
     /// Calls callbacks.
-    pub(crate) fn run_callbacks(&self, callbacks: Callbacks) {
+    fn run_callbacks(&self, callbacks: Callbacks) {
         // None while the interpreter ends; then no code waits for these callbacks.
         Python::try_attach(|py| {
             for callback in callbacks.then {

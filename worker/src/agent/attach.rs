@@ -4,20 +4,23 @@ use std::{
     env, io,
     net::{IpAddr, TcpListener},
     os::unix::net::UnixStream,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use elasticrun_protocol::{FromWorker, Generation, LocalRank, Process, auth::Bytes32};
-use elasticrun_shm::{commit::CommitFds, liveness, page::WorkerPage};
+use elasticrun_protocol::{FromWorker, Generation, LocalRank, Process};
+use elasticrun_shm::liveness;
 
 use super::{
     AgentConnection, Inbox,
     connection::{Transport, send},
     thread::AgentThread,
 };
-use crate::{Error, memory::Memory, store::Client};
+use crate::{Error, memory::Memory, standalone, store::Client};
 
 /// Names the socket of the agent. Unset without an agent.
 pub(crate) const SOCKET: &str = "ELASTICRUN_AGENT_SOCKET";
@@ -27,19 +30,28 @@ const GENERATION: &str = "ELASTICRUN_GENERATION";
 /// Timeout of the agent's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the agent gives to a worker that it admits.
-#[derive(Debug)]
-pub(super) struct Welcome {
-    pub(super) page: WorkerPage,
-    pub(super) commits: CommitFds,
-    pub(super) data_key: Bytes32,
-    pub(super) listen: String,
-    pub(super) connect_timeout: Duration,
+/// A process becomes a worker once. A forked child inherits this, as intended.
+static IS_WORKER: AtomicBool = AtomicBool::new(false);
+
+impl AgentConnection {
+    /// Attaches to the agent of this process, or sets up a single process if there is none.
+    pub(crate) fn open() -> Result<Self, Error> {
+        if IS_WORKER.swap(true, Ordering::SeqCst) {
+            return Err(Error::RunTwice);
+        }
+        match attach()? {
+            Some(connection) => Ok(connection),
+            None => {
+                IS_WORKER.store(false, Ordering::SeqCst);
+                standalone::connection()
+            }
+        }
+    }
 }
 
 /// Attaches to the agent that the environment names, and starts the SDK's thread. `None` if it
 /// names none.
-pub(crate) fn attach() -> Result<Option<AgentConnection>, Error> {
+fn attach() -> Result<Option<AgentConnection>, Error> {
     let Some(socket) = env::var_os(SOCKET) else {
         return Ok(None);
     };

@@ -1,14 +1,6 @@
 //! A worker's connection to its agent, and the resources received from it.
 
-use std::{
-    net::TcpListener,
-    os::unix::net::UnixStream,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::TcpListener, os::unix::net::UnixStream, sync::Arc, time::Duration};
 
 use elasticrun_core::worker::Announcement;
 use elasticrun_protocol::{
@@ -21,7 +13,7 @@ use elasticrun_shm::{
     page::{Phase, WorkerPage},
 };
 
-use super::{Inbox, attach::attach};
+use super::Inbox;
 use crate::{Error, memory::Memory, standalone};
 
 /// A worker's connection to its agent. The training thread owns it.
@@ -46,24 +38,7 @@ pub(crate) enum Transport {
     Standalone,
 }
 
-/// A process becomes a worker once. A forked child inherits this, as intended.
-static IS_WORKER: AtomicBool = AtomicBool::new(false);
-
 impl AgentConnection {
-    /// Attaches to the agent of this process, or sets up a single process if there is none.
-    pub(crate) fn open() -> Result<Self, Error> {
-        if IS_WORKER.swap(true, Ordering::SeqCst) {
-            return Err(Error::RunTwice);
-        }
-        match attach()? {
-            Some(connection) => Ok(connection),
-            None => {
-                IS_WORKER.store(false, Ordering::SeqCst);
-                standalone::connection()
-            }
-        }
-    }
-
     /// Announces that this process can be a member of a round. Includes the round that it has left,
     /// if any.
     pub(crate) fn announce(&self, announcement: Announcement) -> Result<(), Error> {

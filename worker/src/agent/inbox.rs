@@ -22,7 +22,7 @@ use elasticrun_protocol::{
 };
 use elasticrun_shm::{commit::CommitFds, page::WorkerPage};
 
-use super::attach::Welcome;
+use super::welcome::Welcome;
 use crate::{Error, store::Client};
 
 /// A started round, with the descriptors that came with it.

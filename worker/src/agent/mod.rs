@@ -9,6 +9,7 @@ mod connection;
 mod inbox;
 mod request;
 mod thread;
+mod welcome;
 
 pub(crate) use attach::SOCKET;
 pub(crate) use connection::{AgentConnection, Transport};

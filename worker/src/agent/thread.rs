@@ -22,7 +22,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-use super::{Inbox, attach::Welcome, inbox::StartedRound};
+use super::{Inbox, inbox::StartedRound, welcome::Welcome};
 use crate::Error;
 
 /// Reads the messages of the agent and sends heartbeats.

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     http::{Error, Reachability, Service},
+    sender::Sender,
     timestamps,
-    watch::Sender,
 };
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

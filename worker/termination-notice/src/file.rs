@@ -9,7 +9,7 @@ use std::{
 use elasticrun_protocol::{Notice, NoticeKind};
 use tokio::{fs, time::sleep};
 
-use crate::watch::Sender;
+use crate::sender::Sender;
 
 /// The interval of polls. Network file systems report no changes, so the file is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

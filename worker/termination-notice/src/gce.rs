@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::{
     http::{Answer, Error, Reachability, Service},
-    watch::Sender,
+    sender::Sender,
 };
 
 /// How long the server delays its answer while nothing changes.

@@ -12,7 +12,8 @@
 //! another address: `AWS_EC2_METADATA_SERVICE_ENDPOINT`, `GCE_METADATA_HOST`, `ELASTICRUN_AZURE_IMDS`.
 //!
 //! # Invariants
-//! - N1 Each notice of a source is sent once, however often the source repeats it.
+//! - N1 Each notice of a cloud is sent once, however often the cloud repeats it. Each SIGUSR1, and each appearance of the file,
+//!   is a notice of its own.
 //! - N2 An unreachable source sends no notices. The log says so once, when it begins.
 //! - N3 No notice is lost: if the receiver is slow, the sources wait.
 
@@ -22,6 +23,7 @@ mod ec2;
 mod file;
 mod gce;
 mod http;
+mod sender;
 mod signals;
 mod timestamps;
 mod watch;

@@ -3,7 +3,7 @@
 use elasticrun_protocol::{Notice, NoticeKind};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::watch::Sender;
+use crate::sender::Sender;
 
 /// Waits for signals until the task is aborted.
 pub(crate) async fn watch(sender: Sender) {

@@ -5,10 +5,7 @@ use std::path::PathBuf;
 use elasticrun_protocol::Notice;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::{azure, cloud::Clouds, ec2, file, gce, signals};
-
-/// Notices that may wait for the receiver.
-const CAPACITY: usize = 16;
+use crate::{azure, cloud::Clouds, ec2, file, gce, sender, signals};
 
 /// Optional sources, beside SIGUSR1 and the cloud of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,8 +26,7 @@ pub struct Notices {
 impl Notices {
     /// Starts all sources. Call it in a runtime of tokio. From now on SIGUSR1 does not end the process.
     pub fn listen(sources: Sources) -> Self {
-        let (sender, receiver) = mpsc::channel(CAPACITY);
-        let sender = Sender(sender);
+        let (sender, receiver) = sender::channel();
         let clouds = Clouds::here();
         let approval = clouds.azure.as_ref().map(azure::Approval::new);
         let mut tasks = JoinSet::new();
@@ -67,20 +63,5 @@ impl Notices {
         if let Some(approval) = &self.approval {
             approval.approve().await;
         }
-    }
-}
-
-/// Sends notices of a source.
-#[derive(Clone, Debug)]
-pub(crate) struct Sender(mpsc::Sender<Notice>);
-
-impl Sender {
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.is_closed()
-    }
-
-    pub(crate) async fn send(&self, notice: Notice) {
-        // Fails only at the agent's end, when the receiver is gone.
-        let _ = self.0.send(notice).await;
     }
 }

@@ -12,7 +12,7 @@ use elasticrun_plugin_sdk::{
     text::{one_line, with_causes},
 };
 
-use crate::plugin::INTERVAL;
+use crate::pace::INTERVAL;
 
 /// Error codes of denied access.
 const AUTH: &[&str] = &[

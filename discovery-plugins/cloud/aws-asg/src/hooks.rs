@@ -14,7 +14,7 @@ use aws_sdk_autoscaling::{error::ProvideErrorMetadata, types::LifecycleState};
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use elasticrun_plugin_sdk::{PluginError, tracing};
 
-use crate::{account::Account, error::classify, groups::Member, plugin::INTERVAL};
+use crate::{account::Account, error::classify, groups::Member, pace::INTERVAL};
 
 const TERMINATING: &str = "autoscaling:EC2_INSTANCE_TERMINATING";
 /// Time limit of extensions, so that a host that is never drained does not cost money for days.

@@ -25,6 +25,7 @@ mod hooks;
 mod host;
 mod instances;
 mod options;
+mod pace;
 mod plugin;
 mod types;
 

@@ -11,13 +11,16 @@ use elasticrun_plugin_sdk::{
 };
 
 use crate::{
-    Options, account::Account, groups, hooks::Hooks, host, instances::Instances, types::Types,
+    Options,
+    account::Account,
+    groups,
+    hooks::Hooks,
+    host,
+    instances::Instances,
+    pace::{INTERVAL, JITTER},
+    types::Types,
 };
 
-/// Minimum time from a poll to the next.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum random addition, so that many jobs do not poll at the same time.
-const JITTER: Duration = Duration::from_secs(1);
 /// Time limit for the configuration. On an instance, it queries the metadata service for the region.
 const START: Duration = Duration::from_secs(15);
 

@@ -13,6 +13,9 @@ use crate::{
     group::Group,
 };
 
+/// The label with the number of workers of an instance. (Labels of this cloud have no colons.)
+pub(crate) const SLOTS_LABEL: &str = "elasticrun-slots";
+
 const DEFAULT_ENDPOINT: &str = "https://compute.googleapis.com";
 /// With this many new instances in a zone, one request lists the zone instead of a request per instance.
 const LIST_FROM: usize = 10;
@@ -233,9 +236,7 @@ fn instance(value: &Value) -> Option<(String, Instance)> {
             .unwrap_or_default()
             .to_owned(),
         spot,
-        label: value["labels"][crate::host::SLOTS_LABEL]
-            .as_str()
-            .map(str::to_owned),
+        label: value["labels"][SLOTS_LABEL].as_str().map(str::to_owned),
         attached: sum(&value["guestAccelerators"], "acceleratorCount"),
     };
     Some((number, instance))

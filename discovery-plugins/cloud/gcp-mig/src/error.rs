@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use elasticrun_plugin_http::Answer;
 
-use crate::plugin::INTERVAL;
+use crate::pace::INTERVAL;
 
 /// The error of an unsuccessful answer. `what` is the requested object.
 pub(crate) fn classify(what: &str, answer: &Answer) -> PluginError {

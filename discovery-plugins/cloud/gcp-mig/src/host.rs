@@ -6,11 +6,8 @@ use elasticrun_plugin_sdk::{
 
 use crate::{
     AddressKind, Options,
-    compute::{Instance, Member},
+    compute::{Instance, Member, SLOTS_LABEL},
 };
-
-/// The label with the number of workers of an instance. (Labels of this cloud have no colons.)
-pub(crate) const SLOTS_LABEL: &str = "elasticrun-slots";
 
 /// The host of an instance. `accelerators` are those of its machine type.
 pub(crate) fn host(

@@ -20,6 +20,7 @@ mod error;
 mod group;
 mod host;
 mod options;
+mod pace;
 mod plugin;
 
 pub use options::{AddressKind, Options};

@@ -13,12 +13,8 @@ use crate::{
     compute::{Compute, Instance, Member},
     group::Group,
     host::host,
+    pace::{INTERVAL, JITTER},
 };
-
-/// Minimum time from a poll to the next.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum random addition, so that many jobs do not poll at the same time.
-const JITTER: Duration = Duration::from_secs(1);
 
 /// The instances of a managed instance group.
 #[derive(Debug)]

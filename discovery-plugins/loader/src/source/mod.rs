@@ -11,6 +11,7 @@
 //! This module keeps the invariants D6 and D7 of the crate. The poll timer never calls the plugin, and requests one call at a
 //! time. The poll thread starts the process of an isolated plugin, which ends with that thread.
 
+mod messages;
 mod poll_thread;
 mod poll_timer;
 mod schedule;
@@ -31,7 +32,7 @@ use serde_json::{Map, Value};
 
 pub use schedule::Backoff;
 
-use self::{poll_thread::PollThread, poll_timer::TimerEvent, schedule::Schedule};
+use self::{messages::TimerEvent, poll_thread::PollThread, schedule::Schedule};
 use crate::{Failure, Isolation, Plugin};
 
 /// The result of a poll.

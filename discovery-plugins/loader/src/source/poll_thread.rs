@@ -12,14 +12,8 @@ use std::{
 use elasticrun_plugin_sdk::{Command, Snapshot};
 use serde_json::{Map, Value};
 
-use super::poll_timer::TimerEvent;
+use super::messages::{Call, TimerEvent};
 use crate::{Failure, Live, Plugin};
-
-/// A call on the plugin, with its deadline.
-pub(super) enum Call {
-    Poll(Duration),
-    Command(Command, Duration),
-}
 
 /// Owns the instance. The first poll creates it, and so does the first poll after a failure that ended it.
 pub(super) struct PollThread {

@@ -15,26 +15,10 @@ use elasticrun_plugin_sdk::{Command, Snapshot};
 
 use super::{
     Random, Sink, Update,
-    poll_thread::Call,
+    messages::{Call, TimerEvent},
     schedule::{MIN_PAUSE, Schedule},
 };
 use crate::{Failure, FailureKind, process::GRACE};
-
-/// An event for the poll timer.
-pub(super) enum TimerEvent {
-    /// A poll has returned.
-    PollDone(Result<Snapshot, Failure>),
-    /// A command has returned.
-    CommandDone(Result<(), Failure>),
-    /// The hosts of the plugin may have changed, or its process has ended.
-    Changed,
-    /// A new command for the plugin.
-    Command(Command),
-    /// Stop after the pending commands. The sender is dropped then.
-    Finish(Sender<Infallible>),
-    /// Stop now.
-    Stop,
-}
 
 /// Schedules polls and commands of a source.
 pub(super) struct PollTimer {

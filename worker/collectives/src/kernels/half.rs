@@ -3,7 +3,7 @@
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use super::{native, widest};
-use crate::element::{Finish, Op};
+use crate::reduction::{Finish, Op};
 
 /// Elements of an f32 accumulator, 2 KiB.
 const BLOCK: usize = 512;

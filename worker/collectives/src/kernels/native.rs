@@ -1,7 +1,7 @@
 //! Reductions of types that accumulate in their own type.
 
 use super::{BLOCK_BYTES, widest};
-use crate::element::{Finish, Op};
+use crate::reduction::{Finish, Op};
 
 /// The arithmetic of one type.
 pub(crate) trait Arith: Copy {

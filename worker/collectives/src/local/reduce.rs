@@ -7,8 +7,9 @@ use super::{
     slices::share,
 };
 use crate::{
-    element::{Element, Finish, Op},
+    element::Element,
     kernels::stream::{self, LARGE},
+    reduction::{Finish, Op},
     region::SLICE,
     signature::CallSignature,
 };

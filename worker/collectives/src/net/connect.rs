@@ -8,7 +8,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{SocketAddr, TcpListener},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,13 +19,10 @@ use super::{
     dial::{Dial, DialStep},
     inbound::{InboundHandshake, InboundStep},
     link::{Link, is_pending},
+    plan::Plan,
     wire::Net,
 };
-use crate::{
-    abort::Target,
-    error::Error,
-    topology::{RoundId, Topology, neighbours},
-};
+use crate::{abort::Target, error::Error, topology::neighbours};
 
 /// Maximum number of unauthenticated inbound connections. Beyond it, the oldest is dropped.
 const MAX_INBOUND: usize = 256;
@@ -34,17 +30,6 @@ const MAX_INBOUND: usize = 256;
 const REGION_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Pause of the listener after accept failed, for instance without a free descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-
-/// The parameters of connecting.
-#[derive(Debug)]
-pub(crate) struct Plan<'a> {
-    pub(crate) topology: &'a Topology,
-    pub(crate) round_id: RoundId,
-    pub(crate) listener: &'a TcpListener,
-    pub(crate) peers: &'a BTreeMap<u32, SocketAddr>,
-    pub(crate) key: &'a [u8; 32],
-    pub(crate) timeout: Duration,
-}
 
 /// Connects to all neighbours, or fails at the deadline or an abort.
 pub(crate) fn establish(plan: &Plan<'_>, target: Arc<Target>) -> Result<Net, Error> {

@@ -11,9 +11,9 @@ use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
-    connect::Plan,
     handshake::{CHALLENGE, HELLO, Hello, Status, answer},
     link::is_pending,
+    plan::Plan,
 };
 
 const MIN_BACKOFF: Duration = Duration::from_millis(1);

@@ -13,7 +13,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::topology::{RoundId, Topology};
+use crate::{round_id::RoundId, topology::Topology};
 
 const MAGIC: &[u8; 8] = b"ERCOLL\x00\x01";
 

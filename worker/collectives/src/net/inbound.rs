@@ -10,9 +10,9 @@ use std::{
 use rustix::event::PollFlags;
 
 use super::{
-    connect::Plan,
     handshake::{Challenge, HELLO, Hello, PROOF, Status},
     link::is_pending,
+    plan::Plan,
 };
 use crate::topology::neighbours;
 

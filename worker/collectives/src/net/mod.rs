@@ -28,12 +28,14 @@ mod inbound;
 mod late;
 mod link;
 mod path;
+mod plan;
 mod ring;
 mod tree;
 mod tree_layout;
 mod wire;
 
-pub(crate) use connect::{Plan, establish};
+pub(crate) use connect::establish;
 pub(crate) use late::{LateHosts, explain};
 pub use path::watch_path;
+pub(crate) use plan::Plan;
 pub(crate) use wire::{Net, NetOperation};

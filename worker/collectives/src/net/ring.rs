@@ -10,8 +10,9 @@ use super::{
     wire::{Net, NetOperation},
 };
 use crate::{
-    element::{Element, Finish, Op},
+    element::Element,
     error::Error,
+    reduction::{Finish, Op},
 };
 
 /// Bytes of a segment. Received data stays in the second-level cache until it is combined and sent.

@@ -7,8 +7,9 @@ use super::{
     wire::{Net, NetOperation},
 };
 use crate::{
-    element::{Element, Finish, Op},
+    element::Element,
     error::Error,
+    reduction::{Finish, Op},
 };
 
 const UP: u32 = 0;

@@ -17,11 +17,11 @@ use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{
-    connect::Plan,
     frame::Head,
     late::{LateHost, LateHosts},
     link::{Fault, Link, Progress},
     path::PATH_CHECK_INTERVAL,
+    plan::Plan,
 };
 use crate::{
     abort::Target,

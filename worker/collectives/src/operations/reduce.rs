@@ -1,10 +1,11 @@
 //! Barrier, allreduce and reduce-scatter.
 
 use crate::{
-    element::{DType, Element, Finish, Op},
+    element::{DType, Element},
     error::Error,
     group::{Group, Operation, Stop},
     local::{Buffers, SMALL},
+    reduction::{Finish, Op},
     signature::{CallSignature, OperationKind},
 };
 

@@ -20,8 +20,8 @@ use nix::{
 use super::eventcount::EventCount;
 use crate::{
     error::{Error, Record},
+    round_id::RoundId,
     signature::CallSignature,
-    topology::RoundId,
 };
 
 const MAGIC: u32 = 0x4c43_5245;

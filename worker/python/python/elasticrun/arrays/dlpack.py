@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .family import Family
 from .memory import Memory
+
+if TYPE_CHECKING:
+    from .numpy_arrays import NumpyFamily
 
 __all__ = ["DlpackFamily"]
 
@@ -58,7 +60,7 @@ def _view(array: Any) -> Any:
     return numpy.from_dlpack(array)
 
 
-def _numpy() -> Family:
+def _numpy() -> NumpyFamily:
     try:
         from .numpy_arrays import NumpyFamily
     except ImportError:

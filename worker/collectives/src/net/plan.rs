@@ -1,0 +1,20 @@
+//! What a member needs to connect to its neighbours.
+
+use std::{
+    collections::BTreeMap,
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
+
+use crate::{round_id::RoundId, topology::Topology};
+
+/// The parameters of connecting.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) round_id: RoundId,
+    pub(crate) listener: &'a TcpListener,
+    pub(crate) peers: &'a BTreeMap<u32, SocketAddr>,
+    pub(crate) key: &'a [u8; 32],
+    pub(crate) timeout: Duration,
+}
