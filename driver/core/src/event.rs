@@ -192,7 +192,7 @@ pub enum Command {
     TellSources {
         /// The host that goes away.
         host: HostId,
-        /// Sent once with each state, in this order: draining, drained.
+        /// Draining when the drain begins, drained when it is complete.
         state: Departure,
     },
     /// Answers a request.

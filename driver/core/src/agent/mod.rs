@@ -167,7 +167,7 @@ pub enum Command {
     },
     /// The agent exits: all processes have ended, or the kernel does not release them.
     Exit {
-        /// What made the agent end, for its log and its exit code.
+        /// What made the agent end. After [`End::Orphaned`] the shell may connect to a driver again.
         why: End,
         /// Killed processes that still exist.
         stuck: Vec<Process>,

@@ -63,7 +63,7 @@ pub struct Hold {
     pub highest: Boundary,
     /// When the round is aborted instead.
     pub deadline: Time,
-    /// The change for which the members leave. It becomes the cause of the next round.
+    /// The change for which the members leave. The round that is planned once all have counted has the same cause.
     pub cause: Cause,
 }
 

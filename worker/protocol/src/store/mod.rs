@@ -256,7 +256,7 @@ pub struct StoreOf {
 pub struct FromHost {
     /// The worker that sent it, by slot and start.
     pub process: Process,
-    /// The message, as the worker sent it.
+    /// A message of the worker, or [`FromClient::Left`] of its agent.
     pub message: FromClient,
 }
 
